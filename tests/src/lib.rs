@@ -8,6 +8,7 @@ pub mod tamper;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{
@@ -23,6 +24,7 @@ use dunlin::{
     ClientAuth, ClientConfig, Credential, Error, Event, Now, ProfileBuilder, Question, QuestionId,
     ServerAddress, ServerConfig, TlsConnection, Trust,
 };
+use dunlin_pki::{Identity, LeafSpec, Tree, TreeSpec, Validity};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
@@ -48,6 +50,8 @@ pub enum KeyType {
     MlDsa44,
     /// ML-DSA-65.
     MlDsa65,
+    /// RSA-PSS with 2048 bits.
+    RsaPss2048,
 }
 
 /// Every kind of key that the providers verify by default.
@@ -55,7 +59,7 @@ pub const KEY_TYPES: [KeyType; 5] =
     [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519, KeyType::MlDsa44];
 
 /// The kinds of key for [`full_providers`] only.
-pub const OTHER_KEY_TYPES: [KeyType; 2] = [KeyType::P521, KeyType::MlDsa65];
+pub const OTHER_KEY_TYPES: [KeyType; 3] = [KeyType::P521, KeyType::MlDsa65, KeyType::RsaPss2048];
 
 /// A chain of three with leaves for a server and a client.
 #[derive(Debug)]
@@ -88,6 +92,7 @@ fn key_pair(typ: KeyType) -> KeyPair {
         KeyType::Ed25519 => KeyPair::generate_for(&rcgen::PKCS_ED25519),
         KeyType::MlDsa44 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_44),
         KeyType::MlDsa65 => KeyPair::generate_for(&rcgen::PKCS_ML_DSA_65),
+        KeyType::RsaPss2048 => panic!("rcgen does not support RSA-PSS keys"),
     }
     .expect("key generation")
 }
@@ -106,10 +111,41 @@ fn params(name: &str, ca: bool, usage: Option<ExtendedKeyUsagePurpose>) -> Certi
     params
 }
 
+/// The validity of the test certificates: ten years from 2025 on.
+pub fn validity() -> Validity {
+    let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+    Validity::new(at(1_735_689_600), at(2_051_222_400)).expect("validity")
+}
+
 impl Pki {
     /// Makes a new chain with keys of one kind.
     pub fn new(typ: KeyType) -> Self {
-        Self::mixed(typ, typ)
+        match typ {
+            KeyType::RsaPss2048 => Self::with_rsa_pss(),
+            _ => Self::mixed(typ, typ),
+        }
+    }
+
+    /// Makes a new chain with RSA-PSS keys, which rcgen does not support.
+    fn with_rsa_pss() -> Self {
+        let spec = TreeSpec {
+            validity: validity(),
+            ..TreeSpec::new(dunlin_pki::KeyType::RsaPss2048, 1).expect("specification")
+        };
+        let tree = Tree::generate(&spec).expect("tree");
+        // The names of a certificate come from its subject alternative names.
+        let client = LeafSpec {
+            names: vec!["device-1".parse().expect("name")],
+            ..LeafSpec::client(spec.client.clone(), spec.validity)
+        };
+        let key = dunlin_pki::KeyPair::generate(spec.key_type).expect("key");
+        let client = tree.intermediate.issue(&client, key).expect("leaf");
+        let leaf = |identity: Identity| Leaf {
+            key: identity.key.to_pkcs8().expect("key").to_vec(),
+            public_key: identity.key.public_key().clone(),
+            chain: identity.chain,
+        };
+        Self { root: tree.root.certificate().clone(), server: leaf(tree.server), client: leaf(client) }
     }
 
     /// Makes a new chain whose authorities have keys of one kind, and whose leaves have keys of another.

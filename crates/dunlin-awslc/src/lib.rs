@@ -60,7 +60,7 @@ pub static TLS13_AES_128_CCM_8_SHA256: Tls13CipherSuite =
 
 /// The default algorithms, in the order of preference for a server or PC. Others have to be added by name:
 /// `TLS_AES_128_CCM_8_SHA256`, post-quantum groups such as [`X25519MLKEM768`], whose shares are 2 kB longer than X25519's, the group
-/// [`SECP521R1`], and the verification of P-521 and ML-DSA-65 ([`ALL_SIGNATURES`]). Their private keys can be loaded, and sign
+/// [`SECP521R1`], and the verification of P-521, ML-DSA-65 and RSA-PSS keys ([`ALL_SIGNATURES`]). Their private keys can be loaded, and sign
 /// for peers that verify them.
 pub fn provider() -> CryptoProvider {
     CryptoProvider {

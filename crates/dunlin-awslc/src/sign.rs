@@ -12,11 +12,15 @@ use aws_lc_rs::signature::{
     PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512,
     RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512, RsaEncoding,
 };
-use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
+use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey, rsa_pss};
 use dunlin::wire::SignatureScheme;
+use pkcs8::PrivateKeyInfoRef;
+use pkcs8::der::asn1::BitStringRef;
+use pkcs8::der::{Decode, Encode};
+use pkcs8::spki::SubjectPublicKeyInfoRef;
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 
-/// Loads RSA (2048 to 8192 bits), P-256, P-384, P-521, Ed25519, ML-DSA-44 and ML-DSA-65 keys.
+/// Loads RSA and RSA-PSS (2048 to 8192 bits), P-256, P-384, P-521, Ed25519, ML-DSA-44 and ML-DSA-65 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader;
 
 #[derive(Debug)]
@@ -34,6 +38,7 @@ impl KeyLoader for Loader {
             PrivateKeyDer::Pkcs8(_) => Key::ecdsa(bytes)
                 .or_else(|_| Key::ed25519(bytes))
                 .or_else(|_| Key::mldsa(bytes))
+                .or_else(|_| Key::rsa_pss(bytes))
                 .or_else(|_| Key::rsa(rsa::KeyPair::from_pkcs8(bytes).map_err(|_| CryptoError)?)),
             _ => Err(CryptoError),
         }?;
@@ -82,6 +87,24 @@ impl Key {
         ];
         let public = spki(pair.public_key())?;
         Ok(Self { pair: Pair::Rsa(pair), schemes: SCHEMES, public })
+    }
+
+    /// A key of the type id-RSASSA-PSS, which AWS-LC knows but aws-lc-rs does not.
+    fn rsa_pss(pkcs8: &[u8]) -> Result<Self, CryptoError> {
+        /// Tag and length of an AlgorithmIdentifier of less than 128 bytes.
+        const HEADER: usize = 2;
+        let info = PrivateKeyInfoRef::from_der(pkcs8).map_err(|_| CryptoError)?;
+        let algorithm = info.algorithm.to_der().map_err(|_| CryptoError)?;
+        let schemes = algorithm.get(HEADER..).and_then(rsa_pss::schemes).ok_or(CryptoError)?;
+        let pkcs1 = info.private_key.as_bytes();
+        if !is_one_sequence(pkcs1) {
+            return Err(CryptoError);
+        }
+        let pair = rsa::KeyPair::from_der(pkcs1).map_err(|_| CryptoError)?;
+        let key = BitStringRef::from_bytes(pair.public_key().as_ref()).map_err(|_| CryptoError)?;
+        let spki = SubjectPublicKeyInfoRef { algorithm: info.algorithm, subject_public_key: key };
+        let public = spki.to_der().map_err(|_| CryptoError)?.into();
+        Ok(Self { pair: Pair::Rsa(pair), schemes, public })
     }
 
     fn ecdsa(der: &[u8]) -> Result<Self, CryptoError> {
@@ -151,9 +174,15 @@ impl SigningKey for Key {
         match &self.pair {
             Pair::Rsa(pair) => {
                 let encoding: &'static dyn RsaEncoding = match scheme {
-                    SignatureScheme::RSA_PSS_RSAE_SHA256 => &RSA_PSS_SHA256,
-                    SignatureScheme::RSA_PSS_RSAE_SHA384 => &RSA_PSS_SHA384,
-                    SignatureScheme::RSA_PSS_RSAE_SHA512 => &RSA_PSS_SHA512,
+                    SignatureScheme::RSA_PSS_RSAE_SHA256 | SignatureScheme::RSA_PSS_PSS_SHA256 => {
+                        &RSA_PSS_SHA256
+                    }
+                    SignatureScheme::RSA_PSS_RSAE_SHA384 | SignatureScheme::RSA_PSS_PSS_SHA384 => {
+                        &RSA_PSS_SHA384
+                    }
+                    SignatureScheme::RSA_PSS_RSAE_SHA512 | SignatureScheme::RSA_PSS_PSS_SHA512 => {
+                        &RSA_PSS_SHA512
+                    }
                     SignatureScheme::RSA_PKCS1_SHA256 => &RSA_PKCS1_SHA256,
                     SignatureScheme::RSA_PKCS1_SHA384 => &RSA_PKCS1_SHA384,
                     SignatureScheme::RSA_PKCS1_SHA512 => &RSA_PKCS1_SHA512,

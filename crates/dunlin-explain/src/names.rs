@@ -82,11 +82,7 @@ const GROUPS: &[(u16, &str)] = &[
 const SIGNATURE_SCHEMES: &[(u16, &str)] = &[
     (0x0201, "rsa_pkcs1_sha1"),
     (0x0203, "ecdsa_sha1"),
-    (0x0603, "ecdsa_secp521r1_sha512"),
     (0x0808, "ed448"),
-    (0x0809, "rsa_pss_pss_sha256"),
-    (0x080a, "rsa_pss_pss_sha384"),
-    (0x080b, "rsa_pss_pss_sha512"),
     (0x081a, "ecdsa_brainpoolP256r1tls13_sha256"),
     (0x081b, "ecdsa_brainpoolP384r1tls13_sha384"),
     (0x081c, "ecdsa_brainpoolP512r1tls13_sha512"),

@@ -121,7 +121,7 @@ pub(crate) fn revocation_list(
         }
     }
     let validity = spec.validity.encoded()?;
-    let algorithm = signer.key.key_type().signature_algorithm();
+    let algorithm = signer.key.signature_algorithm()?;
     // Every CRL carries both extensions (RFC 5280 §5.2). An authority in lean form has no key identifier to give.
     let number = Uint::new(&number.to_be_bytes()).map_err(encoding)?;
     let mut extensions = vec![extension(false, &CrlNumber(number))?];

@@ -62,7 +62,7 @@ pub(crate) fn certificate(
     form: Form,
     extensions: Vec<Extension>,
 ) -> Result<CertificateDer<'static>, Error> {
-    let algorithm = signer.key.key_type().signature_algorithm();
+    let algorithm = signer.key.signature_algorithm()?;
     let tbs_certificate = TbsCertificate {
         version: Version::V3,
         serial_number: serial_number(form)?,
@@ -124,7 +124,7 @@ pub(crate) fn leaf_extensions(
     }
     if spec.form == Form::Full {
         let mut usage = FlagSet::from(KeyUsages::DigitalSignature);
-        if key_type.is_rsa() {
+        if key_type.encrypts() {
             // For the RSA key exchange of TLS 1.2 (RFC 5246 §7.4.2).
             usage |= KeyUsages::KeyEncipherment;
         }

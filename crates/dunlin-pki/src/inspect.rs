@@ -58,7 +58,7 @@ pub struct CertificateInfo {
 /// The description of a public key.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublicKeyInfo {
-    /// Its algorithm and size: `RSA 2048`, `P-256`, `Ed25519`; for others the name or OID of the algorithm.
+    /// Its algorithm and size: `RSA 2048`, `RSA-PSS 2048`, `P-256`, `Ed25519`; for others the name or OID of the algorithm.
     pub algorithm: String,
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal.
     pub sha256: String,
@@ -209,13 +209,14 @@ struct RsaPublicKey<'a> {
 fn algorithm(spki: &[u8]) -> der::Result<String> {
     let spki = SubjectPublicKeyInfoRef::from_der(spki)?;
     let oid = spki.algorithm.oid;
-    if oid == rfc5912::RSA_ENCRYPTION {
+    let is_pss = oid == rfc5912::ID_RSASSA_PSS;
+    if is_pss || oid == rfc5912::RSA_ENCRYPTION {
         let key = RsaPublicKey::from_der(spki.subject_public_key.raw_bytes())?;
         let bits = key.modulus.as_bytes().first().map_or(0, |first| {
             u32::try_from(key.modulus.as_bytes().len()).map_or(u32::MAX, |len| len * 8)
                 - first.leading_zeros()
         });
-        return Ok(format!("RSA {bits}"));
+        return Ok(format!("{} {bits}", if is_pss { "RSA-PSS" } else { "RSA" }));
     }
     if oid == rfc5912::ID_EC_PUBLIC_KEY {
         return Ok(match spki.algorithm.parameters_oid() {

@@ -10,16 +10,22 @@ use aws_lc_rs::rsa;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P384_SHA384_ASN1_SIGNING, ECDSA_P521_SHA512_ASN1_SIGNING,
     EcdsaKeyPair, EcdsaSigningAlgorithm, Ed25519KeyPair, KeyPair as _, ML_DSA_44_SIGNING, ML_DSA_65_SIGNING,
-    PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256,
+    PqdsaKeyPair, PqdsaSigningAlgorithm, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+    RsaEncoding,
 };
 use const_oid::db::{fips204, rfc5912, rfc8410};
-use der::asn1::{Any, SequenceRef};
-use der::{Decode, pem};
-use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
-use x509_cert::spki::AlgorithmIdentifierOwned;
+use der::asn1::{Any, BitString, SequenceRef};
+use der::referenced::OwnedToRef;
+use der::{Decode, Encode, Tag, pem};
+use dunlin::crypto::rsa_pss;
+use dunlin::wire::SignatureScheme;
+use pkcs8::PrivateKeyInfoRef;
+use pki_types::{AlgorithmIdentifier, PrivateKeyDer, SubjectPublicKeyInfoDer, alg_id};
+use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
 
 use crate::Error;
+use crate::error::encoding;
 
 /// The supported types of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +36,12 @@ pub enum KeyType {
     Rsa3072,
     /// RSA with a modulus of 4096 bits.
     Rsa4096,
+    /// RSA with a modulus of 2048 bits, only for signatures with PSS: a key of the type id-RSASSA-PSS (RFC 4055 §1.2).
+    RsaPss2048,
+    /// The same with a modulus of 3072 bits.
+    RsaPss3072,
+    /// The same with a modulus of 4096 bits.
+    RsaPss4096,
     /// ECDSA on the curve secp256r1.
     P256,
     /// ECDSA on the curve secp384r1.
@@ -46,10 +58,13 @@ pub enum KeyType {
 
 impl KeyType {
     /// All key types.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::Rsa2048,
         Self::Rsa3072,
         Self::Rsa4096,
+        Self::RsaPss2048,
+        Self::RsaPss3072,
+        Self::RsaPss4096,
         Self::P256,
         Self::P384,
         Self::P521,
@@ -64,6 +79,9 @@ impl KeyType {
             Self::Rsa2048 => "rsa2048",
             Self::Rsa3072 => "rsa3072",
             Self::Rsa4096 => "rsa4096",
+            Self::RsaPss2048 => "rsapss2048",
+            Self::RsaPss3072 => "rsapss3072",
+            Self::RsaPss4096 => "rsapss4096",
             Self::P256 => "p256",
             Self::P384 => "p384",
             Self::P521 => "p521",
@@ -73,32 +91,14 @@ impl KeyType {
         }
     }
 
-    /// Whether this is an RSA key, whatever its size.
-    pub(crate) const fn is_rsa(self) -> bool {
+    /// Whether this is an RSA key that can also encrypt, whatever its size.
+    pub(crate) const fn encrypts(self) -> bool {
         matches!(self, Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096)
     }
 
     /// The names of all key types, for messages.
     pub(crate) fn names() -> String {
         Self::ALL.map(Self::name).join(", ")
-    }
-
-    /// The algorithm with which a key of this type signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055
-    /// §5). RSA keys use PKCS#1 v1.5: every verifier supports it. PSS takes more bytes, since its parameters appear in the
-    /// certificate twice.
-    pub(crate) fn signature_algorithm(self) -> AlgorithmIdentifierOwned {
-        let (oid, parameters) = match self {
-            Self::Rsa2048 | Self::Rsa3072 | Self::Rsa4096 => {
-                (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
-            }
-            Self::P256 => (rfc5912::ECDSA_WITH_SHA_256, None),
-            Self::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
-            Self::P521 => (rfc5912::ECDSA_WITH_SHA_512, None),
-            Self::Ed25519 => (rfc8410::ID_ED_25519, None),
-            Self::MlDsa44 => (fips204::ID_ML_DSA_44, None),
-            Self::MlDsa65 => (fips204::ID_ML_DSA_65, None),
-        };
-        AlgorithmIdentifierOwned { oid, parameters }
     }
 }
 
@@ -121,6 +121,8 @@ impl FromStr for KeyType {
 pub struct KeyPair {
     typ: KeyType,
     pair: Pair,
+    /// The AlgorithmIdentifier of an RSA-PSS key; `None` for other keys, which AWS-LC encodes.
+    pss: Option<AlgorithmIdentifierOwned>,
     public: SubjectPublicKeyInfoDer<'static>,
 }
 
@@ -149,11 +151,18 @@ impl KeyPair {
     /// [`Error::Crypto`].
     pub fn generate(typ: KeyType) -> Result<Self, Error> {
         let rsa = |size| rsa::KeyPair::generate(size).map(Pair::Rsa);
+        let pss = |size| {
+            let pair = rsa::KeyPair::generate(size).map_err(|_| Error::Crypto)?;
+            Self::rsa_pss(typ, pair, identifier(rsa_pss::ANY_HASH)?)
+        };
         let ecdsa = |curve| EcdsaKeyPair::generate(curve).map(Pair::Ecdsa);
         let pair = match typ {
             KeyType::Rsa2048 => rsa(rsa::KeySize::Rsa2048),
             KeyType::Rsa3072 => rsa(rsa::KeySize::Rsa3072),
             KeyType::Rsa4096 => rsa(rsa::KeySize::Rsa4096),
+            KeyType::RsaPss2048 => return pss(rsa::KeySize::Rsa2048),
+            KeyType::RsaPss3072 => return pss(rsa::KeySize::Rsa3072),
+            KeyType::RsaPss4096 => return pss(rsa::KeySize::Rsa4096),
             KeyType::P256 => ecdsa(&ECDSA_P256_SHA256_ASN1_SIGNING),
             KeyType::P384 => ecdsa(&ECDSA_P384_SHA384_ASN1_SIGNING),
             KeyType::P521 => ecdsa(&ECDSA_P521_SHA512_ASN1_SIGNING),
@@ -186,9 +195,11 @@ impl KeyPair {
                 return Self::new(typ, Pair::MlDsa(pair));
             }
         }
-        // The text of the error is all that AWS-LC tells of it.
-        let reason =
-            |e: KeyRejected| if e.to_string() == "TooSmall" { Error::ShortKey } else { Error::UnusableKey };
+        if let Ok(info) = PrivateKeyInfoRef::from_der(der)
+            && info.algorithm.oid == rfc5912::ID_RSASSA_PSS
+        {
+            return Self::from_pss(&info);
+        }
         let pair = match rsa::KeyPair::from_pkcs8(der).map_err(reason) {
             Err(Error::UnusableKey) => rsa::KeyPair::from_der(der).map_err(reason),
             pair => pair,
@@ -202,6 +213,29 @@ impl KeyPair {
         Self::new(typ, Pair::Rsa(pair))
     }
 
+    /// Reads an RSA-PSS key without parameters, or with those that TLS allows (RFC 8446 §4.2.3).
+    fn from_pss(info: &PrivateKeyInfoRef<'_>) -> Result<Self, Error> {
+        let algorithm = AlgorithmIdentifierOwned::from(info.algorithm);
+        schemes(&algorithm)?;
+        let pkcs1 = info.private_key.as_bytes();
+        <&SequenceRef>::from_der(pkcs1).map_err(|_| Error::UnusableKey)?;
+        let pair = rsa::KeyPair::from_der(pkcs1).map_err(reason)?;
+        let typ = match pair.public_modulus_len() {
+            256 => KeyType::RsaPss2048,
+            384 => KeyType::RsaPss3072,
+            512 => KeyType::RsaPss4096,
+            _ => return Err(Error::UnusableKey),
+        };
+        Self::rsa_pss(typ, pair, algorithm)
+    }
+
+    fn rsa_pss(typ: KeyType, pair: rsa::KeyPair, algorithm: AlgorithmIdentifierOwned) -> Result<Self, Error> {
+        let key = BitString::from_bytes(pair.public_key().as_ref()).map_err(encoding)?;
+        let public = SubjectPublicKeyInfoOwned { algorithm: algorithm.clone(), subject_public_key: key };
+        let public = public.to_der().map_err(encoding)?.into();
+        Ok(Self { typ, pair: Pair::Rsa(pair), pss: Some(algorithm), public })
+    }
+
     fn new(typ: KeyType, pair: Pair) -> Result<Self, Error> {
         let public = match &pair {
             Pair::Rsa(pair) => spki(pair.public_key()),
@@ -209,12 +243,37 @@ impl KeyPair {
             Pair::Ed25519(pair) => spki(pair.public_key()),
             Pair::MlDsa(pair) => spki(pair.public_key()),
         }?;
-        Ok(Self { typ, pair, public })
+        Ok(Self { typ, pair, pss: None, public })
     }
 
     /// The type of the key.
     pub fn key_type(&self) -> KeyType {
         self.typ
+    }
+
+    /// The algorithm with which the key signs a certificate (RFC 5758 §3.2, RFC 8410 §3, RFC 9881 §2, RFC 4055 §5). Keys for
+    /// RSA in general use PKCS#1 v1.5: every verifier supports it. PSS takes more bytes, since its parameters appear in the
+    /// certificate twice.
+    pub(crate) fn signature_algorithm(&self) -> Result<AlgorithmIdentifierOwned, Error> {
+        let (oid, parameters) = match self.typ {
+            KeyType::Rsa2048 | KeyType::Rsa3072 | KeyType::Rsa4096 => {
+                (rfc5912::SHA_256_WITH_RSA_ENCRYPTION, Some(Any::null()))
+            }
+            KeyType::RsaPss2048 | KeyType::RsaPss3072 | KeyType::RsaPss4096 => {
+                return match &self.pss {
+                    // RFC 8446 §4.2.3: the signature has the parameters of the key.
+                    Some(algorithm) if algorithm.parameters.is_some() => Ok(algorithm.clone()),
+                    _ => identifier(alg_id::RSA_PSS_SHA256),
+                };
+            }
+            KeyType::P256 => (rfc5912::ECDSA_WITH_SHA_256, None),
+            KeyType::P384 => (rfc5912::ECDSA_WITH_SHA_384, None),
+            KeyType::P521 => (rfc5912::ECDSA_WITH_SHA_512, None),
+            KeyType::Ed25519 => (rfc8410::ID_ED_25519, None),
+            KeyType::MlDsa44 => (fips204::ID_ML_DSA_44, None),
+            KeyType::MlDsa65 => (fips204::ID_ML_DSA_65, None),
+        };
+        Ok(AlgorithmIdentifierOwned { oid, parameters })
     }
 
     /// The SubjectPublicKeyInfo, which is also the form of a raw public key (RFC 7250 §3).
@@ -236,6 +295,12 @@ impl KeyPair {
     /// [`Error::Crypto`].
     pub fn to_pkcs8(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let copy = |der: &[u8]| Zeroizing::new(der.to_vec());
+        if let (Pair::Rsa(pair), Some(algorithm)) = (&self.pair, &self.pss) {
+            let general = AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map_err(|_| Error::Crypto)?;
+            let general = PrivateKeyInfoRef::from_der(general.as_ref()).map_err(|_| Error::Crypto)?;
+            let own = PrivateKeyInfoRef::new(algorithm.owned_to_ref(), general.private_key);
+            return own.to_der().map(Zeroizing::new).map_err(|_| Error::Crypto);
+        }
         match &self.pair {
             Pair::Rsa(pair) => AsDer::<Pkcs8V1Der<'_>>::as_der(pair).map(|der| copy(der.as_ref())),
             Pair::Ecdsa(pair) => pair.to_pkcs8v1().map(|der| copy(der.as_ref())),
@@ -256,14 +321,20 @@ impl KeyPair {
             .map_err(|_| Error::Crypto)
     }
 
-    /// Signs `message` with [`KeyType::signature_algorithm`].
+    /// Signs `message` with [`Self::signature_algorithm`].
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, Error> {
         // aws-lc-rs takes a random source only to match ring's interface; it always uses AWS-LC's own.
         let random = SystemRandom::new();
         match &self.pair {
             Pair::Rsa(pair) => {
+                let encoding: &'static dyn RsaEncoding = match self.pss.as_ref().map(schemes).transpose()? {
+                    None => &RSA_PKCS1_SHA256,
+                    Some([SignatureScheme::RSA_PSS_PSS_SHA384]) => &RSA_PSS_SHA384,
+                    Some([SignatureScheme::RSA_PSS_PSS_SHA512]) => &RSA_PSS_SHA512,
+                    Some(_) => &RSA_PSS_SHA256,
+                };
                 let mut signature = vec![0; pair.public_modulus_len()];
-                pair.sign(&RSA_PKCS1_SHA256, &random, message, &mut signature).map(|()| signature)
+                pair.sign(encoding, &random, message, &mut signature).map(|()| signature)
             }
             Pair::Ecdsa(pair) => pair.sign(&random, message).map(|signature| signature.as_ref().to_vec()),
             Pair::Ed25519(pair) => pair.try_sign(message).map(|signature| signature.as_ref().to_vec()),
@@ -274,6 +345,23 @@ impl KeyPair {
         }
         .map_err(|_| Error::Crypto)
     }
+}
+
+/// Why AWS-LC rejects an RSA key. The text of the error is all that it tells.
+fn reason(error: KeyRejected) -> Error {
+    if error.to_string() == "TooSmall" { Error::ShortKey } else { Error::UnusableKey }
+}
+
+/// The AlgorithmIdentifier with this content.
+fn identifier(content: AlgorithmIdentifier) -> Result<AlgorithmIdentifierOwned, Error> {
+    let any = Any::new(Tag::Sequence, content.as_ref()).map_err(encoding)?;
+    any.decode_as().map_err(encoding)
+}
+
+/// The schemes of an RSA-PSS key.
+fn schemes(algorithm: &AlgorithmIdentifierOwned) -> Result<&'static [SignatureScheme], Error> {
+    let any = Any::encode_from(algorithm).map_err(encoding)?;
+    rsa_pss::schemes(any.value()).ok_or(Error::UnusableKey)
 }
 
 /// Shows the type of the key, never the key itself.

@@ -104,6 +104,7 @@ macro_rules! suite {
             ed25519_answers_of_rfc_8032,
             ecdsa_answers_of_rfc_6979,
             rsa_signatures_of_openssl,
+            rsa_pss_keys_of_openssl,
             refuses_another_salt_length,
             refuses_short_rsa_keys,
             refuses_every_damaged_byte,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use dunlin::crypto::CryptoProvider;
+use dunlin::crypto::{CryptoProvider, rsa_pss};
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use pki_types::{AlgorithmIdentifier, SignatureVerificationAlgorithm, alg_id};
 
@@ -52,7 +52,17 @@ const OTHER_SCHEMES: [(SignatureScheme, AlgorithmIdentifier, AlgorithmIdentifier
     (SignatureScheme::MLDSA65, alg_id::ML_DSA_65, alg_id::ML_DSA_65),
 ];
 
-/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3).
+/// The identifiers of key and signature for RSA-PSS keys, which may lack parameters, or have them with or without NULL.
+const fn with_pss_key(
+    with_null: AlgorithmIdentifier,
+    without: AlgorithmIdentifier,
+) -> [(AlgorithmIdentifier, AlgorithmIdentifier); 4] {
+    let any = rsa_pss::ANY_HASH;
+    [(any, with_null), (any, without), (with_null, with_null), (without, without)]
+}
+
+/// Every scheme has exactly one algorithm, because TLS 1.3 binds the curve to the hash (RFC 8446 §4.2.3). Only RSA-PSS keys
+/// have several identifiers.
 pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
     let schemes: Vec<_> = provider
         .signatures
@@ -61,8 +71,15 @@ pub fn schemes_bind_curve_to_hash(provider: &CryptoProvider) {
         .map(|(scheme, algorithms)| (*scheme, identifiers(algorithms)))
         .collect();
     let expected = DEFAULT_SCHEMES.into_iter().chain(OTHER_SCHEMES);
-    let expected: Vec<_> =
+    let mut expected: Vec<_> =
         expected.map(|(scheme, key, signature)| (scheme, vec![(key, signature)])).collect();
+    for (scheme, with_null, without) in [
+        (SignatureScheme::RSA_PSS_PSS_SHA256, alg_id::RSA_PSS_SHA256, rsa_pss::SHA256_WITHOUT_NULL),
+        (SignatureScheme::RSA_PSS_PSS_SHA384, alg_id::RSA_PSS_SHA384, rsa_pss::SHA384_WITHOUT_NULL),
+        (SignatureScheme::RSA_PSS_PSS_SHA512, alg_id::RSA_PSS_SHA512, rsa_pss::SHA512_WITHOUT_NULL),
+    ] {
+        expected.push((scheme, with_pss_key(with_null, without).to_vec()));
+    }
     assert_eq!(schemes, expected);
 }
 

@@ -24,7 +24,7 @@ const RSA_SIGNATURES: [(SignatureScheme, &[u8]); 6] = [
 
 const MESSAGE: &[u8] = b"test";
 
-/// Whether the provider verifies `signature` with the algorithm of `scheme` and the key in a SubjectPublicKeyInfo.
+/// Whether the provider verifies `signature` with an algorithm of `scheme` and the key in a SubjectPublicKeyInfo.
 pub fn verifies(
     provider: &CryptoProvider,
     scheme: SignatureScheme,
@@ -35,7 +35,7 @@ pub fn verifies(
     let (_, algorithms) = provider.signatures.schemes.iter().find(|(s, _)| *s == scheme).unwrap();
     let spki = SubjectPublicKeyInfoDer::from(spki);
     let key = RawPublicKeyEntity::try_from(&spki).unwrap();
-    key.verify_signature(algorithms[0], message, signature).is_ok()
+    algorithms.iter().any(|algorithm| key.verify_signature(*algorithm, message, signature).is_ok())
 }
 
 /// The same for any algorithm of a chain; the key is the content of the BIT STRING.
@@ -199,6 +199,50 @@ pub fn rsa_signatures_of_openssl(provider: &CryptoProvider) {
 pub fn refuses_another_salt_length(provider: &CryptoProvider) {
     let signature = include_bytes!("../fixtures/rsa2048.pss_sha256_salt20.sig");
     assert!(!verifies(provider, SignatureScheme::RSA_PSS_RSAE_SHA256, RSA_2048, MESSAGE, signature));
+}
+
+/// A key of the type id-RSASSA-PSS verifies the schemes that its parameters allow, and a key of the type rsaEncryption none of
+/// them (RFC 8446 §4.2.3).
+pub fn rsa_pss_keys_of_openssl(provider: &CryptoProvider) {
+    const KEY: &[u8] = include_bytes!("../fixtures/rsapss2048.spki.der");
+    const SHA384_KEY: &[u8] = include_bytes!("../fixtures/rsapss2048_sha384.spki.der");
+    let all: [(_, _, _, &[u8]); 3] = [
+        (
+            SignatureScheme::RSA_PSS_PSS_SHA256,
+            SignatureScheme::RSA_PSS_RSAE_SHA256,
+            RSA_SIGNATURES[3].1,
+            include_bytes!("../fixtures/rsapss2048.sha256.sig"),
+        ),
+        (
+            SignatureScheme::RSA_PSS_PSS_SHA384,
+            SignatureScheme::RSA_PSS_RSAE_SHA384,
+            RSA_SIGNATURES[4].1,
+            include_bytes!("../fixtures/rsapss2048.sha384.sig"),
+        ),
+        (
+            SignatureScheme::RSA_PSS_PSS_SHA512,
+            SignatureScheme::RSA_PSS_RSAE_SHA512,
+            RSA_SIGNATURES[5].1,
+            include_bytes!("../fixtures/rsapss2048.sha512.sig"),
+        ),
+    ];
+    let sha384_signature = include_bytes!("../fixtures/rsapss2048_sha384.sig");
+    for (scheme, rsae, rsae_signature, signature) in all {
+        for (other, ..) in all {
+            assert_eq!(
+                verifies(provider, other, KEY, MESSAGE, signature),
+                other == scheme,
+                "{scheme} as {other}"
+            );
+        }
+        assert!(!verifies(provider, scheme, KEY, b"tent", signature));
+        assert!(!verifies(provider, rsae, KEY, MESSAGE, signature), "{rsae} with an RSA-PSS key");
+        assert!(!verifies(provider, scheme, RSA_2048, MESSAGE, rsae_signature), "{scheme} with an RSA key");
+        let is_allowed = scheme == SignatureScheme::RSA_PSS_PSS_SHA384;
+        assert_eq!(verifies(provider, scheme, SHA384_KEY, MESSAGE, sha384_signature), is_allowed, "{scheme}");
+    }
+    let signature = include_bytes!("../fixtures/rsapss2048.sha256_salt20.sig");
+    assert!(!verifies(provider, SignatureScheme::RSA_PSS_PSS_SHA256, KEY, MESSAGE, signature));
 }
 
 /// RSA keys of 1024 bits are too short.

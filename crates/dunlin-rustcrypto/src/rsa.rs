@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use dunlin::crypto::{CryptoError, SecureRandom};
+use dunlin::crypto::{CryptoError, SecureRandom, rsa_pss};
 use pki_types::{SignatureVerificationAlgorithm, alg_id};
 use rsa::pkcs1::DecodeRsaPublicKey;
 use rsa::pkcs1v15::Pkcs1v15Sign;
@@ -54,6 +54,35 @@ pub(crate) static RSA_PKCS1_SHA512: &dyn SignatureVerificationAlgorithm = &Algor
     signature: alg_id::RSA_PKCS1_SHA512,
     verify: pkcs1_verify::<Sha512>,
 };
+
+/// Algorithms for keys of the type id-RSASSA-PSS: the valid combinations of the identifiers of key and signature for one hash
+/// (RFC 8446 §4.2.3).
+macro_rules! with_pss_keys {
+    ($name:ident, $with_null:ident, $without_null:ident, $hash:ident) => {
+        pub(crate) static $name: [&dyn SignatureVerificationAlgorithm; 4] = [
+            &Algorithm { key: rsa_pss::ANY_HASH, signature: alg_id::$with_null, verify: pss_verify::<$hash> },
+            &Algorithm {
+                key: rsa_pss::ANY_HASH,
+                signature: rsa_pss::$without_null,
+                verify: pss_verify::<$hash>,
+            },
+            &Algorithm {
+                key: alg_id::$with_null,
+                signature: alg_id::$with_null,
+                verify: pss_verify::<$hash>,
+            },
+            &Algorithm {
+                key: rsa_pss::$without_null,
+                signature: rsa_pss::$without_null,
+                verify: pss_verify::<$hash>,
+            },
+        ];
+    };
+}
+
+with_pss_keys!(PSS_SHA256, RSA_PSS_SHA256, SHA256_WITHOUT_NULL, Sha256);
+with_pss_keys!(PSS_SHA384, RSA_PSS_SHA384, SHA384_WITHOUT_NULL, Sha384);
+with_pss_keys!(PSS_SHA512, RSA_PSS_SHA512, SHA512_WITHOUT_NULL, Sha512);
 
 /// The salt is as long as the hash (RFC 8446 §4.2.3).
 fn pss_verify<D>(key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), CryptoError>

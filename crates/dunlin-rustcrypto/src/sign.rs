@@ -4,16 +4,26 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
+#[cfg(feature = "rsa")]
+use dunlin::crypto::rsa_pss;
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
 use dunlin::wire::SignatureScheme;
 use ed25519_dalek::Signer;
 use p256::ecdsa::signature::RandomizedSigner;
 use p256::pkcs8::{DecodePrivateKey, EncodePublicKey};
+#[cfg(feature = "rsa")]
+use p256::pkcs8::{
+    PrivateKeyInfoRef,
+    der::{Encode, asn1::BitStringRef},
+    spki::SubjectPublicKeyInfoRef,
+};
 #[cfg(feature = "ml-dsa")]
 use p256::pkcs8::{der::AnyRef, spki::AssociatedAlgorithmIdentifier};
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 #[cfg(feature = "rsa")]
-use rsa::{RsaPrivateKey, pkcs1::DecodeRsaPrivateKey};
+use rsa::RsaPrivateKey;
+#[cfg(feature = "rsa")]
+use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPublicKey};
 #[cfg(feature = "rsa")]
 use sha2::{Sha256, Sha384, Sha512};
 
@@ -21,7 +31,7 @@ use crate::random::Rng;
 #[cfg(feature = "rsa")]
 use crate::rsa::{is_long_enough, pkcs1_sign, pss_sign};
 
-/// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
+/// Loads P-256, P-384 and Ed25519 keys. The feature `rsa` adds RSA and RSA-PSS keys of 2048 to 8192 bits, the feature `ml-dsa` seeds of
 /// ML-DSA-44 and ML-DSA-65, the feature `p521` P-521 keys.
 pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<p256::ecdsa::SigningKey>,
@@ -35,6 +45,8 @@ pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
     load::<ml_dsa::SigningKey<ml_dsa::MlDsa65>>,
     #[cfg(feature = "rsa")]
     load::<RsaPrivateKey>,
+    #[cfg(feature = "rsa")]
+    load::<PssPair>,
 ]);
 
 /// Loads P-256 keys only, so that other algorithms are not linked.
@@ -70,7 +82,7 @@ fn load<P: Pair>(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoE
 /// A key pair of one kind, which wipes itself on drop.
 trait Pair: Send + Sync + Sized + 'static {
     /// The signature schemes, in order of preference.
-    const SCHEMES: &'static [SignatureScheme];
+    fn schemes(&self) -> &'static [SignatureScheme];
     /// The key, if it is of this kind.
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self>;
     fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>>;
@@ -91,7 +103,9 @@ fn spki(key: &impl EncodePublicKey) -> Option<SubjectPublicKeyInfoDer<'static>> 
 macro_rules! ecdsa {
     ($curve:ident, $scheme:ident) => {
         impl Pair for $curve::ecdsa::SigningKey {
-            const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::$scheme];
+            fn schemes(&self) -> &'static [SignatureScheme] {
+                &[SignatureScheme::$scheme]
+            }
 
             fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
                 let key = match der {
@@ -130,7 +144,9 @@ ecdsa!(p384, ECDSA_SECP384R1_SHA384);
 ecdsa!(p521, ECDSA_SECP521R1_SHA512);
 
 impl Pair for ed25519_dalek::SigningKey {
-    const SCHEMES: &'static [SignatureScheme] = &[SignatureScheme::ED25519];
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        &[SignatureScheme::ED25519]
+    }
 
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
         let PrivateKeyDer::Pkcs8(der) = der else { return None };
@@ -165,7 +181,9 @@ impl MlDsa for ml_dsa::MlDsa65 {
 
 #[cfg(feature = "ml-dsa")]
 impl<P: MlDsa> Pair for ml_dsa::SigningKey<P> {
-    const SCHEMES: &'static [SignatureScheme] = P::SCHEMES;
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        P::SCHEMES
+    }
 
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
         let PrivateKeyDer::Pkcs8(der) = der else { return None };
@@ -190,19 +208,26 @@ impl<P: MlDsa> Pair for ml_dsa::SigningKey<P> {
 
 #[cfg(feature = "rsa")]
 impl Pair for RsaPrivateKey {
-    // RSA PKCS#1 v1.5 is for TLS 1.2 only: TLS 1.3 must not sign handshakes with it (RFC 8446 §4.2.3).
-    const SCHEMES: &'static [SignatureScheme] = &[
-        SignatureScheme::RSA_PSS_RSAE_SHA256,
-        SignatureScheme::RSA_PSS_RSAE_SHA384,
-        SignatureScheme::RSA_PSS_RSAE_SHA512,
-        SignatureScheme::RSA_PKCS1_SHA256,
-        SignatureScheme::RSA_PKCS1_SHA384,
-        SignatureScheme::RSA_PKCS1_SHA512,
-    ];
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        // RSA PKCS#1 v1.5 is for TLS 1.2 only: TLS 1.3 must not sign handshakes with it (RFC 8446 §4.2.3).
+        &[
+            SignatureScheme::RSA_PSS_RSAE_SHA256,
+            SignatureScheme::RSA_PSS_RSAE_SHA384,
+            SignatureScheme::RSA_PSS_RSAE_SHA512,
+            SignatureScheme::RSA_PKCS1_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA384,
+            SignatureScheme::RSA_PKCS1_SHA512,
+        ]
+    }
 
     fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
         let key = match der {
-            PrivateKeyDer::Pkcs8(der) => Self::from_pkcs8_der(der.secret_pkcs8_der()).ok()?,
+            PrivateKeyDer::Pkcs8(der) => {
+                // The library also reads RSA-PSS keys, which sign with other schemes.
+                let info = PrivateKeyInfoRef::try_from(der.secret_pkcs8_der()).ok()?;
+                let is_general = info.algorithm.oid == rsa::pkcs1::ALGORITHM_OID;
+                is_general.then(|| Self::from_pkcs8_der(der.secret_pkcs8_der()).ok())??
+            }
             PrivateKeyDer::Pkcs1(der) => Self::from_pkcs1_der(der.secret_pkcs1_der()).ok()?,
             _ => return None,
         };
@@ -231,6 +256,59 @@ impl Pair for RsaPrivateKey {
     }
 }
 
+/// A key of the type id-RSASSA-PSS.
+#[cfg(feature = "rsa")]
+struct PssPair {
+    key: RsaPrivateKey,
+    schemes: &'static [SignatureScheme],
+    public: SubjectPublicKeyInfoDer<'static>,
+}
+
+#[cfg(feature = "rsa")]
+impl PssPair {
+    fn new(info: &PrivateKeyInfoRef<'_>) -> Option<Self> {
+        /// Tag and length of an AlgorithmIdentifier of less than 128 bytes.
+        const HEADER: usize = 2;
+        let schemes = rsa_pss::schemes(info.algorithm.to_der().ok()?.get(HEADER..)?)?;
+        let key = RsaPrivateKey::from_pkcs1_der(info.private_key.as_bytes()).ok()?;
+        let public = key.as_public_key().to_pkcs1_der().ok()?;
+        let subject_public_key = BitStringRef::from_bytes(public.as_bytes()).ok()?;
+        let public =
+            SubjectPublicKeyInfoRef { algorithm: info.algorithm, subject_public_key }.to_der().ok()?;
+        is_long_enough(key.as_public_key()).then(|| Self { key, schemes, public: public.into() })
+    }
+}
+
+#[cfg(feature = "rsa")]
+impl Pair for PssPair {
+    fn schemes(&self) -> &'static [SignatureScheme] {
+        self.schemes
+    }
+
+    fn from_der(der: &PrivateKeyDer<'_>) -> Option<Self> {
+        let PrivateKeyDer::Pkcs8(der) = der else { return None };
+        Self::new(&PrivateKeyInfoRef::try_from(der.secret_pkcs8_der()).ok()?)
+    }
+
+    fn public_key(&self) -> Option<SubjectPublicKeyInfoDer<'static>> {
+        Some(self.public.clone())
+    }
+
+    fn sign(
+        &self,
+        scheme: SignatureScheme,
+        message: &[u8],
+        random: &dyn SecureRandom,
+    ) -> Result<Vec<u8>, CryptoError> {
+        match scheme {
+            SignatureScheme::RSA_PSS_PSS_SHA256 => pss_sign::<Sha256>(&self.key, message, random),
+            SignatureScheme::RSA_PSS_PSS_SHA384 => pss_sign::<Sha384>(&self.key, message, random),
+            SignatureScheme::RSA_PSS_PSS_SHA512 => pss_sign::<Sha512>(&self.key, message, random),
+            _ => Err(CryptoError),
+        }
+    }
+}
+
 struct Key<P> {
     pair: P,
     public: SubjectPublicKeyInfoDer<'static>,
@@ -238,7 +316,7 @@ struct Key<P> {
 
 impl<P: Pair> SigningKey for Key<P> {
     fn schemes(&self) -> &[SignatureScheme] {
-        P::SCHEMES
+        self.pair.schemes()
     }
 
     fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
@@ -251,7 +329,7 @@ impl<P: Pair> SigningKey for Key<P> {
         message: &[u8],
         random: &dyn SecureRandom,
     ) -> Result<Vec<u8>, CryptoError> {
-        if !P::SCHEMES.contains(&scheme) {
+        if !self.schemes().contains(&scheme) {
             return Err(CryptoError);
         }
         self.pair.sign(scheme, message, random)
@@ -261,6 +339,6 @@ impl<P: Pair> SigningKey for Key<P> {
 /// Shows the signature schemes of the key, never the key itself.
 impl<P: Pair> fmt::Debug for Key<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Key").field("schemes", &P::SCHEMES).finish_non_exhaustive()
+        f.debug_struct("Key").field("schemes", &self.schemes()).finish_non_exhaustive()
     }
 }

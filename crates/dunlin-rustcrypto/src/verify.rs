@@ -9,7 +9,8 @@ use sha2::{Digest, Sha256, Sha384};
 
 #[cfg(feature = "rsa")]
 use crate::rsa::{
-    RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256, RSA_PSS_SHA384, RSA_PSS_SHA512,
+    PSS_SHA256, PSS_SHA384, PSS_SHA512, RSA_PKCS1_SHA256, RSA_PKCS1_SHA384, RSA_PKCS1_SHA512, RSA_PSS_SHA256,
+    RSA_PSS_SHA384, RSA_PSS_SHA512,
 };
 
 /// The algorithms of every list, and the additional ones that are given: first for chains, then for signature schemes.
@@ -64,7 +65,8 @@ macro_rules! signatures {
 /// The default algorithms. RSA keys must have 2048 to 8192 bits.
 pub static SIGNATURES: SignatureAlgorithms = signatures!([], []);
 
-/// Every algorithm: [`SIGNATURES`], and with the features `p521` and `ml-dsa` ECDSA on P-521 and ML-DSA-65. Few certificates have such keys, but offering a
+/// Every algorithm: [`SIGNATURES`], and with the features `p521`, `ml-dsa` and `rsa` ECDSA on P-521, ML-DSA-65, and RSA-PSS with keys
+/// of the type id-RSASSA-PSS. Few certificates have such keys, but offering a
 /// scheme makes every ClientHello longer. A profile can choose among the schemes.
 pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
     [
@@ -76,12 +78,42 @@ pub static ALL_SIGNATURES: SignatureAlgorithms = signatures!(
         ECDSA_P521_SHA512,
         #[cfg(feature = "ml-dsa")]
         ML_DSA_65,
+        #[cfg(feature = "rsa")]
+        PSS_SHA256[0],
+        #[cfg(feature = "rsa")]
+        PSS_SHA256[1],
+        #[cfg(feature = "rsa")]
+        PSS_SHA256[2],
+        #[cfg(feature = "rsa")]
+        PSS_SHA256[3],
+        #[cfg(feature = "rsa")]
+        PSS_SHA384[0],
+        #[cfg(feature = "rsa")]
+        PSS_SHA384[1],
+        #[cfg(feature = "rsa")]
+        PSS_SHA384[2],
+        #[cfg(feature = "rsa")]
+        PSS_SHA384[3],
+        #[cfg(feature = "rsa")]
+        PSS_SHA512[0],
+        #[cfg(feature = "rsa")]
+        PSS_SHA512[1],
+        #[cfg(feature = "rsa")]
+        PSS_SHA512[2],
+        #[cfg(feature = "rsa")]
+        PSS_SHA512[3],
     ],
     [
         #[cfg(feature = "p521")]
         (SignatureScheme::ECDSA_SECP521R1_SHA512, &[ECDSA_P521_SHA512]),
         #[cfg(feature = "ml-dsa")]
         (SignatureScheme::MLDSA65, &[ML_DSA_65]),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_PSS_SHA256, &PSS_SHA256),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_PSS_SHA384, &PSS_SHA384),
+        #[cfg(feature = "rsa")]
+        (SignatureScheme::RSA_PSS_PSS_SHA512, &PSS_SHA512),
     ]
 );
 

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use dunlin::auth::X509Trust;
 use dunlin::crypto::{
     ActiveKeyExchange, CryptoError, CryptoProvider, HybridGroup, HybridOrder, KeyExchangeGroup,
     ProviderFault, SecureRandom,
 };
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription as Alert, NamedGroup, SignatureScheme};
-use dunlin::{ClientAuth, ClientConfig, Error, Profile, ProfileBuilder, ServerConfig, Trust};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, providers};
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, ServerConfig, Trust};
+use dunlin_pki::{Authority, CaSpec, KeyPair, LeafSpec, Subject};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, full_providers, providers, validity};
 
 const P256: SignatureScheme = SignatureScheme::ECDSA_SECP256R1_SHA256;
 const P384: SignatureScheme = SignatureScheme::ECDSA_SECP384R1_SHA384;
@@ -66,7 +68,7 @@ fn ecdsa_scheme_names_the_hash_of_a_chain_not_its_curve() {
 #[test]
 fn signature_algorithms_cert_selects_the_credential() {
     let (rsa, p384) = (Pki::mixed(KeyType::Rsa2048, KeyType::P256), Pki::mixed(KeyType::P384, KeyType::P256));
-    let trust = || dunlin::auth::X509Trust::anchors([rsa.root.clone(), p384.root.clone()]).unwrap();
+    let trust = || X509Trust::anchors([rsa.root.clone(), p384.root.clone()]).unwrap();
     let profile = |own: [&dunlin_tests::Leaf; 2], in_chains: Option<Vec<SignatureScheme>>| {
         Profile::builder(awslc())
             .trust(Trust { x509: Some(trust()), raw_key: None })
@@ -108,6 +110,31 @@ fn profile_refuses_unusable_schemes_for_chains() {
     for (schemes, why) in [(vec![], "is empty"), (vec![SignatureScheme(0x0201)], "cannot verify 0x0201")] {
         let error = trusting(pki).certificate_signature_schemes(Some(schemes)).build().unwrap_err();
         assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+/// rsa_pss_rsae_* and rsa_pss_pss_* make equal signatures, with keys of different types (RFC 8446 §4.2.3).
+#[test]
+fn chains_are_verified_by_the_schemes_of_their_keys() {
+    let root = CaSpec::new(Subject::common_name("RSA-PSS root").unwrap(), validity());
+    let root = Authority::root(&root, KeyPair::generate(dunlin_pki::KeyType::RsaPss2048).unwrap()).unwrap();
+    let leaf = LeafSpec::server(["localhost".parse().unwrap()], validity());
+    let leaf = root.issue(&leaf, KeyPair::generate(dunlin_pki::KeyType::P256).unwrap()).unwrap();
+    for provider in full_providers() {
+        let connect = |in_chains| {
+            let anchors = X509Trust::anchors([root.certificate().clone()]).unwrap();
+            let client = Profile::builder(provider.clone())
+                .trust(Trust { x509: Some(anchors), raw_key: None })
+                .signature_schemes(vec![P256, in_chains]);
+            let key = leaf.key.signing_key(&provider).unwrap();
+            let credential = Credential::x509(leaf.chain.clone(), key);
+            let server = Profile::builder(provider.clone()).credentials(vec![credential]).build().unwrap();
+            let client = Arc::new(ClientConfig::new(client.build().unwrap()));
+            Pair::new(&client, &Arc::new(ServerConfig::new(server).unwrap())).run()
+        };
+        assert_eq!(connect(SignatureScheme::RSA_PSS_PSS_SHA256), Ok(()), "{}", provider.name);
+        let refused = Err(AuthenticationFailure::BadChainSignature.into());
+        assert_eq!(connect(SignatureScheme::RSA_PSS_RSAE_SHA256), refused, "{}", provider.name);
     }
 }
 

@@ -12,8 +12,8 @@ use dunlin::{
     ServerConfig, Trust,
 };
 use dunlin_tests::{
-    ForeignKey, KEY_TYPES, KeyType, Leaf, OTHER_KEY_TYPES, Pair, Pki, awslc, check_client_authentication, full_awslc,
-    full_providers, providers,
+    ForeignKey, KEY_TYPES, KeyType, Leaf, OTHER_KEY_TYPES, Pair, Pki, awslc, check_client_authentication,
+    full_awslc, full_providers, providers,
 };
 
 fn x509(pki: &Pki) -> Trust {

@@ -51,7 +51,7 @@ fn echo(link: &mut Link, data: &[u8]) {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
-    for typ in KEYS.into_iter().chain([KeyType::P521]) {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let peer = gnutls_serv(typ, TLS13, &[]);
         let mut link = Link::to_server(client(typ, |c| c), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.process.errors()));
@@ -62,7 +62,7 @@ fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
-    for typ in KEYS.into_iter().chain([KeyType::P521]) {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let (listener, port) = listen();
         let (mut peer, _files) = gnutls_cli(typ, &port, TLS13, &[]);
         let mut link = Link::accept(server(typ, |s| s), &listener);

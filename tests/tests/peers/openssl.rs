@@ -50,7 +50,7 @@ fn s_client(typ: KeyType, port: &str, more: &[&str]) -> (Process, Files) {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
-    for typ in KEYS.into_iter().chain([KeyType::P521]) {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let mut peer = s_server(typ, &["-quiet"]);
         let mut link = Link::to_server(client(typ, |c| c), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e}"));
@@ -65,7 +65,7 @@ fn exchanges_a_mebibyte_with_its_server_under_mutual_x509() {
 
 #[test]
 fn exchanges_a_mebibyte_with_its_client_under_mutual_x509() {
-    for typ in KEYS.into_iter().chain([KeyType::P521]) {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let (listener, port) = listen();
         let (mut peer, _files) = s_client(typ, &port, &["-quiet"]);
         let mut link = Link::accept(server(typ, |s| s), &listener);

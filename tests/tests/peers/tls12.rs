@@ -16,7 +16,7 @@ use dunlin_awslc::tls12::{
 };
 use dunlin_tests::ends::{KEYS, MIB, PSK, client_profile, client_with, server_config_with, server_profile};
 use dunlin_tests::peer::{Files, Link, Process, Server, listen, now, text};
-use dunlin_tests::{KeyType, Pki, awslc, localhost};
+use dunlin_tests::{KeyType, Pki, awslc, full_awslc, localhost};
 
 const GNUTLS: &str = "NORMAL:-VERS-ALL:+VERS-TLS1.2:+AES-128-CCM:+AES-128-CCM-8:+PSK:+ECDHE-PSK:+DHE-PSK:+DHE-RSA:+GROUP-FFDHE2048";
 
@@ -87,7 +87,7 @@ fn s_client(typ: Option<KeyType>, port: &str, more: &[&str]) -> (Process, Files)
 
 /// Adds TLS 1.2 with these suites to a TLS 1.3 profile.
 fn with_tls12(profile: ProfileBuilder, suites: Vec<&'static Tls12CipherSuite>) -> ProfileBuilder {
-    let groups = [&awslc().groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat();
+    let groups = [&full_awslc().groups[..], &[dunlin_legacy::ffdhe::FFDHE2048]].concat();
     profile.groups(groups).tls12_cipher_suites(suites)
 }
 
@@ -132,7 +132,7 @@ fn assert_tls12(link: &Link, peer: &str) {
 
 #[test]
 fn exchanges_a_mebibyte_with_openssl_under_mutual_x509() {
-    for typ in KEYS {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let mut peer = s_server(Some(typ), &["-quiet", "-tls1_2"]);
         let mut link = Link::to_server(client(Some(typ), suites()), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.process.errors()));
@@ -279,7 +279,7 @@ fn echo(link: &mut Link, data: &[u8]) {
 
 #[test]
 fn exchanges_a_mebibyte_with_gnutls_under_mutual_x509() {
-    for typ in KEYS {
+    for typ in KEYS.into_iter().chain([KeyType::P521, KeyType::RsaPss2048]) {
         let peer = gnutls_serv(Some(typ), GNUTLS, &[]);
         let mut link = Link::to_server(client(Some(typ), suites()), &peer);
         link.handshake().unwrap_or_else(|e| panic!("{typ:?}: {e} / {}", peer.process.errors()));

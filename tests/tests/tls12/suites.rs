@@ -16,7 +16,10 @@ use dunlin::{
     ServerConfig, Trust,
 };
 use dunlin_tests::tamper::{records, suites_at};
-use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, check_client_authentication, ends, providers};
+use dunlin_tests::{
+    KeyType, Leaf, NOW, Pair, Pki, awslc, check_client_authentication, ends, full_awslc, full_providers,
+    providers,
+};
 
 /// Every suite of a provider, including those that are off by default.
 fn suites(provider: &CryptoProvider) -> Vec<&'static Tls12CipherSuite> {
@@ -88,12 +91,13 @@ fn psk_pair(client: Profile, server: Profile, keys: [(&str, [u8; 32]); 2]) -> Pa
 }
 
 /// The kinds of key that TLS 1.2 supports.
-const KEYS: [KeyType; 4] = [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::Ed25519];
+const KEYS: [KeyType; 6] =
+    [KeyType::Rsa2048, KeyType::P256, KeyType::P384, KeyType::P521, KeyType::Ed25519, KeyType::RsaPss2048];
 
 #[test]
 fn connects_by_mutual_x509_with_every_key_and_pair_of_providers() {
-    for client in providers() {
-        for server in providers() {
+    for client in full_providers() {
+        for server in full_providers() {
             for typ in KEYS {
                 let pki = Pki::shared(typ);
                 let mut pair = mutual(
@@ -158,7 +162,7 @@ fn exchanges_a_mebibyte_in_every_suite() {
 
 #[test]
 fn raw_keys_work_in_each_direction_separately() {
-    let provider = awslc();
+    let provider = full_awslc();
     for typ in KEYS {
         let pki = Pki::shared(typ);
         for (client_raw, server_raw) in [(true, true), (true, false), (false, true)] {

@@ -113,8 +113,8 @@ pub(crate) struct TlsOptions {
     #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
-    /// Signature schemes to verify, in order of preference. Without this option, ecdsa_secp521r1_sha512 and mldsa65
-    /// are among them only if --CAfile or --rpk-file contains such a key.
+    /// Accepted signature schemes, in order of preference. Without this option, ecdsa_secp521r1_sha512, mldsa65 and
+    /// rsa_pss_pss_* are among them only if --CAfile or --rpk-file contains such a key.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
     /// Accepted signature schemes in certificate chains, if they differ from those in handshakes.
@@ -560,7 +560,7 @@ impl TlsOptions {
         Ok(lean.signature_schemes(schemes))
     }
 
-    /// The scheme of what is to be verified: by the first key that is trusted.
+    /// The signature schemes of the first trusted key.
     fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
         let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
             return Ok(vec![SignatureScheme::ECDSA_SECP256R1_SHA256]);
@@ -570,8 +570,7 @@ impl TlsOptions {
         Ok(schemes_of(&key.map_err(|e| Error::in_file(path, &e))?))
     }
 
-    /// The schemes that this side verifies without `--sigalgs`: those of the library's default list, and those of the keys
-    /// that it trusts.
+    /// The accepted schemes without `--sigalgs`: those of the library's default list, and those of the trusted keys.
     fn default_schemes(&self, provider: &CryptoProvider) -> Result<Vec<SignatureScheme>, Error> {
         let mut trusted = Vec::new();
         for path in self.ca_file.iter().chain(&self.rpk_file) {
@@ -601,6 +600,9 @@ fn schemes_of(key: &PublicKeyInfo) -> Vec<SignatureScheme> {
         "Ed25519" => vec![S::ED25519],
         "ML-DSA-44" => vec![S::MLDSA44],
         "ML-DSA-65" => vec![S::MLDSA65],
+        pss if pss.starts_with("RSA-PSS ") => {
+            vec![S::RSA_PSS_PSS_SHA256, S::RSA_PSS_PSS_SHA384, S::RSA_PSS_PSS_SHA512]
+        }
         rsa if rsa.starts_with("RSA ") => vec![S::RSA_PSS_RSAE_SHA256, S::RSA_PKCS1_SHA256],
         _ => vec![S::ECDSA_SECP256R1_SHA256],
     }

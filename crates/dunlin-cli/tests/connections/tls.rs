@@ -342,7 +342,9 @@ fn chooses_the_suitable_credential() {
 #[test]
 fn offers_the_schemes_of_the_keys_that_it_trusts() {
     let place = Place::new();
-    for (typ, signature) in [("p521", "ecdsa_secp521r1_sha512"), ("mldsa65", "mldsa65")] {
+    for (typ, signature) in
+        [("p521", "ecdsa_secp521r1_sha512"), ("mldsa65", "mldsa65"), ("rsapss2048", "rsa_pss_pss_sha256")]
+    {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ}"));
         let side =
             |name: &str| format!("--CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key");
@@ -462,7 +464,7 @@ fn signature_algorithms_cert_selects_the_credential() {
 #[test]
 fn lean_sides_can_verify_trusted_keys() {
     let place = Place::new();
-    for typ in ["ed25519", "p384", "p521", "rsa2048", "mldsa44", "mldsa65"] {
+    for typ in ["ed25519", "p384", "p521", "rsa2048", "rsapss2048", "mldsa44", "mldsa65"] {
         place.dunlin(&format!("pki demo --out {typ} --key-type {typ} --lean"));
         let side = |name: &str| {
             format!("--lean --CAfile {typ}/root.pem --cert {typ}/{name}.pem --key {typ}/{name}.key")

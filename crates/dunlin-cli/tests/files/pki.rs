@@ -4,7 +4,8 @@ use crate::common::Place;
 use serde_json::Value;
 
 /// The key types that OpenSSL 3.0 supports.
-const KEY_TYPES: [&str; 7] = ["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "p521", "ed25519"];
+const KEY_TYPES: [&str; 8] =
+    ["rsa2048", "rsapss2048", "rsa3072", "rsa4096", "p256", "p384", "p521", "ed25519"];
 
 /// Checks that all three validators accept the chain in `leaf` under `root` for `purpose`.
 fn all_accept(place: &Place, root: &str, leaf: &str, purpose: &str, strict: bool) {
@@ -69,7 +70,7 @@ fn tree_is_accepted(key_type: &str) {
 
 #[test]
 fn validators_accept_rsa_trees() {
-    ["rsa2048", "rsa3072", "rsa4096"].into_iter().for_each(tree_is_accepted);
+    ["rsa2048", "rsa3072", "rsa4096", "rsapss2048"].into_iter().for_each(tree_is_accepted);
 }
 
 #[test]
@@ -330,7 +331,7 @@ fn bad_input_gets_an_error_of_one_line() {
         (
             "pki ca --name x --key-type dsa",
             2,
-            "rsa2048, rsa3072, rsa4096, p256, p384, p521, ed25519, mldsa44, mldsa65",
+            "rsa2048, rsa3072, rsa4096, rsapss2048, rsapss3072, rsapss4096, p256, p384, p521, ed25519, mldsa44, mldsa65",
         ),
         ("pki ca --name x --leen", 2, "--lean"),
         ("pki ca --name ''", 2, "bad subject"),

@@ -19,6 +19,7 @@ use crate::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 mod check;
 mod hybrid;
+pub mod rsa_pss;
 mod tls12;
 
 pub use check::ProviderFault;

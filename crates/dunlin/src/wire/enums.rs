@@ -287,6 +287,12 @@ wire_enum! {
         RSA_PSS_RSAE_SHA512 = 0x0806 => "rsa_pss_rsae_sha512",
         /// Ed25519
         ED25519 = 0x0807 => "ed25519",
+        /// RSA-PSS with SHA-256 and a key of the type id-RSASSA-PSS
+        RSA_PSS_PSS_SHA256 = 0x0809 => "rsa_pss_pss_sha256",
+        /// RSA-PSS with SHA-384 and a key of the type id-RSASSA-PSS
+        RSA_PSS_PSS_SHA384 = 0x080a => "rsa_pss_pss_sha384",
+        /// RSA-PSS with SHA-512 and a key of the type id-RSASSA-PSS
+        RSA_PSS_PSS_SHA512 = 0x080b => "rsa_pss_pss_sha512",
         /// ML-DSA-44 (draft-ietf-tls-mldsa)
         MLDSA44 = 0x0904 => "mldsa44",
         /// ML-DSA-65 (draft-ietf-tls-mldsa)
@@ -513,7 +519,8 @@ impl SignatureScheme {
 
     /// Whether it signs with an RSA key.
     pub(crate) fn is_rsa(self) -> bool {
-        self.has_decrypting_key()
+        let with_pss_key = [Self::RSA_PSS_PSS_SHA256, Self::RSA_PSS_PSS_SHA384, Self::RSA_PSS_PSS_SHA512];
+        with_pss_key.contains(&self) || self.has_decrypting_key()
     }
 
     /// Whether it signs with an RSA key of the type rsaEncryption, which can also decrypt.

@@ -158,7 +158,9 @@ fn check_key(leaf: &CertificateDer<'_>) -> Result<(), (String, &'static str)> {
 
 /// Why the key of a certificate is too short, if it is.
 fn short_key(certificate: &CertificateInfo) -> Option<(String, &'static str)> {
-    let bits: u32 = certificate.public_key.algorithm.strip_prefix("RSA ")?.parse().ok()?;
+    let algorithm = &certificate.public_key.algorithm;
+    let bits = algorithm.strip_prefix("RSA ").or_else(|| algorithm.strip_prefix("RSA-PSS "))?;
+    let bits: u32 = bits.parse().ok()?;
     let why =
         format!("the RSA key of {} has {bits} bits, and at least 2048 are required", certificate.subject);
     (bits < 2048).then_some((why, "issue it with an RSA key of 2048 bits, or a key of another type"))

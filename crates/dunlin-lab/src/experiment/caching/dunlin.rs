@@ -145,6 +145,9 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
         (KeyType::Ed25519, _) => vec![SignatureScheme::ED25519],
         (KeyType::MlDsa44, _) => vec![SignatureScheme::MLDSA44],
         (KeyType::MlDsa65, _) => vec![SignatureScheme::MLDSA65],
+        (KeyType::RsaPss2048 | KeyType::RsaPss3072 | KeyType::RsaPss4096, _) => {
+            vec![SignatureScheme::RSA_PSS_PSS_SHA256]
+        }
         (_, Protocol::Tls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
         // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but not handshakes.
         (_, _) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
