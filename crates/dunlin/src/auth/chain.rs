@@ -43,10 +43,10 @@ pub(super) fn bad_signature(
 
 /// The length in bits of a too short RSA key; `None` for other keys. `key` is the SubjectPublicKeyInfo without its header.
 pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
-    // rsaEncryption (RFC 8017 §A.1), as an OBJECT IDENTIFIER.
-    const RSA: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 1];
+    // The OBJECT IDENTIFIERs of PKCS #1 up to the last byte: 1 is rsaEncryption, 10 id-RSASSA-PSS (RFC 8017 §A).
+    const PKCS1: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
     let (_, algorithm, rest) = tlv(key)?;
-    if !algorithm.starts_with(RSA) {
+    if !matches!(algorithm.strip_prefix(PKCS1)?, [1 | 10, ..]) {
         return None;
     }
     let (_, bits, _) = tlv(rest)?;
@@ -105,4 +105,26 @@ fn key(certificate: &[u8]) -> Option<&[u8]> {
     let (_, _validity, rest) = tlv(rest)?;
     let (_, _subject, rest) = tlv(rest)?;
     tlv(rest).map(|(_, key, _)| key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_short_rsa_and_rsa_pss_keys() {
+        /// The last byte of the OID 1.2.840.113549.1.1.*: rsaEncryption, id-RSASSA-PSS, sha256WithRSAEncryption.
+        const TYPES: [(u8, Option<usize>); 3] = [(1, Some(1024)), (10, Some(1024)), (11, None)];
+        for (last, bits) in TYPES {
+            let modulus = [&[2, 0x81, 0x81, 0, 0x80][..], &[1; 127]].concat();
+            let key = [&[0x30, 0x81, 0x87][..], &modulus, &[2, 1, 3]].concat();
+            let spki = [
+                &[0x30, 11, 6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, last][..],
+                &[3, 0x81, 0x8b, 0],
+                &key,
+            ]
+            .concat();
+            assert_eq!(short_rsa(&spki), bits, "{last}");
+        }
+    }
 }
