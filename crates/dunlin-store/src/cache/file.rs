@@ -11,12 +11,10 @@ use std::{fmt, mem, thread};
 
 use dunlin::Side;
 use dunlin::crypto::{CryptoProvider, Hash};
-use nix::fcntl::OFlag;
 
 use super::grouped::Grouped;
 use super::trouble::{
-    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_FILE, NO_STORE, Pause, Reporter, behind_links, beside,
-    set_aside,
+    self, BUSY_TIMEOUT, INCONSISTENT, LOCKED, NO_STORE, Pause, Reporter, behind_links, beside, set_aside,
 };
 use super::{CacheFault, KeyId, Owner, Record, RecordName, Records, Report};
 
@@ -107,7 +105,8 @@ impl FileRecords {
     /// `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
     ///
     /// # Errors
-    /// The file cannot be created or read, is not a handshake cache, or belongs to the other side. Damage is reported, and is no error.
+    /// The file cannot be created or read, belongs to another user, can be written by one, is not a handshake cache, or belongs to the
+    /// other side. Damage is reported, and is no error.
     pub fn open(
         path: &Path,
         side: Side,
@@ -157,13 +156,9 @@ impl FileRecords {
     /// Keeps other writers out until the result is dropped. The lock is on a file of its own, because replacing the store would lose a
     /// lock on it.
     fn lock_file(&self) -> io::Result<File> {
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .custom_flags(OFlag::O_NOFOLLOW.bits())
-            .open(beside(&self.path, ".lock"))?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = trouble::open_own(&mut options, &beside(&self.path, ".lock"))?;
         let until = Instant::now() + BUSY_TIMEOUT;
         loop {
             match file.try_lock() {
@@ -194,7 +189,7 @@ impl FileRecords {
 
     /// Reads the file again if it changed. Returns false, with nothing loaded, if it is damaged.
     fn look(&self, seen: &mut Seen) -> io::Result<bool> {
-        let now = fs::metadata(&self.path).ok().map(|found| stamp(&found));
+        let now = fs::symlink_metadata(&self.path).ok().map(|found| stamp(&found));
         if seen.stamp.is_some() && seen.stamp == now {
             return Ok(true);
         }
@@ -210,13 +205,11 @@ impl FileRecords {
 
     /// The content of the file, if it exists. A foreign file, such as a private key, is an error.
     fn read(&self) -> io::Result<Option<(Vec<u8>, Stamp)>> {
-        match fs::metadata(&self.path) {
-            Ok(found) if !found.is_file() => return Err(io::Error::other(NO_FILE)),
-            Ok(_) => {}
+        let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        }
-        let (mut bytes, file) = (Vec::new(), File::open(&self.path)?);
+            opened => opened?,
+        };
+        let mut bytes = Vec::new();
         let stamp = stamp(&file.metadata()?);
         file.take(MAX_FILE_LEN + 1).read_to_end(&mut bytes)?;
         match is_ours(&bytes) {

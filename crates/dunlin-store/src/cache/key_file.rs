@@ -3,11 +3,12 @@
 use std::fmt;
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use dunlin::crypto::{CryptoError, CryptoProvider, MAX_KEY_LEN};
 use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 use zeroize::Zeroizing;
 
 use super::trouble::{self, NO_FILE};
@@ -25,6 +26,8 @@ pub enum KeyFault {
     NotAFile,
     /// It is a symbolic link, which another user may have created.
     SymbolicLink,
+    /// Another user owns it and can read or replace the key; the value is the owner's number.
+    Owner(u32),
     /// Users other than its owner have access to it; the value is its mode.
     Access(u32),
     /// Its length in bytes is not that of a key.
@@ -45,6 +48,7 @@ impl KeyFault {
                 "copy it from a server that has it; for the first one: (umask 077; head -c 32 /dev/urandom > {file})"
             ),
             Self::SymbolicLink => "name the file that the link points to".to_owned(),
+            Self::Owner(_) => format!("chown {} {file}, or name a new file for a new key", geteuid()),
             Self::Access(_) => format!("chmod 600 {file}"),
             Self::NotAFile | Self::Length(_) => {
                 "give the key of this store, or the path of a new file".to_owned()
@@ -63,6 +67,9 @@ impl fmt::Display for KeyFault {
             Self::Missing => f.write_str("no such key"),
             Self::NotAFile => f.write_str(NO_FILE),
             Self::SymbolicLink => f.write_str("it is a symbolic link"),
+            Self::Owner(owner) => {
+                write!(f, "it belongs to user {owner}, not to user {} of this process", geteuid())
+            }
             Self::Access(mode) => {
                 write!(f, "others than its owner have access to the key in it (mode {mode:04o})")
             }
@@ -107,6 +114,9 @@ fn read(path: &Path) -> Result<Key, KeyFault> {
     let found = file.metadata().map_err(KeyFault::Unreadable)?;
     if !found.is_file() {
         return Err(KeyFault::NotAFile);
+    }
+    if !trouble::is_own(&found) {
+        return Err(KeyFault::Owner(found.uid()));
     }
     let mode = found.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {

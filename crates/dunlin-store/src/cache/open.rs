@@ -136,8 +136,8 @@ impl CacheStore {
     /// failure and for a new key ([`CacheFault::NewKey`]).
     ///
     /// # Errors
-    /// The store cannot be opened, or belongs to a server. The key file cannot be read or created, is open to other users, is a
-    /// symbolic link, or is the store itself.
+    /// The store cannot be opened, or belongs to a server or to another user. The key file cannot be read or created, belongs to another
+    /// user or is open to one, is a symbolic link, or is the store itself.
     pub fn open_client(
         &self,
         provider: &Arc<CryptoProvider>,

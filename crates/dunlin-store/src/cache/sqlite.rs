@@ -100,7 +100,8 @@ impl SqliteRecords {
     /// has room for `capacity` owners, at least one: servers that a client knows, or clients that a server knows.
     ///
     /// # Errors
-    /// The database cannot be created or opened, is not a handshake cache, or belongs to the other side. Damage and a lock are reported,
+    /// The database cannot be created or opened, belongs to another user, can be written by one, is not a handshake cache, or belongs to
+    /// the other side. Damage and a lock are reported,
     /// and are no errors.
     pub fn open(path: &Path, side: Side, capacity: usize, report: Report) -> Result<Self, CacheFault> {
         let store = Self {
@@ -235,7 +236,7 @@ fn is_there(path: &Path) -> Result<bool, Failure> {
     if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
         return Err(Failure::Other(NO_FILE.to_owned()));
     }
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+    trouble::open_own(OpenOptions::new().create(true).append(true).mode(0o600), path)?;
     let mut head = Vec::new();
     File::open(path)?.take(MARK_WITHIN).read_to_end(&mut head)?;
     let magic = head.iter().zip(MAGIC);

@@ -1,8 +1,9 @@
 //! How all stores handle failures, and the texts for them.
 
+use std::fs::{File, Metadata, OpenOptions};
 #[cfg(feature = "sqlite")]
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 use std::{fmt, fs, io};
 
 use dunlin::Side;
+use nix::fcntl::OFlag;
+use nix::unistd::geteuid;
 
 /// An event of a store that its user should know. The cache goes on without the lost entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,6 +93,10 @@ pub(super) const NO_STORE: &str = "not a handshake cache";
 
 /// Reported for a directory or a pipe.
 pub(super) const NO_FILE: &str = "not a regular file";
+
+/// Reported for a symbolic link that is not followed.
+const FOREIGN_LINK: &str =
+    "a symbolic link of another user, or one that leads nowhere: name the file that it points to";
 
 /// Reported for a damaged store, which is set aside.
 pub(super) const INCONSISTENT: &str = "its content is inconsistent";
@@ -210,14 +217,55 @@ impl Pause {
 /// How many symbolic links are followed: as many as Linux follows (path_resolution(7)).
 const MAX_LINKS: usize = 40;
 
-/// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside.
+/// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside. A link of another user
+/// remains in the result, where [`open_own`] refuses it; root's links are as good as this user's.
 pub(super) fn behind_links(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {
+        match fs::symlink_metadata(&at) {
+            Ok(link) if link.uid() == 0 || is_own(&link) => {}
+            _ => break,
+        }
         let Ok(to) = fs::read_link(&at) else { break };
         at = at.parent().unwrap_or(Path::new("")).join(to);
     }
-    fs::canonicalize(&at).unwrap_or(at)
+    match (fs::canonicalize(directory_of(&at)), at.file_name()) {
+        (Ok(directory), Some(name)) => directory.join(name),
+        _ => at,
+    }
+}
+
+/// Whether this process's user owns the file.
+pub(super) fn is_own(found: &Metadata) -> bool {
+    found.uid() == geteuid().as_raw()
+}
+
+/// Opens a regular file of this user that other users cannot write. Another user could replace the entries in it. Symbolic links are not
+/// followed, and a pipe is refused without waiting for its other end.
+pub(super) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    let file = options.custom_flags(flags.bits()).open(path);
+    let file = file.map_err(|error| match path.is_symlink() {
+        true => io::Error::other(FOREIGN_LINK),
+        false => error,
+    })?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return Err(io::Error::other(NO_FILE));
+    }
+    let (owner, user) = (found.uid(), geteuid());
+    if !is_own(&found) {
+        let why = format!(
+            "it belongs to user {owner}, not to user {user} of this process: give each a store of its own"
+        );
+        return Err(io::Error::other(why));
+    }
+    let mode = found.mode() & 0o777;
+    if mode & 0o022 != 0 {
+        let why = format!("other users can write it (mode {mode:04o}): chmod go-w {}", path.display());
+        return Err(io::Error::other(why));
+    }
+    Ok(file)
 }
 
 /// Whether two paths name the same file, which may be missing.

@@ -1,7 +1,7 @@
 //! A persistent cache and its key file, opened in one call.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -119,4 +119,81 @@ fn makes_no_key_for_a_redis() {
         error => panic!("{error}"),
     }
     assert!(!path.exists() && !format!("{store:?}").contains("secret"));
+}
+
+/// A file of another user. Only root can give a file away; for other users, root's own file is one.
+fn foreign_file(at: &Path, content: &[u8]) -> PathBuf {
+    fs::write(at, content).unwrap();
+    fs::set_permissions(at, Permissions::from_mode(0o600)).unwrap();
+    match chown(at, Some(65534), None) {
+        Ok(()) => at.to_owned(),
+        Err(_) => PathBuf::from("/etc/passwd"),
+    }
+}
+
+#[test]
+fn refuses_a_key_file_of_another_user() {
+    let (_directory, path) = place();
+    let key = foreign_file(&path.with_extension("key"), &[1; 32]);
+    let owner = fs::metadata(&key).unwrap().uid();
+    for store in stores(&path) {
+        let opened = store.with_key_file(&key).open_server(&awslc(), no_fault());
+        let error = opened.map(drop).unwrap_err();
+        assert!(
+            matches!(error, OpenError::Key { fault: KeyFault::Owner(uid), .. } if uid == owner),
+            "{error}"
+        );
+        assert!(error.to_string().contains(&format!("it belongs to user {owner}, not to user ")), "{error}");
+        assert!(error.advice().starts_with("chown "), "{}", error.advice());
+    }
+}
+
+#[test]
+fn refuses_a_store_of_another_user_or_that_another_user_can_write() {
+    let (_directory, path) = place();
+    for (store, ending) in stores(&path).into_iter().zip(["file", "sqlite"]) {
+        store.open_server(&awslc(), Box::new(|_| {})).map(drop).unwrap();
+        let file = path.with_extension(ending);
+        let content = fs::read(&file).unwrap();
+        for mode in [0o660, 0o602] {
+            fs::set_permissions(&file, Permissions::from_mode(mode)).unwrap();
+            let error = store.open_server(&awslc(), no_fault()).map(drop).unwrap_err().to_string();
+            assert!(
+                error.contains(&format!("other users can write it (mode {mode:04o}): chmod go-w ")),
+                "{error}"
+            );
+        }
+        let foreign = foreign_file(&file, &content);
+        let store = match ending {
+            "file" => CacheStore::file(foreign),
+            #[cfg(feature = "sqlite")]
+            _ => CacheStore::sqlite(foreign),
+            #[cfg(not(feature = "sqlite"))]
+            other => panic!("{other}"),
+        };
+        let error = store.open_server(&awslc(), no_fault()).map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains("it belongs to user ") && error.ends_with("give each a store of its own"),
+            "{error}"
+        );
+    }
+}
+
+/// Only root can make a link of another user; other users meet it in /tmp.
+#[test]
+fn follows_no_link_of_another_user() {
+    let (directory, path) = place();
+    let link = directory.path().join("link");
+    for (store, ending) in stores(&link).into_iter().zip(["file", "sqlite"]) {
+        let (link, target) = (link.with_extension(ending), path.with_extension(ending));
+        symlink(&target, &link).unwrap();
+        if lchown(&link, Some(65534), None).is_err() {
+            // Another user's link looks like one that leads nowhere.
+            fs::remove_file(&link).unwrap();
+            symlink(&link, &link).unwrap();
+        }
+        let error = store.open_server(&awslc(), no_fault()).map(drop).unwrap_err().to_string();
+        assert!(error.contains("a symbolic link of another user, or one that leads nowhere"), "{error}");
+        assert!(!target.exists());
+    }
 }
