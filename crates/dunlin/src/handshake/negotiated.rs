@@ -55,7 +55,8 @@ pub struct Negotiated {
     /// Whether the handshake was full, cached or resumed.
     pub kind: HandshakeKind,
     /// The bytes that this side saved because the peer has its certificates in its cache. This is the length of the omitted
-    /// Certificate message, uncompressed, less what this side sent instead. Bytes that the peer saved are not counted.
+    /// Certificate message, uncompressed, less what this side sent instead. Bytes that the peer saved are not counted, because this
+    /// side does not know them: a cache entry holds neither the length of the peer's message nor its chain.
     pub saved_bytes: usize,
     /// The outcome of early data.
     pub early_data: EarlyDataOutcome,
