@@ -54,8 +54,9 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and carg
 	@tools/setup build
 	tools/fuzz
 
-bare-metal: ## Build the engine, its RustCrypto provider and certificate compression for a microcontroller; the engine also without atomics
-	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto --features dunlin/compression --target thumbv7em-none-eabihf
+bare-metal: ## Build the engine, RustCrypto, compression and an example for a microcontroller; the engine also without atomics
+	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-example-no-std \
+		--features dunlin/compression --target thumbv7em-none-eabihf
 	CARGO_TARGET_THUMBV6M_NONE_EABI_RUSTFLAGS="--cfg portable_atomic_unsafe_assume_single_core" \
 		$(CARGO) build --release --locked -p dunlin --no-default-features --target thumbv6m-none-eabi
 

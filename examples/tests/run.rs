@@ -1,0 +1,63 @@
+//! Runs each example to its end, and checks what it prints.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use std::process::Command;
+
+/// The standard output of the program at `path`, which must succeed.
+fn run(path: &str) -> String {
+    let output = Command::new(path).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{path}: {}: {errors}", output.status);
+    assert_eq!(errors, "", "{path}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn mutual_tls_authenticates_both_sides() {
+    let output = run(env!("CARGO_BIN_EXE_mutual_tls"));
+    for line in [
+        "server: the client is X.509 CN=device-1",
+        "client: the server is X.509 localhost",
+        "client: the answer is HELLO",
+    ] {
+        assert!(output.lines().any(|l| l == line), "no line {line:?} in {output}");
+    }
+}
+
+/// The whole handshake takes less than the certificates alone would.
+#[test]
+fn a_psk_authenticates_a_device_in_few_bytes() {
+    let output = run(env!("CARGO_BIN_EXE_psk"));
+    assert!(output.lines().any(|l| l == "server: PSK sensor-7 says 21.5 C"), "{output}");
+    let bytes: Vec<u32> = output.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    assert!(matches!(bytes[..], [sent, received] if sent + received < 500), "{output}");
+}
+
+#[test]
+fn the_cache_saves_bytes_after_a_restart() {
+    let output = run(env!("CARGO_BIN_EXE_persistent_cache"));
+    assert!(output.contains("kind Full"), "{output}");
+    assert!(output.contains("kind Cached { own: true, peer: true }"), "{output}");
+    let words = output.lines().last().unwrap().split(|c: char| !c.is_ascii_digit());
+    let numbers: Vec<u32> = words.filter_map(|word| word.parse().ok()).collect();
+    let [first, second, saved] = numbers[..] else { panic!("{output}") };
+    assert!(second < first / 2 && saved == first - second, "{output}");
+}
+
+#[test]
+fn a_handler_of_axum_knows_its_client() {
+    let output = run(env!("CARGO_BIN_EXE_axum_https"));
+    assert!(output.starts_with("HTTP/1.1 200 OK\r\n"), "{output}");
+    assert!(output.ends_with("\r\n\r\nhello, X.509 CN=device-1\n"), "{output}");
+}
+
+#[test]
+fn blocking_sockets_need_no_tokio() {
+    let output = run(env!("CARGO_BIN_EXE_blocking"));
+    assert_eq!(output, "server: the client is X.509 CN=device-1\nclient: the answer is HELLO\n");
+}
+
+#[test]
+fn the_no_std_program_sends_its_reading() {
+    assert_eq!(run(env!("CARGO_BIN_EXE_no_std")), "the server received 21.5 C\n");
+}
