@@ -21,6 +21,7 @@ const MAX_FILE: u64 = 1 << 20;
 
 /// A certificate chain with its private key, read from PEM files and checked.
 ///
+/// # Examples
 /// ```no_run
 /// use std::path::Path;
 /// use std::time::SystemTime;

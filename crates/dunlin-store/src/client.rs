@@ -11,6 +11,19 @@ use hashlink::LruCache;
 type Servers = LruCache<SessionKey, VecDeque<ClientSession>>;
 
 /// A client's sessions in memory: a few for each of the most recently used servers.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::ClientConfig;
+/// use dunlin_store::MemoryClientSessions;
+///
+/// # fn resuming(client: ClientConfig) -> ClientConfig {
+/// // Four sessions for each of 100 servers.
+/// client.with_sessions(Arc::new(MemoryClientSessions::new(100, 4)))
+/// # }
+/// ```
 pub struct MemoryClientSessions {
     servers: Mutex<Servers>,
     tickets: usize,

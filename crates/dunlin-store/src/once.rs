@@ -12,6 +12,20 @@ use dunlin::{Instant, Now};
 /// A register of used tickets in memory, for the servers of one process. A full register refuses the early data of every new
 /// ticket until the flight with the ticket that it could not record is too old. So a flood of early data costs other clients a
 /// round trip, but allows no replay.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::{EarlyDataProtocols, ServerConfig, SingleUse};
+/// use dunlin_store::MemoryUseOnce;
+///
+/// # fn early(server: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
+/// // The ticket keys are as new as the register, so no earlier flight can be repeated.
+/// let once = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(100_000)));
+/// server.with_early_data(EarlyDataProtocols::named(vec![b"coap".to_vec()]), 4096, once)
+/// # }
+/// ```
 pub struct MemoryUseOnce {
     register: Mutex<Register>,
     capacity: usize,

@@ -9,6 +9,19 @@ use hashlink::LinkedHashMap;
 
 /// A server's sessions in memory, oldest first. A session is removed when it is resumed, when the store is full, or when it
 /// has expired.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::ServerConfig;
+/// use dunlin::resume::Tickets;
+/// use dunlin_store::MemoryServerSessions;
+///
+/// # fn resuming(server: ServerConfig) -> ServerConfig {
+/// server.with_tickets(Tickets::stateful(Arc::new(MemoryServerSessions::new(10_000))))
+/// # }
+/// ```
 pub struct MemoryServerSessions {
     sessions: Mutex<LinkedHashMap<Vec<u8>, Session>>,
     capacity: usize,

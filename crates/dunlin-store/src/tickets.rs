@@ -25,6 +25,21 @@ const MAX_SEALS: u64 = 1 << 32;
 ///
 /// A ticket consists of the key's name, a random nonce (a counter would show which tickets a client got together), the
 /// ciphertext and its tag: 32 bytes more than the session.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::ServerConfig;
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin::resume::Tickets;
+/// use dunlin_store::RotatingTickets;
+///
+/// # fn resuming(server: ServerConfig, provider: Arc<CryptoProvider>) -> Result<ServerConfig, dunlin::Error> {
+/// let server = server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(provider)?)));
+/// # Ok(server)
+/// # }
+/// ```
 pub struct RotatingTickets {
     provider: Arc<CryptoProvider>,
     aead: &'static dyn Aead,

@@ -14,6 +14,31 @@ use crate::handshake::Options;
 use crate::stream::TlsStream;
 
 /// Accepts TLS connections from clients. It is cheap to clone.
+///
+/// # Examples
+/// Each handshake has its own task, so that a slow client does not delay the others.
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use dunlin::ServerConfig;
+/// use dunlin_tokio::TlsAcceptor;
+/// use tokio::net::TcpListener;
+///
+/// # async fn example(config: ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
+/// let acceptor = TlsAcceptor::new(Arc::new(config));
+/// let listener = TcpListener::bind("127.0.0.1:4433").await?;
+/// loop {
+///     let (tcp, client) = listener.accept().await?;
+///     let acceptor = acceptor.clone();
+///     tokio::spawn(async move {
+///         match acceptor.accept(tcp).await {
+///             Ok(tls) => println!("{client} is {:?}", tls.negotiated().peer),
+///             Err(error) => eprintln!("{client}: {error}"),
+///         }
+///     });
+/// }
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,

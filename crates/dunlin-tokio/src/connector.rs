@@ -14,6 +14,23 @@ use crate::handshake::Options;
 use crate::stream::TlsStream;
 
 /// Makes TLS connections to servers. It is cheap to clone.
+///
+/// # Examples
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use dunlin::{ClientConfig, ServerAddress};
+/// use dunlin_tokio::TlsConnector;
+/// use tokio::net::TcpStream;
+///
+/// # async fn example(config: ClientConfig) -> Result<(), Box<dyn std::error::Error>> {
+/// let connector = TlsConnector::new(Arc::new(config));
+/// let tcp = TcpStream::connect("localhost:4433").await?;
+/// let tls = connector.connect(tcp, ServerAddress::parse("localhost", 4433)?).await?;
+/// println!("connected to {:?}", tls.negotiated().peer);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct TlsConnector {
     config: Arc<ClientConfig>,

@@ -36,6 +36,22 @@ pub(crate) const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 ///
 /// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`]. With `tokio::io::split`, two tasks may read and write at the
 /// same time.
+///
+/// # Examples
+/// ```no_run
+/// use dunlin_tokio::TlsStream;
+/// use tokio::io::{AsyncReadExt, AsyncWriteExt};
+/// use tokio::net::TcpStream;
+///
+/// # async fn example(mut tls: TlsStream<TcpStream>) -> std::io::Result<()> {
+/// tls.write_all(b"hello").await?;
+/// tls.shutdown().await?; // Ends this direction with a close_notify.
+/// let mut answer = String::new();
+/// tls.read_to_string(&mut answer).await?; // Ends with the peer's close_notify.
+/// println!("{answer}; the handshake took {:?}", tls.handshake_bytes());
+/// # Ok(())
+/// # }
+/// ```
 pub struct TlsStream<IO> {
     pub(crate) io: IO,
     pub(crate) connection: TlsConnection,

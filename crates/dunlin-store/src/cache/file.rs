@@ -40,6 +40,26 @@ const MAX_FILE_LEN: u64 = 16 << 20;
 /// quarter of a second for the lock; after that, the store drops changes for a while. A change is written to a new file (`.new`),
 /// synchronised and renamed, and the directory is synchronised, so it survives a loss of power. A damaged file is renamed (`.damaged`,
 /// which replaces an older one).
+///
+/// # Examples
+/// [`CacheStore`](super::CacheStore) opens a file together with its key. With a key of the program's own:
+/// ```
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// use dunlin::Side;
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin_store::cache::{CacheFault, FileRecords, SealedClientCache, Sealer};
+/// use zeroize::Zeroizing;
+///
+/// # fn open(provider: Arc<CryptoProvider>, key: Zeroizing<[u8; 32]>) -> Result<(), Box<dyn std::error::Error>> {
+/// let (path, report) = (Path::new("servers.cache"), Box::new(|fault: &CacheFault| eprintln!("{fault}")));
+/// let records = FileRecords::open(path, Side::Client, &provider, 100, report)?;
+/// let cache = SealedClientCache::new(records, Sealer::new(provider, &key)?); // for `with_handshake_cache`
+/// # drop(cache);
+/// # Ok(())
+/// # }
+/// ```
 pub struct FileRecords {
     path: PathBuf,
     side: Side,

@@ -327,6 +327,21 @@ impl Clients {
 
 /// A server's cache of clients in memory: the clients that proved their keys most recently. A full cache evicts from the issuer with most
 /// clients. A look-up by ticket does not count as use, because any peer can cause one.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::ServerConfig;
+/// use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+/// use dunlin_store::MemoryServerCache;
+///
+/// # fn caching(server: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
+/// // The certificates of 10,000 clients.
+/// let cache = Arc::new(MemoryServerCache::new(10_000));
+/// server.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE)
+/// # }
+/// ```
 pub struct MemoryServerCache {
     clients: Mutex<Clients>,
     capacity: usize,

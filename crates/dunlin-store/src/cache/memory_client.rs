@@ -328,6 +328,20 @@ fn split_name(entry: &[u8]) -> Option<(&[u8], &[u8])> {
 /// A client's cache of servers in memory: the most recently used ones. A full cache evicts from the name with most ports.
 ///
 /// The cache keeps once what servers of one operator share, such as the client's own fingerprint and the CertificateRequest.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::ClientConfig;
+/// use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+/// use dunlin_store::MemoryClientCache;
+///
+/// # fn caching(client: ClientConfig) -> ClientConfig {
+/// // The certificates of 100 servers.
+/// client.with_handshake_cache(CacheMode::Compact, Arc::new(MemoryClientCache::new(100)), DEFAULT_MAX_AGE)
+/// # }
+/// ```
 pub struct MemoryClientCache {
     servers: Mutex<Servers>,
     capacity: usize,

@@ -35,6 +35,7 @@ pub type PersistentServerCache = SealedServerCache<Arc<dyn Records>>;
 
 /// A handshake cache that outlives the process: its place, and the file with the key that seals it.
 ///
+/// # Examples
 /// ```
 /// use dunlin_store::cache::CacheStore;
 ///

@@ -31,6 +31,22 @@ const PREFIX: &[u8] = b"dunlin:cache:";
 /// at a time tests whether Redis answers again.
 ///
 /// Traffic is in the clear and needs no encryption: records are sealed, and their names are keyed digests.
+///
+/// # Examples
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin_store::cache::{CacheStore, OpenError};
+///
+/// # fn open(provider: Arc<CryptoProvider>) -> Result<(), OpenError> {
+/// // All servers have a copy of the key file.
+/// let store = CacheStore::redis("redis://cache.example:6379").with_key_file("cache.key");
+/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?; // for `with_handshake_cache`
+/// # drop(cache);
+/// # Ok(())
+/// # }
+/// ```
 pub struct RedisRecords {
     place: ConnectionInfo,
     timeout: Duration,

@@ -81,6 +81,22 @@ const CHECKS: [&str; 4] = [
 
 /// Records in a database. A damaged database is renamed (`.damaged`, which replaces an older one), and a new one replaces it. A
 /// handshake waits a quarter of a second for a database that another process has locked; then the store pauses for a while.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin_store::cache::{CacheStore, OpenError};
+///
+/// # fn open(provider: Arc<CryptoProvider>) -> Result<(), OpenError> {
+/// // Creates `clients.db` and its key file `clients.db.key` if they are missing.
+/// let store = CacheStore::sqlite("clients.db");
+/// let cache = store.open_server(&provider, Box::new(|fault| eprintln!("{fault}")))?; // for `with_handshake_cache`
+/// # drop(cache);
+/// # Ok(())
+/// # }
+/// ```
 pub struct SqliteRecords {
     path: PathBuf,
     side: Side,

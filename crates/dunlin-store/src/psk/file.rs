@@ -87,6 +87,25 @@ pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 ///
 /// Each handshake checks whether the file has changed, and reads it again only then. If the new content is invalid, the
 /// previous keys stay in force, and the fault is reported once.
+///
+/// # Examples
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin::{Profile, PskSource, ServerConfig};
+/// use dunlin_store::psk::{PskError, ShortKeys};
+/// use dunlin_store::psk::file::PskFile;
+///
+/// # fn server(provider: Arc<CryptoProvider>) -> Result<ServerConfig, Box<dyn std::error::Error>> {
+/// // `dunlin psk new --out keys.psk` makes such a file.
+/// let report = Box::new(|fault: &PskError| eprintln!("{fault}"));
+/// let keys = PskFile::open("keys.psk", ShortKeys::Refuse, provider.clone(), report)?;
+/// let profile = Profile::builder(provider).build()?;
+/// let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(keys)))?;
+/// # Ok(server)
+/// # }
+/// ```
 pub struct PskFile {
     path: PathBuf,
     format: Format,

@@ -256,6 +256,24 @@ pub type Report = Box<dyn Fn(&PskError) + Send + Sync>;
 /// The keys of a database for a server. Each key is read when a client names it, so changes count at once. If the database
 /// cannot be read, the key counts as unknown and the fault is reported. Change the database in place: a file that replaces
 /// it is not noticed.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+/// use std::sync::Arc;
+///
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin::{Profile, PskSource, ServerConfig};
+/// use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
+///
+/// # fn server(provider: Arc<CryptoProvider>) -> Result<ServerConfig, Box<dyn std::error::Error>> {
+/// let keys = SqlitePsks::open(Path::new("keys.db"))?;
+/// let keys = LiveSqlitePsks::new(keys, provider.clone(), Box::new(|fault| eprintln!("{fault}")));
+/// let profile = Profile::builder(provider).build()?;
+/// let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(keys)))?;
+/// # Ok(server)
+/// # }
+/// ```
 pub struct LiveSqlitePsks {
     psks: SqlitePsks,
     provider: Arc<CryptoProvider>,

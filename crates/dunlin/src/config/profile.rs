@@ -23,6 +23,25 @@ use crate::settings::{ProfileSettings, Tls12};
 use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
 /// A named, immutable set of security parameters. Clones share the data.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::wire::SignatureScheme;
+/// use dunlin::{ClientConfig, Profile};
+/// use dunlin_awslc::{TLS13_AES_128_CCM_SHA256, X25519};
+///
+/// # fn main() -> Result<(), dunlin::Error> {
+/// let provider = Arc::new(dunlin_awslc::provider());
+/// // Everything that the provider has:
+/// let full = Profile::builder(provider.clone()).build()?;
+/// // One suite, one group and one signature scheme, for small messages:
+/// let lean = Profile::lean(provider, &TLS13_AES_128_CCM_SHA256, X25519, SignatureScheme::ED25519).build()?;
+/// assert_eq!((full.name(), lean.name()), ("default", "lean"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Profile {
     pub(crate) settings: Arc<ProfileSettings>,
@@ -112,6 +131,23 @@ impl Profile {
 }
 
 /// Builds a [`Profile`]. [`ProfileBuilder::build`] checks all settings together.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::Profile;
+///
+/// # fn main() -> Result<(), dunlin::Error> {
+/// let provider = Arc::new(dunlin_awslc::provider());
+/// let builder = Profile::builder(provider).name("web").alpn(vec![b"h2".to_vec(), b"http/1.1".to_vec()]);
+/// let profile = builder.clone().build()?;
+/// assert_eq!(profile.name(), "web");
+/// // A profile that breaks a rule is not built.
+/// assert!(builder.cipher_suites(vec![]).build().is_err());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ProfileBuilder {

@@ -52,6 +52,40 @@ pub use early::EarlyData;
 ///
 /// A call that begins with `poll_` takes out the next whole item: an event or a datagram. A stream has no items, and a transport may
 /// take only a part of its bytes. So it lends its buffers (`transmit`, `received`), and the caller reports what it has used.
+///
+/// # Examples
+/// A client over blocking sockets, up to the end of the handshake. [The first page](crate) has both sides and data.
+/// ```no_run
+/// use std::io::{Read, Write};
+/// use std::net::TcpStream;
+/// use std::sync::Arc;
+///
+/// use dunlin::{ClientConfig, Now, ServerAddress, TlsConnection};
+///
+/// # fn connect(config: &Arc<ClientConfig>, now: Now) -> Result<(), Box<dyn std::error::Error>> {
+/// let mut tcp = TcpStream::connect("localhost:4433")?;
+/// let mut tls = TlsConnection::client(config, ServerAddress::parse("localhost", 4433)?, now)?;
+/// let mut bytes = [0; 4096];
+/// loop {
+///     while !tls.transmit().is_empty() {
+///         let sent = tcp.write(tls.transmit())?;
+///         tls.transmitted(sent);
+///     }
+///     if !tls.is_handshaking() {
+///         break;
+///     }
+///     let length = tcp.read(&mut bytes)?;
+///     if length == 0 {
+///         tls.receive_end()?;
+///     }
+///     let mut received = &bytes[..length];
+///     while !received.is_empty() {
+///         received = &received[tls.receive(now, received)?..];
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Connection<T> {
     side: Side,
     transport: T,

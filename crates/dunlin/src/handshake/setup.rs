@@ -17,6 +17,39 @@ use crate::settings::{ClientAuth, ProfileSettings, PskChoice, PskSource};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
 /// The configuration of a client. Build it once and share it between connections in an `Arc`.
+///
+/// # Examples
+/// A client that trusts the servers of one authority:
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::auth::X509Trust;
+/// use dunlin::pki_types::{CertificateDer, pem::PemObject};
+/// use dunlin::{ClientConfig, Profile, Trust};
+///
+/// # fn client() -> Result<ClientConfig, Box<dyn std::error::Error>> {
+/// let roots = CertificateDer::pem_file_iter("root.pem")?.collect::<Result<Vec<_>, _>>()?;
+/// let trust = Trust { x509: Some(X509Trust::anchors(roots)?), raw_key: None };
+/// let profile = Profile::builder(Arc::new(dunlin_awslc::provider())).trust(trust).build()?;
+/// let client = ClientConfig::new(profile);
+/// # Ok(client)
+/// # }
+/// ```
+/// A device with a pre-shared key:
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::auth::Psk;
+/// use dunlin::{ClientConfig, Profile};
+///
+/// # fn main() -> Result<(), dunlin::Error> {
+/// # let key = [7; 32];
+/// let profile = Profile::builder(Arc::new(dunlin_awslc::provider())).build()?;
+/// let device = ClientConfig::psk_only(profile, vec![Arc::new(Psk::new("sensor-7", &key)?)])?;
+/// # drop(device);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
     pub(crate) profile: Arc<ProfileSettings>,
@@ -56,6 +89,40 @@ pub(crate) struct EarlyDataClient {
 }
 
 /// The configuration of a server. Build it once and share it between connections in an `Arc`.
+///
+/// # Examples
+/// A server that authenticates itself by a certificate, and its clients by theirs. `dunlin_pki::LoadedCredential` loads the
+/// credential from PEM files.
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::{ClientAuth, Credential, Profile, ServerConfig, Trust};
+///
+/// # fn server(credential: Credential, trust: Trust) -> Result<ServerConfig, dunlin::Error> {
+/// let profile = Profile::builder(Arc::new(dunlin_awslc::provider()))
+///     .credentials(vec![credential])
+///     .trust(trust)
+///     .build()?;
+/// let server = ServerConfig::new(profile)?.with_client_auth(ClientAuth::Required)?;
+/// # Ok(server)
+/// # }
+/// ```
+/// A server for devices with pre-shared keys:
+/// ```
+/// use std::sync::Arc;
+///
+/// use dunlin::auth::{Psk, PskTable};
+/// use dunlin::{Profile, PskSource, ServerConfig};
+///
+/// # fn main() -> Result<(), dunlin::Error> {
+/// # let key = [7; 32];
+/// let profile = Profile::builder(Arc::new(dunlin_awslc::provider())).build()?;
+/// let keys = PskTable::from_iter([Psk::new("sensor-7", &key)?]);
+/// let server = ServerConfig::psk_only(profile, PskSource::Here(Arc::new(keys)))?;
+/// # drop(server);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     pub(crate) profile: Arc<ProfileSettings>,
