@@ -84,6 +84,14 @@ impl TlsAcceptor {
         self
     }
 
+    /// Sets a function that is called once a connection has failed and its stream begins to drop the peer's input ([`TlsStream`]),
+    /// during the handshake or after it. A server that limits its connections can then free the place of this one.
+    #[must_use]
+    pub fn with_on_linger(mut self, f: impl Fn() + Send + Sync + 'static) -> Self {
+        self.options.on_linger = Some(Arc::new(f));
+        self
+    }
+
     /// Does the handshake over `io`. [`TlsStream::take_early_data`] returns early data that the client sent with it.
     ///
     /// # Errors
@@ -107,7 +115,8 @@ impl TlsAcceptor {
         stop: impl Future<Output = ()>,
     ) -> Result<TlsStream<IO>, HandshakeError> {
         let connection = TlsConnection::server(&self.config, now());
-        let stream = TlsStream::new(io, connection, self.options.on_message.clone());
+        let mut stream = TlsStream::new(io, connection, self.options.on_message.clone());
+        stream.on_linger = self.options.on_linger.clone();
         self.options.handshake_until(stream, stop).await
     }
 }

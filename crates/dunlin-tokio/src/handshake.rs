@@ -21,6 +21,8 @@ use crate::stream::{Task, TlsStream};
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync;
+/// Called when a stream begins to linger.
+pub(crate) type OnLinger = dyn Fn() + Send + Sync;
 pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
 
 /// The options that connectors and acceptors share.
@@ -29,6 +31,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     pub(crate) answers: Option<Arc<dyn DynAnswers>>,
     pub(crate) profiles: Option<Arc<ChooseProfile>>,
+    pub(crate) on_linger: Option<Arc<OnLinger>>,
     pub(crate) on_message: Option<Arc<OnMessage>>,
     pub(crate) hold_finished: bool,
 }
@@ -39,6 +42,7 @@ impl Default for Options {
             timeout: DEFAULT_TIMEOUT,
             answers: None,
             profiles: None,
+            on_linger: None,
             on_message: None,
             hold_finished: false,
         }

@@ -54,6 +54,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         }
         let mut going = match std::mem::replace(&mut self.linger, Linger::Done) {
             Linger::Idle => {
+                if let Some(on_linger) = self.on_linger.take() {
+                    on_linger();
+                }
                 let deadline = Box::pin(sleep(MAX_LINGER));
                 Box::new(Going { deadline, left: MAX_DROPPED, is_shut: false })
             }

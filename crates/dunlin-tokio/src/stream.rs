@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::clock::now;
 use crate::error::from_tls;
-use crate::handshake::OnMessage;
+use crate::handshake::{OnLinger, OnMessage};
 use crate::linger::Linger;
 
 /// The length of a record header in bytes: type, version and length (RFC 8446 §5.1).
@@ -74,6 +74,8 @@ pub struct TlsStream<IO> {
     pub(crate) receiving: Waiters,
     /// The progress of closing the transport after a fatal alert.
     pub(crate) linger: Linger,
+    /// The function to call when that begins.
+    pub(crate) on_linger: Option<Arc<OnLinger>>,
 }
 
 /// The direction in which a task uses the stream. A reader also sends alerts and KeyUpdates. A writer also receives, at the end
@@ -102,6 +104,7 @@ impl<IO> TlsStream<IO> {
             sending: Waiters::new(),
             receiving: Waiters::new(),
             linger: Linger::Idle,
+            on_linger: None,
         }
     }
 

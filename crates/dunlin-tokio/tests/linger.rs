@@ -14,6 +14,7 @@ use dunlin_tests::localhost;
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsConnector, TlsStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex, split};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::Instant;
 
 /// The bytes that follow the refused record: more than the sockets of both sides hold by default.
@@ -147,6 +148,29 @@ async fn waits_briefly_for_a_silent_peer() {
     server.read_u8().await.unwrap_err();
     server.write_u8(0).await.unwrap_err();
     assert_eq!(began.elapsed(), Duration::from_secs(2));
+}
+
+/// A server learns at once that a connection has failed, in the handshake and after it.
+#[tokio::test(start_paused = true)]
+async fn the_beginning_of_lingering_is_reported() {
+    let (reports, mut reported) = unbounded_channel();
+    let report = move || reports.send(Instant::now()).unwrap();
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server())).with_on_linger(report);
+    let began = Instant::now();
+    let (mut client, server) = duplex(4096);
+    client.write_all(&BAD_RECORD).await.unwrap();
+    acceptor.accept(server).await.unwrap_err();
+    assert_eq!(reported.try_recv().unwrap(), began);
+
+    let (client, server) = duplex(4096);
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let (mut client, mut server) =
+        tokio::try_join!(connector.connect(client, localhost()), acceptor.accept(server)).unwrap();
+    assert!(reported.try_recv().is_err());
+    client.get_mut().write_all(&BAD_RECORD).await.unwrap();
+    let began = Instant::now();
+    server.read_u8().await.unwrap_err();
+    assert_eq!(reported.try_recv().unwrap(), began);
 }
 
 /// This side reads at most 8 MiB from a peer that never stops sending.

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
@@ -13,7 +13,7 @@ use dunlin::{MessageSize, PskSource, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Mutex, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Code, Error, Explanation, count};
@@ -69,7 +69,8 @@ pub(crate) struct Args {
     /// End after this many connections.
     #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
-    /// The maximum number of simultaneous connections; further clients wait.
+    /// The maximum number of simultaneous connections; further clients wait. The same number of failed connections may close
+    /// at the same time, for at most 2 seconds each.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
     /// End connections without traffic for this many seconds; 0: never.
@@ -113,7 +114,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         // Read stdin only if needed, because other processes may share it.
-        let input = (!args.echo && !args.rev).then(|| Arc::new(Mutex::new(Input::new(false))));
+        let input = (!args.echo && !args.rev).then(|| Arc::new(AsyncMutex::new(Input::new(false))));
         let (stopped, lost) = (watch::Sender::new(false), OnceLock::new());
         let level = if args.quiet { args.log_level.min(Level::Warn) } else { args.log_level };
         let log = match on_stdout(&args) {
@@ -153,7 +154,7 @@ struct Server {
     config: Followed<ServerConfig>,
     psks: Option<Arc<ServerPsks>>,
     /// Stdin, for one client at a time.
-    input: Option<Arc<Mutex<Input>>>,
+    input: Option<Arc<AsyncMutex<Input>>>,
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
@@ -204,7 +205,7 @@ impl Server {
 
     /// Accepts connections up to the requested number.
     async fn accept(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
-        let limit = Arc::new(Semaphore::new(self.args.max_connections));
+        let [limit, lingering] = [(); 2].map(|()| Arc::new(Semaphore::new(self.args.max_connections)));
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             // Only `close` makes this fail, and it is never called.
             let Ok(permit) = limit.clone().acquire_owned().await else { break };
@@ -217,12 +218,9 @@ impl Server {
                     continue;
                 }
             };
+            let slot = Slot { permit: Mutex::new(permit), lingering: lingering.clone() };
             let server = self.clone();
-            connections.add(async move {
-                let served = server.serve(tcp, from).await;
-                drop(permit);
-                served
-            });
+            connections.add(async move { server.serve(tcp, from, Arc::new(slot)).await });
         }
     }
 
@@ -233,7 +231,7 @@ impl Server {
     }
 
     /// Serves one client, and returns whether it succeeded.
-    async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr) -> bool {
+    async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr, slot: Arc<Slot>) -> bool {
         // The option is an optimisation, so ignore a failure.
         let _ = tcp.set_nodelay(true);
         let (tcp, traffic) = Counted::new(tcp);
@@ -241,7 +239,7 @@ impl Server {
         let psks = self.psks.clone().map(|psks| Arc::new(NamedPsks::new(psks)));
         let offered = Arc::new(OnceLock::new());
         let explainer = Explainer::server(&self.args.tls, psks.as_deref(), &offered);
-        let mut stream = match self.handshake(tcp, from, psks.clone(), offered.clone()).await {
+        let mut stream = match self.handshake(tcp, from, slot, psks.clone(), offered.clone()).await {
             Ok(stream) => stream,
             // The server was stopped; neither the connection nor the client has failed.
             Err(HandshakeError::Stopped) => return false,
@@ -282,6 +280,7 @@ impl Server {
         self: &Arc<Self>,
         tcp: Transport,
         from: SocketAddr,
+        slot: Arc<Slot>,
         psks: Option<Arc<NamedPsks>>,
         offered: Arc<OnceLock<Vec<CipherSuite>>>,
     ) -> Result<TlsStream<Transport>, HandshakeError> {
@@ -291,6 +290,8 @@ impl Server {
         }
         let config = Arc::new(config);
         let acceptor = TlsAcceptor::new(config.clone()).with_timeout(self.args.tls.timeout);
+        // The stream keeps this function, and with it the slot, until the connection ends.
+        let acceptor = acceptor.with_on_linger(move || slot.linger());
         let acceptor = acceptor.with_profiles(move |hello| {
             // A connection has only one ClientHello to choose by.
             let _ = offered.set(hello.cipher_suites.clone());
@@ -410,6 +411,22 @@ impl Server {
     }
 }
 
+/// The slot of a connection in --max-connections.
+struct Slot {
+    permit: Mutex<OwnedSemaphorePermit>,
+    /// The slots for connections that have failed and only drop their client's input.
+    lingering: Arc<Semaphore>,
+}
+
+impl Slot {
+    /// The connection has failed. It frees its slot for another one if there is a free slot for failed ones.
+    fn linger(&self) {
+        if let Ok(place) = self.lingering.clone().try_acquire_owned() {
+            *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = place;
+        }
+    }
+}
+
 /// The running connections, and the results of the ended ones.
 #[derive(Default)]
 struct Connections {
@@ -508,6 +525,23 @@ async fn reverse(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn failed_connections_free_their_slots_within_a_bound() {
+        let [limit, lingering] = [2, 1].map(|places| Arc::new(Semaphore::new(places)));
+        let slot = || {
+            let permit = limit.clone().try_acquire_owned().unwrap();
+            Slot { permit: Mutex::new(permit), lingering: lingering.clone() }
+        };
+        let (first, second) = (slot(), slot());
+        assert_eq!(limit.available_permits(), 0);
+        first.linger();
+        assert_eq!((limit.available_permits(), lingering.available_permits()), (1, 0));
+        second.linger();
+        assert_eq!(limit.available_permits(), 1, "the second keeps its slot: there is no room to linger");
+        drop((first, second));
+        assert_eq!((limit.available_permits(), lingering.available_permits()), (2, 1));
+    }
 
     #[test]
     fn addresses() {

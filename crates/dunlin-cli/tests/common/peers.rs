@@ -89,7 +89,12 @@ impl Running {
 
     /// The next line on stderr with `text` in it.
     pub(crate) fn log_with(&self, text: &str) -> String {
-        std::iter::repeat_with(|| self.any_log()).find(|line| line.contains(text)).unwrap()
+        self.log_where(|line| line.contains(text))
+    }
+
+    /// The next such line on stderr.
+    pub(crate) fn log_where(&self, is_wanted: impl Fn(&str) -> bool) -> String {
+        std::iter::repeat_with(|| self.any_log()).find(|line| is_wanted(line)).unwrap()
     }
 
     fn any_log(&self) -> String {
