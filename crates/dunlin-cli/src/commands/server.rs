@@ -121,7 +121,7 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
             true => Log::new(io::stdout(), args.json, level)?,
             false => Log::new(io::stderr(), args.json, level)?,
         };
-        let server = Arc::new(Server { args, config, psks, input, stopped, lost, log });
+        let server = Arc::new(Server { args, config: Arc::new(config), psks, input, stopped, lost, log });
         let result = server.clone().run().await;
         server.log.end();
         result
@@ -151,7 +151,7 @@ const fn on_stdout(args: &Args) -> bool {
 
 struct Server {
     args: Args,
-    config: Followed<ServerConfig>,
+    config: Arc<Followed<ServerConfig>>,
     psks: Option<Arc<ServerPsks>>,
     /// Stdin, for one client at a time.
     input: Option<Arc<AsyncMutex<Input>>>,
@@ -183,7 +183,8 @@ impl Server {
         let server = self.clone();
         tokio::spawn(async move {
             while hangups.recv().await.is_some() {
-                server.config.reload(|outcome| server.tell_reload(outcome));
+                let telling = server.clone();
+                server.config.reload_off_thread(move |outcome| telling.tell_reload(outcome)).await;
             }
         });
         let mut connections = Connections::default();
@@ -284,7 +285,8 @@ impl Server {
         psks: Option<Arc<NamedPsks>>,
         offered: Arc<OnceLock<Vec<CipherSuite>>>,
     ) -> Result<TlsStream<Transport>, HandshakeError> {
-        let mut config = self.config.current(|outcome| self.tell_reload(outcome));
+        let server = self.clone();
+        let mut config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
         if let Some(psks) = psks {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }

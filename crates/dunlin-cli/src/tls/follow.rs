@@ -4,7 +4,7 @@
 //! configuration, and only then replaces the previous content.
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use dunlin::{ClientConfig, Credential, Trust};
@@ -166,11 +166,6 @@ impl<C: Clone> Followed<C> {
         self.refresh(false, tell)
     }
 
-    /// Reads all files again, changed or not. `tell` receives all faults, even known ones.
-    pub(crate) fn reload(&self, tell: impl FnMut(Outcome)) {
-        self.refresh(true, tell);
-    }
-
     fn refresh(&self, force: bool, mut tell: impl FnMut(Outcome)) -> C {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let State { config, parts, make, groups } = &mut *state;
@@ -186,6 +181,34 @@ impl<C: Clone> Followed<C> {
     }
 }
 
+impl<C: Clone + Send + 'static> Followed<C> {
+    /// The same as [`Self::current`], on a thread that may wait for files and for the work of a configuration.
+    pub(crate) async fn current_off_thread(
+        self: &Arc<Self>,
+        tell: impl FnMut(Outcome) + Send + 'static,
+    ) -> C {
+        self.refresh_off_thread(false, tell).await
+    }
+
+    /// Reads all files again on such a thread, changed or not; `tell` receives all faults, even known ones.
+    pub(crate) async fn reload_off_thread(self: &Arc<Self>, tell: impl FnMut(Outcome) + Send + 'static) {
+        self.refresh_off_thread(true, tell).await;
+    }
+
+    async fn refresh_off_thread(
+        self: &Arc<Self>,
+        force: bool,
+        tell: impl FnMut(Outcome) + Send + 'static,
+    ) -> C {
+        let followed = self.clone();
+        match tokio::task::spawn_blocking(move || followed.refresh(force, tell)).await {
+            Ok(config) => config,
+            // The runtime ends, or the reading has panicked: the previous content stays in force.
+            Err(_) => self.0.lock().unwrap_or_else(PoisonError::into_inner).config.clone(),
+        }
+    }
+}
+
 impl Followed<ClientConfig> {
     /// A client that only follows its CRLs, which have been read.
     pub(crate) fn client(config: ClientConfig, lists: Option<Group>) -> Self {
@@ -194,5 +217,33 @@ impl Followed<ClientConfig> {
         let make =
             move |parts: &Parts| config.clone().with_trust(parts.trust.clone()).map_err(|e| misuse(&e));
         Self(Mutex::new(State { config: first, parts, make: Box::new(make), groups }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The only worker of this runtime must stay free: it is the one that lets the reading of the files end.
+    #[tokio::test]
+    async fn files_are_read_on_a_thread_of_their_own() {
+        let (go, may_go) = mpsc::channel();
+        let read = move |_: &mut Parts| {
+            let waited = may_go.recv_timeout(Duration::from_secs(60));
+            waited.map_err(|_| Error::failed("the test", "the worker is not free", "read elsewhere"))
+        };
+        let groups = vec![Group::new("test files", vec![], read)];
+        let followed = Arc::new(Followed::new(Parts::default(), groups, |_| Ok(())).unwrap());
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let reload = followed.reload_off_thread(move |outcome| {
+            if let Outcome::Refused(why) = outcome {
+                tell.send(why).unwrap();
+            }
+        });
+        tokio::join!(reload, async { go.send(()).unwrap() });
+        assert_eq!(told.recv().await, None);
     }
 }
