@@ -125,6 +125,12 @@ impl Protocol {
         matches!(self, Self::Tls12 | Self::Dtls12)
     }
 
+    /// Whether the header of a message in the transcript has the fields of DTLS: its number, offset 0 and its whole length again
+    /// (RFC 6347 §4.2.6). DTLS 1.3 leaves them out (RFC 9147 §5.2).
+    pub(crate) const fn numbers_transcript(self) -> bool {
+        matches!(self, Self::Dtls12)
+    }
+
     /// Whether an alert can be a warning (RFC 5246 §7.2), and the server may send a HelloRequest (§7.4.1.1).
     pub(crate) const fn has_warnings(self) -> bool {
         matches!(self, Self::Tls12 | Self::Dtls12)

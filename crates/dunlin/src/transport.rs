@@ -30,6 +30,11 @@ pub(crate) trait Emitter {
     /// latest at [`Emitter::end_of_flight`].
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error>;
 
+    /// The number of the next message (message_seq, RFC 9147 §5.2); 0 over a stream.
+    fn next_number(&self) -> u16 {
+        0
+    }
+
     /// Whether our own KeyUpdate still waits in the output. It then also answers requests that arrive meanwhile.
     fn has_unsent_key_update(&self) -> bool;
 

@@ -122,9 +122,10 @@ impl Reassembler {
         if !self.messages.front()?.as_ref()?.is_whole() {
             return None;
         }
+        let number = u16::try_from(self.next).ok()?;
         let partial = self.messages.pop_front()??;
         self.next += 1;
-        Some(Message::new(partial.typ, partial.bytes))
+        Some(Message::new(partial.typ, partial.bytes).with_number(number))
     }
 
     /// Whether the end of the latest delivered message has arrived again since the last call.
@@ -229,8 +230,9 @@ mod tests {
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);
         assert!(reassembler.next_message().is_none());
         reassembler.insert(&fragment(0, 3, 0..3), true).unwrap();
-        for len in [3, 5, 0] {
-            assert_eq!(reassembler.next_message().unwrap().body().len(), len);
+        for (number, len) in [(0, 3), (1, 5), (2, 0)] {
+            let message = reassembler.next_message().unwrap();
+            assert_eq!((message.number, message.body().len()), (number, len));
         }
         // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an earlier epoch.
         assert_eq!(reassembler.insert(&two, true).unwrap(), Taken::All);

@@ -6,7 +6,7 @@ use crate::cache::{CacheOutcome, Fingerprint};
 use crate::crypto::Tls12CipherSuite;
 use crate::error::Error;
 use crate::message;
-use crate::schedule::Transcript;
+use crate::schedule::Running;
 use crate::wire::HandshakeType;
 
 /// Which cached messages a handshake can use.
@@ -67,9 +67,9 @@ impl Form {
     }
 
     /// Binds the fingerprint into the transcript, after the caller has added the abbreviated message.
-    pub(crate) fn bind(self, transcript: &mut Transcript, fingerprint: &Fingerprint) {
+    pub(crate) fn bind(self, transcript: &mut impl Running, fingerprint: &Fingerprint) {
         match self {
-            Self::Empty => transcript.add(&fingerprint.cached_object()),
+            Self::Empty => transcript.add_bytes(&fingerprint.cached_object()),
             // The body contains the fingerprint already.
             Self::Fingerprint => {}
         }

@@ -15,6 +15,7 @@ use crate::early::EarlyDataOutcome;
 use crate::error::Error;
 use crate::handshake::question::{Answer, Question};
 use crate::protocol::Protocol;
+use crate::schedule::Running;
 use crate::time::Now;
 use crate::transport::Emitter;
 
@@ -109,12 +110,8 @@ impl Cx<'_> {
     }
 
     /// Sends a message and adds it to the transcript.
-    pub(crate) fn send_in(
-        &mut self,
-        transcript: &mut crate::schedule::Transcript,
-        message: Vec<u8>,
-    ) -> Result<(), Error> {
-        transcript.add(&message);
+    pub(crate) fn send_in(&mut self, transcript: &mut impl Running, message: Vec<u8>) -> Result<(), Error> {
+        transcript.sent(&message, || self.emitter.next_number());
         self.send(message)
     }
 

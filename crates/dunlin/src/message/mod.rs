@@ -75,16 +75,23 @@ pub(crate) fn too_long(typ: HandshakeType) -> Malformed {
 #[derive(Clone)]
 pub(crate) struct Message {
     pub(crate) typ: HandshakeType,
+    /// Its number over datagrams (message_seq, RFC 9147 §5.2); 0 over a stream.
+    pub(crate) number: u16,
     bytes: Vec<u8>,
 }
 
 impl Message {
     /// Takes over `bytes`, which [`announced`] has found to be one whole message of type `typ`.
     pub(crate) const fn new(typ: HandshakeType, bytes: Vec<u8>) -> Self {
-        Self { typ, bytes }
+        Self { typ, number: 0, bytes }
     }
 
-    /// The whole message with its header, as it enters the transcript.
+    /// The same message with its number.
+    pub(crate) fn with_number(self, number: u16) -> Self {
+        Self { number, ..self }
+    }
+
+    /// The whole message with its header, as it enters the transcript of version 1.3 (RFC 9147 §5.2).
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }

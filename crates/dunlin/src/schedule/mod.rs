@@ -41,4 +41,4 @@ pub(crate) fn export(
     }
 }
 
-pub(crate) use transcript::{HelloTranscript, Transcript};
+pub(crate) use transcript::{HelloTranscript, Running, Tls12Transcript, Transcript};

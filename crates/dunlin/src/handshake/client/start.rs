@@ -199,9 +199,8 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
         // The default until the server answers an offer.
         cx.draft.cache = CacheOutcome::NotUsable;
     }
-    let mut transcript = HelloTranscript::default();
     let hello = offer.client_hello(cx, None)?;
-    transcript.add(&hello);
+    let transcript = HelloTranscript::new(&hello, cx.emitter.next_number());
     cx.send(hello)?;
     cx.emitter.end_of_flight()?;
     if let Some(early) = &offer.terms.early {

@@ -37,7 +37,7 @@ use crate::message::{
 use crate::protocol::Side;
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
-use crate::schedule::{HelloTranscript, Transcript};
+use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::PskChoice;
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, ProtocolVersion, What};
@@ -77,7 +77,7 @@ struct Handshake {
     terms: Terms,
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
-    transcript: Transcript,
+    transcript: Tls12Transcript,
     /// What the client needs to keep a session.
     sessions: Sessions,
 }
@@ -130,8 +130,8 @@ pub(in crate::handshake) fn server_hello(
     let (version, resumes) = (ProtocolVersion::TLS1_2, resumed.is_some());
     let answers = Answers { extensions, version, suite: suite.id, cache, resumes };
     negotiate::accept_tls12(cx, &mut terms, &answers)?;
-    let mut transcript = transcript.start_keeping(suite.hash);
-    transcript.add(message.bytes());
+    let mut transcript = transcript.start_tls12(suite.hash, cx.protocol().oldest());
+    transcript.add(message);
     let randoms = Randoms { client: random, server: hello.random };
     // RFC 5246 §7.4.1.2: a nonempty session ID from the server names a resumable session. The client keeps only the session
     // of the first handshake.
@@ -179,7 +179,7 @@ impl ExpectMessage for ExpectCertificate {
         let Self { mut handshake } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE)?;
         let typ = handshake.terms.types.server;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         let shown = match handshake.terms.cache.agreed().and_then(|agreed| agreed.certificate(body, typ)) {
             Some((peer, form)) => {
                 form.bind(&mut handshake.transcript, &peer.fingerprint);
@@ -225,7 +225,7 @@ impl ExpectMessage for ExpectCertificateStatus {
             return verify(cx, handshake, shown, None, Some(message));
         }
         let response = certificate_status::read(message.body())?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         verify(cx, handshake, shown, Some(&response), None)
     }
 }
@@ -318,7 +318,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
             }
             (believed, _) => Exchange::without_params(believed, read.hint)?,
         };
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         Ok(Step::expect(ExpectServerHelloDone { handshake, exchange, request: None }))
     }
 }
@@ -355,7 +355,7 @@ impl ExpectMessage for ExpectServerHelloDone {
         let may_ask = self.handshake.suite.may_ask_for_certificate() && self.request.is_none();
         if message.typ == HandshakeType::CERTIFICATE_REQUEST && may_ask {
             let Handshake { terms, transcript, .. } = &mut self.handshake;
-            transcript.add(message.bytes());
+            transcript.add(&message);
             let cached = terms.cache.agreed_mut().and_then(|agreed| agreed.certificate_request(&message));
             self.request = Some(match cached {
                 Some((whole, fingerprint, form)) => {
@@ -371,7 +371,7 @@ impl ExpectMessage for ExpectServerHelloDone {
             return Err(PeerMisbehaved::AnonymousRequest.into());
         }
         server_hello_done::read(&message)?;
-        self.handshake.transcript.add(message.bytes());
+        self.handshake.transcript.add(&message);
         // The server waits for the client, so none of its second flight can have arrived.
         cx.emitter.peer_waits()?;
         let Self { mut handshake, exchange, request } = *self;
@@ -554,7 +554,7 @@ impl ExpectMessage for ExpectNewSessionTicket {
         let Self(mut state) = *self;
         let body = message.expect(HandshakeType::NEW_SESSION_TICKET)?;
         let read = Tls12NewSessionTicket::read(body)?;
-        state.handshake.transcript.add(message.bytes());
+        state.handshake.transcript.add(&message);
         // RFC 5077 §3.3: an empty ticket means none. A lifetime hint of zero means unspecified.
         if (1..=MAX_TICKET_LEN).contains(&read.ticket.len()) {
             let default = u32::try_from(DEFAULT_LIFETIME.as_secs()).unwrap_or(u32::MAX);
@@ -591,7 +591,7 @@ impl ExpectMessage for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED)?;
         let hash = handshake.transcript.current();
         let (_valid, server) = master.verify_finished(Side::Server, hash.as_ref(), body)?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         let client = match sent {
             Some(value) => value,
             None => {

@@ -35,8 +35,7 @@ use crate::message::{
 };
 use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
-use crate::schedule::HelloTranscript;
-use crate::schedule::Transcript;
+use crate::schedule::Tls12Transcript;
 use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
@@ -50,7 +49,7 @@ struct Handshake {
     config: Arc<ServerConfig>,
     suite: &'static Tls12CipherSuite,
     randoms: Randoms,
-    transcript: Transcript,
+    transcript: Tls12Transcript,
     /// Whether both sides use the extended master secret (RFC 7627).
     extended: bool,
     /// The version at the beginning of the RSA premaster secret.
@@ -207,9 +206,8 @@ fn resume(
         ..Choices::new(&config, hello, ProtocolVersion::TLS1_2)
     };
     let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
-    let mut transcript = HelloTranscript::default();
-    transcript.add(hello.message().bytes());
-    let mut transcript = transcript.start(suite.hash);
+    let mut transcript = Tls12Transcript::new(suite.hash, cx.protocol().oldest(), false);
+    transcript.add(hello.message());
     // RFC 5077 §3.4: the server also echoes the session ID to accept a ticket.
     let server_hello = ServerHello::write(cx.protocol(), &random, hello.session_id(), suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
@@ -290,12 +288,8 @@ fn full(
     };
     let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
 
-    let mut transcript = HelloTranscript::default();
-    transcript.add(hello.message().bytes());
-    let mut transcript = match client_type {
-        Some(_) => transcript.start_keeping(suite.hash),
-        None => transcript.start(suite.hash),
-    };
+    let mut transcript = Tls12Transcript::new(suite.hash, cx.protocol().oldest(), client_type.is_some());
+    transcript.add(hello.message());
     let session_id = if let Keep::Id(id) = &keep { &id[..] } else { &[] };
     let server_hello = ServerHello::write(cx.protocol(), &random, session_id, suite.id, &w)?;
     cx.send_in(&mut transcript, server_hello)?;
@@ -330,7 +324,7 @@ fn full(
 /// Sends the server's Certificate, abbreviated if the client has it in its cache.
 fn send_certificate(
     cx: &mut Cx<'_>,
-    transcript: &mut Transcript,
+    transcript: &mut Tls12Transcript,
     credential: &Credential,
     cache: Option<&dyn cache::Agreed>,
 ) -> Result<(), Error> {
@@ -460,7 +454,7 @@ impl ExpectMessage for ExpectCertificate {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, exchange, certificate_type } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE)?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         let profile = Arc::clone(&handshake.config.profile);
         // docs/handshake-cache.md §3: a client's Certificate has only one abbreviated form.
         let cached = handshake.cache.as_mut().and_then(|cache| cache.take_client());
@@ -502,7 +496,7 @@ impl ExpectMessage for ExpectClientKeyExchange {
         let Self { mut handshake, exchange, client } = *self;
         let body = message.expect(HandshakeType::CLIENT_KEY_EXCHANGE)?;
         let read = ClientKeyExchange::read(body, handshake.suite)?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         let (identity, share) = (read.identity.to_vec(), read.share.to_vec());
         if !handshake.suite.has_psk() {
             return keys_agreed(cx, handshake, exchange, &share, None, client);
@@ -577,7 +571,7 @@ impl ExpectMessage for ExpectCertificateVerify {
         let verify = CertificateVerify::read(body)?;
         let algorithms = algorithms(client.profile(), verify.scheme, has_scheme)?;
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         if let Some(cache) = &mut handshake.cache {
             cache.client_proven(authenticated.cached);
         }
@@ -628,7 +622,7 @@ impl ExpectMessage for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED)?;
         let hash = handshake.transcript.current();
         let (_valid, client) = master.verify_finished(Side::Client, hash.as_ref(), body)?;
-        handshake.transcript.add(message.bytes());
+        handshake.transcript.add(&message);
         let server = match sent {
             Some(value) => value,
             None => {

@@ -271,6 +271,10 @@ impl Emitter for Datagram {
         self.sender.message(message)
     }
 
+    fn next_number(&self) -> u16 {
+        self.sender.next_number()
+    }
+
     /// The sender holds a KeyUpdate back until the peer has acknowledged the previous one (RFC 9147 §5.8.4).
     fn has_unsent_key_update(&self) -> bool {
         self.sender.has_next_update()

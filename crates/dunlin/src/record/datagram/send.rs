@@ -94,6 +94,11 @@ impl Sender {
         self.content_limit = content.min(MAX_PLAINTEXT);
     }
 
+    /// The number of the next message.
+    pub(super) fn next_number(&self) -> u16 {
+        self.next_message.unwrap_or(u16::MAX)
+    }
+
     pub(super) fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
         if self.key_update.is_some() && message.first() == Some(&HandshakeType::KEY_UPDATE.0) {
             return match self.next_update.replace((message, None)) {
