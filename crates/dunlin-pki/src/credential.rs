@@ -197,7 +197,7 @@ impl fmt::Display for Refusal {
             Self::NotYetValid { issuer, before } => {
                 write!(f, "a certificate{} is not valid before {}", of(issuer), format_time(*before))
             }
-            Self::Authority => f.write_str("the certificate is an authority's and serves as no leaf"),
+            Self::Authority => f.write_str("the certificate is an authority's and cannot serve as a leaf"),
             Self::Purpose(side) => {
                 let role = if *side == Side::Client { "client" } else { "server" };
                 write!(f, "the certificate is not for a {role}: its purposes lack {}", purpose(*side))

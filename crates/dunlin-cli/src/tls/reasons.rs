@@ -362,6 +362,7 @@ impl<'a> Explainer<'a> {
                     P::ApplicationProtocol => "give both sides a common one with --alpn",
                     P::SecureRenegotiation => "update the other side: it lacks RFC 5746, published in 2010",
                     P::Fallback => "make the client try TLS 1.3 first",
+                    P::NoCredential(What::NoneOfUsage) => "issue a leaf certificate with `dunlin pki leaf`",
                     _ => "compare the options of both sides",
                 };
                 Explanation::new(format!("this {own} finds {why}"), advice)

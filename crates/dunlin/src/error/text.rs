@@ -201,7 +201,7 @@ texts!(PeerIncompatible "I" {
     9 Self::SignatureScheme => "no common signature scheme",
     10 Self::CertificateType { ours, theirs } => "no common certificate type: {} here, {} there" (Or(ours), Or(theirs)),
     11 Self::ApplicationProtocol => "no common application protocol",
-    12 Self::NoCredential(why), [why] => "this side has no suitable credential: {why}",
+    12 Self::NoCredential(why), [why] => "no suitable credential: {why}",
     13 Self::NoPsk => "no common pre-shared key, and no other way to authenticate",
     14 Self::NoPskForHint => "the client chose no pre-shared key for this server",
     15 Self::PskMode => "no common PSK key exchange mode",
