@@ -1,5 +1,6 @@
 //! Certificates with an external PSK (RFC 8773): an external PSK goes into the keys, and certificates authenticate.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable};
@@ -63,17 +64,20 @@ fn connect(client: ClientConfig, server: ServerConfig) -> [Negotiated; 2] {
     [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
 }
 
+/// The address of both ends: the engine only compares addresses.
+const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
+
 fn connect_datagrams(client: ClientConfig, server: ServerConfig) -> [Negotiated; 2] {
-    let mut client = DtlsConnection::client(&Arc::new(client), localhost(), NOW).unwrap();
-    let mut server = DtlsConnection::server(&Arc::new(server), NOW);
+    let mut client = DtlsConnection::client(&Arc::new(client), localhost(), ADDRESS, NOW).unwrap();
+    let mut server = DtlsConnection::server(&Arc::new(server), ADDRESS, NOW);
     loop {
         let mut is_silent = true;
-        while let Some(datagram) = client.poll_transmit() {
-            server.receive(NOW, &datagram).unwrap();
+        while let Some(sent) = client.poll_transmit(NOW) {
+            server.receive(NOW, ADDRESS, &sent.datagram).unwrap();
             is_silent = false;
         }
-        while let Some(datagram) = server.poll_transmit() {
-            client.receive(NOW, &datagram).unwrap();
+        while let Some(sent) = server.poll_transmit(NOW) {
+            client.receive(NOW, ADDRESS, &sent.datagram).unwrap();
             is_silent = false;
         }
         if is_silent {
