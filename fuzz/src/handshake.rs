@@ -5,7 +5,7 @@
 //! an empty script is a complete connection. `Watched` and this module check the rules:
 //!
 //! * Without the values that prove an identity, no handshake completes. A script can have these values removed from
-//! everything that is delivered.
+//!   everything that is delivered.
 //! * Without changes, the handshake completes.
 
 use dunlin::error::{Error, Misuse};

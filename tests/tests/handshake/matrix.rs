@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::pki_types::PrivateKeyDer;
 use dunlin::wire::{AlertDescription, CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, Error, Event, Profile, ProfileBuilder, PskSource, Question,
@@ -15,6 +16,7 @@ use dunlin_tests::{
     ForeignKey, KEY_TYPES, KeyType, Leaf, OTHER_KEY_TYPES, Pair, Pki, awslc, check_client_authentication,
     full_awslc, full_providers, providers,
 };
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
 
 fn x509(pki: &Pki) -> Trust {
     Trust { x509: Some(pki.trust()), raw_key: None }
@@ -417,10 +419,16 @@ fn wrong_chains_names_and_times_get_the_right_alert() {
     let good = || pki.server.x509(&provider);
     let now = dunlin_tests::NOW;
     let year = |y: u64| dunlin::Now::from_unix_ms((y - 1970) * 31_556_952_000);
-    let authority = || {
-        let chain = pki.server.chain[1..].to_vec();
-        let claims = dunlin_tests::public_key(&chain[0]);
-        ForeignKey::x509(chain, claims, pki.server.signing_key(&provider))
+    // An authority without keyUsage: a server does not send one whose keyUsage forbids signatures.
+    let (authority, authority_trust) = {
+        let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap().der().clone();
+        let key = PrivateKeyDer::Pkcs8(key.serialize_der().into());
+        let trust = X509Trust::anchors([certificate.clone()]).unwrap();
+        let credential = Credential::x509(vec![certificate], provider.key_loader.load(&key).unwrap());
+        (credential, Trust { x509: Some(trust), raw_key: None })
     };
     use AuthenticationFailure as F;
     let failure = |(result, alert): (Result<(), Error>, Option<Error>)| match (result, alert) {
@@ -441,7 +449,7 @@ fn wrong_chains_names_and_times_get_the_right_alert() {
         ),
         (
             F::CaAsEndEntity,
-            run(x509(&pki), authority(), now, "localhost"),
+            run(authority_trust, authority, now, "localhost"),
             AlertDescription::CERTIFICATE_UNKNOWN,
         ),
         (

@@ -168,6 +168,7 @@ fn server_scheme(trace: &Trace) -> SignatureScheme {
 
 /// A server configuration for a trace that replays the server's messages.
 fn server_config(
+    certified: &Trace,
     trace: &Trace,
     provider: &CryptoProvider,
     group: NamedGroup,
@@ -180,13 +181,8 @@ fn server_config(
     let (provider, tap) =
         Tap::new(provider, &trace.some(replay), &trace.some(&["new session ticket"]), &random);
     let group = provider.group(group).unwrap();
-    let mut builder = profile(provider).groups(vec![group]);
-    if trace.find("server certificate").is_none() {
-        // A resumption: no identity but the ticket's.
-        let nothing = PskSource::Here(Arc::new(PskTable::default()));
-        return (ServerConfig::psk_only(builder.build().unwrap(), nothing).unwrap(), tap);
-    }
-    builder = builder.credentials(vec![credential(trace, "server", server_scheme(trace))]);
+    let credential = credential(certified, "server", server_scheme(certified));
+    let builder = profile(provider).groups(vec![group]).credentials(vec![credential]);
     (ServerConfig::new(builder.build().unwrap()).unwrap(), tap)
 }
 
@@ -194,7 +190,7 @@ fn server_config(
 /// trace has one.
 fn server(trace: &Trace, provider: &CryptoProvider, vault: &Arc<Vault>) -> (TlsConnection, &'static Tap) {
     let replay = ["server hello", "encrypted extensions", "certificate request"];
-    let (mut config, tap) = server_config(trace, provider, NamedGroup::X25519, &replay);
+    let (mut config, tap) = server_config(trace, trace, provider, NamedGroup::X25519, &replay);
     if trace.find("certificate request").is_some() {
         config = config.with_client_auth(ClientAuth::Required).unwrap();
     }
@@ -343,7 +339,7 @@ fn resumed_0rtt_server(first: &Trace, trace: &Trace, provider: &CryptoProvider) 
     let (_, tap) = server(first, provider, &vault);
     vault.set_psk(tap, first.get("secret resumption"));
     let replay = ["server hello", "encrypted extensions"];
-    let (config, tap) = server_config(trace, provider, NamedGroup::X25519, &replay);
+    let (config, tap) = server_config(first, trace, provider, NamedGroup::X25519, &replay);
     let config = with_early_data(config.with_tickets(Tickets::stateless(vault).count(0)));
     let mut connection = TlsConnection::server(&Arc::new(config), LATER);
     let flight = [&trace.record("client hello"), trace.get("record early data")].concat();
@@ -374,7 +370,7 @@ fn hello_retry_request() {
         trace.assert_schedule(tap, |_| true);
 
         let replay = ["hello retry request", "second client hello", "server hello", "encrypted extensions"];
-        let (config, tap) = server_config(&trace, &provider, NamedGroup::SECP256R1, &replay);
+        let (config, tap) = server_config(&trace, &trace, &provider, NamedGroup::SECP256R1, &replay);
         let mut server = TlsConnection::server(&Arc::new(config), NOW);
         receive(&mut server, &trace.record("client hello"));
         receive(&mut server, &without_cookie(&trace));

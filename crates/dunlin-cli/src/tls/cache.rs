@@ -204,7 +204,7 @@ impl CacheOptions {
 fn report(fault: &CacheFault) {
     match fault {
         CacheFault::Unusable { .. } => {
-            warn(&format!("{fault}; until it works again, certificates are sent in full"))
+            warn(&format!("{fault}; until it works again, certificates are sent in full"));
         }
         // The user may have mistyped the name of the key file or lost it, which would explain an empty store.
         CacheFault::NewKey { .. } => anstream::eprintln!("dunlin: {}", printable(&fault.to_string())),
