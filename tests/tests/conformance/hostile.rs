@@ -682,7 +682,22 @@ fn client_rejects_a_wrong_legacy_version_in_tls13() {
             client.receive(NOW, &flight),
             Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into())
         );
-        assert_eq!(sent_alert(&mut client, &[]), Some(Alert::ILLEGAL_PARAMETER));
+        assert_eq!(sent_alert(&mut client, &[]), Some(Alert::PROTOCOL_VERSION));
+    }
+}
+
+/// RFC 9846 §4.2.2, against RFC 8446 §4.1.2.
+#[test]
+fn server_rejects_a_wrong_legacy_version_in_tls13() {
+    for version in [[3, 1], [3, 2], [3, 4]] {
+        let (mut client, mut server) = fresh();
+        let mut flight = take(&mut client);
+        flight[9..11].copy_from_slice(&version);
+        assert_eq!(
+            server.receive(NOW, &flight),
+            Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into())
+        );
+        assert_eq!(sent_alert(&mut server, &[]), Some(Alert::PROTOCOL_VERSION));
     }
 }
 

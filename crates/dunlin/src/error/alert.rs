@@ -1,7 +1,7 @@
 //! The table from errors to alerts (RFC 8446 §6.2). Only the driver sends alerts.
 
 use super::{AuthenticationFailure, Error, Malformed, PeerIncompatible, PeerMisbehaved};
-use crate::wire::AlertDescription as Alert;
+use crate::wire::{AlertDescription as Alert, What};
 
 impl Error {
     /// The alert that tells the peer of this error. `None` if this side must not send one, because the peer has closed the
@@ -46,6 +46,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         P::RecordOverflow => Alert::RECORD_OVERFLOW,
         P::BadRecordMac => Alert::BAD_RECORD_MAC,
         P::UnsolicitedExtension(_) => Alert::UNSUPPORTED_EXTENSION,
+        // RFC 9846 §4.2.2, §4.2.3.
+        P::IllegalParameter(What::LegacyVersion) => Alert::PROTOCOL_VERSION,
         P::MissingExtension(_) => Alert::MISSING_EXTENSION,
         P::DuplicateExtension(_)
         | P::MisplacedExtension(_)
