@@ -175,7 +175,7 @@ mod tests {
     fn misses_an_empty_message_until_its_ack() {
         let mut flight = flight(0);
         flight.sent(record(0), vec![Piece { number: 0, range: 0..0 }]);
-        assert_eq!(missing(&mut flight), [0..0]);
+        assert_eq!(missing(&mut flight), vec![Range { start: 0, end: 0 }]);
         assert!(flight.acknowledged(&[record(0)]));
         assert!(!flight.contains(0));
     }
