@@ -8,14 +8,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use dunlin::auth::{PrivateKey, PskTable, X509Trust};
+use dunlin::auth::{PrivateKey, X509Trust};
 use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, ServerName};
 use dunlin::resume::{SealTickets, Tickets};
 use dunlin::wire::{NamedGroup, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Event, Now, Profile,
-    ProfileBuilder, PskSource, Question, ServerAddress, ServerConfig, SingleUse, TlsConnection, Trust,
+    ProfileBuilder, Question, ServerAddress, ServerConfig, SingleUse, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryUseOnce};
 use dunlin_tests::{NOW, providers};
