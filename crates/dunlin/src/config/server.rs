@@ -15,8 +15,8 @@ use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::Tickets;
 use crate::settings::{ClientAuth, ProfileSettings, PskSource};
 
-/// The earlier trust settings under which a server still opens tickets to mark them as used: each costs an AEAD operation for a
-/// ticket that does not open, and early data is fresh for a minute only.
+/// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
+/// for a ticket that does not open. A few suffice, because early data is fresh for only a minute.
 pub const MAX_PREDECESSORS: usize = 4;
 
 impl ServerConfig {

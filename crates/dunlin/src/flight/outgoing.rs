@@ -1,4 +1,4 @@
-//! The messages of this side, from their making until the peer acknowledges them (RFC 9147 §5.8, §7).
+//! The messages of this side, from their creation until the peer acknowledges them (RFC 9147 §5.8, §7).
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -108,7 +108,7 @@ impl Flight {
         self.messages.len() < before
     }
 
-    /// Gives up messages.
+    /// Drops the messages for which `is_dropped` is true, without waiting for their ACKs.
     pub(crate) fn drop_if(&mut self, is_dropped: impl Fn(&Outgoing) -> bool) {
         self.messages.retain(|message| !is_dropped(message));
         if !self.is_outstanding() {
@@ -118,7 +118,7 @@ impl Flight {
 }
 
 impl Outgoing {
-    /// Takes a range out of the missing ones. Returns whether some of it was missing.
+    /// Removes a range from the missing parts. Returns whether some of it was missing.
     fn remove(&mut self, range: &Range<usize>) -> bool {
         let before = self.missing.clone();
         self.missing.clear();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_what_no_acknowledged_record_contained() {
+    fn a_part_is_missing_until_a_record_with_it_is_acknowledged() {
         let mut flight = flight(100);
         for (i, range) in [0..40, 40..70, 70..100, 30..80].into_iter().enumerate() {
             flight.sent(record(i as u64), vec![Piece { number: 0, range }]);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_an_empty_message_until_its_ack() {
+    fn an_empty_message_is_missing_until_its_ack() {
         let mut flight = flight(0);
         flight.sent(record(0), vec![Piece { number: 0, range: 0..0 }]);
         assert_eq!(missing(&mut flight), vec![Range { start: 0, end: 0 }]);

@@ -27,7 +27,7 @@ pub(super) const MAX_LEN: usize = 5;
 /// the closest number with these bits is the right one. Later numbers need 16 bits to survive a long loss.
 const SHORT_NUMBERS: u64 = 128;
 
-/// A header as on the wire, without the record number, which the wire masks.
+/// A header as on the wire, without the record number, which is masked there.
 pub(crate) struct Header {
     flags: u8,
     /// The length of the body; `None` if the body is the rest of the datagram.

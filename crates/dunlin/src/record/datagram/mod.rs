@@ -32,16 +32,16 @@ use send::Sender;
 
 /// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.
 const EARLY_EPOCH: u64 = 1;
-/// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in the next epoch.
+/// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in epoch 3.
 const HANDSHAKE_EPOCH: u64 = 2;
 
 /// The most datagrams in the output. Beyond it, the sender rejects data and delays ACKs, so that a slow transport does not
 /// make the output grow.
 const MAX_WAITING_DATAGRAMS: usize = 64;
 
-/// How many times the bytes that a server has received from an address it may send there before the client has proven that it
-/// receives there. A forged sender address must not turn retransmissions into an attack on its owner (RFC 9000 §8.1 has the
-/// same factor).
+/// The amplification limit. Until a client has proven that it receives at its address, a server sends there at most this many
+/// times the bytes that it has received from there. So retransmissions to a forged address do not become an attack on its owner
+/// (RFC 9000 §8.1 has the same factor).
 const MAX_AMPLIFICATION: usize = 3;
 
 /// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into 1280 bytes, the
@@ -72,7 +72,7 @@ pub struct Discarded {
     pub replayed: u64,
     /// Records of a type that is not allowed at this point.
     pub misplaced: u64,
-    /// Records without room, because too much unread or unprocessed input waits.
+    /// Records for which there was no room, because too much unread or unprocessed input waits.
     pub overflow: u64,
     /// Datagrams from another address than the peer's.
     pub other_address: u64,

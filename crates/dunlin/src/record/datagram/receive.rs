@@ -40,7 +40,7 @@ pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
     /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
-    /// The end of the latest delivered message, again and in the clear.
+    /// An unprotected copy of the end of the latest delivered message.
     Repeated,
     Nothing,
 }
@@ -184,8 +184,9 @@ impl Receiver {
         Ok(Some(received))
     }
 
-    /// Takes hellos from an unprotected record. After a change of keys, it only notices repeated ones, until the peer uses its new
-    /// keys. It ignores unprotected alerts and ACKs, because an attacker could end or delay the handshake with them.
+    /// Takes hellos from an unprotected record. Once this side has keys for the peer's records, it only notices repeated hellos,
+    /// and ignores even these after the first authentic record. It always ignores unprotected alerts and ACKs, because an
+    /// attacker could end or delay the handshake with them.
     fn plain(&mut self, header: &plaintext::Header, record: &[u8]) -> Result<Received, Error> {
         let content = record.get(plaintext::HEADER_LEN..).unwrap_or_default();
         let is_present = self.present() == 0;
@@ -216,7 +217,7 @@ impl Receiver {
         let Ok((sequence, inner)) = epoch.key.open(epoch.window.expected(), &header, &mut record) else {
             self.discarded.unauthenticated += 1;
             epoch.forged += 1;
-            // RFC 9147 §4.5.3.
+            // RFC 9147 §4.5.3: too many forged records end the connection.
             return match epoch.forged >= epoch.key.integrity_limit() {
                 true => Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into()),
                 false => Ok(None),
@@ -234,7 +235,7 @@ impl Receiver {
             self.discarded.misplaced += 1;
             return Ok(None);
         }
-        // RFC 9147 §4: `DTLSInnerPlaintext` is content, type, zeros. RFC 8449 §4 allows to discard records above the limit.
+        // RFC 9147 §4: `DTLSInnerPlaintext` is content, type, zeros. RFC 8449 §4 allows discarding records above the limit.
         let content_len = inner.iter().rposition(|byte| *byte != 0).unwrap_or(0);
         let typ = ContentType(inner.get(content_len).copied().unwrap_or(0));
         if typ.0 == 0 || inner.len() > self.content_limit + 1 {

@@ -1,6 +1,6 @@
 //! The sliding window that distinguishes new records from replayed ones (RFC 9147 §4.5.1, RFC 4303 §3.4.3).
 
-/// The received ones among the last 64 record numbers of an epoch.
+/// Remembers which of the last 64 record numbers of an epoch were received.
 #[derive(Default)]
 pub(super) struct ReplayWindow {
     /// One more than the highest received number.

@@ -1,5 +1,5 @@
-//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible. It keeps
-//! them further until the peer has acknowledged them, to retransmit them.
+//! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible. It then
+//! keeps them for retransmission until the peer has acknowledged them.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -249,7 +249,7 @@ impl Sender {
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
     }
 
-    /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns their number.
+    /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         let mut packer = Packer::new(self.mtu);
         self.pack_messages(&mut packer, true)?;
@@ -269,7 +269,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Seals and queues datagrams up to `budget` bytes. Returns their number of bytes.
+    /// Seals and queues datagrams, at most `budget` bytes. Returns the number of queued bytes.
     fn seal(&mut self, datagrams: Vec<Vec<Planned>>, budget: usize) -> Result<usize, Error> {
         let mut total = 0;
         for datagram in datagrams {

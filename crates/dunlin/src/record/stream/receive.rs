@@ -298,7 +298,7 @@ impl Receiver {
     fn plain(&mut self, typ: ContentType, body: Range<usize>) -> Result<(ContentType, Range<usize>), Error> {
         let content = self.input.get(body.clone()).unwrap_or_default();
         let allowed = match typ {
-            // RFC 8446 §5: its content is exactly one byte 1, and it is allowed only during the handshake.
+            // RFC 8446 §5: its content is a single byte with the value 1, and it is allowed only during the handshake.
             ContentType::CHANGE_CIPHER_SPEC => {
                 content == [1]
                     && (self.protocol.changes_cipher_spec() || self.begun && !self.handshake_complete)
