@@ -39,8 +39,8 @@ pub(crate) fn of(hello: &ClientHello) -> Result<Option<Vec<u8>>, Error> {
     Ok(hello.extensions().get::<Cookie>()?.map(|cookie| cookie.0))
 }
 
-/// Checks the client's cookie. `sent` is what this connection has requested, if anything, with the cookie. Returns the request
-/// that the ClientHello answers, if any.
+/// Checks the client's cookie. `sent` is the HelloRetryRequest that this connection has sent, if any, and its cookie. Returns
+/// the HelloRetryRequest that the ClientHello answers, if any.
 pub(crate) fn check(
     config: &ServerConfig,
     now: Now,
@@ -50,7 +50,7 @@ pub(crate) fn check(
     let unexpected = || PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)).into();
     match (sent, of(hello)?) {
         (None, None) => Ok(None),
-        // A cookie from an earlier connection, of which the server keeps no state.
+        // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the request.
         (None, Some(cookie)) if config.cookies => Retry::from_cookie(config, now, &cookie).map(Some),
         // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
         (None, Some(_)) => Err(unexpected()),

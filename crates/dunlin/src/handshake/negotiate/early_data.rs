@@ -1,4 +1,4 @@
-//! `early_data` (RFC 8446 §4.2.10). The data itself is the subject of `client/early.rs` and `server/early.rs`.
+//! `early_data` (RFC 8446 §4.2.10). `client/early.rs` and `server/early.rs` handle the data itself.
 
 use super::{Answers, Choices, HelloDraft, Selection};
 use crate::crypto::Tls13CipherSuite;
@@ -45,7 +45,7 @@ pub(super) fn accept_retry(
     Ok(())
 }
 
-/// RFC 8446 §4.2.10: early data belongs to the first PSK. If the server does not select that, it rejects the early data.
+/// RFC 8446 §4.2.10: early data belongs to the first PSK. A server that does not select this PSK rejects the early data.
 pub(super) fn select(
     cx: &mut Cx<'_>,
     offer: &mut Offer,
@@ -63,7 +63,7 @@ pub(crate) fn is_in(extensions: &Extensions<'_>) -> bool {
     extensions.has(ExtensionType::EARLY_DATA)
 }
 
-/// Accepts the server's acceptance. It comes after ALPN, which it is compared with.
+/// Compares the server's acceptance with the session. ALPN comes first, because early data must use the session's protocol.
 pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     match &terms.early {
         Some(early) => (early.steps.accept)(cx, early, answers.suite),

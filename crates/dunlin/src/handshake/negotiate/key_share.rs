@@ -109,7 +109,7 @@ pub(super) fn offer_tls12(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// Handles the group of a HelloRetryRequest. One without a group must have a cookie.
+/// Handles the group of a HelloRetryRequest. A request without a group must have a cookie.
 pub(super) fn accept_retry(
     _: &mut Cx<'_>,
     offer: &mut Offer,
@@ -118,7 +118,7 @@ pub(super) fn accept_retry(
 ) -> Result<(), Error> {
     if let Some(key_share::Retry(group)) = request.get()? {
         let config = &offer.terms.config;
-        // RFC 8446 §4.2.8: the client has offered the group for TLS 1.3, and has not sent a share of it.
+        // RFC 8446 §4.2.8: the client must have offered the group for TLS 1.3, and must not have sent a share of it.
         let known = config.profile.group(group).filter(|_| is_used(config));
         let known = known.ok_or(PeerMisbehaved::NotOffered(What::Group))?;
         if offer.shares.iter().any(|s| s.offers(group)) {

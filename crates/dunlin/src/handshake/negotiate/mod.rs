@@ -16,9 +16,9 @@
 //! | `request` | the server writes it | CertificateRequest |
 //! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest |
 //!
-//! A table below lists the functions of one step in their order. The order of the tables that write is the order on the wire. The
-//! order of the others decides which of several errors is reported. A program links only the tables to which its configuration
-//! leads: TLS 1.2 and a client's certificates have their own.
+//! For each step, a table below lists the functions in order. The order of the tables that write is the order on the wire. The
+//! order of the others decides which of several errors is reported. A program links only the tables that its configuration
+//! needs: TLS 1.2 and a client's certificates have their own.
 
 use alloc::vec::Vec;
 
@@ -331,7 +331,7 @@ pub(crate) struct Choices<'a> {
 }
 
 impl<'a> Choices<'a> {
-    /// The answers to `hello`, as long as the server has chosen nothing.
+    /// The state before the server has chosen anything in answer to `hello`.
     pub(crate) fn new(config: &'a ServerConfig, hello: &'a ClientHello, version: ProtocolVersion) -> Self {
         Self {
             config,
@@ -411,7 +411,7 @@ pub(crate) fn request(profile: &ProfileSettings) -> ExtensionsWriter {
 /// What the peer accepts in this side's certificates.
 #[derive(Default)]
 pub(crate) struct Demands {
-    /// The certificate types, of which this side offered each.
+    /// The certificate types that the peer accepts. A client lists only those that it offered.
     pub(crate) types: Vec<CertificateType>,
     pub(crate) schemes: Vec<SignatureScheme>,
     /// The schemes in chains, if the peer listed them separately.
@@ -477,8 +477,8 @@ impl Demands {
         }
     }
 
-    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error is the reason for the
-    /// last one.
+    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error says why
+    /// the last one does not.
     pub(crate) fn choose(
         &self,
         profile: &ProfileSettings,

@@ -226,7 +226,7 @@ pub(super) fn select(
     Ok(())
 }
 
-/// A server must select a PSK of a client that trusts no certificates.
+/// If the client trusts no certificates, the server must select one of its PSKs.
 pub(super) fn require(
     _: &mut Cx<'_>,
     offer: &mut Offer,
@@ -277,7 +277,7 @@ pub(crate) fn mode(config: &ServerConfig, hello: &ClientHello) -> Result<Option<
     Ok(both(PskKeyExchangeMode::PSK_KE).then_some(PskKeyExchangeMode::PSK_KE))
 }
 
-/// Whether both sides allow a mode. If they do but have no [`mode`], they have no common group.
+/// Whether both sides allow a mode. If they do but [`mode`] returns `None`, they have no common group.
 pub(crate) fn has_common_mode(config: &ServerConfig, hello: &ClientHello) -> Result<bool, Error> {
     Ok(modes(hello)?.iter().any(|mode| config.profile.allows_mode(*mode)))
 }

@@ -29,8 +29,8 @@ pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<()
     Ok(())
 }
 
-/// RFC 6066 §3: the server acknowledges a name that it used, which means in the choice of a profile. It does not in a
-/// resumption, where the session contains the name.
+/// RFC 6066 §3: the server acknowledges a name that it used. This server uses it to choose a profile. A resumption has no
+/// acknowledgement, because the session contains the name.
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
     if chosen.config.choose_profile && !chosen.resumes && chosen.offers(ExtensionType::SERVER_NAME) {
         w.put(&Acknowledged);

@@ -70,7 +70,7 @@ pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool
     if !psk::modes(hello)?.contains(&PskKeyExchangeMode::PSK_DHE_KE) {
         return Err(PeerMisbehaved::IllegalParameter(What::PskMode).into());
     }
-    // Without a suitable certificate or group the server treats the PSKs as without the extension.
+    // Without a suitable certificate or group, the server ignores the extension, and may use a PSK alone.
     let has_certificate =
         Demands::of_client(hello)?.choose(&config.profile, &SignatureScheme::signs_for_servers);
     let mode = psk::mode(config, hello)?;
