@@ -99,7 +99,7 @@ pub enum What {
     SessionIdOfNoSession,
     /// `signature scheme: it does not fit the key`
     SchemeOfOtherKey,
-    /// `certificate: its key cannot encrypt the secret`
+    /// `certificate: its key cannot encrypt the premaster secret`
     KeyCannotEncrypt,
     /// `identity: it changed in a renegotiation`
     OtherIdentity,
