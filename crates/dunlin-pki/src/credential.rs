@@ -1,4 +1,4 @@
-//! What a client or a server proves itself with, read from PEM files and checked.
+//! The credential of a client or server, read from PEM files and checked.
 
 use std::fmt;
 use std::fs::File;
@@ -45,16 +45,16 @@ pub struct LoadedCredential {
     pub credential: Credential,
     /// The same key by itself, for a raw public key ([`Credential::raw_key`]).
     pub key: Arc<dyn SigningKey>,
-    /// Why peers will refuse the chain, if it can be told from the chain alone.
+    /// Why peers will refuse the chain, if the chain alone shows it.
     pub refusal: Option<Refusal>,
 }
 
 impl LoadedCredential {
     /// Reads the chain from the file `certificate`, leaf first, and the private key from the file `key`, or from `certificate`
-    /// where there is none. `side` is the side that proves itself with it, and `now` the time.
+    /// if `key` is `None`. `side` is the side that uses the credential, and `now` is the current time.
     ///
     /// # Errors
-    /// A file cannot be read, is malformed, or lacks the certificate or the key; the key is of no type that the provider can use; the
+    /// A file cannot be read, is malformed, or lacks the certificate or the key; the provider cannot use a key of this type; the
     /// key does not belong to the first certificate ([`Error::KeyMismatch`]).
     pub fn load(
         certificate: &Path,
@@ -73,7 +73,7 @@ impl LoadedCredential {
         })
     }
 
-    /// The same from the content of the two files, which may be one.
+    /// As [`Self::load`], from the content of the two files. Both may be the same file.
     ///
     /// # Errors
     /// As for [`Self::load`].
@@ -120,7 +120,7 @@ fn is_key_of(pair: &KeyPair, chain: &[CertificateDer<'_>]) -> Result<bool, Error
     let leaf = chain.first().ok_or(Error::Missing("certificate"))?;
     let leaf = Certificate::from_der(leaf).map_err(malformed)?;
     let leaf = leaf.tbs_certificate();
-    // RFC 8446 §4.4.2.2: a peer takes no other version.
+    // RFC 8446 §4.4.2.2: peers accept only version 3.
     if leaf.version() != Version::V3 {
         return Err(Error::MalformedCertificate("not of version 3".to_owned()));
     }
@@ -171,7 +171,7 @@ impl Refusal {
     }
 }
 
-/// RFC 5280 §4.2.1.12: a certificate without a list of purposes, or with any purpose in it, serves both sides.
+/// RFC 5280 §4.2.1.12: a certificate without a list of purposes, or with anyExtendedKeyUsage in it, serves both sides.
 fn is_for_others(certificate: &CertificateInfo, side: Side) -> bool {
     let (purposes, wanted) = (&certificate.purposes, purpose(side));
     !purposes.is_empty()
@@ -206,12 +206,12 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why no credential can be made of the content of two files.
+/// Why the content of the two files makes no credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialFault {
-    /// In the file with the chain.
+    /// The fault is in the file with the chain.
     Certificate(Error),
-    /// In the file with the key.
+    /// The fault is in the file with the key.
     Key(Error),
 }
 

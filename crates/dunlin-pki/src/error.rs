@@ -95,7 +95,7 @@ impl Error {
             Self::UnusableKey => format!("give an unencrypted key of type {}", KeyType::names()),
             Self::ShortKey => format!("make a longer key, or one of another type: {}", KeyType::names()),
             Self::EncryptedKey => "decrypt it first, e.g. with `openssl pkey`".into(),
-            Self::KeyMismatch => "give the key that was made with this certificate".into(),
+            Self::KeyMismatch => "give the private key of this certificate".into(),
             Self::NotAnAuthority => {
                 "give a certificate made by `dunlin pki ca` or `dunlin pki intermediate`".into()
             }

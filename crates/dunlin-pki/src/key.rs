@@ -38,9 +38,9 @@ pub enum KeyType {
     Rsa4096,
     /// RSA with a modulus of 2048 bits, only for signatures with PSS: a key of the type id-RSASSA-PSS (RFC 4055 §1.2).
     RsaPss2048,
-    /// The same with a modulus of 3072 bits.
+    /// As [`Self::RsaPss2048`], with a modulus of 3072 bits.
     RsaPss3072,
-    /// The same with a modulus of 4096 bits.
+    /// As [`Self::RsaPss2048`], with a modulus of 4096 bits.
     RsaPss4096,
     /// ECDSA on the curve secp256r1.
     P256,
@@ -52,7 +52,7 @@ pub enum KeyType {
     Ed25519,
     /// ML-DSA-44 (FIPS 204), a post-quantum signature. The file holds the private key's seed (RFC 9881 §6).
     MlDsa44,
-    /// ML-DSA-65 (FIPS 204), of a higher security category, in the same form.
+    /// ML-DSA-65 (FIPS 204), in a higher security category than ML-DSA-44. The file holds the seed, too.
     MlDsa65,
 }
 
@@ -140,7 +140,7 @@ const CURVES: [(KeyType, &EcdsaSigningAlgorithm); 3] = [
     (KeyType::P521, &ECDSA_P521_SHA512_ASN1_SIGNING),
 ];
 
-/// The levels of ML-DSA.
+/// The supported parameter sets of ML-DSA.
 const LEVELS: [(KeyType, &PqdsaSigningAlgorithm); 2] =
     [(KeyType::MlDsa44, &ML_DSA_44_SIGNING), (KeyType::MlDsa65, &ML_DSA_65_SIGNING)];
 
@@ -347,7 +347,7 @@ impl KeyPair {
     }
 }
 
-/// Why AWS-LC rejects an RSA key. The text of the error is all that it tells.
+/// Why AWS-LC rejects an RSA key. Only the text of its error tells the reasons apart.
 fn reason(error: KeyRejected) -> Error {
     if error.to_string() == "TooSmall" { Error::ShortKey } else { Error::UnusableKey }
 }

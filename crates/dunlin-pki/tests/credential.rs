@@ -78,9 +78,9 @@ fn refuses_a_key_of_another_certificate() {
     place.write("other.key", &KeyPair::generate(KeyType::P256).unwrap().to_pem().unwrap());
     let error = place.load("server.pem", Some("other.key")).unwrap_err();
     assert_eq!(error, LoadError { file: place.path("other.key"), error: Error::KeyMismatch });
-    let told = "other.key: the private key does not belong to the certificate; give the key that was made";
+    let told = "other.key: the private key does not belong to the certificate; give the private key of";
     assert!(error.to_string().contains(told), "{error}");
-    // The first certificate counts, be the key that of another one in the chain.
+    // The key must belong to the first certificate; a key of another one in the chain is refused.
     let mut chain = place.tree.server.chain.clone();
     chain.reverse();
     place.write("reversed.pem", &certificates_to_pem(&chain).unwrap());

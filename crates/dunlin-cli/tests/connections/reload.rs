@@ -28,7 +28,7 @@ fn uses_a_renewed_certificate_once_its_key_is_there() {
     replace(&place, "server.pem");
     server.echo(&place, CLIENT, "");
     let says = "pki/server.key: not the key of the first certificate in pki/server.pem; \
-                give the key that was made with this certificate; \
+                give the private key of this certificate; \
                 the previous certificates and keys stay in force";
     server.process.log_with(says);
     replace(&place, "server.key");
