@@ -1,6 +1,6 @@
 //! Short programs that use Dunlin. Each is one file in `src/bin`, and begins with a line that says how to run it.
 //!
-//! This library only makes the certificates and keys that the examples load. A real program has them from its authority;
+//! This library only makes the certificates and keys that the examples load. A real program gets them from its authority;
 //! `dunlin pki demo` makes the same files.
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,8 @@ impl DemoFiles {
         Ok(files)
     }
 
-    /// A profile that trusts the root and authenticates this side by its certificate. `src/bin/mutual_tls.rs` explains it.
+    /// A profile that trusts the root and authenticates this side by its certificate. `src/bin/mutual_tls.rs` repeats
+    /// this code, to be complete by itself.
     ///
     /// # Errors
     /// A file cannot be read.

@@ -24,7 +24,7 @@ fn mutual_tls_authenticates_both_sides() {
     }
 }
 
-/// The whole handshake takes less than the certificates alone would.
+/// The whole handshake takes fewer bytes than certificates alone would.
 #[test]
 fn a_psk_authenticates_a_device_in_few_bytes() {
     let output = run(env!("CARGO_BIN_EXE_psk"));

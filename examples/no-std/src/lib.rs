@@ -44,7 +44,7 @@ pub fn run(random: Arc<dyn SecureRandom>, unix_ms: u64, reading: &str) -> Result
     Ok(String::from_utf8_lossy(server.received()).into_owned())
 }
 
-/// Carries the bytes that one side has to send to the other. On a device, this is the network's work.
+/// Carries the bytes that one side has to send to the other. On a device, the network does this.
 fn transfer(from: &mut TlsConnection, to: &mut TlsConnection, now: Now) -> Result<(), Error> {
     let taken = to.receive(now, from.transmit())?;
     from.transmitted(taken);

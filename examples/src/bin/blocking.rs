@@ -17,12 +17,12 @@ use dunlin_examples::DemoFiles;
 struct BlockingTls {
     connection: TlsConnection,
     tcp: TcpStream,
-    /// Bytes of the peer for which the connection had no room.
+    /// The peer's bytes that the connection has not taken yet.
     waiting: Vec<u8>,
 }
 
 impl BlockingTls {
-    /// Makes the handshake.
+    /// Runs the handshake to its end.
     fn new(connection: TlsConnection, tcp: TcpStream) -> Result<Self, Box<dyn Error>> {
         let mut tls = Self { connection, tcp, waiting: Vec::new() };
         while tls.connection.is_handshaking() {
@@ -41,7 +41,7 @@ impl BlockingTls {
         Ok(())
     }
 
-    /// Gives the connection bytes of the peer, and waits for them if there are none.
+    /// Passes the peer's bytes to the connection, and waits for some if there are none.
     fn receive(&mut self) -> Result<(), Box<dyn Error>> {
         self.send_output()?;
         if self.waiting.is_empty() {
@@ -55,7 +55,7 @@ impl BlockingTls {
                 self.connection.receive(now()?, &self.waiting).map(|taken| drop(self.waiting.drain(..taken)))
             }
         };
-        // After an error, an alert may remain that tells the peer why.
+        // After an error, the output may contain an alert that tells the peer why.
         self.send_output()?;
         // This example needs no event: there are no questions, and `is_handshaking` and `peer_has_closed` tell the rest.
         while self.connection.poll_event().is_some() {}
@@ -96,7 +96,7 @@ impl BlockingTls {
     }
 }
 
-/// The engine has no clock.
+/// The current time. The engine has no clock, so its caller passes the time.
 fn now() -> Result<Now, Box<dyn Error>> {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH)?;
     Ok(Now::from_unix_ms(u64::try_from(unix.as_millis())?))
