@@ -35,7 +35,8 @@ impl Answers<'_> {
             }
             Question::Verify { certificates, certificate_type, ocsp_response, .. } => {
                 shared.ocsp_response = ocsp_response;
-                Answer::Verified(self.verify(&certificates, certificate_type)?)
+                let verdict = self.verify(&certificates, certificate_type)?;
+                Answer::Verified(verdict.map(|()| dunlin::auth::Acceptance::once()))
             }
             Question::Sign { label, scheme, message } => {
                 self.setup.credentials.sign(&label, scheme, &message, &*self.provider.random)

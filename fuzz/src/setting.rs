@@ -361,7 +361,7 @@ impl World {
             }
             Question::FindSession { id } => Answer::Session(self.sessions.get(id).cloned().map(Box::new)),
             Question::FirstUse { .. } => Answer::FirstUse(true),
-            Question::Verify { .. } => Answer::Verified(Ok(())),
+            Question::Verify { .. } => Answer::Verified(Ok(dunlin::auth::Acceptance::once())),
             Question::Sign { .. } => Answer::Signature(SIGNATURE.to_vec()),
             other => panic!("a question without answer: {other:?}"),
         }

@@ -266,7 +266,7 @@ fn continues_after_questions_are_answered() {
         panic!("not asked");
     };
     assert!(pair.client.is_handshaking());
-    pair.client.answer(pair.now, id, Answer::Verified(Ok(()))).unwrap();
+    pair.client.answer(pair.now, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
     connect(&mut pair);
     exchange(&mut pair);
     assert_eq!(pair.client.discarded(), Default::default());

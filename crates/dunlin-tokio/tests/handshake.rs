@@ -143,7 +143,9 @@ async fn waits_for_a_late_verification() {
         let client = Arc::new(ClientConfig::new(config(&pki.client)));
         let verifies = |result: Result<(), AuthenticationFailure>| {
             Late::new(move |question| match question {
-                Question::Verify { .. } => Answer::Verified(result.clone()),
+                Question::Verify { .. } => {
+                    Answer::Verified(result.clone().map(|()| dunlin::auth::Acceptance::once()))
+                }
                 other => panic!("{other:?}"),
             })
         };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::{PeerIdentity, Psk, PskTable, RawKeyTrust, X509Trust};
+use dunlin::auth::{Acceptance, PeerIdentity, Psk, PskTable, RawKeyTrust, X509Trust};
 use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known, ServerCache};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::pki_types::ServerName;
@@ -417,7 +417,7 @@ fn caller_is_asked_in_every_handshake() {
             pair.run().unwrap();
             let (id, question) = pair.client_question().expect("a question");
             assert!(matches!(question, Question::Verify { .. }));
-            pair.client.answer(NOW, id, Answer::Verified(verdict))?;
+            pair.client.answer(NOW, id, Answer::Verified(verdict.map(|()| Acceptance::once())))?;
             pair.connect()
         };
         assert_eq!(run(Ok(())), Ok(()));

@@ -227,7 +227,7 @@ fn server_sends_its_ocsp_response_on_request() {
         );
         pair.run().unwrap();
         let Some((id, Question::Verify { ocsp_response, .. })) = pair.client_question() else { panic!() };
-        pair.client.answer(NOW, id, Answer::Verified(Ok(()))).unwrap();
+        pair.client.answer(NOW, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
         pair.connect().unwrap();
         ocsp_response
     };
@@ -269,7 +269,11 @@ fn client_can_verify_a_resumed_server_again() {
         let result = match question {
             Some((id, Question::Verify { certificates, .. })) => {
                 assert_eq!(certificates, Pki::shared(KeyType::P256).server.chain);
-                let result = pair.client.answer(NOW, id, Answer::Verified(verdict));
+                let result = pair.client.answer(
+                    NOW,
+                    id,
+                    Answer::Verified(verdict.map(|()| dunlin::auth::Acceptance::once())),
+                );
                 result.and_then(|()| pair.connect())
             }
             _ => Ok(()),

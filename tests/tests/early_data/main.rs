@@ -590,7 +590,7 @@ fn client_verifies_the_server_again_before_it_sends_early_data() {
         let mut pair = Pair::new(&client, &site.server());
         pair.run().unwrap();
         let (id, _) = pair.client_question().unwrap();
-        pair.client.answer(NOW, id, Answer::Verified(Ok(()))).unwrap();
+        pair.client.answer(NOW, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
         pair.connect().unwrap();
 
         let mut pair = Pair::new(&client, &site.server());
@@ -599,7 +599,7 @@ fn client_verifies_the_server_again_before_it_sends_early_data() {
         let (id, question) = pair.client_question().unwrap();
         assert!(matches!(question, Question::Verify { .. }));
         if believed {
-            pair.client.answer(NOW, id, Answer::Verified(Ok(()))).unwrap();
+            pair.client.answer(NOW, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
             send_early(&mut pair.client);
             let flight = take(&mut pair.client);
             pair.server.receive(NOW, &flight).unwrap();

@@ -221,7 +221,7 @@ fn client_does_not_resume_a_session_that_expired_during_verification() {
     let believe = |pair: &mut Pair| {
         pair.run().unwrap();
         let (id, _) = pair.client_question().unwrap();
-        pair.client.answer(pair.now, id, Answer::Verified(Ok(()))).unwrap();
+        pair.client.answer(pair.now, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
     };
     for (seconds, offers) in [(99, true), (100, false)] {
         let mut pair = Pair::new(&client, &site.server());

@@ -555,7 +555,7 @@ fn continues_after_late_answers_to_every_question() {
             }
             Question::Verify { certificates, .. } => {
                 assert_eq!(certificates.len(), 2);
-                ("verify", Answer::Verified(Ok(())))
+                ("verify", Answer::Verified(Ok(dunlin::auth::Acceptance::once())))
             }
             Question::Sign { scheme, message, label } => {
                 assert_eq!(label, if is_server { "server key" } else { "client key" });

@@ -1,6 +1,7 @@
-//! Who the peer is: chains of certificates, the names in them, and revocation.
+//! Who the peer is: chains of certificates, the names in them, revocation, and certificate types of an application.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod chains;
 mod names;
+mod own_types;
 mod revocation;

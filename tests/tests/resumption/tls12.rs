@@ -332,7 +332,11 @@ fn client_can_verify_a_resumed_server_again() {
             pair.run().unwrap();
             let (id, question) = pair.client_question().unwrap();
             assert!(matches!(question, Question::Verify { .. }));
-            let result = pair.client.answer(NOW, id, Answer::Verified(verdict.clone()));
+            let result = pair.client.answer(
+                NOW,
+                id,
+                Answer::Verified(verdict.clone().map(|()| dunlin::auth::Acceptance::once())),
+            );
             assert_eq!(result, verdict.map_err(Error::from));
             assert_eq!(pair.run().is_ok() && pair.client.negotiated().is_some(), result.is_ok());
         }

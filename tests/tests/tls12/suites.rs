@@ -365,7 +365,7 @@ fn both_sides_ask_the_caller_to_verify_and_sign() {
                 Question::Verify { certificates, .. } => {
                     asked.push((is_client, "verify"));
                     assert_eq!(certificates.len(), 2);
-                    Answer::Verified(Ok(()))
+                    Answer::Verified(Ok(dunlin::auth::Acceptance::once()))
                 }
                 other => panic!("{other:?}"),
             };
@@ -429,7 +429,7 @@ fn server_sends_its_ocsp_response_on_request() {
         let (id, question) = pair.client_question().unwrap();
         let Question::Verify { ocsp_response, .. } = question else { panic!("{question:?}") };
         assert_eq!(ocsp_response, (asks && has).then(|| b"a response".to_vec()));
-        pair.client.answer(pair.now, id, Answer::Verified(Ok(()))).unwrap();
+        pair.client.answer(pair.now, id, Answer::Verified(Ok(dunlin::auth::Acceptance::once()))).unwrap();
         pair.connect().unwrap();
         let status = |m: &dunlin::MessageSize| m.typ == HandshakeType::CERTIFICATE_STATUS;
         assert_eq!(pair.client.messages().iter().any(status), asks && has);

@@ -3,13 +3,14 @@
 //! ```text
 //! uint8  head            bits 0-2: form of the key
 //!                        X.509: bit 3 is 0, bit 4: has a common name, bits 5-7: number of names
-//!                        otherwise: bit 3 is 1, bit 4 is 0, bits 5-7: 0 a raw key, 1 a PSK, 7 no identity
+//!                        otherwise: bit 3 is 1, bit 4 is 0, bits 5-7: 0 a raw key, 1 a PSK, 2 another type, 7 no identity
 //!
 //! X.509    opaque fingerprint[32]     of the leaf
 //!          uint16 number of names     only if the head has 7 names
 //!          opaque text, with its length: the common name, and the names; a zero byte precedes a URI
 //! raw key  nothing: the key is the identity
 //! PSK      opaque digest[8]; opaque identity, with its length
+//! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity and opaque text, each with its length
 //! ```
 //!
 //! The key, and the time until which the identity is good, are beside the identity. The length of a text or key takes one byte if
@@ -21,9 +22,9 @@ use alloc::vec::Vec;
 
 use pki_types::SubjectPublicKeyInfoDer;
 
-use super::{PeerIdentity, PskIdentity, SubjectName, X509Identity};
+use super::{OtherIdentity, PeerIdentity, PskIdentity, SubjectName, X509Identity};
 use crate::error::{Error, Misuse};
-use crate::wire::{Reader, Writer};
+use crate::wire::{CertificateType, Reader, Writer};
 
 const KEY_FORM: u8 = 0b111;
 const NOT_X509: u8 = 1 << 3;
@@ -36,6 +37,7 @@ const MANY_NAMES: u8 = 7;
 /// The kinds of identities other than X.509, in the high bits of the head.
 const RAW_KEY: u8 = 0;
 const PSK: u8 = 1;
+const OTHER: u8 = 2;
 const NOBODY: u8 = 7;
 
 /// The constant parts of all keys of a kind: the bytes before and after the variable part, and its length.
@@ -170,6 +172,7 @@ impl Head {
             }
             Some(PeerIdentity::RawKey(_)) => other(RAW_KEY),
             Some(PeerIdentity::Psk(_)) => other(PSK),
+            Some(PeerIdentity::Other(_)) => other(OTHER),
         };
         Self(kind | key.map_or(0, |key| abridged(key).0))
     }
@@ -197,6 +200,11 @@ impl Head {
 
     pub(crate) const fn is_x509(self) -> bool {
         self.0 & NOT_X509 == 0
+    }
+
+    /// Whether a certificate proved the identity.
+    pub(crate) const fn is_certified(self) -> bool {
+        self.is_x509() || !matches!(self.high(), PSK | NOBODY)
     }
 
     /// Whether the identity is a raw key, which is beside it.
@@ -229,6 +237,7 @@ pub(crate) fn names_len(identity: &PeerIdentity) -> usize {
         }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.identity.len(),
+        PeerIdentity::Other(id) => id.id().len() + id.text().len(),
     }
 }
 
@@ -238,6 +247,7 @@ pub(crate) fn max_len(identity: &PeerIdentity) -> usize {
         PeerIdentity::X509(id) => 32 + 2 + texts(id).map(|text| 2 + text.len()).sum::<usize>(),
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.digest.len() + 2 + id.identity.len(),
+        PeerIdentity::Other(id) => 1 + 32 + 2 + id.id().len() + 2 + id.text().len(),
     }
 }
 
@@ -258,6 +268,12 @@ pub(crate) fn write(w: &mut Writer, identity: &PeerIdentity) -> Result<(), Error
         PeerIdentity::Psk(id) => {
             w.put(&id.digest);
             write_vec(w, &id.identity)
+        }
+        PeerIdentity::Other(id) => {
+            w.u8(id.certificate_type().0);
+            w.put(id.key_fingerprint());
+            write_vec(w, id.id())?;
+            write_vec(w, id.text().as_bytes())
         }
     }
 }
@@ -283,6 +299,16 @@ pub(crate) fn read(
     Ok(Some(match (head.high(), key) {
         (NOBODY, None) => return Ok(None),
         (RAW_KEY, Some(key)) => PeerIdentity::RawKey(key.clone()),
+        (OTHER, _) => {
+            let (certificate_type, fingerprint) = (CertificateType(r.u8()?), r.array()?);
+            // These have kinds of their own.
+            if [CertificateType::X509, CertificateType::RAW_PUBLIC_KEY].contains(&certificate_type) {
+                return Err(r.bad_value().into());
+            }
+            let id = read_vec(r)?.to_vec();
+            let id = OtherIdentity::decoded(certificate_type, fingerprint, id, read_text(r)?);
+            PeerIdentity::Other(id.map_err(|_| r.bad_length())?)
+        }
         (PSK, None) => {
             let digest = r.array()?;
             PeerIdentity::Psk(PskIdentity { identity: read_vec(r)?.to_vec(), name: None, digest })

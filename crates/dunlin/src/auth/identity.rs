@@ -10,6 +10,7 @@ use subtle::ConstantTimeEq;
 
 use super::psk::{PSK_DIGEST_LEN, Psk};
 use crate::crypto::Hash;
+use crate::error::{Error, Misuse};
 use crate::wire::CertificateType;
 
 /// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the peer's Finished.
@@ -22,6 +23,76 @@ pub enum PeerIdentity {
     RawKey(SubjectPublicKeyInfoDer<'static>),
     /// Proved by a pre-shared key.
     Psk(PskIdentity),
+    /// Proved by a certificate of another type, which the application verifies ([`super::Verifier`]).
+    Other(OtherIdentity),
+}
+
+/// The longest [`OtherIdentity::id`], in bytes: room for any DID or URI in use.
+pub const MAX_OTHER_ID: usize = 2048;
+
+/// The longest [`OtherIdentity::text`], in bytes: a line for logs.
+pub const MAX_OTHER_TEXT: usize = 512;
+
+/// The identity of a peer in a certificate of an application's own type.
+#[derive(Clone, PartialEq, Eq)]
+pub struct OtherIdentity {
+    certificate_type: CertificateType,
+    id: Vec<u8>,
+    text: String,
+    key_fingerprint: [u8; 32],
+    entries: Vec<CertificateDer<'static>>,
+}
+
+impl OtherIdentity {
+    /// An identity in a certificate of this type. Equal identities have equal `id`; `text` shows it in logs. The engine adds the rest.
+    ///
+    /// # Errors
+    /// `id` has more than [`MAX_OTHER_ID`] bytes, or `text` more than [`MAX_OTHER_TEXT`].
+    pub fn new(
+        certificate_type: CertificateType,
+        id: impl Into<Vec<u8>>,
+        text: impl Into<String>,
+    ) -> Result<Self, Error> {
+        Self::decoded(certificate_type, [0; 32], id.into(), text.into())
+    }
+
+    /// An identity of the key with this fingerprint, without the entries of its Certificate message.
+    pub(super) fn decoded(
+        certificate_type: CertificateType,
+        key_fingerprint: [u8; 32],
+        id: Vec<u8>,
+        text: String,
+    ) -> Result<Self, Error> {
+        match id.len() > MAX_OTHER_ID || text.len() > MAX_OTHER_TEXT {
+            true => Err(Misuse::FieldTooLong.into()),
+            false => Ok(Self { certificate_type, id, text, key_fingerprint, entries: Vec::new() }),
+        }
+    }
+
+    /// The type of the certificate.
+    pub const fn certificate_type(&self) -> CertificateType {
+        self.certificate_type
+    }
+
+    /// The identity, in the form that its type defines.
+    pub fn id(&self) -> &[u8] {
+        &self.id
+    }
+
+    /// A text for logs. It may contain control characters; `Display` of [`PeerIdentity`] escapes them.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo of the peer's key.
+    pub const fn key_fingerprint(&self) -> &[u8; 32] {
+        &self.key_fingerprint
+    }
+
+    /// The entries of the peer's Certificate message. Empty after a resumption by a stateless ticket and after a cached handshake.
+    pub fn entries(&self) -> &[CertificateDer<'static>] {
+        &self.entries
+    }
 }
 
 /// The identity of a peer that has proved a pre-shared key.
@@ -103,7 +174,7 @@ pub struct X509Identity {
     pub common_name: Option<String>,
     /// SHA-256 of the leaf.
     pub fingerprint: [u8; 32],
-    /// When the first certificate of the chain expires, in seconds since 1970. No session resumes after it.
+    /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No session resumes after it.
     pub not_after_s: u64,
 }
 
@@ -113,7 +184,43 @@ impl PeerIdentity {
         match self {
             Self::X509(_) => Some(CertificateType::X509),
             Self::RawKey(_) => Some(CertificateType::RAW_PUBLIC_KEY),
+            Self::Other(id) => Some(id.certificate_type),
             Self::Psk(_) => None,
+        }
+    }
+
+    /// The entries of the peer's Certificate message, if the identity has them. A raw key is its own entry, and is not among them.
+    pub(crate) fn entries(&self) -> &[CertificateDer<'static>] {
+        match self {
+            Self::X509(id) => &id.chain,
+            Self::Other(id) => &id.entries,
+            Self::RawKey(_) | Self::Psk(_) => &[],
+        }
+    }
+
+    /// Adds the entries of the peer's Certificate message, or removes them.
+    pub(crate) fn set_entries(&mut self, entries: Vec<CertificateDer<'static>>) {
+        let own = match self {
+            Self::X509(id) => &mut id.chain,
+            Self::Other(id) => &mut id.entries,
+            Self::RawKey(_) | Self::Psk(_) => return,
+        };
+        *own = entries;
+    }
+
+    /// Adds what the engine knows about a verified peer: the entries of its Certificate message, its key, and the end of its validity.
+    pub(super) fn complete(
+        &mut self,
+        entries: Vec<CertificateDer<'static>>,
+        key: &SubjectPublicKeyInfoDer<'_>,
+        until_s: u64,
+        sha256: &dyn Hash,
+    ) {
+        self.set_entries(entries);
+        match self {
+            Self::X509(id) => id.not_after_s = until_s,
+            Self::Other(id) => id.key_fingerprint = fingerprint(sha256, key),
+            Self::RawKey(_) | Self::Psk(_) => {}
         }
     }
 
@@ -123,9 +230,22 @@ impl PeerIdentity {
             (Self::X509(a), Self::X509(b)) => a.fingerprint == b.fingerprint,
             (Self::RawKey(a), Self::RawKey(b)) => a == b,
             (Self::Psk(a), Self::Psk(b)) => a.identity == b.identity && a.digest.ct_eq(&b.digest).into(),
+            (Self::Other(a), Self::Other(b)) => {
+                (a.certificate_type, &a.id, a.key_fingerprint)
+                    == (b.certificate_type, &b.id, b.key_fingerprint)
+            }
             _ => false,
         }
     }
+}
+
+/// SHA-256 of `bytes`.
+pub(super) fn fingerprint(sha256: &dyn Hash, bytes: &[u8]) -> [u8; 32] {
+    let mut fingerprint = [0; 32];
+    for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[bytes]).as_ref()) {
+        *to = *from;
+    }
+    fingerprint
 }
 
 impl fmt::Debug for PeerIdentity {
@@ -151,6 +271,13 @@ impl fmt::Display for PeerIdentity {
                     }
                 }
             }
+            Self::Other(id) => match &*id.text {
+                "" => {
+                    write!(f, "certificate type {}, key sha256:", id.certificate_type)?;
+                    hex(f, &id.key_fingerprint)
+                }
+                text => write!(f, "certificate type {} {}", id.certificate_type, text.escape_debug()),
+            },
             Self::RawKey(key) => {
                 f.write_str("raw key ")?;
                 hex(f, key)
@@ -188,6 +315,19 @@ mod tests {
         PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s: 0 })
     }
 
+    fn other(text: &str) -> PeerIdentity {
+        PeerIdentity::Other(OtherIdentity::new(CertificateType(224), *b"id", text).unwrap())
+    }
+
+    #[test]
+    fn bounds_identities_of_other_types() {
+        let new = |id: usize, text: usize| {
+            OtherIdentity::new(CertificateType(224), alloc::vec![1; id], "t".repeat(text)).is_ok()
+        };
+        assert!(new(MAX_OTHER_ID, MAX_OTHER_TEXT));
+        assert!(!new(MAX_OTHER_ID + 1, 0) && !new(0, MAX_OTHER_TEXT + 1));
+    }
+
     #[test]
     fn displays_an_identity_with_its_kind_and_escapes_control_characters() {
         for (identity, shown) in [
@@ -196,6 +336,7 @@ mod tests {
             (x509(alloc::vec![SubjectName::Uri("a:\n\u{1b}[2J".into())], None), "X.509 URI:a:\\n\\u{1b}[2J"),
             (x509(alloc::vec![SubjectName::Uri("a:\u{202e}b".into())], None), "X.509 URI:a:\\u{202e}b"),
             (x509(alloc::vec![], Some("a\rb")), "X.509 CN=a\\rb"),
+            (other("did:example:1\n"), "certificate type 0x00e0 did:example:1\\n"),
         ] {
             assert_eq!(identity.to_string(), shown);
         }

@@ -10,7 +10,6 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use crate::crypto::{RsaDecryption, SigningKey};
 use crate::wire::{CertificateType, SignatureScheme};
 
-pub(crate) mod cached;
 mod chain;
 pub(crate) mod codec;
 pub(crate) mod der;
@@ -22,10 +21,13 @@ pub(crate) mod select;
 pub(crate) mod verifier;
 pub(crate) mod x509;
 
-pub use identity::{PeerIdentity, PskIdentity, SubjectName, X509Identity};
+pub use identity::{
+    MAX_OTHER_ID, MAX_OTHER_TEXT, OtherIdentity, PeerIdentity, PskIdentity, SubjectName, X509Identity,
+};
 pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
+pub use verifier::{Acceptance, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier, Verifiers};
 pub use x509::X509Trust;
 
 /// A private key in this process, or elsewhere.
@@ -77,6 +79,15 @@ pub enum Credential {
         /// Its private key.
         key: PrivateKey,
     },
+    /// A certificate of a type that the engine does not know. The peer needs a [`Verifier`] for it.
+    Other {
+        /// The type (RFC 7250).
+        certificate_type: CertificateType,
+        /// The entries of the Certificate message.
+        entries: Vec<Vec<u8>>,
+        /// The private key. The engine cannot check that it belongs to the entries.
+        key: PrivateKey,
+    },
 }
 
 impl Credential {
@@ -94,15 +105,17 @@ impl Credential {
         match self {
             Self::X509 { .. } => CertificateType::X509,
             Self::RawKey { .. } => CertificateType::RAW_PUBLIC_KEY,
+            Self::Other { certificate_type, .. } => *certificate_type,
         }
     }
 
-    /// Whether the private key belongs to the certificate or raw key, by a comparison of the public keys. A key elsewhere
-    /// passes: the engine cannot check it, and a wrong one fails in every handshake.
+    /// Whether the private key belongs to the certificate or raw key, by a comparison of the public keys. A key elsewhere,
+    /// or for another type of certificate, passes: the engine cannot check it, and a wrong one fails in every handshake.
     pub(crate) fn has_its_own_key(&self) -> bool {
         match self {
             Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
-            | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. } => true,
+            | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. }
+            | Self::Other { .. } => true,
             Self::X509 { chain, key: PrivateKey::Here(key) } => {
                 // An empty chain passes here, because another rule of the profile rejects it.
                 chain.first().is_none_or(|leaf| x509::public_key_info(leaf) == Some(&**key.public_key()))
@@ -114,21 +127,23 @@ impl Credential {
     /// Its private key.
     pub const fn key(&self) -> &PrivateKey {
         match self {
-            Self::X509 { key, .. } | Self::RawKey { key, .. } => key,
+            Self::X509 { key, .. } | Self::RawKey { key, .. } | Self::Other { key, .. } => key,
         }
     }
 
     /// The entries of its Certificate message.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
-        let (chain, raw): (&[CertificateDer<'static>], _) = match self {
-            Self::X509 { chain, .. } => (chain, None),
-            Self::RawKey { public_key, .. } => (&[], Some(&**public_key)),
+        let (chain, raw, others): (&[CertificateDer<'static>], _, &[Vec<u8>]) = match self {
+            Self::X509 { chain, .. } => (chain, None, &[]),
+            Self::RawKey { public_key, .. } => (&[], Some(&**public_key), &[]),
+            Self::Other { entries, .. } => (&[], None, entries),
         };
-        chain.iter().map(|c| &**c).chain(raw)
+        chain.iter().map(|c| &**c).chain(raw).chain(others.iter().map(Vec::as_slice))
     }
 }
 
-/// The trust settings for each certificate type. This side rejects a type without settings.
+/// The trust settings for the certificate types that the engine knows. This side rejects a type without settings. [`Verifiers`] adds
+/// verifiers of the application.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
     /// For X.509 certificate chains.

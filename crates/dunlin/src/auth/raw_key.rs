@@ -1,17 +1,14 @@
 //! Authentication by raw public key (RFC 7250). The key itself is the identity.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
+use pki_types::SubjectPublicKeyInfoDer;
 use webpki::RawPublicKeyEntity;
 
 use super::PeerIdentity;
-use super::cached;
-use super::verifier::{Algorithms, Verifier};
-use crate::crypto::CryptoProvider;
-use crate::error::{AuthenticationFailure, Error};
-use crate::proof::SignatureValid;
-use crate::protocol::Side;
+use super::verifier::{Claim, Validity, Verdict, Verified, Verifier};
+use crate::error::AuthenticationFailure;
 use crate::wire::CertificateType;
 
 /// The raw public keys that this side trusts. A raw key has no name, no dates and no purpose (RFC 7250 §6). A client with
@@ -32,10 +29,6 @@ impl Verifier for RawKeyTrust {
         CertificateType::RAW_PUBLIC_KEY
     }
 
-    fn asks(&self) -> bool {
-        matches!(self, Self::Ask)
-    }
-
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Ask => add(b"raw key asked"),
@@ -48,53 +41,27 @@ impl Verifier for RawKeyTrust {
     }
 
     /// Keys are public, so the comparison need not take constant time. They have no name and no expiry to check.
-    fn believes(
-        &self,
-        _: Algorithms<'_>,
-        chain: &[CertificateDer<'_>],
-        _: Side,
-        _: Option<&ServerName<'_>>,
-        _: UnixTime,
-    ) -> Option<Result<(), AuthenticationFailure>> {
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        let peer = self.read(claim)?;
+        let key = &peer.public_key;
         match self {
-            Self::Keys(keys) if chain.first().is_some_and(|key| keys.iter().any(|k| **k == **key)) => {
-                Some(Ok(()))
-            }
-            Self::Keys(_) => Some(Err(AuthenticationFailure::UnknownRawKey)),
-            Self::Ask => {
-                let key = chain.first().map(|leaf| SubjectPublicKeyInfoDer::from(&**leaf));
-                let readable = key.is_some_and(|key| RawPublicKeyEntity::try_from(&key).is_ok());
-                (!readable).then_some(Err(AuthenticationFailure::BadRawKey))
-            }
-            Self::DangerAnyone => Some(Ok(())),
+            Self::Keys(keys) if !keys.contains(key) => Err(AuthenticationFailure::UnknownRawKey),
+            Self::Ask if !is_readable(key) => Err(AuthenticationFailure::BadRawKey),
+            Self::Ask => Ok(Verdict::Ask),
+            Self::Keys(_) | Self::DangerAnyone => Ok(Verdict::Accepted(peer)),
         }
     }
 
-    fn public_key(
-        &self,
-        leaf: &CertificateDer<'_>,
-    ) -> Result<SubjectPublicKeyInfoDer<'static>, AuthenticationFailure> {
-        Ok(SubjectPublicKeyInfoDer::from(leaf.to_vec()))
+    fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
+        let key = claim.entries.first().ok_or(AuthenticationFailure::NoCertificate)?;
+        let key = SubjectPublicKeyInfoDer::from(key.to_vec());
+        Ok(Verified::new(key.clone(), PeerIdentity::RawKey(key), Validity::ALWAYS))
     }
+}
 
-    fn verify_signature(
-        &self,
-        algorithms: Algorithms<'_>,
-        leaf: &CertificateDer<'_>,
-        content: &[u8],
-        signature: &[u8],
-    ) -> Result<SignatureValid, Error> {
-        cached::verify_signature(algorithms, &SubjectPublicKeyInfoDer::from(&**leaf), content, signature)
-    }
-
-    fn identity(
-        &self,
-        _: &CryptoProvider,
-        chain: Vec<CertificateDer<'static>>,
-    ) -> Result<PeerIdentity, AuthenticationFailure> {
-        let key = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-        self.public_key(key).map(PeerIdentity::RawKey)
-    }
+/// Whether the caller can be asked about this key. An unparsable key is rejected without asking.
+fn is_readable(key: &SubjectPublicKeyInfoDer<'_>) -> bool {
+    RawPublicKeyEntity::try_from(key).is_ok()
 }
 
 #[cfg(test)]
@@ -103,17 +70,12 @@ mod tests {
 
     #[test]
     fn rejects_an_unparsable_key_without_asking() {
-        let ask = |spki: &[u8]| {
-            let chain = [CertificateDer::from(spki)];
-            let now = UnixTime::since_unix_epoch(core::time::Duration::ZERO);
-            RawKeyTrust::Ask.believes(&[], &chain, Side::Client, None, now)
-        };
         // Ed25519 (RFC 8410 §4).
         let mut key = [0x30, 42, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 33, 0].to_vec();
         key.resize(44, 7);
-        assert_eq!(ask(&key), None);
-        let refused = Some(Err(AuthenticationFailure::BadRawKey));
+        let is_readable = |key: &[u8]| is_readable(&SubjectPublicKeyInfoDer::from(key));
+        assert!(is_readable(&key));
         key.push(0);
-        assert_eq!([ask(&key), ask(&key[..43]), ask(b"")], [refused.clone(), refused.clone(), refused]);
+        assert_eq!([is_readable(&key), is_readable(&key[..43]), is_readable(b"")], [false; 3]);
     }
 }

@@ -4,19 +4,16 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use pki_types::{
-    CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, TrustAnchor,
-    UnixTime,
-};
+use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 
 use super::chain;
 use super::der::{seconds, sequence, tlv};
-use super::verifier::{Algorithms, KeyUse, Verifier, verify_with};
+use super::identity::fingerprint;
+use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
 use super::{PeerIdentity, Revocation, SubjectName, X509Identity};
-use crate::crypto::CryptoProvider;
+use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
-use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::CertificateType;
@@ -99,6 +96,33 @@ impl X509Trust {
         self.believes(algorithms, chain, peer, name, now.unix())
     }
 
+    fn believes(
+        &self,
+        algorithms: Algorithms<'_>,
+        chain: &[CertificateDer<'_>],
+        peer: Side,
+        name: Option<&ServerName<'_>>,
+        now: UnixTime,
+    ) -> Option<Result<(), AuthenticationFailure>> {
+        if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
+            return Some(Err(AuthenticationFailure::BadEncoding));
+        }
+        let (depth, trust) = match self {
+            Self::MaxDepth(depth, trust) => (*depth, &**trust),
+            trust => (u8::MAX, trust),
+        };
+        let verify =
+            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
+        match trust {
+            Self::Anchors(anchors) => Some(verify(anchors, None)),
+            Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
+            // `with_max_depth` never nests depths. Reject a chain if a caller does.
+            Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
+            Self::Ask => None,
+            Self::DangerAnyone => Some(Ok(())),
+        }
+    }
+
     /// The trust anchors, if there are any.
     fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
         match self {
@@ -131,14 +155,6 @@ impl Verifier for X509Trust {
         }
     }
 
-    fn asks(&self) -> bool {
-        match self {
-            Self::Ask => true,
-            Self::MaxDepth(_, trust) => trust.asks(),
-            Self::Anchors(_) | Self::Unrevoked(..) | Self::DangerAnyone => false,
-        }
-    }
-
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match self {
             Self::Ask => add(b"X.509 asked"),
@@ -166,75 +182,36 @@ impl Verifier for X509Trust {
         self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
     }
 
-    fn believes(
-        &self,
-        algorithms: Algorithms<'_>,
-        chain: &[CertificateDer<'_>],
-        peer: Side,
-        name: Option<&ServerName<'_>>,
-        now: UnixTime,
-    ) -> Option<Result<(), AuthenticationFailure>> {
-        if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
-            return Some(Err(AuthenticationFailure::BadEncoding));
-        }
-        let (depth, trust) = match self {
-            Self::MaxDepth(depth, trust) => (*depth, &**trust),
-            trust => (u8::MAX, trust),
-        };
-        let verify =
-            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
-        match trust {
-            Self::Anchors(anchors) => Some(verify(anchors, None)),
-            Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
-            // `with_max_depth` never nests depths. Reject a chain if a caller does.
-            Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
-            Self::Ask => None,
-            Self::DangerAnyone => Some(Ok(())),
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        let name = claim.name.map(|name| name as &ServerName<'_>);
+        match self.believes(claim.algorithms, claim.entries, claim.peer, name, claim.now.unix()) {
+            None => Ok(Verdict::Ask),
+            Some(verdict) => verdict.and_then(|()| self.read(claim)).map(Verdict::Accepted),
         }
     }
 
-    fn allows(&self, leaf: &CertificateDer<'_>, usage: KeyUse) -> bool {
-        allows(leaf, usage)
+    fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
+        let leaf = claim.entries.first().ok_or(AuthenticationFailure::NoCertificate)?;
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
+        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
+        if !allows(leaf, claim.usage) {
+            return Err(AuthenticationFailure::WrongKeyUsage);
+        }
+        let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
+        let mut validity = Validity::ALWAYS;
+        for certificate in claim.entries {
+            // A certificate whose dates do not parse is never valid.
+            let (begin, end) = dates(certificate).unwrap_or((u64::MAX, 0));
+            validity = validity.within(Validity::new(begin, end));
+        }
+        let validity = validity.limited(AskAgain::Revocation, self.lists_good_until_s(claim.entries));
+        let identity = X509Identity::new(&parsed, leaf, validity.until_s(), claim.sha256);
+        Ok(Verified::new(parsed.subject_public_key_info(), PeerIdentity::X509(identity), validity))
     }
 
-    /// `u64::MAX`, which is never, if a certificate does not parse.
-    fn not_before_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
-        chain.iter().map(|c| validity(c).map_or(u64::MAX, |(begin, _)| begin)).max().unwrap_or(u64::MAX)
-    }
-
-    fn issuer<'l>(&self, leaf: &'l CertificateDer<'_>) -> Option<&'l [u8]> {
-        let (_, name, _) = tlv(from_issuer(leaf)?)?;
+    fn issuer<'c>(&self, entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
+        let (_, name, _) = tlv(from_issuer(entries.first()?)?)?;
         Some(name)
-    }
-
-    fn public_key(
-        &self,
-        leaf: &CertificateDer<'_>,
-    ) -> Result<SubjectPublicKeyInfoDer<'static>, AuthenticationFailure> {
-        let leaf = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        Ok(leaf.subject_public_key_info())
-    }
-
-    fn verify_signature(
-        &self,
-        algorithms: Algorithms<'_>,
-        leaf: &CertificateDer<'_>,
-        content: &[u8],
-        signature: &[u8],
-    ) -> Result<SignatureValid, Error> {
-        let leaf = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        let verify = |algorithm: &dyn SignatureVerificationAlgorithm| {
-            leaf.verify_signature(algorithm, content, signature)
-        };
-        verify_with(algorithms, || leaf.subject_public_key_info(), verify)
-    }
-
-    fn identity(
-        &self,
-        provider: &CryptoProvider,
-        chain: Vec<CertificateDer<'static>>,
-    ) -> Result<PeerIdentity, AuthenticationFailure> {
-        X509Identity::new(provider, self, chain).map(PeerIdentity::X509)
     }
 }
 
@@ -348,7 +325,7 @@ fn failure(
 
 /// Finds the certificate of `chain` whose notBefore or notAfter, as `limit` selects, is `limit_s`.
 fn out_of_date(chain: &[CertificateDer<'_>], limit_s: u64, limit: impl Fn((u64, u64)) -> u64) -> OutOfDate {
-    let index = chain.iter().position(|c| validity(c).map(&limit) == Some(limit_s));
+    let index = chain.iter().position(|c| dates(c).map(&limit) == Some(limit_s));
     let certificate = index.and_then(|i| chain.get(i)).and_then(|c| EndEntityCert::try_from(c).ok());
     OutOfDate { index, common_name: certificate.and_then(|c| common_name(c.subject())), limit_s }
 }
@@ -360,24 +337,19 @@ fn plain(name: &str) -> String {
 }
 
 impl X509Identity {
+    /// The identity in a leaf, without the chain.
     fn new(
-        provider: &CryptoProvider,
-        trust: &X509Trust,
-        chain: Vec<CertificateDer<'static>>,
-    ) -> Result<Self, AuthenticationFailure> {
-        let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-        let mut fingerprint = [0; 32];
-        for (to, from) in fingerprint.iter_mut().zip(provider.sha256.hash(&[leaf]).as_ref()) {
-            *to = *from;
-        }
-        let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        let dns = parsed.valid_dns_names().map(|name| SubjectName::Dns(name.into()));
+        leaf: &EndEntityCert<'_>,
+        encoded: &CertificateDer<'_>,
+        not_after_s: u64,
+        sha256: &dyn Hash,
+    ) -> Self {
+        let fingerprint = fingerprint(sha256, encoded);
+        let dns = leaf.valid_dns_names().map(|name| SubjectName::Dns(name.into()));
         let names: Vec<_> =
-            dns.chain(parsed.valid_uri_names().map(|uri| SubjectName::Uri(uri.into()))).collect();
-        let common_name = if names.is_empty() { common_name(parsed.subject()) } else { None };
-        let ends = chain.iter().map(|c| validity(c).map_or(0, |(_, end)| end));
-        let not_after_s = ends.chain([trust.lists_good_until_s(&chain)]).min().unwrap_or(0);
-        Ok(Self { chain, names, common_name, fingerprint, not_after_s })
+            dns.chain(leaf.valid_uri_names().map(|uri| SubjectName::Uri(uri.into()))).collect();
+        let common_name = if names.is_empty() { common_name(leaf.subject()) } else { None };
+        Self { chain: Vec::new(), names, common_name, fingerprint, not_after_s }
     }
 }
 
@@ -403,7 +375,7 @@ pub(super) fn common_name(mut name: &[u8]) -> Option<String> {
 }
 
 /// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not expose.
-fn validity(certificate: &[u8]) -> Option<(u64, u64)> {
+fn dates(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, validity, _) = tlv(rest)?;
     let (tag, begin, rest) = tlv(validity)?;
@@ -524,14 +496,14 @@ mod tests {
             (0x18, b"20500101000000Z", 2_524_608_000),
             (0x18, b"99991231235959Z", 253_402_300_799),
         ] {
-            assert_eq!(validity(&certificate(tag, time)), Some((0, seconds)));
+            assert_eq!(dates(&certificate(tag, time)), Some((0, seconds)));
         }
         for bad in [certificate(0x16, b"350101000000Z"), certificate(0x17, b"3501"), Vec::new()] {
-            assert_eq!(validity(&bad), None);
+            assert_eq!(dates(&bad), None);
         }
         let whole = certificate(0x17, b"350101000000Z");
         for len in 0..whole.len() {
-            assert_eq!(validity(&whole[..len]), None);
+            assert_eq!(dates(&whole[..len]), None);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! message that the other side has cached, and both sides put its fingerprint into the transcript instead.
 
 use crate::sync::Arc;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,8 +13,7 @@ use core::time::Duration;
 
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
-use crate::auth::verifier::Verifiers;
-use crate::auth::{PeerIdentity, X509Identity};
+use crate::auth::{PeerIdentity, Validity, Verifiers, X509Identity};
 use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, OutOfDate};
 use crate::extension::handshake_cache::{NAME_LEN, Name};
@@ -130,6 +130,21 @@ impl fmt::Debug for Fingerprint {
     }
 }
 
+/// What vouches for a peer that has authenticated by a certificate.
+pub(crate) enum Vouched {
+    /// Its cache entry.
+    Entry(Box<CachedPeer>),
+    /// The verdict on what it sent in this handshake.
+    Verdict(Proven),
+}
+
+/// What a new entry needs beside the peer's identity.
+pub(crate) struct Proven {
+    pub(crate) public_key: SubjectPublicKeyInfoDer<'static>,
+    /// The time span in which the verdict holds. `None` if it holds for this handshake alone.
+    pub(crate) validity: Option<Validity>,
+}
+
 /// A peer that this side has verified in full, without its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CachedPeer {
@@ -155,37 +170,34 @@ impl CachedPeer {
         trust: &Verifiers,
         sha256: &dyn Hash,
         identity: &PeerIdentity,
+        proven: Proven,
         settings: SettingsDigest,
         now: Now,
     ) -> Result<Option<Self>, Error> {
-        let raw_key;
-        let (certificate_type, chain, not_after_s) = match identity {
-            PeerIdentity::X509(id) => (CertificateType::X509, &id.chain[..], id.not_after_s),
-            PeerIdentity::RawKey(key) => {
-                raw_key = [CertificateDer::from(&**key)];
-                (CertificateType::RAW_PUBLIC_KEY, &raw_key[..], u64::MAX)
-            }
-            PeerIdentity::Psk(_) => return Ok(None),
+        // Without a validity the caller's verdict may change, so the cache cannot predict the result of a full handshake.
+        let (Some(certificate_type), Some(validity)) = (identity.certificate_type(), proven.validity) else {
+            return Ok(None);
         };
-        let Some(leaf) = chain.first() else { return Ok(None) };
-        let verifier = trust.of(certificate_type)?;
-        // The caller's verdict may change, so the cache cannot predict the result of a full handshake.
-        if verifier.asks() {
+        let raw_key = match identity {
+            PeerIdentity::RawKey(key) => Some(CertificateDer::from(key.to_vec())),
+            _ => None,
+        };
+        let entries = raw_key.as_ref().map_or_else(|| identity.entries(), core::slice::from_ref);
+        if entries.is_empty() {
             return Ok(None);
         }
-        let entries = chain.iter().map(|c| &**c);
         let mut issuer = [0; ISSUER_LEN];
-        if let Some(name) = verifier.issuer(leaf) {
+        if let Some(name) = trust.of(certificate_type)?.issuer(entries) {
             issuer.iter_mut().zip(sha256.hash(&[name]).as_ref()).for_each(|(to, from)| *to = *from);
         }
         Ok(Some(Self {
-            fingerprint: Fingerprint::of(sha256, certificate_type, entries)?,
+            fingerprint: Fingerprint::of(sha256, certificate_type, entries.iter().map(|c| &**c))?,
             certificate_type,
-            public_key: verifier.public_key(leaf)?,
+            public_key: proven.public_key,
             issuer,
             identity: without_chain(identity),
-            not_before_s: verifier.not_before_s(chain),
-            not_after_s,
+            not_before_s: validity.from_s(),
+            not_after_s: validity.until_s(),
             validated_ms: now.unix_ms,
             settings,
         }))
@@ -249,6 +261,11 @@ fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
             })
         }
         PeerIdentity::RawKey(_) | PeerIdentity::Psk(_) => identity.clone(),
+        PeerIdentity::Other(_) => {
+            let mut identity = identity.clone();
+            identity.set_entries(Vec::new());
+            identity
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Profile, check_mtu, session_digest, trust_digest, with_trust};
-use crate::auth::{Credential, Psk, Trust};
+use crate::auth::{Credential, Psk, Verifiers};
 use crate::cache::{CacheMode, ClientCache, ClientHandshakeCache, Fingerprint};
 use crate::early::EarlyDataProtocols;
 use crate::error::{Error, Misuse};
@@ -176,8 +176,8 @@ impl ClientConfig {
     ///
     /// # Errors
     /// The profile with the new trust breaks a rule.
-    pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
-        self.profile = with_trust(&self.profile, trust)?;
+    pub fn with_trust(mut self, trust: impl Into<Verifiers>) -> Result<Self, Error> {
+        self.profile = with_trust(&self.profile, trust.into())?;
         self.settings = trust_digest(&self.profile, b"client", 0);
         self.session_settings = session_digest(&self.profile, b"client");
         Ok(self)

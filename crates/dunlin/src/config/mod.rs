@@ -3,7 +3,7 @@
 
 use crate::sync::Arc;
 
-use crate::auth::Trust;
+use crate::auth::Verifiers;
 use crate::error::{Error, Misuse};
 use crate::record::datagram::MTU_RANGE;
 use crate::resume::SettingsDigest;
@@ -19,8 +19,8 @@ pub use profile::{Profile, ProfileBuilder};
 pub use server::MAX_PREDECESSORS;
 
 /// A copy of the profile with another trust, if it still obeys the rules.
-fn with_trust(profile: &ProfileSettings, trust: Trust) -> Result<Arc<ProfileSettings>, Error> {
-    let profile = ProfileSettings { trust: trust.into(), ..profile.clone() };
+fn with_trust(profile: &ProfileSettings, trust: Verifiers) -> Result<Arc<ProfileSettings>, Error> {
+    let profile = ProfileSettings { trust, ..profile.clone() };
     rules::check(&profile)?;
     Ok(Arc::new(profile))
 }
@@ -94,6 +94,7 @@ fn trust(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut dyn 
     add(b"types");
     profile.peer_types().iter().for_each(|typ| add(&[typ.0]));
     for verifier in profile.trust.iter() {
+        add(&[verifier.certificate_type().0]);
         verifier.settings(add);
     }
 }

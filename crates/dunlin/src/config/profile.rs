@@ -10,8 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::rules;
-use crate::auth::verifier::Verifiers;
-use crate::auth::{Credential, Trust};
+use crate::auth::{Credential, Verifiers};
 #[cfg(feature = "compression")]
 use crate::compression::CertificateDecompressor;
 use crate::compression::{self, CertificateCompressor};
@@ -259,8 +258,9 @@ impl ProfileBuilder {
         self
     }
 
-    /// Sets which certificates and raw public keys of peers this side trusts.
-    pub fn trust(mut self, trust: Trust) -> Self {
+    /// Sets which certificates and raw public keys of peers this side trusts: a [`Trust`](crate::Trust), or [`Verifiers`] with those
+    /// of the application.
+    pub fn trust(mut self, trust: impl Into<Verifiers>) -> Self {
         self.profile.trust = trust.into();
         self
     }

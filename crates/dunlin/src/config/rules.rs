@@ -8,7 +8,7 @@ use crate::crypto::{Tls12CipherSuite, Tls12KeyExchange};
 use crate::error::{Error, Misuse};
 use crate::extension::{max_fragment_length, record_size_limit};
 use crate::settings::ProfileSettings;
-use crate::wire::{PskKeyExchangeMode, SignatureScheme};
+use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
 /// The largest record_size_limit, in bytes: 2^14 bytes of content and 1 for the content type (RFC 8449 §4).
 const MAX_RECORD_SIZE_LIMIT: u16 = 16385;
@@ -95,6 +95,16 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             && chain.is_empty()
         {
             return fail("an X.509 credential has no certificate".into());
+        }
+        if let Credential::Other { certificate_type, entries, .. } = credential {
+            if [CertificateType::X509, CertificateType::RAW_PUBLIC_KEY].contains(certificate_type) {
+                return fail(format!("a credential of the type {certificate_type} has a variant of its own"));
+            }
+            if entries.is_empty() || entries.iter().any(|entry| entry.is_empty()) {
+                return fail(format!(
+                    "a credential of the type {certificate_type} has no entry or an empty one"
+                ));
+            }
         }
         if credential.key().schemes().is_empty() {
             return fail("a credential's key can sign with no scheme".into());

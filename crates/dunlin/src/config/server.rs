@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Profile, check_mtu, profile_digest, rules, trust_digest, with_trust};
-use crate::auth::{Credential, Trust};
+use crate::auth::{Credential, Verifiers};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
 use crate::error::{Error, Misuse};
@@ -220,9 +220,9 @@ impl ServerConfig {
     ///
     /// # Errors
     /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust accepts none.
-    pub fn with_trust(mut self, trust: Trust) -> Result<Self, Error> {
+    pub fn with_trust(mut self, trust: impl Into<Verifiers>) -> Result<Self, Error> {
         let previous = self.clone();
-        self.profile = with_trust(&self.profile, trust)?;
+        self.profile = with_trust(&self.profile, trust.into())?;
         let client_auth = self.client_auth;
         Ok(self.with_client_auth(client_auth)?.with_predecessor(&previous))
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::auth::PeerIdentity;
+use crate::auth::{PeerIdentity, Validity};
 use crate::cache::{CacheOutcome, Known};
 use crate::early::EarlyDataOutcome;
 use crate::wire::{
@@ -46,6 +46,10 @@ pub struct Negotiated {
     pub server_name: Option<String>,
     /// The peer's identity. `None` if the peer did not authenticate.
     pub peer: Option<PeerIdentity>,
+    /// The time span in which this side's verdict on the peer's certificate holds. Cache entries and sessions end with it; an
+    /// application may end its connections, too. `None` without a limit. After a resumption or a cached handshake, the reason for the
+    /// limit is not known any more.
+    pub peer_validity: Option<Validity>,
     /// The server's identity by its certificate, with RSA_PSK only (RFC 4279 §4): there the pre-shared key is the peer's
     /// identity. Boxed, since few connections have it.
     pub peer_certified: Option<Box<PeerIdentity>>,
@@ -85,6 +89,11 @@ pub struct Negotiated {
 }
 
 impl Negotiated {
+    /// The last second in which a session of this connection may resume, as far as the peer is concerned.
+    pub(crate) fn good_until_s(&self) -> u64 {
+        self.peer_validity.map_or(u64::MAX, |validity| validity.until_s())
+    }
+
     /// Whether the handshake resumed an earlier session.
     pub const fn is_resumed(&self) -> bool {
         matches!(self.kind, HandshakeKind::Resumed)

@@ -153,6 +153,7 @@ impl TicketIntake {
             peer: cx.agreed().peer.clone(),
             settings: self.settings,
             rank: self.rank,
+            good_until_s: cx.agreed().good_until_s(),
             server_name: Some(self.key.name.clone()),
             early: (ticket.max_early_data > 0 && cx.protocol().has_early_data()).then(|| EarlyTerms {
                 max_size: ticket.max_early_data,

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName};
 
-use crate::auth::Psk;
+use crate::auth::{Acceptance, Psk};
 use crate::error::AuthenticationFailure;
 use crate::handshake::setup::ServerConfig;
 use crate::protocol::Side;
@@ -82,9 +82,9 @@ pub enum Question {
     },
     /// Does the caller trust this peer? Answer: [`Answer::Verified`].
     Verify {
-        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo).
+        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo), or the entries of another certificate type.
         certificates: Vec<CertificateDer<'static>>,
-        /// Whether `certificates` is a chain or a raw public key.
+        /// The type, which tells what `certificates` is.
         certificate_type: CertificateType,
         /// The role of the peer.
         peer: Side,
@@ -116,8 +116,8 @@ pub enum Answer {
     Session(Option<Box<Session>>),
     /// Whether this is the ticket's first use. If not, the handshake continues without early data.
     FirstUse(bool),
-    /// Whether the caller trusts the peer.
-    Verified(Result<(), AuthenticationFailure>),
+    /// Whether the caller trusts the peer, and for how long.
+    Verified(Result<Acceptance, AuthenticationFailure>),
     /// The signature.
     Signature(Vec<u8>),
     /// The caller could not find the answer. The handshake fails with internal_error. After [`Question::FirstUse`] it

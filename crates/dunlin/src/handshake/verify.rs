@@ -8,12 +8,11 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer};
 
 use super::{AwaitAnswer, Cx, ExpectMessage, Step, signature};
-use crate::auth::PeerIdentity;
-use crate::auth::cached;
-use crate::auth::verifier::{Algorithms, KeyUse};
-use crate::cache::CachedPeer;
+use crate::auth::verifier::{Algorithms, verify_signature};
+use crate::auth::{Acceptance, Claim, KeyUse, PeerIdentity, Validity, Verdict, Verified, Verifier};
+use crate::cache::{CachedPeer, Proven, Vouched};
 use crate::compression;
-use crate::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
+use crate::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
 use crate::handshake::question::{Answer, Question};
 use crate::message::{self, Message};
 use crate::proof::{PeerVerified, SignatureValid};
@@ -26,8 +25,7 @@ use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme
 /// The peer's identity, with the proofs of it.
 pub(crate) struct Authenticated {
     pub(crate) identity: PeerIdentity,
-    /// The peer's cache entry, if that vouched for the peer instead of a chain.
-    pub(crate) cached: Option<Box<CachedPeer>>,
+    pub(crate) vouched: Vouched,
     _verified: PeerVerified,
     _signature: SignatureValid,
 }
@@ -95,47 +93,65 @@ impl ExpectMessage for ExpectCertificate {
                 false => Err(AuthenticationFailure::NoCertificate.into()),
             };
         }
-        let subject = Subject {
-            profile: &self.profile,
-            certificate_type: self.certificate_type,
-            chain: &chain,
-            peer: self.peer,
-            name: self.name.as_ref(),
-            ocsp_response: certificate.ocsp_response.as_deref(),
-        };
-        let known = subject.judge(cx)?;
-        let Self { profile, transcript, peer, certificate_type, then, .. } = *self;
+        let Self { profile, transcript, peer, certificate_type, name, then, .. } = *self;
+        let ocsp_response = certificate.ocsp_response;
+        let usage = KeyUse::Sign;
+        let subject = Subject { profile, certificate_type, chain, peer, name, ocsp_response, usage };
         let then: Believed = Box::new(move |_, believed| {
             Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }))
         });
-        let usage = KeyUse::Sign;
-        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
+        subject.verify(cx, then)
     }
 }
 
-/// A chain or raw public key for the verifier to judge.
-pub(super) struct Subject<'a> {
-    pub(super) profile: &'a ProfileSettings,
+/// A chain or key of a peer, for the verifier to judge.
+pub(super) struct Subject {
+    pub(super) profile: Arc<ProfileSettings>,
     pub(super) certificate_type: CertificateType,
-    pub(super) chain: &'a [CertificateDer<'static>],
+    pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) peer: Side,
-    pub(super) name: Option<&'a ServerName<'static>>,
-    pub(super) ocsp_response: Option<&'a [u8]>,
+    pub(super) name: Option<ServerName<'static>>,
+    pub(super) ocsp_response: Option<Vec<u8>>,
+    /// The purpose of the peer's key in this handshake.
+    pub(super) usage: KeyUse,
 }
 
-impl Subject<'_> {
-    /// The verdict of the trust settings. If they leave the decision to the caller, the question for it.
-    pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Result<Answer, Question>, AuthenticationFailure> {
-        let verifier = self.profile.trust.of(self.certificate_type)?;
-        let algorithms = &self.profile.chain_algorithms;
-        let verdict = verifier.believes(algorithms, self.chain, self.peer, self.name, cx.now.unix());
-        Ok(verdict.map(Answer::Verified).ok_or_else(|| Question::Verify {
-            certificates: self.chain.to_vec(),
-            certificate_type: self.certificate_type,
+impl Subject {
+    fn verifier(&self) -> Result<&dyn Verifier, AuthenticationFailure> {
+        self.profile.trust.of(self.certificate_type)
+    }
+
+    fn claim(&self, now: Now) -> Claim<'_> {
+        Claim {
+            entries: &self.chain,
             peer: self.peer,
-            name: self.name.cloned(),
-            ocsp_response: self.ocsp_response.map(<[u8]>::to_vec),
-        }))
+            name: self.name.as_ref(),
+            ocsp_response: self.ocsp_response.as_deref(),
+            algorithms: &self.profile.chain_algorithms,
+            usage: self.usage,
+            sha256: self.profile.provider.sha256,
+            now,
+        }
+    }
+
+    /// The verifier's verdict. If it leaves the decision to the caller, the question for it.
+    pub(super) fn judge(&self, cx: &Cx<'_>) -> Result<Result<Answer, Question>, AuthenticationFailure> {
+        Ok(match self.verifier()?.verify(&self.claim(cx.now))? {
+            Verdict::Accepted(peer) => Ok(Answer::Verified(Ok(Acceptance::by_verifier(peer)))),
+            Verdict::Ask => Err(Question::Verify {
+                certificates: self.chain.clone(),
+                certificate_type: self.certificate_type,
+                peer: self.peer,
+                name: self.name.clone(),
+                ocsp_response: self.ocsp_response.clone(),
+            }),
+        })
+    }
+
+    /// Continues with `then` when the peer is accepted.
+    pub(super) fn verify(self, cx: &mut Cx<'_>, then: Believed) -> Result<Step, Error> {
+        let known = self.judge(cx)?;
+        cx.ask(known, Box::new(AwaitVerification { subject: self, then }))
     }
 }
 
@@ -143,27 +159,26 @@ impl Subject<'_> {
 pub(super) type Believed = Box<dyn FnOnce(&mut Cx<'_>, BelievedPeer) -> Result<Step, Error> + Send + Sync>;
 
 /// Waits for the verdict on the peer's chain or key.
-pub(super) struct AwaitVerification {
-    pub(super) profile: Arc<ProfileSettings>,
-    pub(super) certificate_type: CertificateType,
-    pub(super) chain: Vec<CertificateDer<'static>>,
-    /// The purpose of the leaf's key in this handshake.
-    pub(super) usage: KeyUse,
-    pub(super) then: Believed,
+struct AwaitVerification {
+    subject: Subject,
+    then: Believed,
 }
 
 impl AwaitAnswer for AwaitVerification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
+        let Self { subject, then } = *self;
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        verdict?;
-        let Self { profile, certificate_type, chain, usage, then } = *self;
-        let verifier = profile.trust.of(certificate_type)?;
-        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
-        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
-        if !chain.first().is_some_and(|leaf| verifier.allows(leaf, usage)) {
-            return Err(AuthenticationFailure::WrongKeyUsage.into());
+        let (peer, validity) = verdict?.into_parts();
+        let mut peer = match peer {
+            Some(peer) => peer,
+            None => subject.verifier()?.read(&subject.claim(cx.now))?,
+        };
+        if let Some(limit) = validity {
+            peer.validity = peer.validity.within(limit);
         }
-        let presented = Presented::Chain(certificate_type, chain);
+        let Subject { profile, certificate_type, chain, .. } = subject;
+        peer.complete(certificate_type, chain, profile.provider.sha256)?;
+        let presented = Presented::Verified { peer, is_kept: validity.is_some() };
         then(cx, BelievedPeer { profile, presented, verified: PeerVerified::assert() })
     }
 }
@@ -177,8 +192,8 @@ pub(super) struct BelievedPeer {
 
 /// The source of the peer's identity and key.
 enum Presented {
-    /// The chain or key that the peer sent.
-    Chain(CertificateType, Vec<CertificateDer<'static>>),
+    /// The verdict on the chain or key that the peer sent. `is_kept` tells whether the verdict holds beyond this handshake.
+    Verified { peer: Box<Verified>, is_kept: bool },
     /// The cache entry of a chain or key that was verified earlier.
     Cached(Box<CachedPeer>),
 }
@@ -201,18 +216,19 @@ impl BelievedPeer {
 
     /// The peer's identity and key, with which the client encrypts its secret. The peer's Finished later proves that it could
     /// decrypt the secret (RFC 5246 §7.4.7.1). Until then the handshake does not report the identity.
-    pub(super) fn recipient(
-        self,
-    ) -> Result<(PeerIdentity, SubjectPublicKeyInfoDer<'static>), AuthenticationFailure> {
-        let Self { profile, presented, verified: _ } = self;
-        match presented {
-            Presented::Chain(certificate_type, chain) => {
-                let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-                let verifier = profile.trust.of(certificate_type)?;
-                let public_key = verifier.public_key(leaf)?;
-                Ok((verifier.identity(&profile.provider, chain)?, public_key))
-            }
-            Presented::Cached(peer) => Ok((peer.identity, peer.public_key)),
+    pub(super) fn recipient(self, cx: &mut Cx<'_>) -> (PeerIdentity, SubjectPublicKeyInfoDer<'static>) {
+        cx.draft.peer_validity = Some(self.validity());
+        match self.presented {
+            Presented::Verified { peer, .. } => (peer.identity, peer.public_key),
+            Presented::Cached(peer) => (peer.identity, peer.public_key),
+        }
+    }
+
+    /// The time span in which this side believes the peer.
+    fn validity(&self) -> Validity {
+        match &self.presented {
+            Presented::Verified { peer, .. } => peer.validity,
+            Presented::Cached(peer) => Validity::new(peer.not_before_s, peer.not_after_s),
         }
     }
 
@@ -225,21 +241,22 @@ impl BelievedPeer {
         content: &[u8],
         signature: &[u8],
     ) -> Result<Authenticated, Error> {
-        let Self { profile, presented, verified } = self;
         cx.draft.peer_signature = Some(scheme);
-        let (proof, identity, cached) = match presented {
-            Presented::Chain(certificate_type, chain) => {
-                let leaf = chain.first().ok_or(Internal::Bug(What::EmptyChain))?;
-                let verifier = profile.trust.of(certificate_type)?;
-                let proof = verifier.verify_signature(algorithms, leaf, content, signature)?;
-                (proof, verifier.identity(&profile.provider, chain)?, None)
-            }
-            Presented::Cached(peer) => {
-                let proof = cached::verify_signature(algorithms, &peer.public_key, content, signature)?;
-                (proof, peer.identity.clone(), Some(peer))
-            }
+        cx.draft.peer_validity = Some(self.validity());
+        let key = match &self.presented {
+            Presented::Verified { peer, .. } => &peer.public_key,
+            Presented::Cached(peer) => &peer.public_key,
         };
-        Ok(Authenticated { identity, cached, _verified: verified, _signature: proof })
+        let proof = verify_signature(algorithms, key, content, signature)?;
+        let (identity, vouched) = match self.presented {
+            Presented::Verified { peer, is_kept } => {
+                let Verified { public_key, identity, validity, .. } = *peer;
+                let validity = Some(validity).filter(|_| is_kept);
+                (identity, Vouched::Verdict(Proven { public_key, validity }))
+            }
+            Presented::Cached(peer) => (peer.identity.clone(), Vouched::Entry(peer)),
+        };
+        Ok(Authenticated { identity, vouched, _verified: self.verified, _signature: proof })
     }
 }
 

@@ -12,7 +12,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::auth::codec::{self, Head};
-use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::auth::{PeerIdentity, Psk, PskIdentity, Validity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
@@ -75,6 +75,8 @@ pub struct Session {
     /// The rank of the profile of its latest handshake. That is the lowest rank of all handshakes in its line: each of them resumed
     /// a session that serves its profile ([`Session::serves`]).
     pub(crate) rank: i32,
+    /// The last second, since 1970, in which this side's verdict on the peer's certificate holds.
+    pub(crate) good_until_s: u64,
     pub(crate) server_name: Option<String>,
     pub(crate) early: Option<EarlyTerms>,
 }
@@ -95,12 +97,8 @@ impl Session {
     /// backwards, the session is unusable, not eternal.
     pub fn is_fresh(&self, now: Now) -> bool {
         let age = |since: u64| now.unix_ms.checked_sub(since).map(Duration::from_millis);
-        // A ticket does not outlive the certificate behind it.
-        let valid = match &self.peer {
-            Some(PeerIdentity::X509(id)) => now.unix_ms / 1000 <= id.not_after_s,
-            _ => true,
-        };
-        valid
+        // A ticket does not outlive the certificate behind it, or the verdict on that.
+        now.unix_ms / 1000 <= self.good_until_s
             && age(self.issued_ms).is_some_and(|a| a < Duration::from_secs(self.lifetime_s.into()))
             && age(self.authenticated_ms).is_some_and(|a| a < MAX_LIFETIME)
     }
@@ -109,6 +107,14 @@ impl Session {
     /// profile of a higher rank. Sessions of TLS 1.2 keep their rank, because their resumption exchanges no keys.
     pub(crate) const fn serves(&self, rank: i32) -> bool {
         self.rank >= rank
+    }
+
+    /// The time span in which this side's verdict on the peer holds; `None` without a limit.
+    pub(crate) const fn validity(&self) -> Option<Validity> {
+        match self.good_until_s {
+            u64::MAX => None,
+            until_s => Some(Validity::new(0, until_s)),
+        }
     }
 
     /// When its lifetime ends, in milliseconds since 1970.
@@ -153,10 +159,7 @@ impl Session {
     pub fn to_bytes(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut w = Writer::new();
         w.put(&self.settings.0);
-        let chain = match &self.peer {
-            Some(PeerIdentity::X509(id)) => &*id.chain,
-            _ => &[],
-        };
+        let chain = self.peer.as_ref().map_or(&[][..], PeerIdentity::entries);
         w.vec24(|w| chain.iter().for_each(|c| w.vec24(|w| w.put(c))));
         self.write(&mut w)?;
         Ok(w.finish().map(Zeroizing::new)?)
@@ -173,8 +176,8 @@ impl Session {
                 r.vec24(1).map(|c| CertificateDer::from(c.to_vec()))
             })?;
             let mut session = Self::read(r, settings)?;
-            if let Some(PeerIdentity::X509(id)) = &mut session.peer {
-                id.chain = chain;
+            if let Some(peer) = &mut session.peer {
+                peer.set_entries(chain);
             }
             Ok(session)
         })
@@ -214,7 +217,7 @@ impl Session {
         w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
         w.u32(self.age_add);
-        write_peer(w, self.peer.as_ref())?;
+        self.write_peer(w)?;
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
         if let Some(terms) = &self.early {
             terms.write(w);
@@ -223,6 +226,21 @@ impl Session {
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
         Ok(())
+    }
+
+    /// Writes the head of the peer's identity, the end of its validity for all but PSKs, the key for a raw key, and the identity.
+    fn write_peer(&self, w: &mut Writer) -> Result<(), Error> {
+        let key = match &self.peer {
+            Some(PeerIdentity::RawKey(key)) => Some(&**key),
+            _ => None,
+        };
+        w.u8(Head::new(self.peer.as_ref(), key).byte());
+        let Some(peer) = &self.peer else { return Ok(()) };
+        if peer.certificate_type().is_some() {
+            codec::write_time(w, self.good_until_s);
+        }
+        key.map_or(Ok(()), |key| codec::write_key(w, key))?;
+        codec::write(w, peer)
     }
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
@@ -238,7 +256,7 @@ impl Session {
         let authenticated_ms = issued_ms.saturating_sub(u64::from(r.u32()?) * 1000);
         let lifetime_s = r.u32()?;
         let age_add = r.u32()?;
-        let peer = read_peer(r)?;
+        let (peer, good_until_s) = read_peer(r)?;
         let name = text(r.vec8(0)?)?;
         let server_name = if name.is_empty() { None } else { Some(name) };
         let early = if kind & WITH_EARLY_TERMS == 0 { None } else { Some(EarlyTerms::read(r)?) };
@@ -254,6 +272,7 @@ impl Session {
             peer,
             settings,
             rank,
+            good_until_s,
             server_name,
             early,
         })
@@ -270,25 +289,12 @@ fn text(bytes: &[u8]) -> Result<String, Error> {
     Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
 }
 
-/// Writes the peer: the head of its identity, the end of its validity for X.509, the key for a raw key, and the identity.
-fn write_peer(w: &mut Writer, peer: Option<&PeerIdentity>) -> Result<(), Error> {
-    let key = match peer {
-        Some(PeerIdentity::RawKey(key)) => Some(&**key),
-        _ => None,
-    };
-    w.u8(Head::new(peer, key).byte());
-    if let Some(PeerIdentity::X509(id)) = peer {
-        codec::write_time(w, id.not_after_s);
-    }
-    key.map_or(Ok(()), |key| codec::write_key(w, key))?;
-    peer.map_or(Ok(()), |peer| codec::write(w, peer))
-}
-
-fn read_peer(r: &mut Reader<'_>) -> Result<Option<PeerIdentity>, Error> {
+/// Reads the output of [`Session::write_peer`], and the end of the peer's validity.
+fn read_peer(r: &mut Reader<'_>) -> Result<(Option<PeerIdentity>, u64), Error> {
     let head = Head::read(r)?;
-    let not_after_s = if head.is_x509() { codec::read_time(r)? } else { u64::MAX };
+    let good_until_s = if head.is_certified() { codec::read_time(r)? } else { u64::MAX };
     let key = if head.is_raw_key() { Some(codec::read_key(r, head)?) } else { None };
-    codec::read(r, head, key.as_ref(), not_after_s)
+    Ok((codec::read(r, head, key.as_ref(), good_until_s)?, good_until_s))
 }
 
 impl fmt::Debug for Session {
@@ -528,6 +534,7 @@ mod tests {
             peer: Some(PeerIdentity::X509(peer)),
             settings: SettingsDigest([8; 32]),
             rank: 0,
+            good_until_s: 9,
             server_name: Some("a".into()),
             early: None,
         }

@@ -7,8 +7,7 @@ use core::fmt;
 
 use pki_types::SignatureVerificationAlgorithm;
 
-use crate::auth::Credential;
-use crate::auth::verifier::Verifiers;
+use crate::auth::{Credential, Verifiers};
 use crate::compression::{self, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;

@@ -11,7 +11,7 @@ use core::fmt;
 use crate::address::ServerAddress;
 use crate::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint, Known,
-    MAX_CERTIFICATE_REQUEST, Ticket,
+    MAX_CERTIFICATE_REQUEST, Ticket, Vouched,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::extension::handshake_cache::{Answer, MAX_TICKETS, NAME_LEN, Name, Offer};
@@ -66,8 +66,8 @@ pub(crate) trait Agreed: Send + Sync {
     /// full request, so that the client can keep it.
     fn certificate_request(&mut self, message: &Message) -> Option<(Message, Fingerprint, Form)>;
 
-    /// Records that the server has authenticated, by its cache entry (`cached`) or by full certificates.
-    fn server_proven(&mut self, cached: Option<Box<CachedPeer>>);
+    /// Records what vouches for the server, which has authenticated.
+    fn server_proven(&mut self, vouched: Option<Vouched>);
 
     /// Records which credential this client uses, if any. Returns the fingerprint of its Certificate if the server has it.
     fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint>;
@@ -277,6 +277,7 @@ impl Offered for CacheOffer {
             form,
             is_used,
             server,
+            vouched: None,
             request,
             used,
             has_tickets,
@@ -292,8 +293,10 @@ struct InUse {
     form: Form,
     /// Whether the server accepted any part of the offer.
     is_used: bool,
-    /// The cached server, if it may abbreviate its Certificate. After it has authenticated: the cached server, if it did.
+    /// The cached server, if it may abbreviate its Certificate.
     server: Option<Box<CachedPeer>>,
+    /// What vouches for the server, after it has authenticated.
+    vouched: Option<Vouched>,
     /// The server's CertificateRequest, if it may abbreviate that.
     request: Option<CachedRequest>,
     /// The ticket that the server recognized, and the fingerprint of the client's Certificate in the server's cache.
@@ -334,8 +337,8 @@ impl Agreed for InUse {
         }
     }
 
-    fn server_proven(&mut self, cached: Option<Box<CachedPeer>>) {
-        self.server = cached;
+    fn server_proven(&mut self, vouched: Option<Vouched>) {
+        self.vouched = vouched;
     }
 
     fn proves_by(&mut self, credential: Option<usize>) -> Option<Fingerprint> {
@@ -349,18 +352,19 @@ impl Agreed for InUse {
         config: &ClientConfig,
         finished: HasFinished,
     ) -> Result<(), Error> {
-        let Self { offer, is_used, server: cached, used, has_tickets, received, proven, .. } = *self;
-        let is_proven_anew = cached.is_none();
-        let server = match (cached, &cx.agreed().peer) {
-            (Some(cached), _) => Some(*cached),
-            (None, Some(server)) => CachedPeer::new(
+        let Self { offer, is_used, vouched, used, has_tickets, received, proven, .. } = *self;
+        let is_proven_anew = !matches!(vouched, Some(Vouched::Entry(_)));
+        let server = match (vouched, &cx.agreed().peer) {
+            (Some(Vouched::Entry(entry)), _) => Some(*entry),
+            (Some(Vouched::Verdict(proven)), Some(server)) => CachedPeer::new(
                 &config.profile.trust,
                 config.profile.provider.sha256,
                 server,
+                proven,
                 config.settings,
                 cx.now,
             )?,
-            (None, None) => None,
+            _ => None,
         };
         let mut new = Vec::new();
         if let (Some(own), Some(exporter)) = (proven.filter(|_| has_tickets), &cx.progress.exporter) {

@@ -28,7 +28,7 @@ use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
     Completed, Finisheds, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
-use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
+use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
@@ -158,6 +158,7 @@ fn resume(cx: &mut Cx<'_>, handshake: Handshake) -> Result<Step, Error> {
     let master = MasterSecret::resumed(handshake.suite, session.session.psk.clone());
     let peer = session.session.peer.clone();
     cx.draft.kind = HandshakeKind::Resumed;
+    cx.draft.peer_validity = session.session.validity();
     cx.effects.log_secret("CLIENT_RANDOM", master.bytes().as_ref());
     let (config, server) = (Arc::clone(&handshake.terms.config), handshake.terms.server.clone());
     let then: reverify::Then = {
@@ -226,7 +227,7 @@ impl ExpectMessage for ExpectCertificateStatus {
         }
         let response = certificate_status::read(message.body())?;
         handshake.transcript.add(&message);
-        verify(cx, handshake, shown, Some(&response), None)
+        verify(cx, handshake, shown, Some(response), None)
     }
 }
 
@@ -235,7 +236,7 @@ fn verify(
     cx: &mut Cx<'_>,
     handshake: Handshake,
     shown: Shown,
-    ocsp_response: Option<&[u8]>,
+    ocsp_response: Option<Vec<u8>>,
     next: Option<Message>,
 ) -> Result<Step, Error> {
     let profile = Arc::clone(&handshake.terms.config.profile);
@@ -246,24 +247,21 @@ fn verify(
             return believe(cx, handshake, believed, next);
         }
     };
-    let name = handshake.terms.server.name.clone();
-    let certificate_type = handshake.terms.types.server;
-    let peer = Side::Server;
-    let subject = Subject {
-        profile: &profile,
-        certificate_type,
-        chain: &chain,
-        peer,
-        name: Some(&name),
-        ocsp_response,
-    };
-    let known = subject.judge(cx)?;
     let usage = match handshake.suite.key_exchange {
         Tls12KeyExchange::Rsa => KeyUse::Encrypt,
         Tls12KeyExchange::Ecdhe | Tls12KeyExchange::Dhe | Tls12KeyExchange::Psk => KeyUse::Sign,
     };
+    let subject = Subject {
+        profile,
+        certificate_type: handshake.terms.types.server,
+        chain,
+        peer: Side::Server,
+        name: Some(handshake.terms.server.name.clone()),
+        ocsp_response,
+        usage,
+    };
     let then: Believed = Box::new(move |cx, believed| believe(cx, handshake, believed, next));
-    cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
+    subject.verify(cx, then)
 }
 
 /// Continues after the server's chain or key was accepted. The server must still prove possession of the key.
@@ -295,7 +293,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
         let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
         if optional && !is_here {
-            let exchange = Exchange::without_params(believed, &[])?;
+            let exchange = Exchange::without_params(cx, believed, &[]);
             let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
         }
@@ -308,7 +306,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
                 let content = signed_params(&handshake.randoms, read.signed);
                 let server = believed.prove(cx, scheme, &algorithms, &content, signature)?;
                 if let Some(agreed) = handshake.terms.cache.agreed_mut() {
-                    agreed.server_proven(server.cached);
+                    agreed.server_proven(Some(server.vouched));
                 }
                 let peer = Some(server.identity);
                 Exchange { peer, params: read.params, recipient: None, hint: Vec::new() }
@@ -316,7 +314,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
             (None, None) => {
                 Exchange { peer: None, params: read.params, recipient: None, hint: read.hint.to_vec() }
             }
-            (believed, _) => Exchange::without_params(believed, read.hint)?,
+            (believed, _) => Exchange::without_params(cx, believed, read.hint),
         };
         handshake.transcript.add(&message);
         Ok(Step::expect(ExpectServerHelloDone { handshake, exchange, request: None }))
@@ -336,9 +334,9 @@ struct Exchange {
 
 impl Exchange {
     /// A key exchange without a server share. In RSA suites the client encrypts its secret to `believed`.
-    fn without_params(believed: Option<BelievedPeer>, hint: &[u8]) -> Result<Self, Error> {
-        let (peer, recipient) = believed.map(BelievedPeer::recipient).transpose()?.unzip();
-        Ok(Self { peer, params: None, recipient, hint: hint.to_vec() })
+    fn without_params(cx: &mut Cx<'_>, believed: Option<BelievedPeer>, hint: &[u8]) -> Self {
+        let (peer, recipient) = believed.map(|believed| believed.recipient(cx)).unzip();
+        Self { peer, params: None, recipient, hint: hint.to_vec() }
     }
 }
 
@@ -660,6 +658,7 @@ impl Sessions {
             peer: peer.cloned(),
             settings: config.session_settings,
             rank: config.profile.rank,
+            good_until_s: cx.draft.good_until_s(),
             server_name: Some(server.host()),
             early: None,
         };

@@ -67,8 +67,9 @@ pub(super) fn server_hello(
     let negotiated = &mut cx.draft;
     negotiated.version = Some(version);
     negotiated.cipher_suite = Some(suite.id);
-    if let Some(OfferedPsk::Session(_)) = psk {
+    if let Some(OfferedPsk::Session(session)) = psk {
         negotiated.kind = HandshakeKind::Resumed;
+        negotiated.peer_validity = session.session.validity();
     }
     negotiated.profile.clone_from(&terms.config.profile.name);
 
@@ -219,11 +220,11 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
         ocsp: terms.ocsp,
         cached: cached.cloned().map(Box::new),
         then: Box::new(move |_, transcript, authenticated| {
-            let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
+            let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();
             let mut handshake = handshake;
             handshake.common.peer = peer;
             if let Some(agreed) = handshake.common.terms.cache.agreed_mut() {
-                agreed.server_proven(believed.flatten());
+                agreed.server_proven(vouched);
             }
             let respond = request.map(response);
             Ok(Step::expect(ExpectFinished { handshake, transcript, respond }))

@@ -112,8 +112,8 @@ pub(crate) fn session(
     };
     // A session from a cached handshake contains no certificates, so the client cannot verify the server again.
     let can_be_verified = |s: &ClientSession| match &s.session.peer {
-        Some(PeerIdentity::X509(id)) => !config.reverify || !id.chain.is_empty(),
-        _ => true,
+        Some(PeerIdentity::RawKey(_) | PeerIdentity::Psk(_)) | None => true,
+        Some(peer) => !config.reverify || !peer.entries().is_empty(),
     };
     let store = config.sessions.as_ref()?;
     let mut session = store.take(&key, cx.now).filter(ours).filter(can_be_verified).map(Box::new);

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket};
+use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket, Vouched};
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
 use crate::extension::{ExtensionsWriter, cached_info};
@@ -60,8 +60,8 @@ pub(crate) trait Agreed: Send + Sync {
     /// Takes the cached client, if it may abbreviate its Certificate.
     fn take_client(&mut self) -> Option<Box<CachedPeer>>;
 
-    /// Records that the client has authenticated, by its cache entry (`cached`) or by full certificates.
-    fn client_proven(&mut self, cached: Option<Box<CachedPeer>>);
+    /// Records what vouches for the client, once it has authenticated.
+    fn client_proven(&mut self, vouched: Option<Vouched>);
 
     /// Stores the client under a new ticket, since its Finished was verified and its identity is known.
     fn keep(self: Box<Self>, cx: &Cx<'_>, config: &ServerConfig) -> Result<(), Error>;
@@ -84,8 +84,8 @@ struct InUse {
     ticket: Option<(Ticket, u8)>,
     /// The cached client to which the ticket belongs.
     client: Option<Box<CachedPeer>>,
-    /// The client's cache entry, once the client has authenticated with an abbreviated Certificate.
-    believed: Option<Box<CachedPeer>>,
+    /// What vouches for the client, once it has authenticated.
+    vouched: Option<Vouched>,
 }
 
 /// What this server will send and request.
@@ -122,7 +122,7 @@ impl Caching for ServerHandshakeCache {
             request: None,
             ticket: None,
             client: None,
-            believed: None,
+            vouched: None,
         };
         if usage == Use::Nothing {
             return Ok(Some(Box::new(agreed)));
@@ -168,8 +168,8 @@ impl Agreed for InUse {
         self.client.take()
     }
 
-    fn client_proven(&mut self, cached: Option<Box<CachedPeer>>) {
-        self.believed = cached;
+    fn client_proven(&mut self, vouched: Option<Vouched>) {
+        self.vouched = vouched;
     }
 
     fn extensions(&self, w: &mut ExtensionsWriter) {
@@ -192,17 +192,19 @@ impl Agreed for InUse {
             return Ok(());
         };
         // A handshake that used the entry does not extend its lifetime.
-        let proven = self.believed.as_ref().and(self.ticket).map(|(ticket, _)| ticket);
-        let peer = match (self.believed, &cx.agreed().peer) {
-            (Some(cached), _) => Some(*cached),
-            (None, Some(client)) => CachedPeer::new(
+        let is_believed = matches!(self.vouched, Some(Vouched::Entry(_)));
+        let proven = self.ticket.filter(|_| is_believed).map(|(ticket, _)| ticket);
+        let peer = match (self.vouched, &cx.agreed().peer) {
+            (Some(Vouched::Entry(entry)), _) => Some(*entry),
+            (Some(Vouched::Verdict(proven)), Some(client)) => CachedPeer::new(
                 &config.profile.trust,
                 config.profile.provider.sha256,
                 client,
+                proven,
                 config.settings,
                 cx.now,
             )?,
-            (None, None) => None,
+            _ => None,
         };
         if let Some(peer) = peer {
             let mut ticket = Name::default();

@@ -359,13 +359,16 @@ pub(crate) struct FoundPsk {
 
 impl FoundPsk {
     /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
-    pub(super) fn into_client(self, cx: &Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
+    pub(super) fn into_client(self, cx: &mut Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
         match self.secret {
             PskSecret::External(psk) => {
                 let identity = PskIdentity::new(self.identity, &psk, config.profile.provider.sha256);
                 (Some(PeerIdentity::Psk(identity)), cx.now.unix_ms)
             }
-            PskSecret::Session(session) => (session.peer, session.authenticated_ms),
+            PskSecret::Session(session) => {
+                cx.draft.peer_validity = session.validity();
+                (session.peer, session.authenticated_ms)
+            }
         }
     }
 }

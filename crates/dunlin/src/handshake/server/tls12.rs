@@ -27,7 +27,7 @@ use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
     Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
 };
-use crate::handshake::verify::{AwaitVerification, Believed, BelievedPeer, Subject};
+use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
@@ -214,6 +214,7 @@ fn resume(
     let negotiated = &mut cx.draft;
     negotiated.cipher_suite = Some(suite.id);
     negotiated.kind = HandshakeKind::Resumed;
+    negotiated.peer_validity = session.validity();
     if config.handshake_cache.is_some() {
         negotiated.cache = CacheOutcome::NotUsable;
     }
@@ -473,14 +474,12 @@ impl ExpectMessage for ExpectCertificate {
             };
         }
         let (peer, name, ocsp_response) = (Side::Client, None, None);
-        let subject =
-            Subject { profile: &profile, certificate_type, chain: &chain, peer, name, ocsp_response };
-        let known = subject.judge(cx)?;
+        let usage = KeyUse::Sign;
+        let subject = Subject { profile, certificate_type, chain, peer, name, ocsp_response, usage };
         let then: Believed = Box::new(move |_, believed| {
             Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
         });
-        let usage = KeyUse::Sign;
-        cx.ask(known, Box::new(AwaitVerification { profile, certificate_type, chain, usage, then }))
+        subject.verify(cx, then)
     }
 }
 
@@ -573,7 +572,7 @@ impl ExpectMessage for ExpectCertificateVerify {
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
         handshake.transcript.add(&message);
         if let Some(cache) = &mut handshake.cache {
-            cache.client_proven(authenticated.cached);
+            cache.client_proven(Some(authenticated.vouched));
         }
         expect_finished(cx, handshake, master, Some(authenticated.identity), None)
     }
@@ -674,6 +673,7 @@ fn keep_session(
         peer: peer.cloned(),
         settings: config.settings,
         rank: config.profile.rank,
+        good_until_s: cx.draft.good_until_s(),
         server_name: cx.draft.server_name.clone(),
         early: None,
     };

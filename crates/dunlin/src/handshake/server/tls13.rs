@@ -309,10 +309,10 @@ impl Handshake {
             ocsp: false,
             cached,
             then: Box::new(move |_, transcript, authenticated| {
-                let (peer, believed) = authenticated.map(|a| (a.identity, a.cached)).unzip();
+                let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();
                 finish.common.peer = peer;
                 if let Some(cache) = &mut finish.common.cache {
-                    cache.client_proven(believed.flatten());
+                    cache.client_proven(vouched);
                 }
                 Ok(Step::expect(ExpectFinished { finish, transcript }))
             }),
@@ -361,6 +361,7 @@ impl ExpectMessage for ExpectFinished {
             let secret = master.into_resumption(transcript.current().as_ref());
             let protocol = cx.protocol();
             let early = early::terms(cx, &config);
+            let good_until_s = cx.agreed().good_until_s();
             let session = |psk, age_add, now_ms| Session {
                 cipher_suite: suite.id,
                 psk,
@@ -372,6 +373,7 @@ impl ExpectMessage for ExpectFinished {
                 peer: peer.clone(),
                 settings: config.settings,
                 rank: config.profile.rank,
+                good_until_s,
                 server_name: server_name.clone(),
                 early: early.clone(),
             };
