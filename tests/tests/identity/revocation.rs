@@ -280,6 +280,12 @@ impl Divided {
     }
 
     fn list_until(&self, point: Option<&str>, revoked: &[u64], next_year: i32) -> List {
+        let next = rcgen::date_time_ymd(next_year, 1, 1).unix_timestamp();
+        self.list_until_s(point, revoked, u64::try_from(next).unwrap())
+    }
+
+    /// A CRL with its nextUpdate in seconds since 1970.
+    fn list_until_s(&self, point: Option<&str>, revoked: &[u64], next_s: u64) -> List {
         let date = rcgen::date_time_ymd(2020, 1, 1);
         let revoked = revoked.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -293,7 +299,7 @@ impl Divided {
         });
         let params = CertificateRevocationListParams {
             this_update: date,
-            next_update: rcgen::date_time_ymd(next_year, 1, 1),
+            next_update: rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(next_s),
             crl_number: SerialNumber::from(1u64),
             issuing_distribution_point: point,
             revoked_certs: revoked.collect(),
@@ -308,6 +314,36 @@ impl Divided {
         let client = Arc::new(ClientConfig::new(client.build().unwrap()));
         let server = Profile::builder(awslc()).credentials(vec![self.server.clone()]).build().unwrap();
         Pair::at(&client, &Arc::new(ServerConfig::new(server).unwrap()), now()).run()
+    }
+}
+
+/// Only the CRLs that were consulted for a peer's chain end its session.
+#[test]
+fn overdue_crl_of_another_distribution_point_ends_no_session() {
+    for (names_a_point, overdue, expected) in
+        [(true, "http://b", Ok(true)), (true, "http://a", Err(())), (false, "http://b", Err(()))]
+    {
+        let divided = Divided::new(names_a_point);
+        let end = now().unix_ms / 1000 + 3600;
+        let soon = ["http://a", "http://b"].map(|point| match point == overdue {
+            true => divided.list_until_s(Some(point), &[], end),
+            false => divided.list(Some(point), &[]),
+        });
+        let revocation = Revocation::new(soon).unwrap().refuse_overdue();
+        let trust = X509Trust::anchors([divided.root.clone()]).unwrap().with_revocation(revocation).unwrap();
+        let client = Profile::builder(awslc()).trust(Trust { x509: Some(trust), raw_key: None });
+        let client = ClientConfig::new(client.build().unwrap());
+        let client = Arc::new(client.with_sessions(Arc::new(MemoryClientSessions::new(1, 1))));
+        let server = Profile::builder(awslc()).credentials(vec![divided.server.clone()]).build().unwrap();
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+        let server = Arc::new(ServerConfig::new(server).unwrap().with_tickets(tickets));
+        let resumed = |seconds: u64| {
+            let mut pair = Pair::at(&client, &server, Now::from_unix_ms(now().unix_ms + 1000 * seconds));
+            pair.run().map(|()| pair.client.negotiated().unwrap().is_resumed())
+        };
+        assert_eq!(resumed(0), Ok(false));
+        assert_eq!(resumed(1800), Ok(true));
+        assert_eq!(resumed(3700).map_err(|_| ()), expected, "{names_a_point} {overdue}");
     }
 }
 

@@ -120,17 +120,15 @@ impl Revocation {
         rules.into_iter().chain(self.encoded.iter().map(|list| &**list))
     }
 
-    /// The last second, since 1970, before the first nextUpdate of the CRLs that cover `chain`; `u64::MAX` if this side
-    /// accepts overdue CRLs.
+    /// The last second, since 1970, before the first nextUpdate of the CRLs that the verification of `chain` consults; `u64::MAX`
+    /// if this side accepts overdue CRLs.
     pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         if matches!(self.overdue, ExpirationPolicy::Ignore) {
             return u64::MAX;
         }
-        let names = chain.iter().filter_map(|certificate| x509::names(certificate));
-        let issuers: Vec<_> = names.map(|(issuer, _subject)| issuer).collect();
-        let in_charge =
-            self.lists.iter().zip(&self.next_s).filter(|(list, _)| issuers.contains(&list.issuer()));
-        in_charge.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
+        let in_charge = |list: &CertRevocationList<'_>| chain.iter().any(|c| may_cover(list, c));
+        let lists = self.lists.iter().zip(&self.next_s).filter(|(list, _)| in_charge(list));
+        lists.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
     }
 
     /// The CRLs for [`Self::options`], in one order for each round in which the engine must verify `chain`. webpki consults
@@ -138,7 +136,7 @@ impl Revocation {
     /// names no distribution point. Each of them comes first in one of the rounds, so webpki consults all of them.
     pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Vec<Vec<&CertRevocationList<'static>>> {
         let issuers: Vec<_> = self.lists.chunk_by(|a, b| a.issuer() == b.issuer()).collect();
-        let open = chain.iter().filter(|certificate| !x509::has_distribution_points(certificate));
+        let open = chain.iter().filter(|certificate| x509::distribution_points(certificate).is_none());
         let open: Vec<_> = open.filter_map(|certificate| x509::names(certificate)).collect();
         let applies = |lists: &[CertRevocationList<'_>]| {
             open.iter().any(|(i, _)| lists.iter().any(|l| l.issuer() == *i))
@@ -178,6 +176,39 @@ impl Revocation {
         let builder = builder.with_depth(self.depth).with_status_policy(self.unknown);
         Ok(builder.with_expiration_policy(self.overdue).build())
     }
+}
+
+/// Whether a CRL may be the one for this certificate: it is of the same issuer, and either names the same distribution point or one
+/// of the two names none. In doubt it may be.
+fn may_cover(list: &CertRevocationList<'_>, certificate: &[u8]) -> bool {
+    if x509::names(certificate).is_none_or(|(issuer, _subject)| issuer != list.issuer()) {
+        return false;
+    }
+    let (Some(own), Some(theirs)) =
+        (x509::distribution_points(certificate), list.issuing_distribution_point())
+    else {
+        return true;
+    };
+    let uris = uris(theirs).unwrap_or_default();
+    uris.is_empty() || uris.iter().any(|uri| own.windows(uri.len()).any(|part| part == *uri))
+}
+
+/// The URIs of a CRL's distribution point, each in DER with its header. `None` if it has no list of names.
+fn uris(mut point: &[u8]) -> Option<Vec<&[u8]>> {
+    // IssuingDistributionPoint, distributionPoint and fullName (RFC 5280 §5.2.5, §4.2.1.13).
+    for header in [0x30, 0xa0, 0xa0] {
+        let (tag, content, _) = tlv(point)?;
+        point = (tag == header).then_some(content)?;
+    }
+    let mut found = Vec::new();
+    while let Some((tag, _, rest)) = tlv(point) {
+        // uniformResourceIdentifier (RFC 5280 §4.2.1.6).
+        if tag == 0x86 {
+            found.push(point.get(..point.len() - rest.len())?);
+        }
+        point = rest;
+    }
+    Some(found)
 }
 
 /// nextUpdate of a CRL (RFC 5280 §5.1.2.5).

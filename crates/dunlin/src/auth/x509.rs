@@ -401,9 +401,9 @@ fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     tlv(extension(certificate, KEY_USAGE)?)?.1.get(1..)
 }
 
-/// Whether a certificate names the distribution points of its CRL (RFC 5280 §4.2.1.13).
-pub(super) fn has_distribution_points(certificate: &[u8]) -> bool {
-    extension(certificate, [0x55, 0x1d, 0x1f]).is_some()
+/// The distribution points of a certificate's CRL, in DER (RFC 5280 §4.2.1.13).
+pub(super) fn distribution_points(certificate: &[u8]) -> Option<&[u8]> {
+    extension(certificate, [0x55, 0x1d, 0x1f])
 }
 
 /// The value of an extension below id-ce (RFC 5280 §4.2.1).
