@@ -3,6 +3,7 @@
 use crate::sync::Arc;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use webpki::{
@@ -26,7 +27,32 @@ pub struct Revocation {
     depth: RevocationCheckDepth,
     unknown: UnknownStatusPolicy,
     overdue: ExpirationPolicy,
+    /// Only [`Revocation::new`] points to the code, so programs without CRLs do not link it.
+    steps: &'static Steps,
 }
+
+/// The lists for webpki, in one order for each round.
+type Rounds<'r> = Vec<Vec<&'r CertRevocationList<'static>>>;
+
+/// The code that verifies chains against CRLs.
+struct Steps {
+    good_until_s: fn(&Revocation, &[CertificateDer<'_>]) -> u64,
+    rounds: for<'r> fn(&'r Revocation, &[CertificateDer<'_>]) -> Rounds<'r>,
+    check: fn(&Revocation, &VerifiedPath<'_>) -> Result<(), webpki::Error>,
+}
+
+/// Prints no code addresses, which would help an attacker.
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Steps")
+    }
+}
+
+static STEPS: Steps = Steps {
+    good_until_s: Revocation::consulted_until_s,
+    rounds: Revocation::rotations,
+    check: Revocation::check_path,
+};
 
 impl Revocation {
     /// Takes CRLs. The engine verifies a CRL's signature with the issuer's key each time it verifies a chain.
@@ -76,6 +102,7 @@ impl Revocation {
             depth: RevocationCheckDepth::Chain,
             unknown: UnknownStatusPolicy::Deny,
             overdue: ExpirationPolicy::Ignore,
+            steps: &STEPS,
         })
     }
 
@@ -123,6 +150,10 @@ impl Revocation {
     /// The last second, since 1970, before the first nextUpdate of the CRLs that the verification of `chain` consults; `u64::MAX`
     /// if this side accepts overdue CRLs.
     pub(super) fn good_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
+        (self.steps.good_until_s)(self, chain)
+    }
+
+    fn consulted_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
         if matches!(self.overdue, ExpirationPolicy::Ignore) {
             return u64::MAX;
         }
@@ -134,7 +165,11 @@ impl Revocation {
     /// The CRLs for [`Self::options`], in one order for each round in which the engine must verify `chain`. webpki consults
     /// only the first CRL that applies to a certificate. Several apply if the issuer partitions its CRLs and the certificate
     /// names no distribution point. Each of them comes first in one of the rounds, so webpki consults all of them.
-    pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Vec<Vec<&CertRevocationList<'static>>> {
+    pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Rounds<'_> {
+        (self.steps.rounds)(self, chain)
+    }
+
+    fn rotations(&self, chain: &[CertificateDer<'_>]) -> Rounds<'_> {
         let issuers: Vec<_> = self.lists.chunk_by(|a, b| a.issuer() == b.issuer()).collect();
         let open = chain.iter().filter(|certificate| x509::distribution_points(certificate).is_none());
         let open: Vec<_> = open.filter_map(|certificate| x509::names(certificate)).collect();
@@ -154,6 +189,10 @@ impl Revocation {
     /// Rejects `path` if any CRL of an issuer lists one of its certificates, whichever distribution point the CRL has. That is
     /// safe because an issuer uses each serial number once (RFC 5280 §4.1.2.2).
     pub(super) fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
+        (self.steps.check)(self, path)
+    }
+
+    fn check_path(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
         let is_revoked = |certificate: &Cert<'_>| {
             let mut lists = self.lists.iter().filter(|list| list.issuer() == certificate.issuer());
             lists.any(|list| !matches!(list.find_serial(certificate.serial()), Ok(None)))
