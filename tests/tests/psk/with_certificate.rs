@@ -329,6 +329,23 @@ fn a_server_rejects_an_offer_without_its_companions() {
     assert_eq!(rejects(&psk_ke), PeerMisbehaved::IllegalParameter(What::PskMode).into());
 }
 
+/// RFC 8773 §4: a client without external PSKs resumes its sessions, and offers no extension beside them.
+#[test]
+fn a_client_does_not_offer_the_extension_beside_a_session() {
+    let sessions: Arc<dyn ClientSessions> = Arc::new(MemoryClientSessions::default());
+    let tickets = Tickets::stateful(Arc::new(MemoryServerSessions::new(16)));
+    let server = Arc::new(server(|profile| profile).with_tickets(tickets));
+    let client = Arc::new(client(|profile| profile).with_psks(vec![]).with_sessions(sessions));
+    for is_resumed in [false, true] {
+        let mut pair = Pair::new(&client, &server);
+        let hello = take(&mut pair.client);
+        assert_eq!(extension(&hello, EXTENSION), None);
+        pair.server.receive(NOW, &hello).unwrap();
+        pair.connect().unwrap();
+        assert_eq!(pair.client.negotiated().unwrap().is_resumed(), is_resumed);
+    }
+}
+
 /// RFC 8773 §4: with the extension a server selects external PSKs only.
 #[test]
 fn a_server_does_not_resume_a_session_beside_the_extension() {

@@ -16,9 +16,11 @@ pub(super) fn is_on(config: &ClientConfig) -> bool {
     config.profile.tls_cert_with_extern_psk && !config.profile.trust.is_empty()
 }
 
-/// The second ClientHello omits the extension if no PSK has the hash of the suite.
+/// The second ClientHello omits the extension if no PSK has the hash of the suite. RFC 8773 §4: a resumption PSK "MUST NOT" stand
+/// beside it.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    if is_on(&offer.terms.config) && !offer.psks.is_empty() {
+    let are_external = offer.psks.iter().all(|psk| matches!(psk, psk::OfferedPsk::External(_)));
+    if is_on(&offer.terms.config) && !offer.psks.is_empty() && are_external {
         hello.extensions.put(&TlsCertWithExternPsk);
     }
 }
