@@ -203,6 +203,23 @@ fn a_connection_outlives_a_ticket_that_the_client_never_acknowledges() {
     assert_eq!(pair.client.received(), [b"still there"]);
 }
 
+/// The receiver takes messages in order, so the ACK of a KeyUpdate does not mean that it has replaced its keys.
+#[test]
+fn a_key_update_waits_for_the_ticket_before_it() {
+    let configs = with_tickets();
+    let mut whole = configs.pair();
+    connect(&mut whole);
+    let ticket = sent(&whole, Side::Server, 0).len() - 1;
+    let mut pair = pair(&configs, losing(move |i| i == ticket), Box::new(Delay(DELAY)));
+    pair.run_for(DELAY * 4).unwrap();
+    pair.server.update_keys(false).unwrap();
+    pair.run_for(Duration::from_secs(20)).unwrap();
+    pair.server.send(b"under new keys").unwrap();
+    pair.run_for(Duration::from_secs(20)).unwrap();
+    assert_eq!(pair.client.received(), [b"under new keys"]);
+    assert_eq!(pair.client.discarded().no_keys, 0);
+}
+
 /// Any host can send a ClientHello in another host's name. The other host gets at most three times its bytes by
 /// retransmissions, or a single flight.
 #[test]

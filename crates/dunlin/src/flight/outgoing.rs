@@ -55,8 +55,14 @@ impl Flight {
     }
 
     /// Whether the message with this number is not acknowledged.
-    pub(crate) fn contains(&self, number: u16) -> bool {
+    #[cfg(test)]
+    fn contains(&self, number: u16) -> bool {
         self.messages.iter().any(|message| message.number == number)
+    }
+
+    /// Whether the message with this number, or one before it, is not acknowledged.
+    pub(crate) fn contains_up_to(&self, number: u16) -> bool {
+        self.messages.iter().any(|message| message.number <= number)
     }
 
     /// The number of the latest message.

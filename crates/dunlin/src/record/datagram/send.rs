@@ -144,8 +144,13 @@ impl Sender {
     /// acknowledged its KeyUpdate.
     pub(super) fn acknowledged(&mut self, numbers: &[RecordNumber]) -> Result<bool, Error> {
         let is_progress = self.flight.acknowledged(numbers);
+        // A peer that acknowledges application keys has completed the handshake, and has perhaps dropped the handshake keys.
+        if numbers.iter().any(|number| number.epoch > HANDSHAKE_EPOCH) {
+            self.flight.drop_if(|message| message.epoch <= HANDSHAKE_EPOCH && message.is_sent);
+        }
         match self.key_update.take() {
-            Some(update) if self.flight.contains(update.number) => self.key_update = Some(update),
+            // The peer takes messages in order, so the ACK of a KeyUpdate alone does not mean that it has replaced its keys.
+            Some(update) if self.flight.contains_up_to(update.number) => self.key_update = Some(update),
             Some(KeyUpdate { key, .. }) => {
                 let number = self.present.number + 1;
                 self.present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
