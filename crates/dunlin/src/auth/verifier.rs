@@ -64,7 +64,7 @@ pub struct Claim<'a> {
 /// [`Verdict::Ask`]. The connection then raises [`crate::Question::Verify`], and the caller answers in its own time.
 ///
 /// ```
-/// use dunlin::auth::{Claim, Verdict, Verifier, X509Trust};
+/// use dunlin::auth::{Claim, SubjectName, Verdict, Verifier, X509Trust};
 /// use dunlin::error::AuthenticationFailure;
 /// use dunlin::wire::CertificateType;
 /// use dunlin::PeerIdentity;
@@ -90,7 +90,11 @@ pub struct Claim<'a> {
 ///         let verdict = self.anchors.verify(claim)?;
 ///         if let Verdict::Accepted(peer) = &verdict {
 ///             let PeerIdentity::X509(id) = &peer.identity else { return Err(AuthenticationFailure::BadEncoding) };
-///             if !id.names.first().is_some_and(|name| name.text().ends_with(&self.domain)) {
+///             let is_ours = |name: &SubjectName| match name {
+///                 SubjectName::Dns(name) => name.strip_suffix(&self.domain).is_some_and(|host| host.ends_with('.')),
+///                 _ => false,
+///             };
+///             if !id.names.first().is_some_and(is_ours) {
 ///                 return Err(AuthenticationFailure::Rejected("its name is not in our domain".into()));
 ///             }
 ///         }
@@ -279,13 +283,15 @@ pub struct Acceptance {
 }
 
 impl Acceptance {
-    /// For this handshake alone: the caller may decide differently the next time. The handshake cache keeps nothing.
+    /// For as long as the caller may decide differently the next time. The handshake cache keeps nothing. The connection's sessions
+    /// still resume without a question, until the credential or their lifetime ends; a server whose callers must decide each time
+    /// issues no tickets.
     pub const fn once() -> Self {
         Self { peer: None, validity: None }
     }
 
-    /// For this time span, or the shorter one of the credential's own dates. Until then the handshake cache may keep the peer, and
-    /// the connection's sessions resume.
+    /// For this time span, or the shorter one of the credential's own dates. The handshake cache may keep the peer until then, and
+    /// the connection's sessions end with it.
     pub const fn within(validity: Validity) -> Self {
         Self { peer: None, validity: Some(validity) }
     }
