@@ -432,7 +432,7 @@ fn a_running_server_follows_a_psktool_file() {
     server.echo(&place, "--psk-file old.psk --sess-out session", "hello\n");
     place.dunlin("psk new --identity d --out keys.psk --force");
     let (_, log) = server.refused(&place, "--psk-file old.psk --sess-in session");
-    assert!(log.contains("another pre-shared key under the identity d than keys.psk"), "{log}");
+    assert!(log.contains("pre-shared key for the identity d differs from keys.psk"), "{log}");
     server.echo(&place, "--psk-file keys.psk", "hello\n");
 
     // A broken file leaves the previous keys in force, and the server warns of it in a line.
@@ -478,7 +478,7 @@ fn an_imported_key_works_with_both_hashes() {
     // TLS 1.2 does not support imported keys (RFC 9258 §4).
     for side in ["server --psk-file ours.toml", "client localhost:1 --psk-file theirs.db"] {
         let line = place.dunlin_fails(&format!("{side} --tls1-2"), 2);
-        assert!(line.contains("the key of pump is imported, which makes it one for TLS 1.3"), "{line}");
+        assert!(line.contains("the key of pump is imported, so it is for TLS 1.3 only"), "{line}");
     }
     // Changing context or hash needs --force, since the other side has to do the same.
     place.dunlin("psk import theirs.db pump --context plant");
