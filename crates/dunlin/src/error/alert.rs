@@ -46,7 +46,7 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
         P::RecordOverflow => Alert::RECORD_OVERFLOW,
         P::BadRecordMac => Alert::BAD_RECORD_MAC,
         P::UnsolicitedExtension(_) => Alert::UNSUPPORTED_EXTENSION,
-        // RFC 9846 §4.2.2, §4.2.3.
+        // RFC 9846 §4.2.3.
         P::IllegalParameter(What::LegacyVersion) => Alert::PROTOCOL_VERSION,
         P::MissingExtension(_) => Alert::MISSING_EXTENSION,
         P::DuplicateExtension(_)

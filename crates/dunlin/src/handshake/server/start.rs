@@ -59,7 +59,7 @@ impl ExpectMessage for ExpectClientHello {
         message.expect(HandshakeType::CLIENT_HELLO)?;
         let hello = ClientHello::read(message, cx.protocol())?;
         match offers_tls13(&hello, cx.protocol())? {
-            true => check(&hello, cx.protocol())?,
+            true => check(&hello)?,
             // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a HelloRetryRequest, which is
             // a TLS 1.3 message. This engine has no DTLS 1.2 handshake.
             false if retry.is_some() || cx.protocol() == Protocol::Dtls13 => {
@@ -80,11 +80,9 @@ impl ExpectMessage for ExpectClientHello {
 }
 
 /// The checks of a TLS 1.3 ClientHello that do not depend on the configuration.
-fn check(hello: &ClientHello, protocol: Protocol) -> Result<(), Error> {
-    // RFC 9846 §4.2.2. RFC 8446 let servers ignore the field beside supported_versions.
-    if hello.legacy_version != protocol.legacy_version() {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
-    }
+fn check(hello: &ClientHello) -> Result<(), Error> {
+    // RFC 8446 §4.2.1: beside supported_versions a server ignores legacy_version. RFC 9846 §4.2.2 rejects other values than
+    // 0x0303, but BoringSSL still accepts them, and so does this server.
     // RFC 8446 §4.1.2: the only compression method is null.
     if hello.compression_methods() != [0] {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
