@@ -242,7 +242,7 @@ impl Setting {
             // RFC 7924 does not cover certificates of clients.
             (Side::Server, Some(mode)) => self.client_auth != ClientAuth::None && mode != CacheMode::Rfc7924,
         };
-        // The cache keeps no peer about whom the engine asks its caller, and a resumption has no certificates.
+        // The cache keeps no peer that the caller has to judge each time, and a resumption has no certificates.
         is_kept
             && self.is_rehearsed()
             && self.resumption == Resumption::None

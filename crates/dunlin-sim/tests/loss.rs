@@ -282,7 +282,7 @@ fn discards_datagrams_from_another_address() {
     assert_eq!(pair.server.peer_address(), home);
     pair.client_address = SocketAddr::new(Ipv4Addr::new(192, 0, 2, 1).into(), home.port());
     pair.client.send(b"from elsewhere").unwrap();
-    pair.server.send(b"to nobody").unwrap();
+    pair.server.send(b"to an abandoned address").unwrap();
     pair.run().unwrap();
     assert_eq!((pair.server.received(), pair.client.received()), (vec![], vec![]));
     assert_eq!(pair.server.discarded().other_address, 1);

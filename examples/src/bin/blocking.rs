@@ -111,7 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let (tcp, _) = listener.accept()?;
         let mut tls = BlockingTls::new(TlsConnection::server(&Arc::new(server), now()?), tcp)?;
         let peer = tls.connection.negotiated().and_then(|negotiated| negotiated.peer.as_ref());
-        println!("server: the client is {}", peer.map_or("nobody".to_owned(), ToString::to_string));
+        println!("server: the client is {}", peer.map_or("anonymous".to_owned(), ToString::to_string));
         let request = tls.read_to_end()?;
         tls.write(&request.to_ascii_uppercase())?;
         tls.close()

@@ -289,10 +289,11 @@ fn caller_is_asked_again_at_the_earliest_limit() {
         Acceptance::within(validity.limited(AskAgain::Revocation, NOW_S + 100))
     };
     let never = || -> Acceptance { panic!("asked") };
+    let always = || Acceptance::within(Validity::ALWAYS);
     let ends = Ends::cached(client_profile(Tokens::asking()), server_profile(Tokens::of(1)));
     assert_eq!(ends.ask(NOW, validity), (true, false, false));
     assert_eq!(ends.ask(at(100), never), (false, true, false));
-    assert_eq!(ends.ask(at(101), validity), (true, false, false));
+    assert_eq!(ends.ask(at(101), always), (true, false, false));
     // The credential's own dates end earlier than the answer.
     let short = Tokens { validity: Validity::new(0, NOW_S + 50), ..Tokens::asking() };
     let ends = Ends::cached(client_profile(short), server_profile(Tokens::of(1)));
@@ -303,7 +304,7 @@ fn caller_is_asked_again_at_the_earliest_limit() {
     let ends = Ends::new(client_profile(Tokens::asking()), server_profile(Tokens::of(1)), &stateless());
     assert_eq!(ends.ask(NOW, validity), (true, false, false));
     assert_eq!(ends.ask(at(100), never), (false, false, true));
-    assert_eq!(ends.ask(at(101), validity), (true, false, false));
+    assert_eq!(ends.ask(at(101), always), (true, false, false));
 }
 
 /// As with DIDs, the credential is only a name, and a directory has its key.
@@ -374,6 +375,47 @@ fn reverification_notices_a_replaced_key() {
     keys.lock().unwrap().insert(b"hub".to_vec(), pki().client.public_key.clone());
     let error = Pair::new(&ends.0, &ends.1).run().unwrap_err();
     assert!(matches!(error, Error::Authentication(AuthenticationFailure::Rejected(_))), "{error:?}");
+}
+
+/// The same, where the caller answers and the credential itself contains the key.
+#[test]
+fn reverification_by_the_caller_compares_keys_and_ends_the_session_earlier() {
+    let ends = Ends::new(client_profile(Tokens::asking()), server_profile(Tokens::of(1)), &stateless());
+    let ends = Ends(Arc::new((*ends.0).clone().with_reverification(true)), ends.1);
+    let accept = || Acceptance::within(Validity::ALWAYS.limited(AskAgain::Status, NOW_S + 500));
+    assert_eq!(ends.ask(NOW, accept), (true, false, false));
+    // The second answer ends earlier than the first, and so does the new session.
+    let shorter = || Acceptance::within(Validity::ALWAYS.limited(AskAgain::Status, NOW_S + 200));
+    assert_eq!(ends.ask(NOW, shorter), (true, false, true));
+    assert_eq!(ends.ask(at(200), accept), (true, false, true));
+    assert_eq!(ends.ask(at(201), accept), (true, false, false));
+    let mut pair = Pair::at(&ends.0, &ends.1, at(202));
+    pair.run().unwrap();
+    let (id, _) = pair.client_question().unwrap();
+    let other = Verified::new(pki().client.public_key.clone(), identity(b"hub"), Validity::ALWAYS);
+    let answer = Answer::Verified(Ok(accept().with_peer(other)));
+    let error = pair.client.answer(at(202), id, answer).and_then(|()| pair.run()).unwrap_err();
+    assert!(matches!(error, Error::Authentication(AuthenticationFailure::Rejected(_))), "{error:?}");
+}
+
+#[test]
+fn acceptance_outside_its_time_span_is_refused() {
+    for (validity, expected) in
+        [(Validity::new(0, NOW_S - 1), "expired"), (Validity::new(NOW_S + 1, u64::MAX), "not valid yet")]
+    {
+        let ends = Ends::cached(client_profile(Tokens::asking()), server_profile(Tokens::of(1)));
+        let mut pair = Pair::new(&ends.0, &ends.1);
+        pair.run().unwrap();
+        let (id, _) = pair.client_question().unwrap();
+        let answer = Answer::Verified(Ok(Acceptance::within(validity)));
+        let error = pair.client.answer(NOW, id, answer).and_then(|()| pair.run()).unwrap_err();
+        let found = match error {
+            Error::Authentication(AuthenticationFailure::Expired(_)) => "expired",
+            Error::Authentication(AuthenticationFailure::NotValidYet(_)) => "not valid yet",
+            _ => panic!("{error:?}"),
+        };
+        assert_eq!(found, expected);
+    }
 }
 
 /// An application's verifier for a type that the engine knows.

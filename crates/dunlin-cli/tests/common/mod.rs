@@ -53,7 +53,9 @@ impl Place {
 
     /// `dunlin` with these arguments, separated by blanks and quoted by `'` as in a shell.
     pub(crate) fn command(&self, arguments: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_dunlin"));
+        // A test runner in the background ignores SIGINT, and its children inherit that.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,QUIT,HUP,TERM", env!("CARGO_BIN_EXE_dunlin")]);
         command.args(words(arguments)).current_dir(self.0.path()).stdin(Stdio::null());
         command
     }

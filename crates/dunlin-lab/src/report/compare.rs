@@ -119,7 +119,11 @@ mod tests {
         assert_eq!(rivals.verdict(&ours, "total_bytes"), Some(Verdict::Better));
         assert_eq!(rivals.verdict(&row("dunlin", 127, 80.0), "total_bytes"), None, "as good as the best");
         assert_eq!(rivals.verdict(&row("dunlin", 127, 81.0), "total_bytes"), Some(Verdict::Worse));
-        assert_eq!(rivals.verdict(&row("dunlin", 576, 81.0), "total_bytes"), None, "nobody to compare with");
+        assert_eq!(
+            rivals.verdict(&row("dunlin", 576, 81.0), "total_bytes"),
+            None,
+            "there is no rival to compare with"
+        );
         assert_eq!(
             (rivals.ratio(&rows[1], "total_bytes"), rivals.verdict(&rows[1], "total_bytes")),
             (None, None)

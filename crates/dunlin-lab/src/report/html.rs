@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("page.css");
 /// Returns an HTML page with a section for each report: its subject, its plots, its rows as a table, and the command that
 /// repeats it. The page has no script and fetches nothing, so it can be read from a file, mailed and archived.
 pub fn page(reports: &[Report]) -> String {
-    let title = "Dunlin: what was measured";
+    let title = "Dunlin: measurements";
     let page = html! {
         (DOCTYPE)
         html lang="en" {

@@ -9,6 +9,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use subtle::ConstantTimeEq;
 
 use super::psk::{PSK_DIGEST_LEN, Psk};
+use super::x509::public_key_info;
 use crate::crypto::Hash;
 use crate::error::{Error, Misuse};
 use crate::wire::CertificateType;
@@ -172,9 +173,10 @@ pub struct X509Identity {
     pub names: Vec<SubjectName>,
     /// The common name of a leaf without such names, for logs only: clients must not verify names by it (RFC 9525 §2).
     pub common_name: Option<String>,
-    /// SHA-256 of the leaf.
+    /// SHA-256 of the leaf. The engine sets it.
     pub fingerprint: [u8; 32],
     /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No session resumes after it.
+    /// The engine sets it.
     pub not_after_s: u64,
 }
 
@@ -198,6 +200,15 @@ impl PeerIdentity {
         }
     }
 
+    /// The peer's key, a SubjectPublicKeyInfo, if the identity with its entries contains it.
+    pub(crate) fn public_key(&self) -> Option<&[u8]> {
+        match self {
+            Self::X509(id) => public_key_info(id.chain.first()?),
+            Self::RawKey(key) => Some(key),
+            Self::Other(_) | Self::Psk(_) => None,
+        }
+    }
+
     /// Adds the entries of the peer's Certificate message, or removes them.
     pub(crate) fn set_entries(&mut self, entries: Vec<CertificateDer<'static>>) {
         let own = match self {
@@ -218,7 +229,10 @@ impl PeerIdentity {
     ) {
         self.set_entries(entries);
         match self {
-            Self::X509(id) => id.not_after_s = until_s,
+            Self::X509(id) => {
+                let leaf = id.chain.first().map_or(&[][..], |leaf| leaf);
+                (id.fingerprint, id.not_after_s) = (fingerprint(sha256, leaf), until_s);
+            }
             Self::Other(id) => id.key_fingerprint = fingerprint(sha256, key),
             Self::RawKey(_) | Self::Psk(_) => {}
         }
@@ -240,7 +254,7 @@ impl PeerIdentity {
 }
 
 /// SHA-256 of `bytes`.
-pub(super) fn fingerprint(sha256: &dyn Hash, bytes: &[u8]) -> [u8; 32] {
+fn fingerprint(sha256: &dyn Hash, bytes: &[u8]) -> [u8; 32] {
     let mut fingerprint = [0; 32];
     for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[bytes]).as_ref()) {
         *to = *from;

@@ -12,7 +12,7 @@ use webpki::RawPublicKeyEntity;
 use super::der::tlv;
 use super::{PeerIdentity, Trust, chain};
 use crate::crypto::Hash;
-use crate::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved, ShortKey};
+use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate, PeerMisbehaved, ShortKey};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::time::Now;
@@ -57,7 +57,7 @@ pub struct Claim<'a> {
 /// [`RawKeyTrust`](super::RawKeyTrust) are such verifiers. An application can have its own, for a type of its own or in place of
 /// these two; [`Verifiers`] takes it.
 ///
-/// A verifier decides whom a key belongs to. The engine then verifies the peer's CertificateVerify with the key that the verifier
+/// A verifier decides to which identity a key belongs. The engine then verifies the peer's CertificateVerify with the key that the verifier
 /// returns, so a verifier never sees the handshake.
 ///
 /// The handshake waits for [`Verifier::verify`], so it must not block. A verifier that has to look something up answers
@@ -182,22 +182,21 @@ impl Verified {
     /// Adds what the engine knows to the identity.
     ///
     /// # Errors
-    /// The identity is not of this certificate type, or a raw key is another one than the peer's key.
+    /// The identity is not of this certificate type, or the key is not the one in the identity's entries.
     pub(crate) fn complete(
         &mut self,
         certificate_type: CertificateType,
         entries: Vec<CertificateDer<'static>>,
         sha256: &dyn Hash,
     ) -> Result<(), Error> {
-        let is_raw_key = match &self.identity {
-            PeerIdentity::RawKey(key) => *key == self.public_key,
-            _ => true,
-        };
-        if self.identity.certificate_type() != Some(certificate_type) || !is_raw_key {
+        if self.identity.certificate_type() != Some(certificate_type) {
             return Err(Misuse::WrongAnswer.into());
         }
         self.identity.complete(entries, &self.public_key, self.validity.until_s, sha256);
-        Ok(())
+        match self.identity.public_key().is_none_or(|key| *key == *self.public_key) {
+            true => Ok(()),
+            false => Err(Misuse::WrongAnswer.into()),
+        }
     }
 }
 
@@ -249,6 +248,19 @@ impl Validity {
         self.limited(other.reason, other.until_s)
     }
 
+    /// Checks that it holds now.
+    ///
+    /// # Errors
+    /// It has not begun, or has ended. The error names no certificate, because a verdict can have other limits than its chain.
+    pub(crate) fn check(&self, now: Now) -> Result<(), AuthenticationFailure> {
+        let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
+        match now.unix_ms / 1000 {
+            now_s if now_s < self.from_s => Err(AuthenticationFailure::NotValidYet(out_of_date(self.from_s))),
+            now_s if now_s > self.until_s => Err(AuthenticationFailure::Expired(out_of_date(self.until_s))),
+            _ => Ok(()),
+        }
+    }
+
     /// The first second.
     pub const fn from_s(&self) -> u64 {
         self.from_s
@@ -291,7 +303,7 @@ impl Acceptance {
     }
 
     /// For this time span, or the shorter one of the credential's own dates. The handshake cache may keep the peer until then, and
-    /// the connection's sessions end with it.
+    /// the connection's sessions end with it. Outside the time span, the answer rejects the peer.
     pub const fn within(validity: Validity) -> Self {
         Self { peer: None, validity: Some(validity) }
     }

@@ -9,10 +9,8 @@ use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 
 use super::chain;
 use super::der::{seconds, sequence, tlv};
-use super::identity::fingerprint;
 use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
 use super::{PeerIdentity, Revocation, SubjectName, X509Identity};
-use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::protocol::Side;
 use crate::time::Now;
@@ -205,7 +203,7 @@ impl Verifier for X509Trust {
             validity = validity.within(Validity::new(begin, end));
         }
         let validity = validity.limited(AskAgain::Revocation, self.lists_good_until_s(claim.entries));
-        let identity = X509Identity::new(&parsed, leaf, validity.until_s(), claim.sha256);
+        let identity = X509Identity::new(&parsed);
         Ok(Verified::new(parsed.subject_public_key_info(), PeerIdentity::X509(identity), validity))
     }
 
@@ -337,19 +335,13 @@ fn plain(name: &str) -> String {
 }
 
 impl X509Identity {
-    /// The identity in a leaf, without the chain.
-    fn new(
-        leaf: &EndEntityCert<'_>,
-        encoded: &CertificateDer<'_>,
-        not_after_s: u64,
-        sha256: &dyn Hash,
-    ) -> Self {
-        let fingerprint = fingerprint(sha256, encoded);
+    /// The names in a leaf, without what the engine adds ([`PeerIdentity::complete`]).
+    fn new(leaf: &EndEntityCert<'_>) -> Self {
         let dns = leaf.valid_dns_names().map(|name| SubjectName::Dns(name.into()));
         let names: Vec<_> =
             dns.chain(leaf.valid_uri_names().map(|uri| SubjectName::Uri(uri.into()))).collect();
         let common_name = if names.is_empty() { common_name(leaf.subject()) } else { None };
-        Self { chain: Vec::new(), names, common_name, fingerprint, not_after_s }
+        Self { chain: Vec::new(), names, common_name, fingerprint: [0; 32], not_after_s: 0 }
     }
 }
 

@@ -15,7 +15,7 @@ use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::auth::{PeerIdentity, Validity, Verifiers, X509Identity};
 use crate::crypto::Hash;
-use crate::error::{AuthenticationFailure, Error, OutOfDate};
+use crate::error::{AuthenticationFailure, Error};
 use crate::extension::handshake_cache::{NAME_LEN, Name};
 use crate::message;
 use crate::resume::SettingsDigest;
@@ -140,7 +140,8 @@ pub(crate) enum Vouched {
 
 /// What a new entry needs beside the peer's identity.
 pub(crate) struct Proven {
-    pub(crate) public_key: SubjectPublicKeyInfoDer<'static>,
+    /// The peer's key. `None` if the identity contains it: a second copy costs memory for the rest of the handshake.
+    pub(crate) public_key: Option<SubjectPublicKeyInfoDer<'static>>,
     /// The time span in which the verdict holds. `None` if it holds for this handshake alone.
     pub(crate) validity: Option<Validity>,
 }
@@ -186,6 +187,8 @@ impl CachedPeer {
         if entries.is_empty() {
             return Ok(None);
         }
+        let of_identity = || Some(identity.public_key()?.to_vec().into());
+        let Some(public_key) = proven.public_key.or_else(of_identity) else { return Ok(None) };
         let mut issuer = [0; ISSUER_LEN];
         if let Some(name) = trust.of(certificate_type)?.issuer(entries) {
             issuer.iter_mut().zip(sha256.hash(&[name]).as_ref()).for_each(|(to, from)| *to = *from);
@@ -193,7 +196,7 @@ impl CachedPeer {
         Ok(Some(Self {
             fingerprint: Fingerprint::of(sha256, certificate_type, entries.iter().map(|c| &**c))?,
             certificate_type,
-            public_key: proven.public_key,
+            public_key,
             issuer,
             identity: without_chain(identity),
             not_before_s: validity.from_s(),
@@ -213,17 +216,7 @@ impl CachedPeer {
 
     /// Checks that all its certificates are in date.
     pub(crate) fn check_dates(&self, now: Now) -> Result<(), AuthenticationFailure> {
-        // The entry has no chain, so it cannot tell which certificate is out of date.
-        let out_of_date = |limit_s| OutOfDate { index: None, common_name: None, limit_s };
-        match now.unix_ms / 1000 {
-            now_s if now_s < self.not_before_s => {
-                Err(AuthenticationFailure::NotValidYet(out_of_date(self.not_before_s)))
-            }
-            now_s if now_s > self.not_after_s => {
-                Err(AuthenticationFailure::Expired(out_of_date(self.not_after_s)))
-            }
-            _ => Ok(()),
-        }
+        Validity::new(self.not_before_s, self.not_after_s).check(now)
     }
 
     /// The peer's identity, without its chain.

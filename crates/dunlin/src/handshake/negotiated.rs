@@ -94,6 +94,11 @@ impl Negotiated {
         self.peer_validity.map_or(u64::MAX, |validity| validity.until_s())
     }
 
+    /// Narrows [`Self::peer_validity`].
+    pub(crate) fn limit_validity(&mut self, limit: Validity) {
+        self.peer_validity = Some(self.peer_validity.map_or(limit, |known| known.within(limit)));
+    }
+
     /// Whether the handshake resumed an earlier session.
     pub const fn is_resumed(&self) -> bool {
         matches!(self.kind, HandshakeKind::Resumed)

@@ -148,6 +148,22 @@ impl Subject {
         })
     }
 
+    /// The peer according to the verdict, and whether the verdict holds beyond this handshake.
+    pub(super) fn accepted(self, now: Now, answer: Answer) -> Result<(Box<Verified>, bool), Error> {
+        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
+        let (peer, validity) = verdict?.into_parts();
+        let mut peer = match peer {
+            Some(peer) => peer,
+            None => self.verifier()?.read(&self.claim(now))?,
+        };
+        if let Some(limit) = validity {
+            limit.check(now)?;
+            peer.validity = peer.validity.within(limit);
+        }
+        peer.complete(self.certificate_type, self.chain, self.profile.provider.sha256)?;
+        Ok((peer, validity.is_some()))
+    }
+
     /// Continues with `then` when the peer is accepted.
     pub(super) fn verify(self, cx: &mut Cx<'_>, then: Believed) -> Result<Step, Error> {
         let known = self.judge(cx)?;
@@ -167,18 +183,9 @@ struct AwaitVerification {
 impl AwaitAnswer for AwaitVerification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { subject, then } = *self;
-        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let (peer, validity) = verdict?.into_parts();
-        let mut peer = match peer {
-            Some(peer) => peer,
-            None => subject.verifier()?.read(&subject.claim(cx.now))?,
-        };
-        if let Some(limit) = validity {
-            peer.validity = peer.validity.within(limit);
-        }
-        let Subject { profile, certificate_type, chain, .. } = subject;
-        peer.complete(certificate_type, chain, profile.provider.sha256)?;
-        let presented = Presented::Verified { peer, is_kept: validity.is_some() };
+        let profile = Arc::clone(&subject.profile);
+        let (peer, is_kept) = subject.accepted(cx.now, answer)?;
+        let presented = Presented::Verified { peer, is_kept };
         then(cx, BelievedPeer { profile, presented, verified: PeerVerified::assert() })
     }
 }
@@ -251,6 +258,7 @@ impl BelievedPeer {
         let (identity, vouched) = match self.presented {
             Presented::Verified { peer, is_kept } => {
                 let Verified { public_key, identity, validity, .. } = *peer;
+                let public_key = Some(public_key).filter(|_| is_kept && identity.public_key().is_none());
                 let validity = Some(validity).filter(|_| is_kept);
                 (identity, Vouched::Verdict(Proven { public_key, validity }))
             }

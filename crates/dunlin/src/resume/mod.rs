@@ -87,8 +87,8 @@ const WITH_EARLY_TERMS: u8 = 0x80;
 /// A flag beside the transport: the rank follows. Sessions of rank 0 carry no byte for it.
 const WITH_RANK: u8 = 0x10;
 
-/// The version of the format, beside the transport. Earlier versions had 0x00 or 0x40 here, so they are unknown.
-const VERSION: u8 = 0x20;
+/// The version of the format, beside the transport. Earlier versions had 0x00, 0x20 or 0x40 here, so they are unknown.
+const VERSION: u8 = 0x60;
 /// [`VERSION`] with the transport DTLS.
 const VERSION_DATAGRAM: u8 = VERSION | TransportKind::Datagram as u8;
 
@@ -579,7 +579,7 @@ mod tests {
         let session = session(&[]);
         let mut ticket = session.to_ticket().unwrap().unwrap();
         Session::from_ticket(&ticket, session.settings).unwrap();
-        for version in [0x00, 0x40, 0x60] {
+        for version in [0x00, 0x20, 0x40] {
             ticket[0] = version | TransportKind::Datagram as u8;
             Session::from_ticket(&ticket, session.settings).unwrap_err();
         }

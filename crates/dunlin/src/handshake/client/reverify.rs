@@ -7,8 +7,7 @@ use pki_types::CertificateDer;
 
 use crate::address::ServerAddress;
 use crate::auth::{KeyUse, PeerIdentity};
-use crate::crypto::Hash;
-use crate::error::{AuthenticationFailure, Error, Misuse};
+use crate::error::{AuthenticationFailure, Error};
 use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
 use crate::handshake::{AwaitAnswer, Cx, Step};
@@ -45,33 +44,27 @@ pub(super) fn reverify(
         usage: KeyUse::Sign,
     };
     let known = subject.judge(cx)?;
-    let fingerprint = match peer {
-        PeerIdentity::Other(id) => Some(*id.key_fingerprint()),
-        _ => None,
-    };
-    cx.ask(known, Box::new(AwaitReverification { sha256: profile.provider.sha256, fingerprint, then }))
+    cx.ask(known, Box::new(AwaitReverification { subject, peer: peer.clone(), then }))
 }
 
-/// Waits for the caller's verdict.
+/// Waits for the verdict.
 struct AwaitReverification {
-    sha256: &'static dyn Hash,
-    /// The fingerprint of the session's key. `None` if the key is part of the certificate that was verified again.
-    fingerprint: Option<[u8; 32]>,
+    subject: Subject,
+    /// The identity in the session.
+    peer: PeerIdentity,
     then: Then,
 }
 
 impl AwaitAnswer for AwaitReverification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
-        let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let (peer, _) = verdict?.into_parts();
-        // The peer's key may have been replaced since the session, without a new certificate.
-        if let (Some(peer), Some(fingerprint)) = (peer, self.fingerprint)
-            && self.sha256.hash(&[&peer.public_key]).as_ref() != fingerprint
-        {
-            return Err(
-                AuthenticationFailure::Rejected("it has another key than in the session".into()).into()
-            );
+        let Self { subject, peer, then } = *self;
+        let (now, _) = subject.accepted(cx.now, answer)?;
+        // The credential may name another key today than in the session, as a DID can.
+        if !now.identity.is_same(&peer) {
+            let why = "its key or identity is not the session's";
+            return Err(AuthenticationFailure::Rejected(why.into()).into());
         }
-        (self.then)(cx)
+        cx.draft.limit_validity(now.validity);
+        then(cx)
     }
 }

@@ -67,9 +67,13 @@ pub(super) fn server_hello(
     let negotiated = &mut cx.draft;
     negotiated.version = Some(version);
     negotiated.cipher_suite = Some(suite.id);
-    if let Some(OfferedPsk::Session(session)) = psk {
-        negotiated.kind = HandshakeKind::Resumed;
-        negotiated.peer_validity = session.session.validity();
+    match psk {
+        Some(OfferedPsk::Session(session)) => {
+            negotiated.kind = HandshakeKind::Resumed;
+            // Before early data, the client has already verified the server again.
+            session.session.validity().into_iter().for_each(|limit| negotiated.limit_validity(limit));
+        }
+        _ => negotiated.peer_validity = None,
     }
     negotiated.profile.clone_from(&terms.config.profile.name);
 
