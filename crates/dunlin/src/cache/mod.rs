@@ -367,13 +367,23 @@ pub trait ServerCache: Send + Sync + fmt::Debug {
 }
 
 /// A client's settings for the cache.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct ClientHandshakeCache {
     pub(crate) mode: CacheMode,
     pub(crate) store: Arc<dyn ClientCache>,
     pub(crate) max_age: Duration,
     /// The fingerprint of each credential's Certificate; `None` if the chain is too long for a message.
     pub(crate) fingerprints: Arc<[Option<Fingerprint>]>,
+}
+
+impl fmt::Debug for ClientHandshakeCache {
+    /// Omits the maximum age, so that devices do not link the code that formats durations.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientHandshakeCache")
+            .field("mode", &self.mode)
+            .field("store", &self.store)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A server's settings for the cache.

@@ -196,8 +196,9 @@ impl Caching for ClientHandshakeCache {
         // has are not shown.
         let shows = server.is_some() && self.mode.has_tickets() && !resumes;
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
-        tickets.tickets.sort_by_key(|ticket| !is_ours(ticket));
-        let shown = tickets.tickets.iter().filter(|ticket| shows && is_ours(ticket)).count();
+        let (ours, others): (Vec<_>, Vec<_>) = tickets.tickets.drain(..).partition(is_ours);
+        let shown = if shows { ours.len() } else { 0 };
+        tickets.tickets = [ours, others].concat();
         cx.draft.ticket_shown = shown > 0;
         if server.is_some() {
             let entry = Arc::clone(&entry);
