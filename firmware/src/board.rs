@@ -154,7 +154,8 @@ pub(crate) fn succeed() -> ! {
     exit(debug::EXIT_SUCCESS)
 }
 
-fn print(text: core::fmt::Arguments<'_>) {
+/// Prints on the host's console.
+pub fn print(text: core::fmt::Arguments<'_>) {
     if let Ok(mut console) = hio::hstdout() {
         // Ignore a failure: the host notices the missing lines.
         let _ = console.write_fmt(text);

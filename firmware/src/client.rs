@@ -17,11 +17,20 @@ const SERVER: &str = "localhost";
 const LINE: &[u8] = b"21.5 degrees in the greenhouse, and it travels light.\n";
 
 /// Runs the program with the configuration that `configure` makes.
+#[inline(always)]
 pub fn run(configure: Configure) -> ! {
+    run_and_report(configure, |_| ())
+}
+
+/// As [`run`], but calls `report` after the connection.
+pub fn run_and_report(configure: Configure, report: fn(&TlsConnection)) -> ! {
     board::start_heap();
     let Ok(mut client) = Client::new(configure) else { board::fail("configuration") };
     match client.exchange() {
-        Ok(true) => board::succeed(),
+        Ok(true) => {
+            report(&client.connection);
+            board::succeed()
+        }
         Ok(false) => board::fail("the echo differs"),
         Err(_) => {
             // Send the alert, so that the server's log has the reason.

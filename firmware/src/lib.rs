@@ -8,8 +8,11 @@
 extern crate alloc;
 
 mod board;
+pub mod cache;
 mod client;
+pub mod ecdsa;
 pub mod parameters;
 mod random;
 
-pub use client::{Configure, run};
+pub use board::print;
+pub use client::{Configure, run, run_and_report};

@@ -16,10 +16,11 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::Place;
-use common::peers::{KEY, PATIENCE, Running, Server};
+use common::peers::{KEY, PATIENCE, Running, Server, json};
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 const IDENTITY: &str = "device-1";
@@ -28,51 +29,102 @@ const IDENTITY: &str = "device-1";
 fn devices_complete_their_handshakes() {
     let place = Place::new();
     let psk = format!("--psk {KEY} --psk-identity {IDENTITY}");
-    let psk_parameters = || vec![IDENTITY.as_bytes().to_vec(), base16ct::lower::decode_vec(KEY).unwrap()];
+    let psk_parameters = [IDENTITY.as_bytes().to_vec(), base16ct::lower::decode_vec(KEY).unwrap()];
     place.dunlin("pki ca --name Root --lean");
     let issuer = "--issuer ca.pem --issuer-key ca.key --lean";
     place.dunlin(&format!("pki leaf {issuer} --server --san localhost --cert server.pem --key server.key"));
     place.dunlin(&format!("pki leaf {issuer} --client --name {IDENTITY} --cert device.pem --key device.key"));
-    let ecdsa = vec![
+    let certificates = [
         CertificateDer::from_pem_file(place.path("device.pem")).unwrap().to_vec(),
         PrivateKeyDer::from_pem_file(place.path("device.key")).unwrap().secret_der().to_vec(),
         CertificateDer::from_pem_file(place.path("ca.pem")).unwrap().to_vec(),
     ];
+    let server = |options: &str| Server::new(&place, &format!("{options} --echo --json"));
+    let ecdsa = "--cert server.pem --key server.key --CAfile ca.pem --Verify";
+    // One server for both boots: it keeps its cache in memory.
+    let caching = server(&format!("{ecdsa} --cache compact"));
+    let boot_caching = |nth, entry: &[u8]| {
+        let parameters = [&certificates[..], &[entry.to_vec()]].concat();
+        boot(&caching, "ecdsa-cached", nth, &parameters)
+    };
+    let first = boot_caching("first", &[]);
+    let second = boot_caching("second", &first.entry);
     let runs = [
-        run(&place, "psk", &format!("{psk} --psk-ke"), psk_parameters(), "-, PSK device-1;"),
-        run(&place, "psk-x25519", &psk, psk_parameters(), "x25519, PSK device-1;"),
-        run(
-            &place,
-            "ecdsa",
-            "--cert server.pem --key server.key --CAfile ca.pem --Verify",
-            ecdsa,
-            "secp256r1, X.509 CN=device-1;",
-        ),
+        boot(&server(&format!("{psk} --psk-ke")), "psk", "", &psk_parameters),
+        boot(&server(&psk), "psk-x25519", "", &psk_parameters),
+        boot(&server(ecdsa), "ecdsa", "", &certificates),
+        first,
+        second,
     ];
+    let [psk, x25519, ecdsa, first, second] = &runs;
+    for (run, group, peer) in [
+        (psk, None, "PSK device-1"),
+        (x25519, Some("x25519"), "PSK device-1"),
+        (ecdsa, Some("secp256r1"), "X.509 CN=device-1"),
+        (first, Some("secp256r1"), "X.509 CN=device-1"),
+        (second, Some("secp256r1"), "X.509 CN=device-1"),
+    ] {
+        let Run { name, connection, .. } = run;
+        assert_eq!((connection["group"].as_str(), &connection["peer"]), (group, &peer.into()), "{name}");
+    }
+    assert_is_cached(first, second);
     if std::env::var_os("DUNLIN_FIRMWARE_TABLES").is_some() {
         write_tables(&runs);
     }
+}
+
+/// Checks that the first handshake of the image with the cache was full. In the second one, with new keys, both sides must sign but
+/// send no certificates.
+fn assert_is_cached(first: &Run, second: &Run) {
+    for (run, handshake, code, is_cached) in
+        [(first, "full", "unknown", false), (second, "cached", "complete", true)]
+    {
+        let Run { device, connection, .. } = run;
+        assert_eq!(connection["handshake"], handshake, "{connection}");
+        assert_eq!(connection["cache_code"], code, "{connection}");
+        for certificate in ["server_certificate_cached", "client_certificate_cached"] {
+            assert_eq!(connection[certificate], is_cached, "{connection}");
+        }
+        for signature in ["own_signature", "peer_signature"] {
+            assert_eq!(connection[signature], "ecdsa_secp256r1_sha256", "{connection}");
+        }
+        // The device agrees.
+        for certificate in ["own_cached", "peer_cached"] {
+            assert_eq!(device[certificate], u64::from(is_cached), "{device:?}");
+        }
+    }
+    // A message without its certificates has a header, a context, and one empty entry.
+    let messages = second.connection["messages"].as_array().unwrap();
+    let certificates = messages.iter().filter(|message| message["name"] == "Certificate");
+    assert_eq!(certificates.map(|message| message["bytes"].as_u64()).collect::<Vec<_>>(), [Some(13); 2]);
+    assert!(second.sent < first.sent && second.received < first.received);
+    // Each connection renews the ticket.
+    assert_ne!(first.entry, second.entry);
 }
 
 #[test]
 fn links_only_the_configured_parts() {
     let certificates = ["webpki", "p256", "ecdsa", "der", "dunlin::auth::x509", "dunlin::handshake::verify"];
     let curve = ["x25519_dalek", "curve25519_dalek"];
-    let cache = "dunlin::handshake::client::cache";
-    let unused = ["rsa", "p384", "ed25519_dalek", "aes_gcm", "chacha20poly1305", "ml_kem", "ml_dsa", cache];
-    let images = ["psk", "psk-x25519", "ecdsa"].map(|name| (name, Image::read(name)));
+    let cache = ["dunlin::handshake::client::cache", "dunlin_firmware::cache"];
+    let unused = ["rsa", "p384", "ed25519_dalek", "aes_gcm", "chacha20poly1305", "ml_kem", "ml_dsa"];
+    let images = ["psk", "psk-x25519", "ecdsa", "ecdsa-cached"].map(|name| (name, Image::read(name)));
     let images = BTreeMap::from(images);
     let is_linked = |image: &str, name: &str| images[image].links(name);
     // The names of linked parts are found, so the search for absent parts is valid.
     for name in certificates {
         assert!(is_linked("ecdsa", name), "{name} is not found in ecdsa");
     }
+    for name in certificates.into_iter().chain(cache) {
+        assert!(is_linked("ecdsa-cached", name), "{name} is not found in ecdsa-cached");
+    }
     assert!(curve.iter().any(|name| is_linked("psk-x25519", name)), "psk-x25519 contains no curve");
 
     let absent = [
-        ("psk", [&certificates[..], &curve, &unused].concat()),
-        ("psk-x25519", [&certificates[..], &unused].concat()),
-        ("ecdsa", [&curve[..], &unused].concat()),
+        ("psk", [&certificates[..], &curve, &cache, &unused].concat()),
+        ("psk-x25519", [&certificates[..], &cache, &unused].concat()),
+        ("ecdsa", [&curve[..], &cache, &unused].concat()),
+        ("ecdsa-cached", [&curve[..], &unused].concat()),
     ];
     for (image, names) in absent {
         for name in names {
@@ -106,50 +158,67 @@ fn image(name: &str) -> PathBuf {
     firmware().join("target").join(TARGET).join("release").join(name)
 }
 
-/// The costs of a device's handshake.
+/// A device's connection and its costs.
 struct Run {
     name: &'static str,
-    /// In bytes, as the device measured it.
-    memory: BTreeMap<String, u64>,
+    /// Which boot of the image this was, if there are several.
+    nth: &'static str,
+    /// The numbers that the device printed, among them its memory in bytes.
+    device: BTreeMap<String, u64>,
+    /// The entry that the device wants to keep in its cache.
+    entry: Vec<u8>,
+    /// The event of the server.
+    connection: Value,
+    /// The bytes that the device sent and received in the whole connection, as the server counted them.
+    sent: u64,
+    received: u64,
     image: Image,
 }
 
-/// Starts a server, lets the device connect to it, and reads the device's output. The server must report the client as
-/// `seen`.
-fn run(place: &Place, name: &'static str, server: &str, parameters: Vec<Vec<u8>>, seen: &str) -> Run {
+/// Lets a device with these parameters connect to the server, and reads its output and the server's events.
+fn boot(server: &Server, name: &'static str, nth: &'static str, parameters: &[Vec<u8>]) -> Run {
     let image_file = image(name);
-    let server = Server::new(place, &format!("{server} --echo"));
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-machine", "mps2-an386", "-display", "none", "-monitor", "none", "-icount", "shift=0"]);
     qemu.args(["-semihosting-config", "enable=on,target=native", "-serial"]);
     qemu.arg(format!("tcp:127.0.0.1:{}", server.port)).args(["-serial", "stdio", "-kernel"]);
-    let mut device = Running::start(qemu.arg(image_file));
+    let mut running = Running::start(qemu.arg(image_file));
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
     // Sufficient for a simulation: the device has no source of randomness.
-    let seed = b"every run of this device is the same".to_vec();
-    let parameters = [vec![seed, now.to_be_bytes().to_vec()], parameters].concat();
-    for parameter in parameters {
+    let seed = format!("every run of this device is the same{nth}").into_bytes();
+    for parameter in [seed, now.to_be_bytes().to_vec()].iter().chain(parameters) {
         let len = u16::try_from(parameter.len()).unwrap().to_be_bytes();
-        device.stdin.as_mut().unwrap().write_all(&[&len, &*parameter].concat()).unwrap();
+        running.stdin.as_mut().unwrap().write_all(&[&len, &**parameter].concat()).unwrap();
     }
-    let mut memory = BTreeMap::new();
+    let (mut device, mut entry) = (BTreeMap::new(), Vec::new());
     loop {
-        match device.lines.recv_timeout(PATIENCE) {
+        match running.lines.recv_timeout(PATIENCE) {
             Ok(line) => {
-                let (what, bytes) = line.split_once(' ').unwrap_or_else(|| panic!("{name}: {line}"));
-                let bytes = bytes.parse().unwrap_or_else(|_| panic!("{name}: {line}"));
-                memory.insert(what.to_owned(), bytes);
+                let (what, value) = line.split_once(' ').unwrap_or_else(|| panic!("{name}: {line}"));
+                match what {
+                    "entry" => entry = base16ct::lower::decode_vec(value).unwrap(),
+                    _ => {
+                        let value = value.parse().unwrap_or_else(|_| panic!("{name}: {line}"));
+                        device.insert(what.to_owned(), value);
+                    }
+                }
             }
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("{name} does not end; so far: {memory:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("{name} does not end; so far: {device:?}"),
         }
     }
-    let (status, _, stderr) = device.end();
+    let (status, _, stderr) = running.end();
     assert_eq!(status, 0, "{name}: {stderr}");
-    let line = server.process.log_with("connected: ");
-    assert!(line.contains(seen), "{name}: {line}");
-    Run { name, memory, image: Image::read(name) }
+    let event = |kind| {
+        let event = json(&server.process.lines.recv_timeout(PATIENCE).expect("another event"));
+        assert_eq!(event["event"], kind, "{name}: {event}");
+        event
+    };
+    let (connection, ended) = (event("connection"), event("ended"));
+    assert_eq!(ended["orderly"], true, "{name}: {ended}");
+    let [sent, received] = ["bytes_read", "bytes_written"].map(|what| ended[what].as_u64().unwrap());
+    Run { name, nth, device, entry, connection, sent, received, image: Image::read(name) }
 }
 
 /// The sizes of a device's program, in bytes.
@@ -212,29 +281,34 @@ fn paths(name: &str) -> impl Iterator<Item = &str> {
 /// Writes the tables of docs/firmware.md between their marks.
 fn write_tables(runs: &[Run]) {
     let mut tables = String::from(
-        "| image | flash | of it rodata | RAM | of it static | heap, span | stack | heap, peak |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
+        "| image | flash | of it rodata | RAM | of it static | heap, span | stack | heap, peak | sent | received |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
-    for Run { name, memory, image } in runs {
+    for Run { name, nth, device, sent, received, image, .. } in runs {
         let (flash, rodata, fixed) = (image.flash(), image.rodata, image.data + image.bss);
-        let [heap, span, stack] = ["heap", "heap_span", "stack"].map(|what| memory[what]);
+        let [heap, span, stack] = ["heap", "heap_span", "stack"].map(|what| device[what]);
         let ram = fixed + span + stack;
-        let row = [flash, rodata, ram, fixed, span, stack, heap].map(|bytes| bytes.to_string());
-        writeln!(tables, "| `{name}` | {} |", row.join(" | ")).unwrap();
+        let row = [flash, rodata, ram, fixed, span, stack, heap, *sent, *received];
+        let row = row.map(|bytes| bytes.to_string()).join(" | ");
+        let nth = if nth.is_empty() { String::new() } else { format!(", {nth} boot") };
+        writeln!(tables, "| `{name}`{nth} | {row} |").unwrap();
     }
     tables += "\nFunctions and constants by the crate that their name begins with, in bytes:\n\n| crate |";
-    for run in runs {
-        write!(tables, " `{}` |", run.name).unwrap();
+    let mut images: Vec<_> = runs.iter().map(|run| (run.name, &run.image)).collect();
+    images.dedup_by_key(|(name, _)| *name);
+    for (name, _) in &images {
+        write!(tables, " `{name}` |").unwrap();
     }
-    tables += &format!("\n| --- |{}\n", " ---: |".repeat(runs.len()));
-    let of = |run: &Run, name: &String| run.image.by_crate.get(name).copied().unwrap_or(0);
-    let mut names: Vec<_> = runs.iter().flat_map(|run| run.image.by_crate.keys()).collect();
-    names.sort_by_key(|name| (std::cmp::Reverse(runs.iter().map(|run| of(run, name)).max()), *name));
+    tables += &format!("\n| --- |{}\n", " ---: |".repeat(images.len()));
+    let of = |image: &Image, name: &String| image.by_crate.get(name).copied().unwrap_or(0);
+    let mut names: Vec<_> = images.iter().flat_map(|(_, image)| image.by_crate.keys()).collect();
+    let largest = |name| images.iter().map(|(_, image)| of(image, name)).max();
+    names.sort_by_key(|name| (std::cmp::Reverse(largest(name)), *name));
     names.dedup();
     for name in names.into_iter().take(16) {
         write!(tables, "| {name} |").unwrap();
-        for run in runs {
-            write!(tables, " {} |", of(run, name)).unwrap();
+        for (_, image) in &images {
+            write!(tables, " {} |", of(image, name)).unwrap();
         }
         tables.push('\n');
     }

@@ -2,45 +2,9 @@
 #![no_std]
 #![no_main]
 
-extern crate alloc;
-
-use alloc::sync::Arc;
-use alloc::vec;
-
 use cortex_m_rt::entry;
-use dunlin::auth::X509Trust;
-use dunlin::crypto::{CryptoProvider, SecureRandom};
-use dunlin::error::Misuse;
-use dunlin::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use dunlin::wire::SignatureScheme;
-use dunlin::{ClientConfig, Credential, Error, Profile, Trust};
-use dunlin_firmware::parameters::Parameters;
-use dunlin_rustcrypto::{P256_KEY_LOADER, P256_SIGNATURES, SECP256R1, SHA256, TLS13_AES_128_CCM_SHA256};
 
 #[entry]
 fn main() -> ! {
-    dunlin_firmware::run(configure)
-}
-
-fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Result<ClientConfig, Error> {
-    let provider = CryptoProvider {
-        name: dunlin_rustcrypto::NAME,
-        cipher_suites: vec![&TLS13_AES_128_CCM_SHA256],
-        groups: vec![SECP256R1],
-        sha256: SHA256,
-        signatures: P256_SIGNATURES,
-        random,
-        key_loader: P256_KEY_LOADER,
-    };
-    let certificate = CertificateDer::from(parameters.bytes());
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(parameters.bytes()));
-    let key = provider.key_loader.load(&key).map_err(|_| Misuse::Config("the key".into()))?;
-    let anchor = CertificateDer::from(parameters.bytes());
-    let trust = Trust { x509: Some(X509Trust::anchors([anchor])?), raw_key: None };
-    let scheme = SignatureScheme::ECDSA_SECP256R1_SHA256;
-    let profile = Profile::lean(Arc::new(provider), &TLS13_AES_128_CCM_SHA256, SECP256R1, scheme)
-        .credentials(vec![Credential::x509(vec![certificate], key)])
-        .trust(trust)
-        .build()?;
-    Ok(ClientConfig::new(profile))
+    dunlin_firmware::run(dunlin_firmware::ecdsa::configure)
 }
