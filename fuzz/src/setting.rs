@@ -306,7 +306,7 @@ impl World {
         }));
         let asks = |side| setting.asks() && side == tested;
         let mtu = |side| match side == tested && setting.is_narrow() {
-            true => 64,
+            true => 80,
             false => 65507,
         };
         let [client, server] = [Side::Client, Side::Server].map(|side| profile(&setting, side, tested));

@@ -135,7 +135,7 @@ fn connects_with_every_cipher_suite() {
 fn fragments_messages_to_small_datagrams_and_records() {
     let provider = awslc();
     for keys in KEY_TYPES {
-        for (mtu, limit) in [(64, None), (100, None), (300, Some(64)), (1200, Some(64)), (65507, None)] {
+        for (mtu, limit) in [(80, None), (100, None), (300, Some(64)), (1200, Some(64)), (65507, None)] {
             let profile = |side| profile(&provider, side, keys).record_size_limit(limit).build().unwrap();
             let configs = Configs::of(profile(Side::Client), profile(Side::Server)).mtu(mtu).cookies(true);
             let mut pair = configs.pair();

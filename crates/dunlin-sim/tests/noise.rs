@@ -47,7 +47,8 @@ fn discards_garbage() {
     exchange(&mut pair);
     close(&mut pair);
     for side in discarded(&pair) {
-        assert!(side.malformed > 10 && side.unauthenticated + side.no_keys > 5, "{side:?}");
+        // A record that seems to be of the next epoch waits for its keys, and then does not open.
+        assert!(side.malformed > 10 && side.unauthenticated + side.no_keys > 3, "{side:?}");
     }
 }
 

@@ -95,10 +95,9 @@ impl DatagramKeys {
     /// # Errors
     /// The record has other keys, or a connection ID. The content of `record` is then undefined.
     pub fn open(&self, expected: u64, record: &mut [u8]) -> Result<Opened, CryptoError> {
-        let header = Header::read(record).ok_or(CryptoError)?;
-        let start = header.len();
-        let (number, plaintext) = self.key.open(expected, &header, record)?;
-        Ok(inner(plaintext, start, number))
+        let header = Header::read(record, 0).ok_or(CryptoError)?;
+        let (number, range) = self.key.open13(expected, &header, record)?;
+        Ok(inner(record.get(range.clone()).unwrap_or_default(), range.start, number))
     }
 }
 

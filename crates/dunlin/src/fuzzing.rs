@@ -13,11 +13,12 @@ use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
     Message, NewSessionTicket, ServerHello, encode, encrypted_extensions, key_update,
 };
-use crate::protocol::{Protocol, TransportKind};
+use crate::protocol::{Protocol, Side, TransportKind};
 use crate::record::datagram::Datagram;
 use crate::record::stream::Stream;
 use crate::resume::{ClientSession, Session, SettingsDigest};
 use crate::schedule::tls13::TrafficSecret;
+use crate::settings::DatagramSettings;
 use crate::transport::{Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType, HandshakeType};
 
@@ -95,8 +96,14 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             let hello = ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, message), protocol)?;
             let extensions = rewrite_extensions(&hello.extensions(), Context::ClientHello)?;
             let suites = &hello.cipher_suites;
-            let written =
-                ClientHello::write(protocol, &hello.random, hello.session_id(), suites, &extensions)?;
+            let written = ClientHello::write(
+                protocol,
+                &hello.random,
+                hello.session_id(),
+                hello.legacy_cookie(),
+                suites,
+                &extensions,
+            )?;
             let is_exact = hello.legacy_version == protocol.legacy_version()
                 && hello.legacy_cookie().is_empty()
                 && hello.compression_methods() == [0]
@@ -225,7 +232,10 @@ impl RecordLayer {
     pub fn new(kind: TransportKind, mtu: usize) -> Self {
         match kind {
             TransportKind::Stream => Self::Stream(Stream::client()),
-            TransportKind::Datagram => Self::Datagram(Datagram::client(mtu, ANYWHERE)),
+            TransportKind::Datagram => {
+                let settings = DatagramSettings { mtu, ..DatagramSettings::default() };
+                Self::Datagram(Datagram::new(Side::Client, &settings, ANYWHERE))
+            }
         }
     }
 

@@ -113,5 +113,5 @@ pub use protocol::{Protocol, Side, TransportKind};
 pub use record::datagram::{Datagram, Discarded};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
-pub use settings::{ClientAuth, PskChoice, PskSource};
+pub use settings::{ClientAuth, CookieKeys, PskChoice, PskSource, Retransmission};
 pub use time::{Instant, Now};

@@ -109,6 +109,15 @@ impl Protocol {
         matches!(self.transport(), TransportKind::Stream)
     }
 
+    /// Whether `legacy_version` alone offers version 1.2 or a newer one. The numbers of DTLS decrease.
+    pub(crate) const fn offers_oldest(self, legacy_version: ProtocolVersion) -> bool {
+        let ProtocolVersion(version) = legacy_version;
+        match self.transport() {
+            TransportKind::Stream => version >= ProtocolVersion::TLS1_2.0,
+            TransportKind::Datagram => version >> 8 == 0xfe && version <= ProtocolVersion::DTLS1_2.0,
+        }
+    }
+
     /// Whether there is a middlebox compatibility mode: the server echoes session IDs, and the peer may send dummy
     /// ChangeCipherSpec records (RFC 8446 §D.4). DTLS 1.3 has none (RFC 9147 §5).
     pub(crate) const fn has_compatibility_mode(self) -> bool {
@@ -118,6 +127,17 @@ impl Protocol {
     /// Whether early data is possible: in version 1.3, and in this engine not over datagrams.
     pub(crate) const fn has_early_data(self) -> bool {
         matches!(self, Self::Tls13)
+    }
+
+    /// Whether ACKs acknowledge messages (RFC 9147 §7).
+    pub(crate) const fn has_acks(self) -> bool {
+        matches!(self, Self::Dtls13)
+    }
+
+    /// Whether records of this epoch carry application data: from epoch 1 on in DTLS 1.2, from 3 on in DTLS 1.3
+    /// (RFC 9147 §6.1).
+    pub(crate) const fn has_data(self, epoch: u64) -> bool {
+        epoch >= if self.changes_cipher_spec() { 1 } else { 3 }
     }
 
     /// Whether ChangeCipherSpec activates keys, and protected records show their type (RFC 5246 §6.2.1, §7.1).
@@ -134,6 +154,12 @@ impl Protocol {
     /// Whether an alert can be a warning (RFC 5246 §7.2), and the server may send a HelloRequest (§7.4.1.1).
     pub(crate) const fn has_warnings(self) -> bool {
         matches!(self, Self::Tls12 | Self::Dtls12)
+    }
+
+    /// Whether a connection can renegotiate (RFC 5746). Over datagrams this engine does not: nothing tells the messages of a second
+    /// handshake from late ones of the first.
+    pub(crate) const fn can_renegotiate(self) -> bool {
+        matches!(self, Self::Tls12)
     }
 
     /// Whether KeyUpdate replaces the keys of a connection (RFC 8446 §4.6.3).

@@ -1,6 +1,7 @@
 //! The interface between the handshake and the transport below it.
 
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use crate::error::Error;
 use crate::message::Message;
@@ -34,6 +35,14 @@ pub(crate) trait Emitter {
     fn next_number(&self) -> u16 {
         0
     }
+
+    /// The peer's address. `None` over a stream, whose handshake below proves it.
+    fn peer_address(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// Notes that the peer has proven that it receives at its address.
+    fn prove_address(&mut self) {}
 
     /// Whether our own KeyUpdate still waits in the output. It then also answers requests that arrive meanwhile.
     fn has_unsent_key_update(&self) -> bool;

@@ -28,8 +28,9 @@ pub(crate) struct Configs {
 }
 
 impl Configs {
-    pub(crate) const fn new(client: ClientConfig, server: ServerConfig) -> Self {
-        Self { client, server, now: NOW }
+    /// The server demands no cookie.
+    pub(crate) fn new(client: ClientConfig, server: ServerConfig) -> Self {
+        Self { client, server: server.with_cookies(false), now: NOW }
     }
 
     /// Both sides have this provider and authenticate each other by ECDSA on P-256.

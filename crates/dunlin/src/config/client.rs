@@ -11,9 +11,8 @@ use crate::early::EarlyDataProtocols;
 use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
-use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::{ClientSessions, SettingsDigest};
-use crate::settings::PskChoice;
+use crate::settings::{DatagramSettings, PskChoice, Retransmission};
 use crate::wire::NamedGroup;
 
 impl ClientConfig {
@@ -55,7 +54,7 @@ impl ClientConfig {
             fallback: false,
             early_data: None,
             handshake_cache: None,
-            mtu: DEFAULT_MTU,
+            datagram: DatagramSettings::default(),
             settings,
             session_settings,
             certificates: None,
@@ -162,13 +161,20 @@ impl ClientConfig {
         self
     }
 
-    /// Sets the largest datagram to send, in bytes of UDP payload: 64 to 65507. The default is 1200.
+    /// Sets the largest datagram to send, in bytes of UDP payload: 80 to 65507. The default is 1200.
     ///
     /// # Errors
     /// The value is outside this range.
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
-        self.mtu = check_mtu(mtu)?;
+        self.datagram.mtu = check_mtu(mtu)?;
         Ok(self)
+    }
+
+    /// Sets when a connection over datagrams sends a flight again, and when it gives up.
+    #[must_use]
+    pub const fn with_retransmission(mut self, retransmission: Retransmission) -> Self {
+        self.datagram.retransmission = retransmission;
+        self
     }
 
     /// The same client with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that

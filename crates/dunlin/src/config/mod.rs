@@ -5,9 +5,8 @@ use crate::sync::Arc;
 
 use crate::auth::Verifiers;
 use crate::error::{Error, Misuse};
-use crate::record::datagram::MTU_RANGE;
 use crate::resume::SettingsDigest;
-use crate::settings::ProfileSettings;
+use crate::settings::{MTU_RANGE, ProfileSettings};
 
 mod client;
 mod profile;
@@ -28,7 +27,7 @@ fn with_trust(profile: &ProfileSettings, trust: Verifiers) -> Result<Arc<Profile
 fn check_mtu(mtu: usize) -> Result<usize, Error> {
     match MTU_RANGE.contains(&mtu) {
         true => Ok(mtu),
-        false => Err(Misuse::Config(alloc::format!("an MTU is 64 to 65507 bytes, not {mtu}")).into()),
+        false => Err(Misuse::Config(alloc::format!("an MTU is 80 to 65507 bytes, not {mtu}")).into()),
     }
 }
 

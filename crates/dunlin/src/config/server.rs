@@ -11,9 +11,8 @@ use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUs
 use crate::error::{Error, Misuse};
 use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
-use crate::record::datagram::DEFAULT_MTU;
 use crate::resume::Tickets;
-use crate::settings::{ClientAuth, ProfileSettings, PskSource};
+use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource, Retransmission};
 
 /// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
 /// for a ticket that does not open. A few suffice, because early data is fresh for only a minute.
@@ -71,13 +70,13 @@ impl ServerConfig {
             psks: None,
             psk_identity_hint: Vec::new(),
             tickets: Tickets::none(),
-            cookies: false,
+            cookies: None,
             choose_profile: false,
             early_data: None,
             single_use: None,
             handshake_cache: None,
-            mtu: DEFAULT_MTU,
-            cookie_key: Arc::new(cookie_key),
+            datagram: DatagramSettings::default(),
+            cookie_keys: CookieKeys::new(&*cookie_key)?,
             settings,
             profile_settings,
             retired: Vec::new(),
@@ -189,12 +188,24 @@ impl ServerConfig {
         Ok(self)
     }
 
-    /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2), which costs a round trip before the server signs
-    /// anything. The cookie does not contain the client's address yet, so over datagrams it does not prove the address. Clients
-    /// without TLS 1.3 cannot return a cookie, and the server requests none from them.
+    /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2, RFC 6347 §4.2.1), which costs a round trip. By default
+    /// this is so over datagrams, and not over streams.
+    ///
+    /// Over datagrams the cookie contains the client's address. Before a client has returned it, the server looks nothing up, asks
+    /// nothing, signs nothing, and sends no more than three times what it has received. Without cookies, a server sends its whole
+    /// flight to any address, forged or not. Switch them off only in a network that nobody else can send to.
+    ///
+    /// Over streams, clients without TLS 1.3 cannot return a cookie, and the server requests none from them.
     #[must_use]
     pub const fn with_cookies(mut self, on: bool) -> Self {
-        self.cookies = on;
+        self.cookies = Some(on);
+        self
+    }
+
+    /// Sets the keys of cookies. Without them, each configuration has a random key of its own.
+    #[must_use]
+    pub fn with_cookie_keys(mut self, keys: CookieKeys) -> Self {
+        self.cookie_keys = keys;
         self
     }
 
@@ -206,13 +217,20 @@ impl ServerConfig {
         self
     }
 
-    /// Sets the largest datagram to send, in bytes of UDP payload: 64 to 65507. The default is 1200.
+    /// Sets the largest datagram to send, in bytes of UDP payload: 80 to 65507. The default is 1200.
     ///
     /// # Errors
     /// The value is outside this range.
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
-        self.mtu = check_mtu(mtu)?;
+        self.datagram.mtu = check_mtu(mtu)?;
         Ok(self)
+    }
+
+    /// Sets when a connection over datagrams sends a flight again, and when it gives up.
+    #[must_use]
+    pub const fn with_retransmission(mut self, retransmission: Retransmission) -> Self {
+        self.datagram.retransmission = retransmission;
+        self
     }
 
     /// The same server with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that

@@ -8,6 +8,7 @@ use super::Connection;
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::Error;
+use crate::protocol::{Protocol, Side};
 use crate::record::datagram::{Datagram, Discarded};
 use crate::time::Now;
 
@@ -34,12 +35,14 @@ impl Connection<Datagram> {
         peer: SocketAddr,
         now: Now,
     ) -> Result<Self, Error> {
-        Self::new_client(config, server, Datagram::client(config.mtu, peer), now)
+        Self::new_client(config, server, Datagram::new(Side::Client, &config.datagram, peer), now)
     }
 
     /// Creates a server that waits for a ClientHello from the address `peer`.
     pub fn server(config: &Arc<ServerConfig>, peer: SocketAddr, now: Now) -> Self {
-        Self::new_server(config, Datagram::server(config.mtu, peer), now)
+        let transport = Datagram::new(Side::Server, &config.datagram, peer);
+        let forgets = config.demands_cookie(Protocol::Dtls13);
+        Self::new_server(config, if forgets { transport.forgetful() } else { transport }, now)
     }
 
     /// The peer's address, which never changes.
@@ -58,7 +61,7 @@ impl Connection<Datagram> {
     /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
     pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
-        self.transport.push(from, datagram);
+        self.transport.push(now.monotonic, from, datagram);
         self.drive(now)
     }
 
@@ -71,6 +74,8 @@ impl Connection<Datagram> {
 
     /// Takes the data of the next record, as the peer sent it. Records can be lost or reordered on the way.
     pub fn read(&mut self) -> Option<Vec<u8>> {
+        // In DTLS 1.2, data can arrive before the Finished of its epoch.
+        self.progress.is_connected().then_some(())?;
         let data = self.transport.receiver().read()?;
         self.effects.reset_idle();
         self.commit.heard(true);

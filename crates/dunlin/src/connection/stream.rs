@@ -6,6 +6,7 @@ use super::Connection;
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::Error;
+use crate::protocol::Protocol;
 use crate::record::stream::Stream;
 use crate::time::Now;
 use crate::wire::AlertDescription;
@@ -23,7 +24,7 @@ impl Connection<Stream> {
 
     /// Creates a server that waits for a ClientHello.
     pub fn server(config: &Arc<ServerConfig>, now: Now) -> Self {
-        Self::new_server(config, Stream::server(config.cookies), now)
+        Self::new_server(config, Stream::server(config.demands_cookie(Protocol::Tls13)), now)
     }
 
     /// Processes received bytes, and returns how many it took. If it took fewer than all, a question is open, or the caller must

@@ -13,17 +13,13 @@ pub(crate) struct RecordSizeLimit(pub(crate) u16);
 impl RecordSizeLimit {
     /// Caps `limit` at the largest record of the version, which is one byte less before TLS 1.3 (RFC 8449 §4).
     pub(crate) fn of(limit: u16, version: ProtocolVersion) -> Self {
-        Self(if version == ProtocolVersion::TLS1_2 {
-            limit.min(crate::wire::MAX_PLAINTEXT as u16)
-        } else {
-            limit
-        })
+        Self(if version.is_1_2() { limit.min(crate::wire::MAX_PLAINTEXT as u16) } else { limit })
     }
 
     /// The most content of one protected record, in bytes. In TLS 1.3 the limit also counts the content type
     /// (RFC 8449 §4). No value raises the protocol's own limit.
     pub(crate) fn content(&self, version: ProtocolVersion) -> usize {
-        let has_inner_type = version != ProtocolVersion::TLS1_2;
+        let has_inner_type = !version.is_1_2();
         usize::from(self.0).saturating_sub(has_inner_type.into()).min(crate::wire::MAX_PLAINTEXT)
     }
 }

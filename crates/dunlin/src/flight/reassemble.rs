@@ -26,6 +26,8 @@ pub(crate) struct Reassembler {
     messages: VecDeque<Option<Partial>>,
     /// The end of the message before `next` has arrived again.
     repeated: bool,
+    /// Whether a message was delivered.
+    has_delivered: bool,
 }
 
 struct Partial {
@@ -48,6 +50,29 @@ pub(crate) enum Taken {
 }
 
 impl Reassembler {
+    /// As [`Self::insert`], for unprotected content. With `forgets`, the first message may have number 1: this side has sent a
+    /// HelloRetryRequest or HelloVerifyRequest and kept nothing.
+    pub(crate) fn insert_first(
+        &mut self,
+        content: &[u8],
+        forgets: bool,
+        is_present: bool,
+    ) -> Result<Taken, Error> {
+        let number = content.get(4..).and_then(|rest| rest.first_chunk()).copied().map(u16::from_be_bytes);
+        // Until a first message is whole, the network or an attacker decides which number comes first.
+        if let Some(number @ (0 | 1)) = number
+            && forgets
+            && !self.has_delivered
+            && (self.is_empty() || number == 0)
+        {
+            if usize::from(number) != self.next {
+                self.messages.clear();
+            }
+            self.next = number.into();
+        }
+        self.insert(content, is_present)
+    }
+
     /// Takes the fragments in the content of a record. Only a record of the current epoch (`is_present`) may have new ones:
     /// no message spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
     /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
@@ -125,6 +150,7 @@ impl Reassembler {
         let number = u16::try_from(self.next).ok()?;
         let partial = self.messages.pop_front()??;
         self.next += 1;
+        self.has_delivered = true;
         Some(Message::new(partial.typ, partial.bytes).with_number(number))
     }
 

@@ -2,19 +2,14 @@
 
 use core::time::Duration;
 
+use crate::settings::Retransmission;
 use crate::time::Instant;
-
-/// The first timeout of a flight (RFC 9147 §5.8.1).
-const INITIAL_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest timeout of a flight (RFC 9147 §5.8.1, RFC 6298 §2.5).
-const MAX_TIMEOUT: Duration = Duration::from_secs(60);
-/// The most retransmissions of a flight without an answer. The last one leaves after 183 seconds, and the connection gives up
-/// after 243.
-const MAX_RETRANSMISSIONS: u32 = 8;
 
 /// What a connection does at a deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timer {
+    /// It gives up. This timer comes first, because nothing is sent when it expires together with another.
+    GiveUp,
     /// It retransmits the messages that the peer has not acknowledged (RFC 9147 §5.8).
     Retransmit,
     /// It acknowledges a flight of which only a part arrived (RFC 9147 §7.1).
@@ -22,7 +17,7 @@ pub(crate) enum Timer {
 }
 
 impl Timer {
-    const ALL: [Self; 2] = [Self::Retransmit, Self::Acknowledge];
+    const ALL: [Self; 3] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge];
 }
 
 /// The deadline of each running timer.
@@ -62,46 +57,46 @@ impl Timers {
     }
 }
 
-/// The timeout of retransmissions. It doubles with each of them.
-#[derive(Debug)]
+/// The timeout of retransmissions.
+#[derive(Clone, Debug)]
 pub(crate) struct Backoff {
+    settings: Retransmission,
     timeout: Duration,
-    retransmissions: u32,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { timeout: INITIAL_TIMEOUT, retransmissions: 0 }
-    }
+    /// Whether the latest flight was sent more than once.
+    has_repeated: bool,
 }
 
 impl Backoff {
+    pub(crate) const fn new(settings: Retransmission) -> Self {
+        Self { settings, timeout: settings.first, has_repeated: false }
+    }
+
+    /// Another one with the same settings.
+    pub(crate) const fn fresh(&self) -> Self {
+        Self::new(self.settings)
+    }
+
     pub(crate) const fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// Whether the peer has left too many retransmissions unanswered.
-    pub(crate) const fn is_exhausted(&self) -> bool {
-        self.retransmissions >= MAX_RETRANSMISSIONS
+    /// The time without progress after which the connection gives up.
+    pub(crate) const fn give_up(&self) -> Duration {
+        self.settings.give_up
     }
 
-    /// Counts a retransmission. `false` if the peer has left too many of them unanswered.
-    pub(crate) fn retransmit(&mut self) -> bool {
-        if self.is_exhausted() {
-            return false;
-        }
-        self.retransmissions += 1;
-        self.timeout = (self.timeout * 2).min(MAX_TIMEOUT);
-        true
+    /// Doubles the timeout.
+    pub(crate) fn double(&mut self) {
+        self.has_repeated = true;
+        self.timeout = (self.timeout * 2).min(self.settings.longest);
     }
 
-    /// The peer has acknowledged something. RFC 9147 §5.8.1: the timeout stays long until the peer acknowledges a message that
-    /// this side has sent only once.
+    /// Handles an answer. RFC 6298 §5.7: the timeout returns to its first value only after a flight that was sent once.
     pub(crate) const fn progress(&mut self) {
-        if self.retransmissions == 0 {
-            self.timeout = INITIAL_TIMEOUT;
+        if !self.has_repeated {
+            self.timeout = self.settings.first;
         }
-        self.retransmissions = 0;
+        self.has_repeated = false;
     }
 }
 
@@ -129,18 +124,17 @@ mod tests {
     /// The values of RFC 9147 §5.8.1.
     #[test]
     fn doubles_the_timeout_up_to_a_minute() {
-        let mut backoff = Backoff::default();
+        let mut backoff = Backoff::new(Retransmission::default());
         let mut timeouts = [0; 9];
         for timeout in &mut timeouts {
             *timeout = backoff.timeout().as_secs();
-            backoff.retransmit();
+            backoff.double();
         }
         assert_eq!(timeouts, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert!(backoff.is_exhausted() && !backoff.retransmit());
+        assert_eq!(Duration::from_secs(timeouts.iter().sum()), backoff.give_up());
         backoff.progress();
-        assert_eq!((backoff.timeout(), backoff.retransmit()), (MAX_TIMEOUT, true));
+        assert_eq!(backoff.timeout().as_secs(), 60);
         backoff.progress();
-        backoff.progress();
-        assert_eq!(backoff.timeout(), INITIAL_TIMEOUT);
+        assert_eq!(backoff.timeout().as_secs(), 1);
     }
 }

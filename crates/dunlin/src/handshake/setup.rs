@@ -4,16 +4,14 @@
 use crate::sync::Arc;
 use alloc::vec::Vec;
 
-use zeroize::Zeroizing;
-
 use super::client::{self, Certificates, EarlyDataSteps};
 use super::server;
 use super::tls12::Handshakes;
 use crate::auth::Psk;
 use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
-use crate::protocol::Protocol;
+use crate::protocol::{Protocol, TransportKind};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
-use crate::settings::{ClientAuth, ProfileSettings, PskChoice, PskSource};
+use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
 /// The configuration of a client. Build it once and share it between connections in an `Arc`.
@@ -65,20 +63,13 @@ pub struct ClientConfig {
     pub(crate) fallback: bool,
     pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
-    pub(crate) mtu: usize,
+    pub(crate) datagram: DatagramSettings,
     /// The digest of the settings that verify servers.
     pub(crate) settings: SettingsDigest,
     /// The same digest with this client's own credentials added. Sessions are bound to it.
     pub(crate) session_settings: SettingsDigest,
     /// `None` if the client uses pre-shared keys only.
     pub(crate) certificates: Option<&'static Certificates>,
-}
-
-impl ClientConfig {
-    /// The handshakes of version 1.2, if the configuration speaks it over this kind of transport.
-    pub(super) fn tls12(&self, protocol: Protocol) -> Option<&'static Handshakes> {
-        self.tls12.filter(|_| self.profile.tls12(protocol).is_some())
-    }
 }
 
 /// A client's settings for early data.
@@ -132,13 +123,13 @@ pub struct ServerConfig {
     pub(crate) psks: Option<PskSource>,
     pub(crate) psk_identity_hint: Vec<u8>,
     pub(crate) tickets: Tickets,
-    pub(crate) cookies: bool,
+    pub(crate) cookies: Option<bool>,
     pub(crate) choose_profile: bool,
     pub(crate) early_data: Option<EarlyDataServer>,
     pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
-    pub(crate) mtu: usize,
-    pub(crate) cookie_key: Arc<Zeroizing<[u8; 32]>>,
+    pub(crate) datagram: DatagramSettings,
+    pub(crate) cookie_keys: CookieKeys,
     /// The digest of the settings that authenticate clients. Sessions and cache entries are bound to it.
     pub(crate) settings: SettingsDigest,
     /// The digest of the other settings of the profile. Early data and cookies are bound to it, too.
@@ -148,9 +139,9 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// The handshakes of version 1.2, if the configuration speaks it over this kind of transport.
-    pub(super) fn tls12(&self, protocol: Protocol) -> Option<&'static Handshakes> {
-        self.tls12.filter(|_| self.profile.tls12(protocol).is_some())
+    /// Whether every client must return a cookie first: by default over datagrams, whose addresses anyone can forge.
+    pub(crate) fn demands_cookie(&self, protocol: Protocol) -> bool {
+        self.cookies.unwrap_or(protocol.transport() == TransportKind::Datagram)
     }
 
     /// Whether the server can find PSKs of any kind: external ones or tickets.

@@ -156,7 +156,7 @@ impl Completed {
         // RFC 5246 §7.3: in a resumption the server sends its Finished first.
         let first = if cx.draft.is_resumed() { finisheds.server } else { finisheds.client };
         cx.progress.first_finished = Some(first);
-        cx.progress.renegotiation = match secure_renegotiation {
+        cx.progress.renegotiation = match secure_renegotiation && cx.protocol().can_renegotiate() {
             true => Renegotiation::Possible,
             false => Renegotiation::Impossible,
         };

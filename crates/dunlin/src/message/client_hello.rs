@@ -95,6 +95,7 @@ impl ClientHello {
         protocol: Protocol,
         random: &[u8; 32],
         session_id: &[u8],
+        legacy_cookie: &[u8],
         cipher_suites: &[CipherSuite],
         extensions: &ExtensionsWriter,
     ) -> Result<Vec<u8>, Error> {
@@ -103,7 +104,7 @@ impl ClientHello {
             w.put(random);
             w.vec8(|w| w.put(session_id));
             if protocol.has_legacy_cookie() {
-                w.u8(0);
+                w.vec8(|w| w.put(legacy_cookie));
             }
             w.vec16(|w| cipher_suites.iter().for_each(|s| w.u16(s.0)));
             w.vec8(|w| w.u8(0));

@@ -14,6 +14,7 @@ pub(crate) mod client_key_exchange;
 pub(crate) mod compressed_certificate;
 pub(crate) mod encrypted_extensions;
 pub(crate) mod hello_request;
+pub(crate) mod hello_verify_request;
 pub(crate) mod key_update;
 pub(crate) mod new_session_ticket;
 pub(crate) mod server_hello;

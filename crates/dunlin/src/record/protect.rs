@@ -18,7 +18,7 @@ pub(crate) struct RecordKey {
 }
 
 /// The length of the explicit nonce, which the record carries (RFC 5288 §3, RFC 6655 §3), in bytes.
-const EXPLICIT_NONCE_LEN: usize = 8;
+pub(super) const EXPLICIT_NONCE_LEN: usize = 8;
 
 impl RecordKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
@@ -69,11 +69,20 @@ impl RecordKey {
         matches!(self.form, RecordForm::Tls12 { explicit_nonce: true, .. }).then(|| number.to_be_bytes())
     }
 
-    /// Opens the body of a TLS 1.2 record in place, and returns the range of the plaintext in it. `header` is type and version.
-    pub(crate) fn open_tls12(
+    /// The length of the explicit nonce, in bytes; 0 without one.
+    pub(crate) const fn explicit_nonce_len(&self) -> usize {
+        match self.form {
+            RecordForm::Tls12 { explicit_nonce: true, .. } => EXPLICIT_NONCE_LEN,
+            _ => 0,
+        }
+    }
+
+    /// Opens the body of a record of version 1.2 in place, and returns the range of the plaintext in it. `additional_data` makes
+    /// the additional data from the length of the plaintext.
+    pub(crate) fn open_tls12<A: AsRef<[u8]>>(
         &self,
         number: u64,
-        header: [u8; 3],
+        additional_data: impl FnOnce(usize) -> A,
         body: &mut [u8],
     ) -> Result<Range<usize>, CryptoError> {
         let (start, nonce) = match self.form {
@@ -87,7 +96,7 @@ impl RecordKey {
         let data = body.get_mut(start..).ok_or(CryptoError)?;
         let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
         let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
-        self.key.open(&self.nonce(nonce), &additional_data(number, header, len), text, tag)?;
+        self.key.open(&self.nonce(nonce), additional_data(len).as_ref(), text, tag)?;
         Ok(start..start + len)
     }
 
@@ -110,6 +119,10 @@ pub(crate) struct Sequence {
 }
 
 impl Sequence {
+    pub(crate) const fn starting_at(next: u64) -> Self {
+        Self { next }
+    }
+
     /// The number of the next record. RFC 8446 §5.3: sequence numbers must not wrap.
     pub(crate) fn next(&mut self) -> Result<u64, Error> {
         let number = self.next;

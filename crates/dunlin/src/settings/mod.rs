@@ -6,8 +6,11 @@ use core::fmt;
 
 use crate::auth::{ChoosePsk, FindPsk};
 
+mod datagram;
 mod profile;
 
+pub use datagram::{CookieKeys, Retransmission};
+pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
 pub(crate) use profile::{ProfileSettings, Tls12};
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of

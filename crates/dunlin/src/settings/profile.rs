@@ -12,7 +12,6 @@ use crate::compression::{self, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::keylog::KeyLog;
-use crate::protocol::{Protocol, TransportKind};
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, MAX_PLAINTEXT, NamedGroup,
     ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
@@ -81,11 +80,6 @@ impl ProfileSettings {
     /// Whether the profile enables TLS 1.3 (or DTLS 1.3).
     pub(crate) const fn has_tls13(&self) -> bool {
         !self.cipher_suites.is_empty()
-    }
-
-    /// The TLS 1.2 settings, if the profile enables TLS 1.2 over this transport.
-    pub(crate) fn tls12(&self, protocol: Protocol) -> Option<&Tls12> {
-        self.tls12.as_ref().filter(|_| protocol.transport() == TransportKind::Stream)
     }
 
     pub(crate) fn group(&self, name: NamedGroup) -> Option<&'static dyn KeyExchangeGroup> {

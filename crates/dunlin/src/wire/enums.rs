@@ -65,6 +65,13 @@ wire_enum! {
     }
 }
 
+impl ProtocolVersion {
+    /// Whether it is version 1.2, over any kind of transport.
+    pub const fn is_1_2(self) -> bool {
+        matches!(self, Self::TLS1_2 | Self::DTLS1_2)
+    }
+}
+
 wire_enum! {
     /// The type of a record (RFC 8446 §5.1).
     ContentType: u8 {
@@ -76,6 +83,8 @@ wire_enum! {
         HANDSHAKE = 22 => "handshake",
         /// `application_data`
         APPLICATION_DATA = 23 => "application_data",
+        /// `tls12_cid` (RFC 9146 §4)
+        TLS12_CID = 25 => "tls12_cid",
         /// `ack` (RFC 9147 §7)
         ACK = 26 => "ack",
     }
@@ -90,6 +99,8 @@ wire_enum! {
         CLIENT_HELLO = 1 => "client_hello",
         /// `server_hello`, which is also the form of a HelloRetryRequest
         SERVER_HELLO = 2 => "server_hello",
+        /// `hello_verify_request` (RFC 6347 §4.2.1)
+        HELLO_VERIFY_REQUEST = 3 => "hello_verify_request",
         /// `new_session_ticket`
         NEW_SESSION_TICKET = 4 => "new_session_ticket",
         /// `end_of_early_data`

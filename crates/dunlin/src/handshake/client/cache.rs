@@ -188,8 +188,7 @@ impl Caching for ClientHandshakeCache {
         let mut tickets = Tickets { tickets, back_to: Some(Arc::clone(&entry)) };
         let server = server.filter(|_| known == Known::Usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.
-        let request =
-            certificate_request.filter(|_| server.is_some() && profile.tls12(cx.protocol()).is_some());
+        let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));
         // Send no ticket to a server that must be verified in full: it would identify the client. With a PSK the two sides
         // derive no new ticket, so an observer would see the old one twice. Tickets of credentials that the client no longer

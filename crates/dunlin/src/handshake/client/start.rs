@@ -21,11 +21,11 @@ use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::handshake::step::Refusable;
 use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, ExpectMessage, Step};
-use crate::message::{ClientHello, Message, ServerHello};
+use crate::message::{ClientHello, Message, ServerHello, hello_verify_request};
 use crate::protocol::Protocol;
 use crate::resume::{ClientSession, SessionKey};
 use crate::schedule::{HelloTranscript, Transcript};
-use crate::wire::{ExtensionType, HandshakeType, ProtocolVersion, What};
+use crate::wire::{ExtensionType, HandshakeType, What};
 
 /// What this client offered, until the ServerHello answers it.
 pub(crate) struct Offer {
@@ -40,6 +40,8 @@ pub(crate) struct Offer {
     pub(in crate::handshake) tls12_session: Option<Box<ClientSession>>,
     /// The cookie of a HelloRetryRequest.
     pub(in crate::handshake) cookie: Option<Cookie>,
+    /// The cookie of a HelloVerifyRequest.
+    pub(in crate::handshake) legacy_cookie: Vec<u8>,
 }
 
 /// The data that all states of a client share, from the first ClientHello to the last Finished, in every version.
@@ -90,13 +92,10 @@ pub(crate) fn start(
     let mut random = [0; 32];
     random_source.fill(&mut random)?;
     let mut session_id = Vec::new();
-    let tls12_suites = match config.tls12(cx.protocol()) {
+    let tls12_suites = match config.tls12 {
         Some(tls12) => (tls12.client_suites)(&config),
         None => Vec::new(),
     };
-    if !profile.has_tls13() && profile.tls12(cx.protocol()).is_none() {
-        return Err(Misuse::NotSupported(What::Dtls12).into());
-    }
     if profile.has_tls13() && profile.compatibility_mode && cx.protocol().has_compatibility_mode() {
         session_id.resize(32, 0);
         random_source.fill(&mut session_id)?;
@@ -142,7 +141,17 @@ pub(crate) fn start(
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
     let cache = cache.map_or(Cache::None, Cache::Offered);
     let terms = Terms { early, cache, ..Terms::new(Arc::clone(&config), server) };
-    let offer = Offer { terms, random, session_id, psks, shares, tls12_suites, tls12_session, cookie: None };
+    let offer = Offer {
+        terms,
+        random,
+        session_id,
+        psks,
+        shares,
+        tls12_suites,
+        tls12_session,
+        cookie: None,
+        legacy_cookie: Vec::new(),
+    };
     match (config.certificates, offer.psks.first()) {
         // Before it sends early data, the client verifies the session's server against today's trust settings.
         (Some(certificates), Some(OfferedPsk::Session(s)))
@@ -166,7 +175,7 @@ pub(in crate::handshake) fn renegotiate(
     let mut random = [0; 32];
     config.profile.provider.random.fill(&mut random)?;
     cx.effects.client_random = random;
-    let tls12 = config.tls12(cx.protocol()).ok_or(Internal::Bug(What::NoTls12))?;
+    let tls12 = config.tls12.ok_or(Internal::Bug(What::NoTls12))?;
     let tls12_suites = (tls12.client_suites)(&config);
     let offer = Offer {
         terms: Terms { previous: Some(previous), ..Terms::new(config, server) },
@@ -177,6 +186,7 @@ pub(in crate::handshake) fn renegotiate(
         tls12_suites,
         tls12_session: None,
         cookie: None,
+        legacy_cookie: Vec::new(),
     };
     send_first(cx, offer)
 }
@@ -243,7 +253,14 @@ impl Offer {
         }
         negotiate::offer(cx, self, &mut draft);
         let HelloDraft { suites, extensions } = draft;
-        let mut hello = ClientHello::write(protocol, &self.random, &self.session_id, &suites, &extensions)?;
+        let mut hello = ClientHello::write(
+            protocol,
+            &self.random,
+            &self.session_id,
+            &self.legacy_cookie,
+            &suites,
+            &extensions,
+        )?;
         psk::write_binders(self, &mut hello, protocol, transcript);
         self.terms.offered = extensions.into_types();
         Ok(hello)
@@ -264,9 +281,12 @@ struct ExpectServerHello {
 
 impl ExpectMessage for ExpectServerHello {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
+        if message.typ == HandshakeType::HELLO_VERIFY_REQUEST && self.accepts_verify_request(cx.protocol()) {
+            return self.verify(cx, &message);
+        }
         let body = message.expect(HandshakeType::SERVER_HELLO)?;
         let hello = ServerHello::read(body)?;
-        if self.chooses_older(&hello) {
+        if self.chooses_older(cx.protocol(), &hello) {
             return self.tls12(cx, &message, &hello);
         }
         let suite = self.common_checks(cx, &hello)?;
@@ -285,18 +305,36 @@ impl ExpectMessage for ExpectServerHello {
 
 impl Refusable for ExpectServerHello {
     fn refused(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        let tls12 = self.offer.terms.config.tls12(cx.protocol());
+        let tls12 = self.offer.terms.config.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client_refused)(cx, self.offer)
     }
 }
 
 impl ExpectServerHello {
+    /// Whether the server may demand a cookie by a HelloVerifyRequest: once, before anything else (RFC 6347 §4.2.1).
+    fn accepts_verify_request(&self, protocol: Protocol) -> bool {
+        protocol.has_legacy_cookie()
+            && !self.offer.tls12_suites.is_empty()
+            && self.offer.legacy_cookie.is_empty()
+            && matches!(self.transcript, TranscriptSoFar::First(_))
+    }
+
+    /// Sends the ClientHello again, with the cookie. The transcript begins with this second one.
+    fn verify(mut self: Box<Self>, cx: &mut Cx<'_>, message: &Message) -> Result<Step, Error> {
+        self.offer.legacy_cookie = hello_verify_request::read(message.body())?.to_vec();
+        let hello = self.offer.client_hello(cx, None)?;
+        self.transcript = TranscriptSoFar::First(HelloTranscript::new(&hello, cx.emitter.next_number()));
+        cx.send(hello)?;
+        cx.emitter.end_of_flight()?;
+        Ok(Step::Message(self))
+    }
+
     /// Whether the server chose TLS 1.2, which it does by omitting supported_versions (RFC 8446 §4.2.1). It cannot choose
     /// TLS 1.2 after a HelloRetryRequest, which is a TLS 1.3 message.
-    fn chooses_older(&self, hello: &ServerHello<'_>) -> bool {
+    fn chooses_older(&self, protocol: Protocol, hello: &ServerHello<'_>) -> bool {
         !hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS)
-            && hello.legacy_version == ProtocolVersion::TLS1_2
+            && hello.legacy_version == protocol.legacy_version()
             && !self.offer.tls12_suites.is_empty()
             && matches!(self.transcript, TranscriptSoFar::First(_))
             && !hello.is_retry()
@@ -315,12 +353,12 @@ impl ExpectServerHello {
         // RFC 8446 §D.3: a server whose ticket allows early data supports TLS 1.3. The client fails the connection, and the
         // early data is lost.
         if early_data::reject(cx, &mut self.offer.terms, NoEarlyData::Declined) {
-            return Err(PeerIncompatible::Version(Some(ProtocolVersion::TLS1_2)).into());
+            return Err(PeerIncompatible::Version(Some(hello.legacy_version)).into());
         }
         let TranscriptSoFar::First(transcript) = self.transcript else {
             return Err(Internal::Bug(What::Tls12AfterRetry).into());
         };
-        let tls12 = self.offer.terms.config.tls12(cx.protocol());
+        let tls12 = self.offer.terms.config.tls12;
         let tls12 = tls12.ok_or(Internal::Bug(What::NoTls12))?;
         (tls12.client)(cx, self.offer, transcript, message, hello)
     }
@@ -338,8 +376,14 @@ impl ExpectServerHello {
         if hello.legacy_version != protocol.legacy_version() {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacyVersion).into());
         }
-        if hello.session_id != self.offer.session_id {
+        // RFC 9147 §5.3: a server over datagrams echoes nothing.
+        let echo = if protocol.has_compatibility_mode() { &self.offer.session_id[..] } else { &[] };
+        if hello.session_id != echo {
             return Err(PeerMisbehaved::IllegalParameter(What::LegacySessionIdEcho).into());
+        }
+        // RFC 9147 §5.1: a HelloVerifyRequest is a message of DTLS 1.2, so the server does not speak DTLS 1.3.
+        if !self.offer.legacy_cookie.is_empty() {
+            return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
         }
         let suite = self.offer.terms.config.profile.suite(hello.cipher_suite);
         let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;

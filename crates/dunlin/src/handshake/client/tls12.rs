@@ -107,10 +107,11 @@ pub(in crate::handshake) fn server_hello(
 ) -> Result<Step, Error> {
     let Offer { mut terms, random, session_id, tls12_suites, tls12_session, .. } = offer;
     let extensions = &hello.extensions;
-    cx.draft.version = Some(ProtocolVersion::TLS1_2);
     cx.progress.renegotiation = Renegotiation::Impossible;
     extensions.answer(&terms.offered)?;
     cx.emitter.agree(cx.protocol().oldest())?;
+    let version = cx.protocol().version();
+    cx.draft.version = Some(version);
     let suite = tls12_suites.into_iter().find(|s| s.id == hello.cipher_suite);
     let suite = suite.ok_or(PeerMisbehaved::NotOffered(What::CipherSuite))?;
     // RFC 5246 §7.4.1.3: an echoed session ID resumes a session. The ID of the compatibility mode names no session, so the
@@ -127,7 +128,7 @@ pub(in crate::handshake) fn server_hello(
         Some(_) => Use::Nothing,
         None => Use::in_tls12(suite, extended_master_secret::is_in(extensions)),
     };
-    let (version, resumes) = (ProtocolVersion::TLS1_2, resumed.is_some());
+    let resumes = resumed.is_some();
     let answers = Answers { extensions, version, suite: suite.id, cache, resumes };
     negotiate::accept_tls12(cx, &mut terms, &answers)?;
     let mut transcript = transcript.start_tls12(suite.hash, cx.protocol().oldest());
@@ -406,7 +407,7 @@ impl AwaitAnswer for AwaitPsk {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { handshake, exchange, choice } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let psk = psk.filter(|psk| psk.is_for(ProtocolVersion::TLS1_2));
+        let psk = psk.filter(|psk| psk.is_for(cx.protocol().version()));
         let psk = psk.ok_or(PeerIncompatible::NoPskForHint)?;
         key_exchange(cx, handshake, exchange, choice, Some(psk))
     }
@@ -473,8 +474,10 @@ fn key_exchange(
     let profile = Arc::clone(&handshake.terms.config.profile);
     let psk = psk.as_deref();
     let identity = psk.map_or_else(Vec::new, |psk| psk.identity().to_vec());
+    let recipient = recipient.as_ref().map(|key| (key, cx.protocol().legacy_version()));
+    let key = psk.map(|psk| psk.key());
     let ClientSide { group, share, premaster } =
-        ClientSide::respond(suite, &profile, params.as_ref(), recipient.as_ref(), psk.map(|psk| psk.key()))?;
+        ClientSide::respond(suite, &profile, params.as_ref(), recipient, key)?;
     cx.draft.group = group;
     // With a PSK suite the server's Finished proves that it has the key, so the key is its identity.
     let of_key =

@@ -109,20 +109,21 @@ pub(crate) struct ClientSide {
 }
 
 impl ClientSide {
-    /// Answers the server's share. With static RSA, encrypts a secret to the server's key (`recipient`) instead. `key` is the
-    /// pre-shared key of PSK suites.
+    /// Answers the server's share. With static RSA, encrypts a secret to the server's key instead. `recipient` is this
+    /// key and the client's legacy_version. `key` is the pre-shared key of PSK suites.
     pub(crate) fn respond(
         suite: &'static Tls12CipherSuite,
         profile: &ProfileSettings,
         params: Option<&ServerParams>,
-        recipient: Option<&SubjectPublicKeyInfoDer<'_>>,
+        recipient: Option<(&SubjectPublicKeyInfoDer<'_>, ProtocolVersion)>,
         key: Option<&[u8]>,
     ) -> Result<Self, Error> {
         let encryption = profile.tls12.as_ref().and_then(|tls12| tls12.rsa);
         let (group, share, agreed) = match params {
             None => match (recipient, encryption) {
-                (Some(recipient), Some(encryption)) => {
-                    let (share, secret) = rsa::encrypt(encryption, recipient, &*profile.provider.random)?;
+                (Some((recipient, version)), Some(encryption)) => {
+                    let random = &*profile.provider.random;
+                    let (share, secret) = rsa::encrypt(encryption, recipient, version, random)?;
                     (None, share, Some(secret))
                 }
                 _ => (None, Vec::new(), None),

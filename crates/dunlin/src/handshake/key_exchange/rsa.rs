@@ -20,20 +20,20 @@ use crate::wire::{ProtocolVersion, What};
 const SECRET_LEN: usize = 48;
 /// The shortest padding, in bytes: 00 02, eight nonzero bytes, 00 (RFC 8017 §7.2.1).
 const PADDING_LEN: usize = 11;
-/// The legacy_version of Dunlin's clients, which offer newer versions only in an extension (RFC 8446 §4.1.2).
-const VERSION: ProtocolVersion = ProtocolVersion::TLS1_2;
 
-/// A new secret, and its encryption to the server's key in `spki`.
+/// A new secret, and its encryption to the server's key in `spki`. `version` is the client's legacy_version, with which the secret
+/// begins.
 pub(super) fn encrypt(
     rsa: &dyn RsaEncryption,
     spki: &SubjectPublicKeyInfoDer<'_>,
+    version: ProtocolVersion,
     random: &dyn SecureRandom,
 ) -> Result<(Vec<u8>, Premaster), Error> {
     let unfit = PeerMisbehaved::IllegalParameter(What::KeyCannotEncrypt);
     let key = rsa.public_key(spki).map_err(|_| unfit.clone())?;
     let padding_len = key.modulus_len().checked_sub(SECRET_LEN).filter(|len| *len >= PADDING_LEN);
     let mut block = padding(random, padding_len.ok_or(unfit)?)?;
-    let premaster = secret(random)?;
+    let premaster = secret(random, version)?;
     block.extend_from_slice(&premaster);
     Ok((key.encrypt(&block)?, premaster))
 }
@@ -53,10 +53,10 @@ fn padding(random: &dyn SecureRandom, len: usize) -> Result<Zeroizing<Vec<u8>>, 
 }
 
 /// A new secret.
-fn secret(random: &dyn SecureRandom) -> Result<Premaster, CryptoError> {
+fn secret(random: &dyn SecureRandom, version: ProtocolVersion) -> Result<Premaster, CryptoError> {
     let mut secret = Zeroizing::new(alloc::vec![0; SECRET_LEN]);
     random.fill(&mut secret)?;
-    for (to, from) in secret.iter_mut().zip(VERSION.0.to_be_bytes()) {
+    for (to, from) in secret.iter_mut().zip(version.0.to_be_bytes()) {
         *to = from;
     }
     Ok(secret)
@@ -71,7 +71,7 @@ pub(super) fn decrypt(
     random: &dyn SecureRandom,
 ) -> Result<Premaster, CryptoError> {
     // RFC 5246 §7.4.7.1: the random secret is generated always, before decryption.
-    let random_secret = secret(random)?;
+    let random_secret = secret(random, version)?;
     // The library rejects only a ciphertext that is too long or too large for the key. An observer sees that anyway. Zeros
     // are invalid padding, so the random secret is used.
     let block = key.decrypt(ciphertext);
@@ -103,6 +103,8 @@ fn is_padding(bytes: &[u8]) -> Choice {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VERSION: ProtocolVersion = ProtocolVersion::TLS1_2;
 
     /// A block as a client builds it for a modulus of `len` bytes.
     fn block(len: usize) -> Vec<u8> {
@@ -174,7 +176,7 @@ mod tests {
         let random = Counting(200.into());
         for len in [64, 256, 512] {
             let mut block = padding(&random, len - SECRET_LEN).unwrap();
-            let secret = secret(&random).unwrap();
+            let secret = secret(&random, VERSION).unwrap();
             block.extend_from_slice(&secret);
             assert_eq!(block.len(), len);
             assert_eq!(*select(&block, VERSION, &NOBODYS), *secret);

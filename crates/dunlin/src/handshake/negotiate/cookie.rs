@@ -11,7 +11,6 @@ use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::protocol::Protocol;
-use crate::time::Now;
 use crate::wire::{ExtensionType, What};
 use alloc::vec::Vec;
 
@@ -42,8 +41,8 @@ pub(crate) fn of(hello: &ClientHello) -> Result<Option<Vec<u8>>, Error> {
 /// Checks the client's cookie. `sent` is the HelloRetryRequest that this connection has sent, if any, and its cookie. Returns
 /// the HelloRetryRequest that the ClientHello answers, if any.
 pub(crate) fn check(
+    cx: &Cx<'_>,
     config: &ServerConfig,
-    now: Now,
     hello: &ClientHello,
     sent: Option<(Retry, Option<Vec<u8>>)>,
 ) -> Result<Option<Retry>, Error> {
@@ -51,7 +50,9 @@ pub(crate) fn check(
     match (sent, of(hello)?) {
         (None, None) => Ok(None),
         // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the request.
-        (None, Some(cookie)) if config.cookies => Retry::from_cookie(config, now, &cookie).map(Some),
+        (None, Some(cookie)) if config.demands_cookie(cx.protocol()) => {
+            Retry::from_cookie(config, cx.now, cx.emitter.peer_address(), &cookie).map(Some)
+        }
         // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
         (None, Some(_)) => Err(unexpected()),
         (Some((retry, cookie)), returned) if cookie == returned => Ok(Some(retry)),

@@ -199,8 +199,8 @@ pub(crate) type Share = (&'static dyn KeyExchangeGroup, Vec<u8>);
 /// The server's choice of a share.
 pub(crate) enum ShareChoice {
     Use(Share),
-    /// The server needs a HelloRetryRequest first, with this group or only with a cookie.
-    Request(Option<&'static dyn KeyExchangeGroup>),
+    /// The server needs a HelloRetryRequest with this group first.
+    Request(&'static dyn KeyExchangeGroup),
 }
 
 /// Chooses among the shares of this ClientHello, which answers `retry` if that is present.
@@ -223,9 +223,8 @@ pub(crate) fn choose(
         (Some(Retry { group: None, .. }), Some(share)) => Ok(ShareChoice::Use(share)),
         // If the server requested only a cookie, the client had to keep its share.
         (Some(_), _) => Err(PeerMisbehaved::IllegalParameter(What::KeyShareAfterRetry).into()),
-        (None, Some(share)) if !config.cookies => Ok(ShareChoice::Use(share)),
-        (None, Some(_)) => Ok(ShareChoice::Request(None)),
-        (None, None) => Ok(ShareChoice::Request(Some(first))),
+        (None, Some(share)) => Ok(ShareChoice::Use(share)),
+        (None, None) => Ok(ShareChoice::Request(first)),
     }
 }
 

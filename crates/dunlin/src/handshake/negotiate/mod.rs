@@ -78,7 +78,7 @@ static OFFERS: &[OfferStep] = &[
     supported_versions::offer,
     cookie::offer,
     |cx, offer, hello| {
-        let tls12 = offer.terms.config.tls12(cx.protocol());
+        let tls12 = offer.terms.config.tls12;
         each(tls12.map_or(&[], |tls12| tls12.offers), cx, offer, hello);
     },
     key_share::offer,

@@ -298,6 +298,13 @@ pub(crate) fn is_alone(extensions: &Extensions<'_>) -> bool {
             && extensions.has(ExtensionType::SUPPORTED_GROUPS))
 }
 
+/// The hash of the client's first PSK, which the length of its binder shows.
+pub(crate) fn first_binder_hash(hello: &ClientHello) -> Result<Option<HashAlgorithm>, Error> {
+    let offer = hello.extensions().get::<pre_shared_key::Offer>()?;
+    let len = offer.as_ref().and_then(|offer| offer.binders.first()).map(Vec::len);
+    Ok([HashAlgorithm::Sha256, HashAlgorithm::Sha384].into_iter().find(|hash| Some(hash.output_len()) == len))
+}
+
 /// Verifies the binder of the PSK at `index`. It proves that the client has the key, and that the ClientHello was not modified
 /// (RFC 8446 §4.2.11.2).
 pub(crate) fn verify_binder(

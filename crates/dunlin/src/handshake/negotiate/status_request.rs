@@ -6,7 +6,7 @@ use crate::extension::status_request::{Acknowledged, StatusRequest};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::client::start::{Offer, Terms};
-use crate::wire::{CertificateType, ExtensionType, ProtocolVersion};
+use crate::wire::{CertificateType, ExtensionType};
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
@@ -19,9 +19,9 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 /// certificate, without an acknowledgement.
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let typ = ExtensionType::STATUS_REQUEST;
-    terms.ocsp = match answers.version {
-        ProtocolVersion::TLS1_2 => answers.extensions.has(typ),
-        _ => terms.offered.contains(&typ),
+    terms.ocsp = match answers.version.is_1_2() {
+        true => answers.extensions.has(typ),
+        false => terms.offered.contains(&typ),
     };
     Ok(())
 }

@@ -11,11 +11,11 @@ use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::retry::Retry;
 use crate::message::{ClientHello, ServerHello};
 use crate::protocol::Protocol;
-use crate::wire::{ProtocolVersion, What};
+use crate::wire::What;
 
 pub(super) fn offer(cx: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if offer.offers_tls13() {
-        let tls12 = (!offer.tls12_suites.is_empty()).then_some(ProtocolVersion::TLS1_2);
+        let tls12 = (!offer.tls12_suites.is_empty()).then(|| cx.protocol().oldest().version());
         let versions = [cx.protocol().version()].into_iter().chain(tls12).collect();
         hello.extensions.put(&Versions(versions));
     }
@@ -32,7 +32,7 @@ pub(crate) fn accept(cx: &mut Cx<'_>, offer: &Offer, hello: &ServerHello<'_>) ->
         Some(_) => Err(PeerMisbehaved::NotOffered(What::Version).into()),
         None => {
             let version = hello.legacy_version;
-            Err(if is_downgrade(&hello.random) && version < ProtocolVersion::TLS1_3 {
+            Err(if is_downgrade(&hello.random) && version != cx.protocol().version() {
                 PeerMisbehaved::Downgrade.into()
             } else {
                 PeerIncompatible::Version(Some(version)).into()
@@ -52,13 +52,13 @@ pub(crate) fn offers_tls13(hello: &ClientHello, protocol: Protocol) -> Result<bo
     Ok(versions.is_some_and(|v| v.0.contains(&protocol.version())))
 }
 
-/// Whether the client offers TLS 1.2. RFC 8446 §4.2.1: if supported_versions is present, only that counts. Otherwise the
-/// client offers at most TLS 1.2, even if legacy_version is higher.
-pub(crate) fn offers_tls12(hello: &ClientHello) -> Result<bool, Error> {
+/// Whether the client offers TLS 1.2, or DTLS 1.2 over datagrams. RFC 8446 §4.2.1: if supported_versions is present, only that
+/// counts. Otherwise the client offers at most version 1.2, even if legacy_version is higher.
+pub(crate) fn offers_tls12(hello: &ClientHello, protocol: Protocol) -> Result<bool, Error> {
     let versions = hello.extensions().get::<Versions>()?;
     Ok(match versions {
-        Some(versions) => versions.0.contains(&ProtocolVersion::TLS1_2),
-        None => hello.legacy_version >= ProtocolVersion::TLS1_2,
+        Some(versions) => versions.0.contains(&protocol.oldest().version()),
+        None => protocol.offers_oldest(hello.legacy_version),
     })
 }
 
@@ -92,7 +92,7 @@ pub(super) fn retry(protocol: Protocol, _: &Retry, _: Option<&[u8]>, w: &mut Ext
 
 /// RFC 8446 §4.1.2: a renegotiation keeps the version.
 pub(super) fn keep(cx: &Cx<'_>, _: &Negotiated, hello: &ClientHello) -> Result<(), Error> {
-    match offers_tls12(hello)? {
+    match offers_tls12(hello, cx.protocol())? {
         true => Ok(()),
         false => Err(no_common_version(hello, cx.protocol())),
     }

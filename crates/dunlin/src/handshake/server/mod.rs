@@ -3,6 +3,7 @@
 //! ```text
 //! start
 //!   ExpectClientHello       ClientHello              ──────────►
+//! address                                            ◄──────────  HelloVerifyRequest, HelloRetryRequest (datagrams)
 //!     AwaitProfile, AwaitPsk, early::AwaitFirstUse (questions)
 //!                                                    ◄──────────  HelloRetryRequest
 //!   ExpectClientHello       ClientHello              ──────────►
@@ -24,6 +25,7 @@
 //! post::Traffic             [application data]       ◄─────────►  [application data]
 //! ```
 
+mod address;
 pub(super) mod cache;
 mod early;
 pub(crate) mod start;

@@ -4,6 +4,7 @@ use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::address::{self, Proof};
 use super::early::{self, AwaitFirstUse, Spent};
 use super::tls13;
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
@@ -37,7 +38,12 @@ pub(super) const SESSION_NAME_LEN: usize = 16;
 
 /// The first step of a server: it waits for a ClientHello.
 pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
-    Step::expect(ExpectClientHello { config, retry: None })
+    expect(config, None)
+}
+
+/// Waits for a ClientHello, the second one after a HelloRetryRequest.
+pub(super) fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
+    Step::expect(ExpectClientHello { config, retry })
 }
 
 struct ExpectClientHello {
@@ -46,11 +52,14 @@ struct ExpectClientHello {
     retry: Option<SentRetry>,
 }
 
-struct SentRetry {
-    retry: Retry,
-    cookie: Option<Vec<u8>>,
+/// A HelloRetryRequest that this server has sent.
+pub(super) struct SentRetry {
+    pub(super) retry: Retry,
+    pub(super) cookie: Option<Vec<u8>>,
     /// The ticket for early data in the first ClientHello, which is marked as used.
-    spent: Option<Spent>,
+    pub(super) spent: Option<Spent>,
+    /// Whether the profile was chosen before. Then it also applies to the second ClientHello.
+    pub(super) has_profile: bool,
 }
 
 impl ExpectMessage for ExpectClientHello {
@@ -61,19 +70,25 @@ impl ExpectMessage for ExpectClientHello {
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello)?,
             // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a HelloRetryRequest, which is
-            // a TLS 1.3 message. This engine has no DTLS 1.2 handshake.
-            false if retry.is_some() || cx.protocol() == Protocol::Dtls13 => {
+            // a TLS 1.3 message.
+            false if retry.is_some() => {
                 return Err(no_common_version(&hello, cx.protocol()));
             }
             false => {}
         }
-        if retry.is_none() {
-            cx.effects.client_random = hello.random;
-            // The profile chosen for the first ClientHello also applies to the second.
-            if config.choose_profile {
-                let question = Question::ChooseProfile(negotiate::hints(&hello)?);
-                return cx.ask(Err(question), Box::new(AwaitProfile { hello }));
+        let retry = match retry {
+            Some(retry) => Some(retry),
+            None => {
+                cx.effects.client_random = hello.random;
+                match address::check(cx, &config, &hello)? {
+                    Proof::Returned(retry) => retry,
+                    Proof::Demanded(step) => return Ok(step),
+                }
             }
+        };
+        if config.choose_profile && retry.as_ref().is_none_or(|retry| !retry.has_profile) {
+            let question = Question::ChooseProfile(negotiate::hints(&hello)?);
+            return cx.ask(Err(question), Box::new(AwaitProfile { hello, retry }));
         }
         with_config(cx, config, hello, retry)
     }
@@ -87,22 +102,19 @@ fn check(hello: &ClientHello) -> Result<(), Error> {
     if hello.compression_methods() != [0] {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCompressionMethods).into());
     }
-    // RFC 9147 §5.3: legacy_cookie is empty in DTLS 1.3.
-    if !hello.legacy_cookie().is_empty() {
-        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
-    }
     negotiate::check(hello)
 }
 
 /// Waits for the caller to choose the configuration for this client.
 struct AwaitProfile {
     hello: ClientHello,
+    retry: Option<SentRetry>,
 }
 
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        with_config(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, None)
+        with_config(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, self.retry)
     }
 }
 
@@ -119,15 +131,19 @@ fn with_config(
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }
-    let tls12 = config.tls12(cx.protocol()).filter(|_| sent.is_none());
+    let tls12 = config.tls12.filter(|_| sent.is_none());
     if !(config.profile.has_tls13() && offers_tls13(&hello, cx.protocol())?) {
-        let Some(tls12) = tls12.filter(|_| offers_tls12(&hello).unwrap_or(false)) else {
+        let Some(tls12) = tls12.filter(|_| offers_tls12(&hello, cx.protocol()).unwrap_or(false)) else {
             return Err(no_common_version(&hello, cx.protocol()));
         };
         return (tls12.server)(cx, Arc::clone(&config), hello, None);
     }
+    // RFC 9147 §5.3: legacy_cookie is empty in DTLS 1.3.
+    if !hello.legacy_cookie().is_empty() {
+        return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
+    }
     let (sent, spent) = sent.map(|sent| ((sent.retry, sent.cookie), sent.spent)).unzip();
-    let retry = cookie::check(&config, cx.now, &hello, sent)?;
+    let retry = cookie::check(cx, &config, &hello, sent)?;
     let spent = spent.flatten();
     if let Some(retry) = &retry {
         retry.check(&config.profile.provider, &hello)?;
@@ -295,7 +311,7 @@ pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) 
     let Some(suite) = config.profile.provider.suite(session.cipher_suite) else { return Ok(false) };
     let transcript = match retry {
         None => Transcript::new(suite.hash),
-        Some(retry) => rebuild(cx, config, hello, suite, retry)?,
+        Some(retry) => rebuild(cx, hello, suite, retry)?,
     };
     let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
     let verified = psk::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello);
@@ -427,7 +443,7 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
 }
 
 /// The server's first suite that the client also offers, with this hash if one is given.
-fn common_suite(
+pub(super) fn common_suite(
     config: &ServerConfig,
     hello: &ClientHello,
     hash: Option<HashAlgorithm>,
@@ -463,33 +479,36 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         _ => match key_share::choose(&config, &hello, retry.as_ref())? {
             ShareChoice::Use(share) => Some(share),
             ShareChoice::Request(group) => {
-                return send_retry(cx, config, &hello, Request { suite, group, spent });
+                let request = Request { suite, group: Some(group), spent, has_profile: true };
+                return send_retry(cx, config, &hello, request);
             }
         },
     };
-    if retry.is_none() && config.cookies {
-        return send_retry(cx, config, &hello, Request { suite, group: None, spent });
+    if retry.is_none() && config.demands_cookie(cx.protocol()) {
+        let request = Request { suite, group: None, spent, has_profile: true };
+        return send_retry(cx, config, &hello, request);
     }
     let transcript = match retry {
         None => Transcript::new(suite.hash),
-        Some(retry) => rebuild(cx, &config, &hello, suite, &retry)?,
+        Some(retry) => rebuild(cx, &hello, suite, &retry)?,
     };
     tls13::client_hello(cx, tls13::Choice { config, suite, share, psk, spent, transcript }, &hello)
 }
 
 /// The content of a HelloRetryRequest, and the ticket that was marked as used.
-struct Request {
-    suite: &'static Tls13CipherSuite,
-    group: Option<&'static dyn KeyExchangeGroup>,
-    spent: Option<Spent>,
+pub(super) struct Request {
+    pub(super) suite: &'static Tls13CipherSuite,
+    pub(super) group: Option<&'static dyn KeyExchangeGroup>,
+    pub(super) spent: Option<Spent>,
+    pub(super) has_profile: bool,
 }
 
 /// Sends a HelloRetryRequest for another group, or only for a cookie.
-fn send_retry(
+pub(super) fn send_retry(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     hello: &ClientHello,
-    Request { suite, group, spent }: Request,
+    Request { suite, group, spent, has_profile }: Request,
 ) -> Result<Step, Error> {
     // RFC 8446 §2.1: the second ClientHello answers this request, so none of it can have arrived.
     cx.emitter.peer_waits()?;
@@ -499,8 +518,8 @@ fn send_retry(
         hello_hash: suite.hash.hash(&[hello.message().bytes()]),
         unchanged: retry::unchanged(&config.profile.provider, hello),
     };
-    let cookie = match config.cookies {
-        true => Some(retry.to_cookie(&config, cx.now)?),
+    let cookie = match config.demands_cookie(cx.protocol()) {
+        true => Some(retry.to_cookie(&config, cx.now, cx.emitter.peer_address())?),
         false => None,
     };
     let request = retry_request(cx.protocol(), hello, &retry, cookie.as_deref())?;
@@ -514,7 +533,7 @@ fn send_retry(
         let why = if config.early_data.is_some() { NoEarlyData::Retry } else { NoEarlyData::Disabled };
         cx.early_data(EarlyDataOutcome::Rejected(why));
     }
-    Ok(Step::expect(ExpectClientHello { config, retry: Some(SentRetry { retry, cookie, spent }) }))
+    Ok(expect(config, Some(SentRetry { retry, cookie, spent, has_profile })))
 }
 
 fn retry_request(
@@ -535,13 +554,12 @@ pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
 /// Reconstructs the transcript up to the HelloRetryRequest from the retry state or the cookie.
 fn rebuild(
     cx: &Cx<'_>,
-    config: &ServerConfig,
     hello: &ClientHello,
     suite: &'static Tls13CipherSuite,
     retry: &Retry,
 ) -> Result<Transcript, Error> {
     let mut transcript = Transcript::from_hello_hash(suite.hash, retry.hello_hash.as_ref());
-    let cookie = if config.cookies { cookie::of(hello)? } else { None };
+    let cookie = cookie::of(hello)?;
     transcript.add(&retry_request(cx.protocol(), hello, retry, cookie.as_deref())?);
     Ok(transcript)
 }

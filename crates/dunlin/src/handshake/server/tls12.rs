@@ -109,8 +109,8 @@ pub(in crate::handshake) fn client_hello(
     previous: Option<Previous>,
 ) -> Result<Step, Error> {
     cx.progress.oldest = cx.protocol().oldest();
-    cx.draft.version = Some(ProtocolVersion::TLS1_2);
     cx.emitter.agree(cx.protocol().oldest())?;
+    cx.draft.version = Some(cx.protocol().version());
     cx.emitter.peer_waits()?;
     // The key log identifies secrets by the client's random, which is new in a renegotiation.
     cx.effects.client_random = hello.random;
@@ -203,7 +203,7 @@ fn resume(
         resumes: true,
         server_type: own.map(|credential| credential.certificate_type()),
         cache: cache.as_deref(),
-        ..Choices::new(&config, hello, ProtocolVersion::TLS1_2)
+        ..Choices::new(&config, hello, cx.protocol().version())
     };
     let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
     let mut transcript = Tls12Transcript::new(suite.hash, cx.protocol().oldest(), false);
@@ -285,7 +285,7 @@ fn full(
         uses_curve: suite.key_exchange == Tls12KeyExchange::Ecdhe,
         staples: response.is_some(),
         promises_ticket: matches!(keep, Keep::Ticket),
-        ..Choices::new(&config, hello, ProtocolVersion::TLS1_2)
+        ..Choices::new(&config, hello, cx.protocol().version())
     };
     let w = negotiate::answer(SERVER_HELLO_TLS12, cx, &chosen)?;
 
@@ -524,7 +524,7 @@ impl AwaitAnswer for AwaitPsk {
         let mut random = zeroize::Zeroizing::new([0; 32]);
         provider.random.fill(&mut *random)?;
         let unknown = Psk::new("unknown", &*random)?;
-        let psk = psk.as_deref().filter(|psk| psk.is_for(ProtocolVersion::TLS1_2)).unwrap_or(&unknown);
+        let psk = psk.as_deref().filter(|psk| psk.is_for(cx.protocol().version())).unwrap_or(&unknown);
         let peer = PeerIdentity::Psk(PskIdentity::new(identity, psk, provider.sha256));
         keys_agreed(cx, handshake, exchange, &share, Some((peer, psk.key())), None)
     }

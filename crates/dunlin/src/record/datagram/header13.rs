@@ -12,6 +12,7 @@
 //! ```
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 const FIXED_MASK: u8 = 0b1110_0000;
 const FIXED: u8 = 0b0010_0000;
@@ -20,7 +21,7 @@ const LONG_NUMBER: u8 = 0b0000_1000;
 const LENGTH: u8 = 0b0000_0100;
 const EPOCH: u8 = 0b0000_0011;
 
-/// The longest header without a connection ID, in bytes: flags, 16 bits of the number, length.
+/// The longest header without its connection ID, in bytes: flags, 16 bits of the number, length.
 pub(super) const MAX_LEN: usize = 5;
 
 /// The sender writes numbers below this in 8 bits. The receiver then expects a number from 0 to 128, whatever got lost, and
@@ -30,6 +31,8 @@ const SHORT_NUMBERS: u64 = 128;
 /// A header as on the wire, without the record number, which is masked there.
 pub(crate) struct Header {
     flags: u8,
+    /// The length of the connection ID, in bytes.
+    id_len: usize,
     /// The length of the body; `None` if the body is the rest of the datagram.
     pub(super) length: Option<usize>,
 }
@@ -40,29 +43,38 @@ impl Header {
         first & FIXED_MASK == FIXED
     }
 
-    /// The header at the front of `bytes`; `None` if it is incomplete, or has a connection ID, which this engine does not
-    /// negotiate.
-    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+    /// The header at the front of `bytes`; `None` if it is incomplete, or has a connection ID although this side has none.
+    /// Connection IDs of this side have `id_len` bytes.
+    pub(crate) fn read(bytes: &[u8], id_len: usize) -> Option<Self> {
         let flags = *bytes.first()?;
-        if !Self::begins_with(flags) || flags & CONNECTION_ID != 0 {
+        let has_id = flags & CONNECTION_ID != 0;
+        if !Self::begins_with(flags) || (has_id && id_len == 0) {
             return None;
         }
-        let header = Self { flags, length: None };
-        let rest = bytes.get(1 + header.number_len()..)?;
+        let header = Self { flags, id_len: if has_id { id_len } else { 0 }, length: None };
+        let rest = bytes.get(header.number_at().end..)?;
         if flags & LENGTH == 0 {
             return Some(header);
         }
         let [a, b] = rest.first_chunk()?;
-        Some(Self { flags, length: Some(usize::from(u16::from_be_bytes([*a, *b]))) })
+        Some(Self { length: Some(usize::from(u16::from_be_bytes([*a, *b]))), ..header })
     }
 
-    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length.
-    pub(super) fn write(epoch: u64, number: u64, length: Option<u16>, out: &mut Vec<u8>) -> Self {
+    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length. `id` is the
+    /// peer's connection ID, or empty.
+    pub(super) fn write(
+        (epoch, number): (u64, u64),
+        id: &[u8],
+        length: Option<u16>,
+        out: &mut Vec<u8>,
+    ) -> Self {
         let long = number >= SHORT_NUMBERS;
         let mut flags = FIXED | (epoch as u8 & EPOCH);
+        flags |= if id.is_empty() { 0 } else { CONNECTION_ID };
         flags |= if long { LONG_NUMBER } else { 0 };
         flags |= if length.is_some() { LENGTH } else { 0 };
         out.push(flags);
+        out.extend_from_slice(id);
         match long {
             true => out.extend_from_slice(&(number as u16).to_be_bytes()),
             false => out.push(number as u8),
@@ -70,17 +82,23 @@ impl Header {
         if let Some(length) = length {
             out.extend_from_slice(&length.to_be_bytes());
         }
-        Self { flags, length: length.map(usize::from) }
+        Self { flags, id_len: id.len(), length: length.map(usize::from) }
     }
 
     /// The length of the header, in bytes.
-    pub(crate) const fn len(&self) -> usize {
-        1 + self.number_len() + if self.flags & LENGTH == 0 { 0 } else { 2 }
+    pub(crate) fn len(&self) -> usize {
+        self.number_at().end + if self.flags & LENGTH == 0 { 0 } else { 2 }
     }
 
-    /// The length of the record number after the first byte, in bytes.
-    pub(super) const fn number_len(&self) -> usize {
-        if self.flags & LONG_NUMBER == 0 { 1 } else { 2 }
+    /// The position of the record number.
+    pub(super) const fn number_at(&self) -> Range<usize> {
+        let start = 1 + self.id_len;
+        start..start + if self.flags & LONG_NUMBER == 0 { 1 } else { 2 }
+    }
+
+    /// The connection ID of `record`, which begins with this header.
+    pub(super) fn id<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        record.get(1..1 + self.id_len).unwrap_or_default()
     }
 
     /// Whether the header has the low bits of `epoch`.
@@ -111,24 +129,35 @@ mod tests {
     #[test]
     fn reads_the_shortest_and_the_longest_header_as_written() {
         let mut bytes = Vec::new();
-        let header = Header::write(2, 5, None, &mut bytes);
+        let header = Header::write((2, 5), &[], None, &mut bytes);
         assert_eq!(bytes, [0b0010_0010, 5]);
-        assert_eq!((header.len(), header.number_len()), (2, 1));
-        let header = Header::write(7, 0x1234, Some(16), &mut bytes);
+        assert_eq!((header.len(), header.number_at()), (2, 1..2));
+        let header = Header::write((7, 0x1234), &[], Some(16), &mut bytes);
         assert_eq!(bytes[2..], [0b0010_1111, 0x12, 0x34, 0, 16]);
-        assert_eq!((header.len(), header.number_len()), (MAX_LEN, 2));
+        assert_eq!((header.len(), header.number_at()), (MAX_LEN, 1..3));
         assert!(header.is_of(3) && !header.is_of(4));
-        let read = Header::read(&bytes[2..]).unwrap();
+        let read = Header::read(&bytes[2..], 3).unwrap();
         assert_eq!((read.length, read.len()), (Some(16), 5));
     }
 
     #[test]
+    fn reads_a_header_with_a_connection_id_as_written() {
+        let mut bytes = Vec::new();
+        let header = Header::write((3, 5), &[7, 8], Some(16), &mut bytes);
+        assert_eq!(bytes, [0b0011_0111, 7, 8, 5, 0, 16]);
+        assert_eq!((header.len(), header.number_at()), (6, 3..4));
+        let read = Header::read(&bytes, 2).unwrap();
+        assert_eq!((read.id(&bytes), read.length, read.number_at()), (&[7, 8][..], Some(16), 3..4));
+    }
+
+    #[test]
     fn rejects_incomplete_headers_and_connection_ids() {
-        assert!(Header::read(&[]).is_none());
-        assert!(Header::read(&[0b0100_0000, 0]).is_none());
-        assert!(Header::read(&[0b0011_0000, 0, 0]).is_none(), "a connection ID");
-        assert!(Header::read(&[0b0010_1000, 0]).is_none(), "half a number");
-        assert!(Header::read(&[0b0010_0100, 0, 0]).is_none(), "half a length");
+        assert!(Header::read(&[], 0).is_none());
+        assert!(Header::read(&[0b0100_0000, 0], 0).is_none());
+        assert!(Header::read(&[0b0011_0000, 0, 0], 0).is_none(), "a connection ID");
+        assert!(Header::read(&[0b0010_1000, 0], 0).is_none(), "half a number");
+        assert!(Header::read(&[0b0010_0100, 0, 0], 0).is_none(), "half a length");
+        assert!(Header::read(&[0b0011_0000, 7, 8, 0], 3).is_none(), "half a connection ID");
     }
 
     #[test]

@@ -1,31 +1,34 @@
-//! The DTLS 1.3 record layer (RFC 9147 §4).
+//! The record layer of DTLS 1.2 (RFC 6347 §4.1) and DTLS 1.3 (RFC 9147 §4).
 //!
-//! * [`plaintext`] and [`header13`]: the two kinds of record header.
-//! * [`ciphertext`]: protection with the keys of an epoch, including the record number.
+//! * [`header12`] and [`header13`]: the two kinds of record header.
+//! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
-mod ciphertext;
+mod ciphertext12;
+mod ciphertext13;
+mod epoch;
+mod header12;
 mod header13;
-mod plaintext;
 mod receive;
 mod replay;
 mod send;
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use core::ops::RangeInclusive;
 
-use crate::error::{Error, Misuse};
+use crate::error::Error;
 use crate::flight::fragment;
 use crate::flight::timers::{Backoff, Timer, Timers};
 use crate::protocol::{Protocol, Side};
+use crate::record::protect::EXPLICIT_NONCE_LEN;
 use crate::schedule::keys::TrafficKeys;
+use crate::settings::{DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
-use crate::wire::{AlertDescription, AlertLevel, What};
+use crate::wire::{AlertDescription, AlertLevel};
 
-pub(crate) use ciphertext::EpochKey;
+pub(crate) use epoch::EpochKey;
 pub(crate) use header13::Header;
 use receive::{Received, Receiver};
 use send::Sender;
@@ -44,17 +47,10 @@ const MAX_WAITING_DATAGRAMS: usize = 64;
 /// (RFC 9000 §8.1 has the same factor).
 const MAX_AMPLIFICATION: usize = 3;
 
-/// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into 1280 bytes, the
-/// smallest packet size that every IPv6 link must support.
-pub(crate) const DEFAULT_MTU: usize = 1200;
-
-/// The allowed sizes of the largest datagram, in bytes: from a header, a tag and a useful piece of a message, up to the
-/// largest UDP payload over IPv4.
-pub(crate) const MTU_RANGE: RangeInclusive<usize> = 64..=65507;
-
 const _: () = assert!(
     *MTU_RANGE.start() >= header13::MAX_LEN + 1 + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
-        && *MTU_RANGE.start() >= plaintext::HEADER_LEN + fragment::MIN_ROOM
+        && *MTU_RANGE.start()
+            >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
 /// The number of discarded records or datagrams by reason (RFC 9147 §4.5.2). A bad record is not an error in DTLS, because any
@@ -92,19 +88,18 @@ pub struct Datagram {
     partial_ack: Option<Backoff>,
     /// This side does not retransmit, until the peer sends something that asks for it.
     gave_up: bool,
+    /// The peer has asked for the outstanding messages again.
+    resend_wanted: bool,
+    /// A message of the peer has arrived since this side's latest flight.
+    has_heard: bool,
+    /// The peer has returned a cookie, which contains its address.
+    is_address_proven: bool,
     received_bytes: usize,
 }
 
 impl Datagram {
-    pub(crate) fn client(mtu: usize, peer: SocketAddr) -> Self {
-        Self::new(Side::Client, mtu, peer)
-    }
-
-    pub(crate) fn server(mtu: usize, peer: SocketAddr) -> Self {
-        Self::new(Side::Server, mtu, peer)
-    }
-
-    fn new(side: Side, mtu: usize, peer: SocketAddr) -> Self {
+    pub(crate) fn new(side: Side, settings: &DatagramSettings, peer: SocketAddr) -> Self {
+        let DatagramSettings { mtu, retransmission } = *settings;
         Self {
             side,
             peer,
@@ -112,11 +107,20 @@ impl Datagram {
             sender: Sender::new(mtu),
             complete: false,
             timers: Timers::default(),
-            backoff: Backoff::default(),
+            backoff: Backoff::new(retransmission),
             partial_ack: None,
             gave_up: false,
+            resend_wanted: false,
+            has_heard: false,
+            is_address_proven: false,
             received_bytes: 0,
         }
+    }
+
+    /// A server that has perhaps demanded a cookie before, of which it keeps nothing. Its first message may be the second ClientHello.
+    pub(crate) fn forgetful(mut self) -> Self {
+        self.receiver.forget();
+        self
     }
 
     pub(crate) const fn receiver(&mut self) -> &mut Receiver {
@@ -141,12 +145,13 @@ impl Datagram {
 
     /// Takes a datagram. Discards one from another address than the peer's. RFC 9146 §6: a peer's new address counts only after
     /// a check that the peer receives there, which this engine does not have yet.
-    pub(crate) fn push(&mut self, from: SocketAddr, datagram: &[u8]) {
+    pub(crate) fn push(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
         if from != self.peer {
             self.receiver.discarded.other_address += 1;
             return;
         }
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
+        self.await_handshake(now);
         self.receiver.push(datagram);
     }
 
@@ -160,45 +165,66 @@ impl Datagram {
         datagram
     }
 
+    /// Limits the time without progress in a handshake that has begun, whichever side has to send next.
+    fn await_handshake(&mut self, now: Instant) {
+        if !self.complete && (self.side == Side::Client || self.received_bytes > 0) {
+            self.timers.start(Timer::GiveUp, now + self.backoff.give_up());
+        }
+    }
+
     fn start_timers(&mut self, now: Instant) {
-        if self.sender.is_outstanding() && !self.awaits_second_hello() && !self.gave_up {
+        self.await_handshake(now);
+        if self.sender.is_outstanding()
+            && !self.awaits_second_hello()
+            && !self.gave_up
+            && !self.keeps_last_flight()
+        {
             self.timers.start(Timer::Retransmit, now + self.backoff.timeout());
+            self.timers.start(Timer::GiveUp, now + self.backoff.give_up());
         }
         // RFC 9147 §7.1: acknowledge a part of a flight after a quarter of the timeout.
-        let timeout = match &self.partial_ack {
-            None => Some(self.backoff.timeout() / 4),
-            Some(repeated) => Some(repeated.timeout()).filter(|_| !repeated.is_exhausted()),
-        };
-        if !self.complete
-            && self.receiver.owes_ack()
-            && self.sender.is_protected()
-            && let Some(timeout) = timeout
-        {
+        let timeout = self.partial_ack.as_ref().map_or(self.backoff.timeout() / 4, Backoff::timeout);
+        if !self.complete && self.owes_ack() {
             self.timers.start(Timer::Acknowledge, now + timeout);
         }
+    }
+
+    /// Whether this side should acknowledge a part of the peer's flight. RFC 9147 §7.1: a client that has received the ServerHello
+    /// and nothing after it sends an empty ACK.
+    fn owes_ack(&self) -> bool {
+        let lacks_rest = self.side == Side::Client && !self.sender.is_outstanding();
+        self.protocol().has_acks() && self.sender.is_protected() && (self.receiver.owes_ack() || lacks_rest)
     }
 
     /// Acknowledges the part of the peer's flight that has arrived. The ACK may get lost, and a server that has received nothing
     /// protected may have to wait for it. So this side repeats it until the rest arrives.
     fn acknowledge_part(&mut self) -> Result<(), Error> {
         match &mut self.partial_ack {
-            None => self.partial_ack = Some(Backoff::default()),
-            Some(repeated) => _ = repeated.retransmit(),
+            None => self.partial_ack = Some(self.backoff.fresh()),
+            Some(repeated) => repeated.double(),
         }
         self.sender.acknowledge(self.receiver.owed_acks())
     }
 
-    /// Whether a HelloRetryRequest is the latest flight. RFC 9147 §5.1: it has no timer. A server that has sent anything else has
-    /// also sent protected messages.
+    /// Whether a HelloRetryRequest or HelloVerifyRequest is the latest flight. Neither has a timer (RFC 9147 §5.1, RFC 6347
+    /// §4.2.4). A DTLS 1.3 server that has sent anything else has also sent protected messages.
     fn awaits_second_hello(&self) -> bool {
         self.side == Side::Server
+            && self.protocol().has_acks()
             && self.sender.is_outstanding()
             && self.sender.outstanding_epochs().all(|epoch| epoch == 0)
+    }
+
+    /// Whether the outstanding messages are the last flight of a DTLS 1.2 handshake. It has no answer and no timer, and leaves again
+    /// when the peer repeats its own flight (RFC 6347 §4.2.4).
+    fn keeps_last_flight(&self) -> bool {
+        self.complete && !self.protocol().has_acks()
     }
 
     /// Stops the retransmissions, because the peer has acknowledged something. If messages remain, the timer starts again.
     fn progress(&mut self) {
         self.timers.stop(Timer::Retransmit);
+        self.timers.stop(Timer::GiveUp);
         self.backoff.progress();
         self.gave_up = false;
     }
@@ -211,9 +237,9 @@ impl Datagram {
     }
 
     /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it receives at its address.
-    /// A client knows the address of its server. A cookie proves nothing yet, because it does not contain the address.
+    /// A client knows the address of its server.
     fn budget(&self) -> usize {
-        match self.side == Side::Client || self.receiver.is_authentic() {
+        match self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
             true => usize::MAX,
             false => {
                 let most = self.received_bytes.saturating_mul(MAX_AMPLIFICATION);
@@ -232,16 +258,24 @@ impl Datagram {
         Ok(())
     }
 
-    /// Sends the outstanding messages again, or gives up. A connection continues without an answer to tickets and KeyUpdates.
-    fn retransmit(&mut self) -> Result<(), Error> {
-        if self.backoff.retransmit() {
-            return self.resend();
-        }
+    /// Gives up. A connection continues without an answer to tickets and KeyUpdates, but not without its handshake.
+    fn give_up(&mut self) -> Result<(), Error> {
+        self.timers.stop(Timer::Retransmit);
         self.gave_up = true;
-        match self.sender.outstanding_epochs().any(|epoch| epoch <= HANDSHAKE_EPOCH) {
-            true => Err(Error::TimedOut),
-            false => Ok(()),
+        match self.complete && self.sender.outstanding_epochs().all(|epoch| self.protocol().has_data(epoch)) {
+            true => Ok(()),
+            false => Err(Error::TimedOut),
         }
+    }
+
+    /// Sends the outstanding messages again, because no answer came in time.
+    fn retransmit(&mut self) -> Result<(), Error> {
+        // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else.
+        if let Some(alert) = self.receiver.plain_alert().filter(|_| !self.receiver.is_authentic()) {
+            return Err(Error::AlertReceived(alert));
+        }
+        self.backoff.double();
+        self.resend()
     }
 
     /// Sends queued messages and ACKs. RFC 9147 §7: a flight during the handshake implicitly acknowledges the flight that it
@@ -255,16 +289,21 @@ impl Datagram {
         }
         self.timers.stop(Timer::Acknowledge);
         self.partial_ack = None;
+        self.has_heard = false;
         self.sender.flush_after(&numbers)
     }
 }
 
 impl Emitter for Datagram {
     fn protocol(&self) -> Protocol {
-        Protocol::Dtls13
+        self.receiver.protocol()
     }
 
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
+        // RFC 6347 §4.2.4: only a whole flight answers a flight. DTLS 1.3 acknowledges parts.
+        if self.has_heard && !self.complete && !self.protocol().has_acks() {
+            self.answered();
+        }
         if self.gave_up {
             self.progress();
         }
@@ -273,6 +312,14 @@ impl Emitter for Datagram {
 
     fn next_number(&self) -> u16 {
         self.sender.next_number()
+    }
+
+    fn peer_address(&self) -> Option<SocketAddr> {
+        Some(self.peer)
+    }
+
+    fn prove_address(&mut self) {
+        self.is_address_proven = true;
     }
 
     /// The sender holds a KeyUpdate back until the peer has acknowledged the previous one (RFC 9147 §5.8.4).
@@ -295,10 +342,9 @@ impl Emitter for Datagram {
     }
 
     fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
-        match protocol {
-            Protocol::Dtls13 => Ok(()),
-            _ => Err(Misuse::NotSupported(What::Dtls12).into()),
-        }
+        self.receiver.agree(protocol);
+        self.sender.agree(protocol);
+        Ok(())
     }
 
     fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
@@ -329,7 +375,12 @@ impl Emitter for Datagram {
     fn skip_early_data(&mut self) {}
 
     fn handshake_complete(&mut self) {
+        // The side that has sent the last flight of DTLS 1.2 keeps it.
+        if self.has_heard && !self.protocol().has_acks() {
+            self.answered();
+        }
         self.complete = true;
+        self.progress();
         self.sender.complete_handshake();
     }
 }
@@ -338,36 +389,50 @@ impl Transport for Datagram {
     fn next(&mut self) -> Result<Option<Incoming>, Error> {
         loop {
             if let Some(message) = self.receiver.next_message() {
-                if !self.complete {
+                if !self.has_heard && self.side == Side::Server && !self.complete {
+                    self.sender.begin(message.number, self.receiver.plain_sequence());
+                }
+                self.has_heard = true;
+                if self.protocol().has_acks() && !self.complete {
                     self.answered();
+                }
+                if !self.complete {
+                    self.timers.stop(Timer::GiveUp);
                 }
                 return Ok(Some(Incoming::Message(message)));
             }
             match self.receiver.next_record()? {
                 Some(Received::Alert(level, description)) => {
-                    // The peer sends nothing more, ACKs included.
-                    self.answered();
+                    if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
+                        // The peer sends nothing more, ACKs included.
+                        self.answered();
+                    }
                     return Ok(Some(Incoming::Alert(level, description)));
                 }
                 Some(Received::Ack(epoch, numbers)) => {
-                    if self.sender.acknowledged(&numbers)? {
+                    let is_progress = self.sender.acknowledged(&numbers)?;
+                    if is_progress {
                         self.progress();
-                        // RFC 9147 §5.8.1: an ACK of a part asks for the rest.
-                        if epoch <= HANDSHAKE_EPOCH {
-                            self.resend()?;
-                        }
                     }
+                    // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
+                    self.resend_wanted |= epoch <= HANDSHAKE_EPOCH && (is_progress || numbers.is_empty());
                     if epoch > HANDSHAKE_EPOCH {
                         return Ok(Some(Incoming::Acknowledgement));
                     }
                 }
-                // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again.
-                Some(Received::Repeated) if self.side == Side::Server && self.sender.has_room() => {
-                    self.timers.stop(Timer::Retransmit);
-                    self.resend()?;
+                // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347 §4.2.4: so does the repeated
+                // end of the flight before the last one.
+                Some(Received::Repeated) => {
+                    self.resend_wanted |= self.side == Side::Server || self.keeps_last_flight();
                 }
-                Some(Received::Repeated | Received::Nothing) => {}
+                // The peer has completed its handshake, so it needs the last flight no more.
+                Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
+                Some(Received::Data | Received::Nothing) => {}
                 None => {
+                    if core::mem::take(&mut self.resend_wanted) && self.sender.has_room() {
+                        self.timers.stop(Timer::Retransmit);
+                        self.resend()?;
+                    }
                     if self.complete {
                         self.flush()?;
                     }
@@ -378,7 +443,7 @@ impl Transport for Datagram {
     }
 
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
-        self.sender.alert([level.0, description.0])
+        self.sender.alert(level, description)
     }
 
     fn needs_key_update(&self, after: Option<u64>) -> bool {
@@ -400,6 +465,7 @@ impl Transport for Datagram {
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
         while let Some(timer) = self.timers.expire(now) {
             match timer {
+                Timer::GiveUp => self.give_up()?,
                 Timer::Retransmit => self.retransmit()?,
                 Timer::Acknowledge => self.acknowledge_part()?,
             }

@@ -2,14 +2,16 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::ops::Range;
 
-use super::ciphertext::{self, EpochKey};
+use super::epoch::EpochKey;
 use super::replay::ReplayWindow;
-use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, header13, plaintext};
+use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
+use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
@@ -26,6 +28,10 @@ const MAX_UNREAD_RECORDS: usize = 256;
 /// retransmits them.
 const MAX_ACKNOWLEDGED: usize = 256;
 
+/// The most records, and the most bytes of them, that arrived before the keys of their epoch and wait for these.
+const MAX_EARLY_RECORDS: usize = 16;
+const MAX_EARLY: usize = 16 * 1024;
+
 /// The keys of one epoch of the peer's records.
 struct ReadEpoch {
     number: u64,
@@ -40,15 +46,28 @@ pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
     /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
-    /// An unprotected copy of the end of the latest delivered message.
+    /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
     Repeated,
+    /// Application data, which the receiver keeps.
+    Data,
     Nothing,
 }
 
 pub(crate) struct Receiver {
+    protocol: Protocol,
+    /// This side's connection ID; empty without one. Protected records carry it.
+    id: Vec<u8>,
     /// Records that the receiver has not opened yet.
     records: VecDeque<Vec<u8>>,
     waiting: usize,
+    /// Records of the next epoch, which arrived before its keys.
+    early: Vec<Vec<u8>>,
+    /// Whether the first message may have number 1, because this side forgets a first ClientHello.
+    forgets: bool,
+    /// The sequence number of the latest unprotected record with messages.
+    plain_sequence: u64,
+    /// The unprotected fatal alert that arrived first. An attacker may have sent it, so it counts only if nothing else arrives.
+    plain_alert: Option<AlertDescription>,
     /// The previous and the current epoch. The receiver keeps the previous one, because the ACK of a KeyUpdate may get lost
     /// and records may arrive late (RFC 9147 §8).
     epochs: Vec<ReadEpoch>,
@@ -67,8 +86,14 @@ pub(crate) struct Receiver {
 impl Default for Receiver {
     fn default() -> Self {
         Self {
+            protocol: Protocol::Dtls13,
+            id: Vec::new(),
             records: VecDeque::new(),
             waiting: 0,
+            early: Vec::new(),
+            forgets: false,
+            plain_sequence: 0,
+            plain_alert: None,
             epochs: Vec::new(),
             messages: Reassembler::default(),
             to_acknowledge: Vec::new(),
@@ -88,7 +113,9 @@ impl Receiver {
     pub(crate) fn push(&mut self, datagram: &[u8]) {
         let mut rest = datagram;
         while !rest.is_empty() {
-            let Some((record, others)) = record_len(rest).and_then(|len| rest.split_at_checked(len)) else {
+            let Some((record, others)) =
+                record_len(rest, self.id.len()).and_then(|len| rest.split_at_checked(len))
+            else {
                 self.discarded.malformed += 1;
                 return;
             };
@@ -104,7 +131,31 @@ impl Receiver {
 
     pub(super) fn discard_input(&mut self) {
         self.records = VecDeque::new();
+        self.early = Vec::new();
         self.waiting = 0;
+    }
+
+    pub(super) const fn protocol(&self) -> Protocol {
+        self.protocol
+    }
+
+    pub(super) const fn agree(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// Lets the first message have number 1.
+    pub(super) const fn forget(&mut self) {
+        self.forgets = true;
+    }
+
+    /// The sequence number of the latest unprotected record with messages.
+    pub(super) const fn plain_sequence(&self) -> u64 {
+        self.plain_sequence
+    }
+
+    /// The fatal alert that the peer seems to have sent in the clear.
+    pub(super) const fn plain_alert(&self) -> Option<AlertDescription> {
+        self.plain_alert
     }
 
     /// The data of the next record.
@@ -127,6 +178,8 @@ impl Receiver {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
         }
         let number = match epoch {
+            // RFC 6347 §4.1: ChangeCipherSpec increments the epoch.
+            _ if self.protocol.changes_cipher_spec() => present + 1,
             Epoch::Early => EARLY_EPOCH,
             Epoch::Handshake => HANDSHAKE_EPOCH,
             Epoch::Application => present + 1,
@@ -136,7 +189,20 @@ impl Receiver {
         }
         let key = EpochKey::new(keys)?;
         self.epochs.push(ReadEpoch { number, key, window: ReplayWindow::default(), forged: 0 });
+        for record in core::mem::take(&mut self.early).into_iter().rev() {
+            self.waiting += record.len();
+            self.records.push_front(record);
+        }
         Ok(())
+    }
+
+    /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of the peer contains.
+    fn keep_early(&mut self, record: Vec<u8>) {
+        let kept: usize = self.early.iter().map(Vec::len).sum();
+        match self.early.len() < MAX_EARLY_RECORDS && kept + record.len() <= MAX_EARLY {
+            true => self.early.push(record),
+            false => self.discarded.no_keys += 1,
+        }
     }
 
     /// The number of the current epoch.
@@ -174,77 +240,148 @@ impl Receiver {
     pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
         let Some(record) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
-        let received = match plaintext::Header::read(&record) {
-            Some(header) if plaintext::Header::begins_with(header.typ.0) => self.plain(&header, &record)?,
-            _ => match self.open(record)? {
-                Some((number, typ, content)) => self.dispatch(number, typ, content)?,
-                None => Received::Nothing,
+        let is_tls12 = self.protocol.changes_cipher_spec();
+        let received = match header12::Header::read(&record, self.id.len()) {
+            Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
+                false => self.open13(record)?,
+                true => self.malformed(),
             },
+            Some(header) if header.epoch == 0 => self.plain(&header, &record)?,
+            Some(header) if is_tls12 || self.epochs.is_empty() => self.open12(&header, record)?,
+            Some(_) => self.misplaced(),
+            None => self.open13(record)?,
         };
         Ok(Some(received))
     }
 
-    /// Takes hellos from an unprotected record. Once this side has keys for the peer's records, it only notices repeated hellos,
-    /// and ignores even these after the first authentic record. It always ignores unprotected alerts and ACKs, because an
-    /// attacker could end or delay the handshake with them.
-    fn plain(&mut self, header: &plaintext::Header, record: &[u8]) -> Result<Received, Error> {
-        let content = record.get(plaintext::HEADER_LEN..).unwrap_or_default();
+    const fn malformed(&mut self) -> Received {
+        self.discarded.malformed += 1;
+        Received::Nothing
+    }
+
+    const fn misplaced(&mut self) -> Received {
+        self.discarded.misplaced += 1;
+        Received::Nothing
+    }
+
+    /// Takes hellos, and in DTLS 1.2 the other messages in the clear, from an unprotected record. Once this side has keys for the
+    /// peer's records, it only notices repeated messages, and ignores even these after the first authentic record. It ignores
+    /// unprotected ACKs, because an attacker could delay the handshake with them, and remembers an alert.
+    fn plain(&mut self, header: &header12::Header, record: &[u8]) -> Result<Received, Error> {
+        let content = record.get(header12::LEN..).unwrap_or_default();
         let is_present = self.present() == 0;
-        if header.epoch != 0 || header.typ != ContentType::HANDSHAKE || self.is_authentic {
-            self.discarded.misplaced += 1;
-        } else if self.messages.insert(content, is_present).is_err() {
-            match is_present {
-                true => self.discarded.malformed += 1,
-                false => self.discarded.misplaced += 1,
-            }
+        if let (ContentType::ALERT, [level, description]) = (header.typ, content)
+            && AlertLevel(*level) == AlertLevel::FATAL
+            && !self.is_authentic
+        {
+            self.plain_alert.get_or_insert(AlertDescription(*description));
+        } else if header.typ == ContentType::CHANGE_CIPHER_SPEC && self.protocol.changes_cipher_spec() {
+            // RFC 6347 §4.1: the epoch in the header of the next record says the same. Nothing protects this record.
+        } else if header.typ != ContentType::HANDSHAKE || self.is_authentic {
+            return Ok(self.misplaced());
+        } else if self.messages.insert_first(content, self.forgets, is_present).is_err() {
+            return Ok(if is_present { self.malformed() } else { self.misplaced() });
         } else if self.messages.take_repeated() {
             return Ok(Received::Repeated);
+        } else {
+            self.plain_sequence = header.sequence;
         }
         Ok(Received::Nothing)
     }
 
-    /// Opens a protected record; `None` if the receiver discards it.
-    fn open(&mut self, mut record: Vec<u8>) -> Result<Option<(RecordNumber, ContentType, Vec<u8>)>, Error> {
-        let Some(header) = header13::Header::read(&record) else {
-            self.discarded.malformed += 1;
-            return Ok(None);
+    /// Opens a protected record of DTLS 1.2.
+    fn open12(&mut self, header: &header12::Header, mut record: Vec<u8>) -> Result<Received, Error> {
+        // RFC 9146 §3: with a connection ID, every protected record has this type. Its ID must be that of this side.
+        let has_id = header.typ == ContentType::TLS12_CID;
+        let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == header.epoch) else {
+            if header.epoch == self.present() + 1 {
+                self.keep_early(record);
+            } else {
+                self.discarded.no_keys += 1;
+            }
+            return Ok(Received::Nothing);
+        };
+        if has_id == self.id.is_empty() || header.id(&record) != self.id {
+            return Ok(self.misplaced());
+        }
+        let Ok(plaintext) = epoch.key.open12(header, &mut record) else { return self.forged(header.epoch) };
+        let number = RecordNumber { epoch: header.epoch, sequence: header.sequence };
+        let typ = (!has_id).then_some(header.typ);
+        self.opened(number, typ, record, plaintext)
+    }
+
+    /// Opens a protected record of DTLS 1.3.
+    fn open13(&mut self, mut record: Vec<u8>) -> Result<Received, Error> {
+        let Some(header) = header13::Header::read(&record, self.id.len()) else {
+            return Ok(self.malformed());
         };
         // RFC 9147 §4.2.2: the most recent epoch with these bits.
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| header.is_of(epoch.number)) else {
-            self.discarded.no_keys += 1;
-            return Ok(None);
+            if header.is_of(self.present().max(HANDSHAKE_EPOCH - 1) + 1) {
+                self.keep_early(record);
+            } else {
+                self.discarded.no_keys += 1;
+            }
+            return Ok(Received::Nothing);
         };
-        let Ok((sequence, inner)) = epoch.key.open(epoch.window.expected(), &header, &mut record) else {
-            self.discarded.unauthenticated += 1;
-            epoch.forged += 1;
-            // RFC 9147 §4.5.3: too many forged records end the connection.
-            return match epoch.forged >= epoch.key.integrity_limit() {
-                true => Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into()),
-                false => Ok(None),
-            };
+        // RFC 9147 §9: with a connection ID, every datagram carries it.
+        if header.id(&record) != self.id {
+            return Ok(self.misplaced());
+        }
+        let (of_epoch, expected) = (epoch.number, epoch.window.expected());
+        let Ok((sequence, plaintext)) = epoch.key.open13(expected, &header, &mut record) else {
+            return self.forged(of_epoch);
         };
+        self.opened(RecordNumber { epoch: of_epoch, sequence }, None, record, plaintext)
+    }
+
+    /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the connection.
+    fn forged(&mut self, number: u64) -> Result<Received, Error> {
+        self.discarded.unauthenticated += 1;
+        let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == number) else {
+            return Ok(Received::Nothing);
+        };
+        epoch.forged += 1;
+        match epoch.forged >= epoch.key.integrity_limit() {
+            true => Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into()),
+            false => Ok(Received::Nothing),
+        }
+    }
+
+    /// Takes the content out of a record that opened. Its type is encrypted, if `shown` is `None`.
+    fn opened(
+        &mut self,
+        number: RecordNumber,
+        shown: Option<ContentType>,
+        mut record: Vec<u8>,
+        plaintext: Range<usize>,
+    ) -> Result<Received, Error> {
         self.is_authentic = true;
-        let number = RecordNumber { epoch: epoch.number, sequence };
+        let epoch = self.epochs.iter_mut().rfind(|epoch| epoch.number == number.epoch);
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
-        if !epoch.window.accept(sequence) {
+        if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
-            return Ok(None);
+            return Ok(Received::Nothing);
         }
         // RFC 9147 §5.10: data after close_notify "MUST be ignored". Records sent before it may arrive after it.
         if self.closed_by.is_some_and(|closed| number > closed) {
-            self.discarded.misplaced += 1;
-            return Ok(None);
+            return Ok(self.misplaced());
         }
-        // RFC 9147 §4: `DTLSInnerPlaintext` is content, type, zeros. RFC 8449 §4 allows discarding records above the limit.
-        let content_len = inner.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-        let typ = ContentType(inner.get(content_len).copied().unwrap_or(0));
-        if typ.0 == 0 || inner.len() > self.content_limit + 1 {
-            self.discarded.malformed += 1;
-            return Ok(None);
+        record.truncate(plaintext.end);
+        record.drain(..plaintext.start);
+        let limit = self.content_limit + usize::from(shown.is_none());
+        // RFC 9147 §4, RFC 9146 §4: `DTLSInnerPlaintext` is content, type, zeros.
+        let typ = shown.unwrap_or_else(|| {
+            let len = record.iter().rposition(|byte| *byte != 0).unwrap_or(0);
+            let typ = record.get(len).copied().unwrap_or(0);
+            record.truncate(len);
+            ContentType(typ)
+        });
+        // RFC 8449 §4 allows discarding records above the limit.
+        if typ.0 == 0 || plaintext.len() > limit {
+            return Ok(self.malformed());
         }
-        record.truncate(header.len() + content_len);
-        record.drain(..header.len());
-        Ok(Some((number, typ, record)))
+        self.dispatch(number, typ, record)
     }
 
     /// Processes an authentic record. An error in it is the peer's fault (RFC 9147 §4.5.2).
@@ -261,6 +398,10 @@ impl Receiver {
             }
             ContentType::HANDSHAKE => {
                 let taken = self.messages.insert(&content, number.epoch == self.present())?;
+                if !self.protocol.has_acks() {
+                    let is_repeated = self.messages.take_repeated();
+                    return Ok(if is_repeated { Received::Repeated } else { Received::Nothing });
+                }
                 if taken == Taken::All && self.to_acknowledge.len() < MAX_ACKNOWLEDGED {
                     self.to_acknowledge.push(number);
                 }
@@ -276,7 +417,7 @@ impl Receiver {
                 }
                 Ok(Received::Alert(AlertLevel(level), description))
             }
-            ContentType::ACK => {
+            ContentType::ACK if self.protocol.has_acks() => {
                 let numbers = ack::read(&content)?;
                 // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations of
                 // application keys count as equal here, because each direction has its own.
@@ -286,28 +427,30 @@ impl Receiver {
                 }
                 Ok(Received::Ack(number.epoch, numbers))
             }
-            ContentType::APPLICATION_DATA if number.epoch > HANDSHAKE_EPOCH => {
+            ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
                     self.discarded.overflow += 1;
                 } else {
                     self.unread += content.len();
                     self.data.push_back(content);
                 }
-                Ok(Received::Nothing)
+                Ok(Received::Data)
             }
             _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
         }
     }
 }
 
-/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record.
-fn record_len(bytes: &[u8]) -> Option<usize> {
+/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record. Connection IDs of this
+/// side have `id_len` bytes.
+fn record_len(bytes: &[u8], id_len: usize) -> Option<usize> {
     let first = *bytes.first()?;
-    if plaintext::Header::begins_with(first) {
-        let length = plaintext::Header::read(bytes)?.length;
-        return (length <= MAX_PLAINTEXT).then_some(plaintext::HEADER_LEN + length);
+    if header12::Header::begins_with(first) {
+        let header = header12::Header::read(bytes, id_len)?;
+        let most = if header.epoch == 0 { MAX_PLAINTEXT } else { MAX_CIPHERTEXT };
+        return (header.length <= most).then_some(header.len() + header.length);
     }
-    let header = header13::Header::read(bytes)?;
+    let header = header13::Header::read(bytes, id_len)?;
     let length = header.length.unwrap_or(bytes.len() - header.len());
-    (ciphertext::MIN_BODY..=MAX_CIPHERTEXT).contains(&length).then_some(header.len() + length)
+    (ciphertext13::MIN_BODY..=MAX_CIPHERTEXT).contains(&length).then_some(header.len() + length)
 }

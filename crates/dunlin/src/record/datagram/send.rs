@@ -4,17 +4,18 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::ciphertext::EpochKey;
-use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, plaintext};
+use super::epoch::{EpochKey, Sealing};
+use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, header12};
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{Packer, Planned, Records};
 use crate::flight::outgoing::Flight;
 use crate::flight::{RecordNumber, ack};
+use crate::protocol::Protocol;
 use crate::record::protect::Sequence;
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{ContentType, HandshakeType, What};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, What};
 
 /// One epoch of this side's records.
 struct WriteEpoch {
@@ -33,6 +34,9 @@ struct KeyUpdate {
 
 pub(crate) struct Sender {
     mtu: usize,
+    protocol: Protocol,
+    /// The peer's connection ID; empty without one. Protected records carry it.
+    peer_id: Vec<u8>,
     content_limit: usize,
     present: WriteEpoch,
     /// Earlier epochs: for messages that wait or may have to be sent again, and for ACKs during the handshake.
@@ -56,6 +60,8 @@ impl Sender {
     pub(super) fn new(mtu: usize) -> Self {
         Self {
             mtu,
+            protocol: Protocol::Dtls13,
+            peer_id: Vec::new(),
             content_limit: MAX_PLAINTEXT,
             present: WriteEpoch { number: 0, key: None, sequence: Sequence::default() },
             past: Vec::new(),
@@ -94,6 +100,19 @@ impl Sender {
         self.content_limit = content.min(MAX_PLAINTEXT);
     }
 
+    pub(super) const fn agree(&mut self, protocol: Protocol) {
+        self.protocol = protocol;
+    }
+
+    /// Chooses a server's first numbers by the ClientHello with this number, in a record with this sequence number. They continue
+    /// those of a server that kept nothing (RFC 6347 §4.2.1, RFC 9147 §5.1).
+    pub(super) fn begin(&mut self, number: u16, sequence: u64) {
+        if self.present.number == 0 && self.present.sequence.used() == 0 && self.next_message == Some(0) {
+            self.next_message = Some(number);
+            self.present.sequence = Sequence::starting_at(sequence);
+        }
+    }
+
     /// The number of the next message.
     pub(super) fn next_number(&self) -> u16 {
         self.next_message.unwrap_or(u16::MAX)
@@ -123,6 +142,8 @@ impl Sender {
             return self.begin_update(key);
         }
         let number = match epoch {
+            // RFC 6347 §4.1: ChangeCipherSpec increments the epoch.
+            _ if self.protocol.changes_cipher_spec() => self.present.number + 1,
             Epoch::Early => EARLY_EPOCH,
             Epoch::Handshake => HANDSHAKE_EPOCH,
             Epoch::Application => HANDSHAKE_EPOCH + 1,
@@ -169,9 +190,17 @@ impl Sender {
         self.flight.answered()
     }
 
-    /// The peer protects its records, so it has received all messages in the clear.
+    /// The peer protects its records. In DTLS 1.3 it has then received all messages in the clear.
     pub(super) fn peer_has_keys(&mut self) {
-        self.flight.drop_if(|message| message.epoch == 0 && message.is_sent);
+        if !self.protocol.changes_cipher_spec() {
+            self.flight.drop_if(|message| message.epoch == 0 && message.is_sent);
+        }
+    }
+
+    /// Forgets the outstanding messages, because the peer has received them.
+    pub(super) fn drop_flight(&mut self) {
+        self.flight.drop_if(|message| message.is_sent);
+        self.past.clear();
     }
 
     /// Whether the peer has not acknowledged a message that was sent.
@@ -220,15 +249,22 @@ impl Sender {
     /// Sends an ACK alone.
     pub(super) fn acknowledge(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
         let mut packer = Packer::new(self.mtu);
-        self.pack_acks(&mut packer, numbers)?;
+        match numbers {
+            [] => packer.record(self.records(self.for_acks()), ContentType::ACK, ack::write(&[])?)?,
+            numbers => self.pack_acks(&mut packer, numbers)?,
+        }
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
     }
 
-    /// Packs an ACK. RFC 9147 §7: its epoch is at least that of the records. During the handshake it uses the handshake keys. A
+    /// The epoch of ACKs. RFC 9147 §7: it is at least that of the records. During the handshake these are the handshake keys. A
     /// record under application keys would tell a client that the server has accepted its Finished (docs/handshake-cache.md §3.4).
-    fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
+    fn for_acks(&self) -> &WriteEpoch {
         let handshake = self.past.iter().find(|e| e.number == HANDSHAKE_EPOCH && !self.handshake_complete);
-        let records = self.records(handshake.unwrap_or(&self.present));
+        handshake.unwrap_or(&self.present)
+    }
+
+    fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
+        let records = self.records(self.for_acks());
         let room = records.limit.min(self.mtu.saturating_sub(records.overhead));
         let per_ack = room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN;
         for numbers in numbers.chunks(per_ack.max(1)) {
@@ -263,8 +299,16 @@ impl Sender {
 
     fn pack_messages(&mut self, packer: &mut Packer, again: bool) -> Result<(), Error> {
         let mut flight = core::mem::take(&mut self.flight);
+        let epoch = |number| self.past.iter().find(|e| e.number == number).unwrap_or(&self.present);
         for outgoing in flight.messages().filter(|outgoing| outgoing.is_sent == again) {
-            let epoch = self.past.iter().find(|e| e.number == outgoing.epoch).unwrap_or(&self.present);
+            if self.protocol.changes_cipher_spec()
+                && outgoing.message.first() == Some(&HandshakeType::FINISHED.0)
+            {
+                // RFC 5246 §7.1: ChangeCipherSpec precedes Finished, under the keys that it replaces.
+                let before = self.records(epoch(outgoing.epoch.saturating_sub(1)));
+                packer.record(before, ContentType::CHANGE_CIPHER_SPEC, [1].into())?;
+            }
+            let epoch = epoch(outgoing.epoch);
             for range in &outgoing.missing {
                 packer.message(self.records(epoch), outgoing.number, &outgoing.message, range)?;
             }
@@ -284,7 +328,8 @@ impl Sender {
             for (i, record) in datagram.into_iter().enumerate() {
                 let epoch = self.past.iter_mut().find(|e| e.number == record.epoch);
                 let epoch = epoch.unwrap_or(&mut self.present);
-                let sequence = epoch.seal(record.typ, &record.content, i == last, &mut bytes)?;
+                let sequence =
+                    epoch.seal(record.typ, &self.peer_id, &record.content, i == last, &mut bytes)?;
                 sent.push((RecordNumber { epoch: record.epoch, sequence }, record.pieces));
             }
             total += bytes.len();
@@ -296,31 +341,41 @@ impl Sender {
             }
             self.queue(bytes);
         }
-        let for_acks = |epoch: &WriteEpoch| epoch.number == HANDSHAKE_EPOCH && !self.handshake_complete;
-        self.past.retain(|epoch| self.flight.needs_epoch(epoch.number) || for_acks(epoch));
+        let is_needed = |WriteEpoch { number, .. }: &WriteEpoch| {
+            let carries_change = self.protocol.changes_cipher_spec() && self.flight.needs_epoch(number + 1);
+            let for_acks = *number == HANDSHAKE_EPOCH && !self.handshake_complete;
+            self.flight.needs_epoch(*number) || carries_change || for_acks
+        };
+        self.past.retain(is_needed);
         Ok(total)
     }
 
     fn records(&self, epoch: &WriteEpoch) -> Records {
         match &epoch.key {
-            None => Records { epoch: 0, overhead: plaintext::HEADER_LEN, limit: MAX_PLAINTEXT },
-            Some(key) => Records { epoch: epoch.number, overhead: key.overhead(), limit: self.content_limit },
+            None => Records { epoch: 0, overhead: header12::LEN, limit: MAX_PLAINTEXT },
+            Some(key) => {
+                let overhead = key.overhead(!self.peer_id.is_empty()) + self.peer_id.len();
+                Records { epoch: epoch.number, overhead, limit: self.content_limit }
+            }
         }
     }
 
-    /// Sends an alert. It is the last record that this side sends.
-    pub(super) fn alert(&mut self, content: [u8; 2]) -> Result<(), Error> {
+    /// Sends an alert. A fatal one and close_notify are the last record that this side sends.
+    pub(super) fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
         self.flush()?;
-        self.closed = true;
-        // The peer ignores what follows an alert, but it may still need the handshake (RFC 9147 §5.10).
-        self.flight.drop_if(|message| message.epoch > HANDSHAKE_EPOCH);
-        self.single(ContentType::ALERT, &content)
+        if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
+            self.closed = true;
+            // The peer ignores what follows an alert, but it may still need the handshake (RFC 9147 §5.10).
+            self.flight.drop_if(|message| message.epoch > HANDSHAKE_EPOCH);
+        }
+        self.single(ContentType::ALERT, &[level.0, description.0])
     }
 
     /// The most data that one record can carry, in bytes; 0 before there are keys for it.
     pub(crate) fn max_data(&self) -> usize {
         let Some(key) = &self.present.key else { return 0 };
-        self.content_limit.min(self.mtu.saturating_sub(key.overhead_of_last()))
+        let overhead = key.overhead_of_last(!self.peer_id.is_empty()) + self.peer_id.len();
+        self.content_limit.min(self.mtu.saturating_sub(overhead))
     }
 
     /// Sends a record with data.
@@ -340,7 +395,7 @@ impl Sender {
     /// Sends a record in a separate datagram.
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
-        self.present.seal(typ, content, true, &mut bytes)?;
+        self.present.seal(typ, &self.peer_id, content, true, &mut bytes)?;
         self.queue(bytes);
         Ok(())
     }
@@ -351,15 +406,20 @@ impl WriteEpoch {
     fn seal(
         &mut self,
         typ: ContentType,
+        id: &[u8],
         content: &[u8],
         is_last: bool,
         out: &mut Vec<u8>,
     ) -> Result<u64, Error> {
         match &self.key {
-            Some(key) => key.seal((self.number, &mut self.sequence), typ, content, is_last, out),
+            Some(key) => {
+                let sealing = Sealing { epoch: self.number, typ, id, is_last };
+                key.seal(&sealing, &mut self.sequence, content, out)
+            }
             None => {
                 let number = self.sequence.next()?;
-                plaintext::write(typ, number, content, out)?;
+                header12::write(typ, (0, number), &[], content.len(), out)?;
+                out.extend_from_slice(content);
                 Ok(number)
             }
         }

@@ -8,7 +8,7 @@ use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::{self, Message};
 use crate::protocol::Protocol;
-use crate::record::protect::{RecordKey, Sequence};
+use crate::record::protect::{self, RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::transport::{Epoch, Incoming};
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
@@ -252,7 +252,8 @@ impl Receiver {
             let (header, data) = record.split_at_mut(HEADER_LEN);
             if let (RecordForm::Tls12 { proves_psk, .. }, Some(header)) = (key.form(), header.first_chunk()) {
                 let number = sequence.used();
-                let opened = key.open_tls12(number, *header, data);
+                let aad = |len| protect::additional_data(number, *header, len);
+                let opened = key.open_tls12(number, aad, data);
                 let Ok(content) = opened else {
                     // RFC 4279 §2: a peer with another PSK has other keys, and gets decrypt_error.
                     let other_psk = proves_psk && number == 0;

@@ -1,0 +1,233 @@
+//! Cookies: a server that keeps nothing before a client has proven that it receives at its address (RFC 9147 §5.1, RFC 6347
+//! §4.2.1).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{App, Configs, connect, exchange, sent};
+use dunlin::auth::{Psk, PskTable};
+use dunlin::error::Error;
+use dunlin::wire::ProtocolVersion;
+use dunlin::{
+    Answer, ClientConfig, CookieKeys, DtlsConnection, Event, Now, Profile, ProfileBuilder, PskSource,
+    Question, ServerConfig, Side,
+};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use dunlin_tests::{NOW, awslc};
+
+const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
+
+fn configs(version: ProtocolVersion) -> Configs {
+    let profile = |profile: ProfileBuilder| match version {
+        ProtocolVersion::DTLS1_2 => {
+            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        }
+        _ => profile,
+    };
+    Configs::with(&awslc(), profile).cookies(true)
+}
+
+/// All datagrams that a connection wants to send.
+fn output(connection: &mut DtlsConnection) -> Vec<Vec<u8>> {
+    std::iter::from_fn(|| connection.poll_transmit(NOW)).map(|transmit| transmit.datagram).collect()
+}
+
+/// The server's answer to one datagram of a client, by a connection that is then forgotten.
+fn answer(
+    server: &ServerConfig,
+    from: SocketAddr,
+    datagram: &[u8],
+    now: Now,
+) -> (DtlsConnection, Vec<Vec<u8>>) {
+    let mut connection = DtlsConnection::server(&Arc::new(server.clone()), from, now);
+    let _ = connection.receive(now, from, datagram);
+    let output = output(&mut connection);
+    (connection, output)
+}
+
+/// A client's second ClientHello, after the server has forgotten the first one.
+fn second_hello(configs: &Configs) -> (DtlsConnection, Vec<u8>) {
+    let mut client = configs.client();
+    let [hello] = &output(&mut client)[..] else { panic!("one datagram") };
+    let (_, demand) = answer(&configs.server, CLIENT_ADDRESS, hello, NOW);
+    let [demand] = &demand[..] else { panic!("one datagram") };
+    assert!(demand.len() < hello.len(), "{} bytes for {}", demand.len(), hello.len());
+    client.receive(NOW, SERVER_ADDRESS, demand).unwrap();
+    let [second] = &output(&mut client)[..] else { panic!("one datagram") };
+    (client, second.clone())
+}
+
+#[test]
+fn connects_with_a_cookie() {
+    for version in VERSIONS {
+        let mut pair = configs(version).pair();
+        connect(&mut pair);
+        assert_eq!(pair.client.negotiated().unwrap().version, Some(version));
+        let delays = pair.now.monotonic.since(NOW.monotonic).as_millis() / common::DELAY.as_millis();
+        assert_eq!(delays, 6);
+        exchange(&mut pair);
+    }
+}
+
+#[test]
+fn a_server_that_has_kept_nothing_takes_the_second_client_hello() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let (mut client, second) = second_hello(&configs);
+        let (mut server, flight) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
+        // RFC 6347 §4.2.1, RFC 9147 §5.1: the server's first record and message continue those of the client.
+        assert_eq!(flight[0][5..11], second[5..11], "the number of the record");
+        assert_eq!(flight[0][17..19], [0, 1], "the number of the message");
+        flight.iter().for_each(|datagram| client.receive(NOW, SERVER_ADDRESS, datagram).unwrap());
+        for _ in 0..3 {
+            output(&mut client).iter().for_each(|d| server.receive(NOW, CLIENT_ADDRESS, d).unwrap());
+            output(&mut server).iter().for_each(|d| client.receive(NOW, SERVER_ADDRESS, d).unwrap());
+        }
+        client.assert_connected();
+        server.assert_connected();
+    }
+}
+
+#[test]
+fn a_cookie_is_for_one_address_one_client_hello_and_a_short_time() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let (_, second) = second_hello(&configs);
+        let accepts = |server: &ServerConfig, from: SocketAddr, hello: &[u8], now: Now| {
+            let (_, output) = answer(server, from, hello, now);
+            output.iter().map(Vec::len).sum::<usize>() > 3 * hello.len()
+        };
+        let at = |seconds: u64| Now::from_unix_ms(NOW.unix_ms + 1000 * seconds);
+        let here = CLIENT_ADDRESS;
+        assert!(accepts(&configs.server, here, &second, NOW));
+        assert!(accepts(&configs.server, here, &second, at(120)));
+        assert!(!accepts(&configs.server, here, &second, at(121)), "too old");
+        let port = SocketAddr::new(here.ip(), here.port() + 1);
+        let elsewhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), here.port());
+        for from in [port, elsewhere] {
+            assert!(!accepts(&configs.server, from, &second, NOW), "{from}");
+        }
+        let mut other = second.clone();
+        // The random follows the headers of record and message, and the version.
+        other[13 + 12 + 2] ^= 1;
+        assert!(!accepts(&configs.server, here, &other, NOW), "another random");
+        let keys = CookieKeys::new(&[1; 32]).unwrap();
+        let server = configs.server.clone().with_cookie_keys(keys.clone());
+        assert!(!accepts(&server, here, &second, NOW), "another key");
+        // A server with the same keys, and one that has just replaced them.
+        let configs = Configs { server, ..configs };
+        let (_, second) = second_hello(&configs);
+        let next = keys.replaced(&[2; 32]).unwrap();
+        let later = next.replaced(&[3; 32]).unwrap();
+        for (keys, expected) in [(keys, true), (next, true), (later, false)] {
+            let server = configs.server.clone().with_cookie_keys(keys);
+            assert_eq!(accepts(&server, here, &second, NOW), expected);
+        }
+    }
+    assert!(matches!(CookieKeys::new(&[0; 31]), Err(Error::Misuse(_))));
+}
+
+/// A wrong cookie of DTLS 1.2 counts as none (RFC 6347 §4.2.1).
+#[test]
+fn a_server_demands_a_cookie_again_instead_of_a_wrong_one() {
+    let configs = configs(ProtocolVersion::DTLS1_2);
+    let (_, mut second) = second_hello(&configs);
+    second[13 + 12 + 2 + 32 + 1 + 1] ^= 1;
+    let (server, output) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
+    assert_eq!((output.len(), output[0][13]), (1, 3), "a HelloVerifyRequest");
+    assert!(server.is_handshaking());
+}
+
+/// Before the cookie, the server asks nothing, whatever it would have to ask.
+#[test]
+fn a_server_asks_only_after_the_cookie() {
+    for version in VERSIONS {
+        let mut configs = configs(version);
+        let chosen = Arc::new(configs.server.clone());
+        configs.server = configs.server.with_profile_choice(true);
+        let mut client = configs.client();
+        let [hello] = &output(&mut client)[..] else { panic!("one datagram") };
+        let (mut server, demand) = answer(&configs.server, CLIENT_ADDRESS, hello, NOW);
+        assert!(server.poll_event().is_none() && demand.len() == 1);
+        // The same connection, or another one, asks after the second ClientHello.
+        let (_, second) = second_hello(&configs);
+        let (mut server, output) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
+        let Some(Event::Question(id, Question::ChooseProfile(_))) = server.poll_event() else {
+            panic!("not asked")
+        };
+        assert!(output.is_empty());
+        server.answer(NOW, id, Answer::Profile(Some(chosen))).unwrap();
+        assert!(!self::output(&mut server).is_empty());
+        let mut pair = configs.pair();
+        pair.run_for(common::DELAY * 4).unwrap();
+        let question = std::iter::from_fn(|| pair.server.poll_event()).next();
+        assert!(matches!(question, Some(Event::Question(_, Question::ChooseProfile(_)))), "{question:?}");
+    }
+}
+
+/// A HelloRetryRequest fixes the cipher suite before the server looks for a PSK. The length of the client's binder tells the hash.
+#[test]
+fn the_demand_for_a_cookie_leaves_room_for_the_psk() {
+    let profile = Profile::builder(awslc()).build().unwrap();
+    let key = || Psk::new("d1", &[7; 32]).unwrap();
+    let client = ClientConfig::new(profile.clone()).with_psks(vec![Arc::new(key())]);
+    let table = PskSource::Here(Arc::new(PskTable::from_iter([key()])));
+    let mut pair = Configs::new(client, ServerConfig::psk_only(profile, table).unwrap()).cookies(true).pair();
+    connect(&mut pair);
+    assert!(pair.server.negotiated().unwrap().peer.is_some());
+    exchange(&mut pair);
+}
+
+/// Datagrams with a forged address make the server send at most three times their bytes there.
+#[test]
+fn a_server_sends_little_to_a_forged_address() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let hello = output(&mut configs.client())[0].clone();
+        let mut server = configs.server();
+        let mut received = 0;
+        for _ in 0..20 {
+            server.receive(NOW, CLIENT_ADDRESS, &hello).unwrap();
+            received += hello.len();
+        }
+        let sent: usize = output(&mut server).iter().map(Vec::len).sum();
+        assert!(sent <= 3 * received, "{sent} bytes for {received}");
+    }
+}
+
+/// The first fragment of a ClientHello with number 1 may be forged. The true first ClientHello still counts.
+#[test]
+fn a_forged_second_client_hello_does_not_keep_the_first_one_out() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let mut forged = output(&mut configs.client())[0].clone();
+        // Number 1, and only the first 20 bytes of it.
+        forged[18] = 1;
+        forged[22..25].copy_from_slice(&[0, 0, 20]);
+        forged.truncate(13 + 12 + 20);
+        forged[11..13].copy_from_slice(&[0, 32]);
+        let mut pair = configs.pair();
+        pair.server.receive(NOW, CLIENT_ADDRESS, &forged).unwrap();
+        connect(&mut pair);
+        assert!(pair.now.monotonic.since(NOW.monotonic) < Duration::from_secs(1));
+    }
+}
+
+/// A server without a cookie does not hold a connection for ever.
+#[test]
+fn gives_up_a_client_that_returns_no_cookie() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let mut pair = configs.pair();
+        pair.run_for(common::DELAY).unwrap();
+        pair.client_address = SocketAddr::new(CLIENT_ADDRESS.ip(), 1);
+        pair.run().unwrap();
+        assert_eq!(pair.server.error(), Some(&Error::TimedOut));
+        assert_eq!(sent(&pair, Side::Server, 0).len(), 1);
+    }
+}

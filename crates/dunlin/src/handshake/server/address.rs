@@ -1,0 +1,74 @@
+//! The proof that a client receives at its address, which a server over datagrams demands before anything else: before the client
+//! has returned a cookie, only the bytes of its ClientHello decide, and the server keeps nothing (RFC 9147 §5.1, RFC 6347 §4.2.1).
+
+use crate::sync::Arc;
+
+use super::start::{self, Request, SentRetry};
+use crate::error::Error;
+use crate::handshake::negotiate::key_share::{self, ShareChoice};
+use crate::handshake::negotiate::supported_versions::{offers_tls12, offers_tls13};
+use crate::handshake::negotiate::{cookie, psk};
+use crate::handshake::retry::{self, Retry};
+use crate::handshake::setup::ServerConfig;
+use crate::handshake::{Cx, Step};
+use crate::message::{ClientHello, hello_verify_request};
+
+/// How far the proof is.
+pub(super) enum Proof {
+    /// The client has returned a cookie, perhaps that of a HelloRetryRequest, or needs none.
+    Returned(Option<SentRetry>),
+    /// The server has demanded a cookie.
+    Demanded(Step),
+}
+
+/// Checks the cookie of a first ClientHello over datagrams, or demands one.
+pub(super) fn check(
+    cx: &mut Cx<'_>,
+    config: &Arc<ServerConfig>,
+    hello: &ClientHello,
+) -> Result<Proof, Error> {
+    let peer = cx.emitter.peer_address();
+    if peer.is_none() || !config.demands_cookie(cx.protocol()) {
+        return Ok(Proof::Returned(None));
+    }
+    if config.profile.has_tls13() && offers_tls13(hello, cx.protocol())? {
+        return match cookie::of(hello)? {
+            Some(cookie) => {
+                let retry = Retry::from_cookie(config, cx.now, peer, &cookie)?;
+                cx.emitter.prove_address();
+                let (cookie, spent) = (Some(cookie), None);
+                Ok(Proof::Returned(Some(SentRetry { retry, cookie, spent, has_profile: false })))
+            }
+            None => demand_by_retry(cx, config, hello),
+        };
+    }
+    if config.tls12.is_none() || !offers_tls12(hello, cx.protocol())? {
+        // No version is common, so an alert follows, which is shorter than the ClientHello.
+        return Ok(Proof::Returned(None));
+    }
+    if retry::is_verified(config, cx.now, peer, hello) {
+        cx.emitter.prove_address();
+        return Ok(Proof::Returned(None));
+    }
+    // RFC 6347 §4.2.1: a server treats a wrong cookie as none.
+    cx.send(hello_verify_request::write(&retry::verify_cookie(config, cx.now, peer, hello))?)?;
+    cx.emitter.end_of_flight()?;
+    Ok(Proof::Demanded(start::expect(Arc::clone(config), None)))
+}
+
+/// Demands a cookie by a HelloRetryRequest, which also fixes the suite and perhaps the group. The server does not know yet which
+/// PSK it will choose, but the client's first binder has the length of its hash.
+fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Proof, Error> {
+    let hash = psk::first_binder_hash(hello)?;
+    let suite = hash.and_then(|hash| start::common_suite(config, hello, Some(hash)));
+    let Some(suite) = suite.or_else(|| start::common_suite(config, hello, None)) else {
+        return Ok(Proof::Returned(None));
+    };
+    // A client without shares may use psk_ke, which needs none.
+    let group = match key_share::choose(config, hello, None) {
+        Ok(ShareChoice::Request(group)) => Some(group),
+        Ok(ShareChoice::Use(_)) | Err(_) => None,
+    };
+    let request = Request { suite, group, spent: None, has_profile: false };
+    start::send_retry(cx, Arc::clone(config), hello, request).map(Proof::Demanded)
+}

@@ -1,0 +1,114 @@
+//! The keys of one epoch and direction.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ops::Range;
+
+use super::{ciphertext12, ciphertext13, header12, header13};
+use crate::crypto::{AeadAlgorithm, CryptoError, RecordNumberKey};
+use crate::error::{Error, Internal};
+use crate::record::limits;
+use crate::record::protect::{RecordKey, Sequence};
+use crate::schedule::keys::{RecordForm, TrafficKeys};
+use crate::wire::ContentType;
+
+/// The keys of one epoch and direction.
+pub(crate) struct EpochKey {
+    record: RecordKey,
+    /// The key that masks record numbers. `None` in DTLS 1.2, which shows them.
+    number: Option<Box<dyn RecordNumberKey>>,
+    algorithm: AeadAlgorithm,
+}
+
+/// What a record's header says about a record that this side seals.
+pub(super) struct Sealing<'a> {
+    pub(super) epoch: u64,
+    pub(super) typ: ContentType,
+    /// The peer's connection ID, or empty.
+    pub(super) id: &'a [u8],
+    /// Whether the record is the last one of its datagram.
+    pub(super) is_last: bool,
+}
+
+impl EpochKey {
+    pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
+        let aead = keys.aead;
+        let number = match keys.form {
+            RecordForm::Tls13 => Some(aead.record_number_key(keys.record_number_key())?),
+            RecordForm::Tls12 { .. } => None,
+        };
+        Ok(Self { record: RecordKey::new(keys)?, number, algorithm: aead.algorithm() })
+    }
+
+    /// The most bytes that a record has beside its content, without its connection ID: header, explicit nonce, type and tag.
+    pub(super) fn overhead(&self, has_id: bool) -> usize {
+        let (header, has_type) = match self.number {
+            Some(_) => (header13::MAX_LEN, true),
+            None => (header12::LEN + self.record.explicit_nonce_len(), has_id),
+        };
+        header + usize::from(has_type) + self.record.tag_len()
+    }
+
+    /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field.
+    pub(super) fn overhead_of_last(&self, has_id: bool) -> usize {
+        self.overhead(has_id) - if self.number.is_some() { 2 } else { 0 }
+    }
+
+    pub(super) const fn confidentiality_limit(&self) -> u64 {
+        self.record.confidentiality_limit()
+    }
+
+    pub(super) const fn integrity_limit(&self) -> u64 {
+        limits::integrity(self.algorithm)
+    }
+
+    /// Appends a sealed record to `out` and returns its number.
+    pub(super) fn seal(
+        &self,
+        sealing: &Sealing<'_>,
+        sequence: &mut Sequence,
+        content: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<u64, Error> {
+        // RFC 9147 §4.5.3: stop at the limit; a KeyUpdate should have replaced the key long before.
+        if sequence.used() >= self.record.confidentiality_limit() {
+            return Err(Internal::KeyExhausted.into());
+        }
+        let number = sequence.next()?;
+        let start = out.len();
+        let sealed = match &self.number {
+            Some(masks) => ciphertext13::seal(&self.record, &**masks, sealing, number, content, out),
+            None => ciphertext12::seal(&self.record, sealing, number, content, out),
+        };
+        if let Err(e) = sealed {
+            // Never transmit a partly sealed record.
+            out.truncate(start);
+            return Err(e);
+        }
+        Ok(number)
+    }
+
+    /// Opens a whole record of DTLS 1.3 in place; returns its number and the position of its inner plaintext. The number must be
+    /// close to `expected`.
+    pub(crate) fn open13(
+        &self,
+        expected: u64,
+        header: &header13::Header,
+        record: &mut [u8],
+    ) -> Result<(u64, Range<usize>), CryptoError> {
+        let masks = self.number.as_deref().ok_or(CryptoError)?;
+        ciphertext13::open(&self.record, masks, expected, header, record)
+    }
+
+    /// Opens a whole record of DTLS 1.2 in place; returns the position of its plaintext.
+    pub(super) fn open12(
+        &self,
+        header: &header12::Header,
+        record: &mut [u8],
+    ) -> Result<Range<usize>, CryptoError> {
+        match self.number {
+            None => ciphertext12::open(&self.record, header, record),
+            Some(_) => Err(CryptoError),
+        }
+    }
+}
