@@ -148,8 +148,8 @@ impl Subject {
         })
     }
 
-    /// The peer according to the verdict, and whether the verdict holds beyond this handshake.
-    pub(super) fn accepted(self, now: Now, answer: Answer) -> Result<(Box<Verified>, bool), Error> {
+    /// The peer according to the verdict.
+    pub(super) fn accepted(self, now: Now, answer: Answer) -> Result<Box<Judged>, Error> {
         let Answer::Verified(verdict) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let (peer, validity) = verdict?.into_parts();
         let mut peer = match peer {
@@ -161,13 +161,32 @@ impl Subject {
             peer.validity = peer.validity.within(limit);
         }
         peer.complete(self.certificate_type, self.chain, self.profile.provider.sha256)?;
-        Ok((peer, validity.is_some()))
+        let Verified { public_key, identity, validity: holds } = *peer;
+        let public_key = Some(public_key).filter(|_| identity.public_key().is_none());
+        Ok(Box::new(Judged { public_key, identity, validity: holds, is_kept: validity.is_some() }))
     }
 
     /// Continues with `then` when the peer is accepted.
     pub(super) fn verify(self, cx: &mut Cx<'_>, then: Believed) -> Result<Step, Error> {
         let known = self.judge(cx)?;
         cx.ask(known, Box::new(AwaitVerification { subject: self, then }))
+    }
+}
+
+/// A peer after the verdict on what it sent.
+pub(super) struct Judged {
+    /// The peer's key. `None` if the identity contains it: a second copy would cost memory for the rest of the handshake.
+    public_key: Option<SubjectPublicKeyInfoDer<'static>>,
+    pub(super) identity: PeerIdentity,
+    pub(super) validity: Validity,
+    /// Whether the verdict holds beyond this handshake.
+    is_kept: bool,
+}
+
+impl Judged {
+    fn public_key(&self) -> Result<SubjectPublicKeyInfoDer<'_>, AuthenticationFailure> {
+        let key = self.public_key.as_deref().or_else(|| self.identity.public_key());
+        Ok(key.ok_or(AuthenticationFailure::BadEncoding)?.into())
     }
 }
 
@@ -184,8 +203,7 @@ impl AwaitAnswer for AwaitVerification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { subject, then } = *self;
         let profile = Arc::clone(&subject.profile);
-        let (peer, is_kept) = subject.accepted(cx.now, answer)?;
-        let presented = Presented::Verified { peer, is_kept };
+        let presented = Presented::Verified(subject.accepted(cx.now, answer)?);
         then(cx, BelievedPeer { profile, presented, verified: PeerVerified::assert() })
     }
 }
@@ -199,8 +217,8 @@ pub(super) struct BelievedPeer {
 
 /// The source of the peer's identity and key.
 enum Presented {
-    /// The verdict on the chain or key that the peer sent. `is_kept` tells whether the verdict holds beyond this handshake.
-    Verified { peer: Box<Verified>, is_kept: bool },
+    /// The verdict on the chain or key that the peer sent.
+    Verified(Box<Judged>),
     /// The cache entry of a chain or key that was verified earlier.
     Cached(Box<CachedPeer>),
 }
@@ -223,18 +241,24 @@ impl BelievedPeer {
 
     /// The peer's identity and key, with which the client encrypts its secret. The peer's Finished later proves that it could
     /// decrypt the secret (RFC 5246 §7.4.7.1). Until then the handshake does not report the identity.
-    pub(super) fn recipient(self, cx: &mut Cx<'_>) -> (PeerIdentity, SubjectPublicKeyInfoDer<'static>) {
+    pub(super) fn recipient(
+        self,
+        cx: &mut Cx<'_>,
+    ) -> Result<(PeerIdentity, SubjectPublicKeyInfoDer<'static>), Error> {
         cx.draft.peer_validity = Some(self.validity());
         match self.presented {
-            Presented::Verified { peer, .. } => (peer.identity, peer.public_key),
-            Presented::Cached(peer) => (peer.identity, peer.public_key),
+            Presented::Verified(peer) => {
+                let key = peer.public_key()?.into_owned();
+                Ok((peer.identity, key))
+            }
+            Presented::Cached(peer) => Ok((peer.identity, peer.public_key)),
         }
     }
 
     /// The time span in which this side believes the peer.
     fn validity(&self) -> Validity {
         match &self.presented {
-            Presented::Verified { peer, .. } => peer.validity,
+            Presented::Verified(peer) => peer.validity,
             Presented::Cached(peer) => Validity::new(peer.not_before_s, peer.not_after_s),
         }
     }
@@ -251,16 +275,17 @@ impl BelievedPeer {
         cx.draft.peer_signature = Some(scheme);
         cx.draft.peer_validity = Some(self.validity());
         let key = match &self.presented {
-            Presented::Verified { peer, .. } => &peer.public_key,
+            Presented::Verified(peer) => &peer.public_key()?,
             Presented::Cached(peer) => &peer.public_key,
         };
         let proof = verify_signature(algorithms, key, content, signature)?;
         let (identity, vouched) = match self.presented {
-            Presented::Verified { peer, is_kept } => {
-                let Verified { public_key, identity, validity, .. } = *peer;
-                let public_key = Some(public_key).filter(|_| is_kept && identity.public_key().is_none());
-                let validity = Some(validity).filter(|_| is_kept);
-                (identity, Vouched::Verdict(Proven { public_key, validity }))
+            Presented::Verified(peer) => {
+                let Judged { public_key, identity, validity, is_kept } = *peer;
+                (
+                    identity,
+                    Vouched::Verdict(Proven { public_key, validity: Some(validity).filter(|_| is_kept) }),
+                )
             }
             Presented::Cached(peer) => (peer.identity.clone(), Vouched::Entry(peer)),
         };

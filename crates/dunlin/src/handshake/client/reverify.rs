@@ -58,7 +58,7 @@ struct AwaitReverification {
 impl AwaitAnswer for AwaitReverification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { subject, peer, then } = *self;
-        let (now, _) = subject.accepted(cx.now, answer)?;
+        let now = subject.accepted(cx.now, answer)?;
         // The credential may name another key today than in the session, as a DID can.
         if !now.identity.is_same(&peer) {
             let why = "its key or identity is not the session's";

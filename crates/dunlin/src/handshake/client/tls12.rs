@@ -294,7 +294,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
         let optional = matches!(suite.key_exchange, Tls12KeyExchange::Psk | Tls12KeyExchange::Rsa);
         let is_here = message.typ == HandshakeType::SERVER_KEY_EXCHANGE && suite.has_psk();
         if optional && !is_here {
-            let exchange = Exchange::without_params(cx, believed, &[]);
+            let exchange = Exchange::without_params(cx, believed, &[])?;
             let state = Box::new(ExpectServerHelloDone { handshake, exchange, request: None });
             return state.message(cx, message);
         }
@@ -315,7 +315,7 @@ impl ExpectMessage for ExpectServerKeyExchange {
             (None, None) => {
                 Exchange { peer: None, params: read.params, recipient: None, hint: read.hint.to_vec() }
             }
-            (believed, _) => Exchange::without_params(cx, believed, read.hint),
+            (believed, _) => Exchange::without_params(cx, believed, read.hint)?,
         };
         handshake.transcript.add(&message);
         Ok(Step::expect(ExpectServerHelloDone { handshake, exchange, request: None }))
@@ -335,9 +335,9 @@ struct Exchange {
 
 impl Exchange {
     /// A key exchange without a server share. In RSA suites the client encrypts its secret to `believed`.
-    fn without_params(cx: &mut Cx<'_>, believed: Option<BelievedPeer>, hint: &[u8]) -> Self {
-        let (peer, recipient) = believed.map(|believed| believed.recipient(cx)).unzip();
-        Self { peer, params: None, recipient, hint: hint.to_vec() }
+    fn without_params(cx: &mut Cx<'_>, believed: Option<BelievedPeer>, hint: &[u8]) -> Result<Self, Error> {
+        let (peer, recipient) = believed.map(|believed| believed.recipient(cx)).transpose()?.unzip();
+        Ok(Self { peer, params: None, recipient, hint: hint.to_vec() })
     }
 }
 
