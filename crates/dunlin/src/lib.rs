@@ -113,5 +113,7 @@ pub use protocol::{Protocol, Side, TransportKind};
 pub use record::datagram::{Datagram, Discarded};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
-pub use settings::{ClientAuth, CookieKeys, PskChoice, PskSource, Retransmission};
+pub use settings::{
+    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, PskChoice, PskSource, Retransmission,
+};
 pub use time::{Instant, Now};

@@ -5,8 +5,11 @@ use core::net::SocketAddr;
 
 use crate::error::Error;
 use crate::message::Message;
+use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
+use crate::settings::ConnectionIds;
+use crate::sync::Arc;
 use crate::time::Instant;
 use crate::wire::{AlertDescription, AlertLevel};
 
@@ -43,6 +46,43 @@ pub(crate) trait Emitter {
 
     /// Notes that the peer has proven that it receives at its address.
     fn prove_address(&mut self) {}
+
+    /// The longest connection ID of the peer that leaves room for data; 0 over a stream.
+    fn longest_peer_id(&self) -> usize {
+        0
+    }
+
+    /// Expects connection IDs of this length, which this side offers: the answer and records with them may share a datagram.
+    fn offer_connection_id(&mut self, _len: usize) {}
+
+    /// Uses connection IDs: this side receives `own`, issued by `issuer`, and sends the peer's. Either may be empty.
+    fn use_connection_ids(
+        &mut self,
+        _issuer: Option<Arc<dyn ConnectionIds>>,
+        _own: Vec<u8>,
+        _peers: Vec<u8>,
+    ) {
+    }
+
+    /// Whether this side sends connection IDs of the peer, which the peer can replace.
+    fn sends_connection_id(&self) -> bool {
+        false
+    }
+
+    /// Whether the peer sends connection IDs of this side, and can ask for more.
+    fn receives_connection_id(&self) -> bool {
+        false
+    }
+
+    /// Takes new connection IDs of the peer.
+    fn take_connection_ids(&mut self, _ids: Vec<Vec<u8>>, _usage: Usage) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Sends the peer up to this many new connection IDs of this side.
+    fn send_connection_ids(&mut self, _count: u8) -> Result<(), Error> {
+        Ok(())
+    }
 
     /// Whether our own KeyUpdate still waits in the output. It then also answers requests that arrive meanwhile.
     fn has_unsent_key_update(&self) -> bool;

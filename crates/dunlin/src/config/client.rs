@@ -12,7 +12,7 @@ use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::resume::{ClientSessions, SettingsDigest};
-use crate::settings::{DatagramSettings, PskChoice, Retransmission};
+use crate::settings::{ConnectionIds, DatagramSettings, PskChoice, Retransmission};
 use crate::wire::NamedGroup;
 
 impl ClientConfig {
@@ -55,6 +55,7 @@ impl ClientConfig {
             early_data: None,
             handshake_cache: None,
             datagram: DatagramSettings::default(),
+            connection_ids: None,
             settings,
             session_settings,
             certificates: None,
@@ -168,6 +169,13 @@ impl ClientConfig {
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.datagram.mtu = check_mtu(mtu)?;
         Ok(self)
+    }
+
+    /// Negotiates connection IDs over datagrams (RFC 9146, RFC 9147 §9): `ids` issues those that this side receives.
+    #[must_use]
+    pub fn with_connection_ids(mut self, ids: Arc<dyn ConnectionIds>) -> Self {
+        self.connection_ids = Some(ids);
+        self
     }
 
     /// Sets when a connection over datagrams sends a flight again, and when it gives up.

@@ -12,7 +12,9 @@ use crate::error::{Error, Misuse};
 use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::Tickets;
-use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource, Retransmission};
+use crate::settings::{
+    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskSource, Retransmission,
+};
 
 /// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
 /// for a ticket that does not open. A few suffice, because early data is fresh for only a minute.
@@ -76,6 +78,7 @@ impl ServerConfig {
             single_use: None,
             handshake_cache: None,
             datagram: DatagramSettings::default(),
+            connection_ids: None,
             cookie_keys: CookieKeys::new(&*cookie_key)?,
             settings,
             profile_settings,
@@ -224,6 +227,13 @@ impl ServerConfig {
     pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
         self.datagram.mtu = check_mtu(mtu)?;
         Ok(self)
+    }
+
+    /// Negotiates connection IDs over datagrams (RFC 9146, RFC 9147 §9): `ids` issues those that this side receives.
+    #[must_use]
+    pub fn with_connection_ids(mut self, ids: Arc<dyn ConnectionIds>) -> Self {
+        self.connection_ids = Some(ids);
+        self
     }
 
     /// Sets when a connection over datagrams sends a flight again, and when it gives up.

@@ -7,10 +7,13 @@ use core::net::SocketAddr;
 use super::Connection;
 use crate::address::ServerAddress;
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::Error;
+use crate::error::{Error, Misuse};
+use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
 use crate::record::datagram::{Datagram, Discarded};
 use crate::time::Now;
+use crate::transport::Emitter;
+use crate::wire::{ExtensionType, What};
 
 /// A datagram to transmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ impl Connection<Datagram> {
     /// from another address than the peer's ([`Connection::discarded`]). While a question is open, it also discards records for
     /// which it has no room; the peer sends them again.
     ///
-    /// A peer whose address changes must connect again. RFC 9146 §6 lets a connection follow its peer only after a check that the
+    /// A peer whose address changes must connect again, even with connection IDs. RFC 9146 §6 lets a connection follow its peer only after a check that the
     /// peer receives at the new address, and this engine does not have that check yet.
     ///
     /// # Errors
@@ -100,6 +103,64 @@ impl Connection<Datagram> {
     /// The longest data that [`Connection::send`] accepts, in bytes. It depends on the MTU and the cipher suite.
     pub fn max_data(&self) -> usize {
         self.transport.max_data()
+    }
+
+    /// The connection IDs by which the peer's datagrams are found, the oldest first. Empty before the ServerHello and without IDs.
+    /// Over DTLS 1.3, the peer can ask for more.
+    pub fn connection_ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.transport.own_ids()
+    }
+
+    /// The connection ID in this side's records; empty without one.
+    pub fn peer_connection_id(&self) -> &[u8] {
+        self.transport.peer_id()
+    }
+
+    /// Asks the peer for spare connection IDs (RFC 9147 §9), for [`Self::use_spare_connection_id`]. The peer may send fewer.
+    ///
+    /// # Errors
+    /// [`Misuse::NotSupported`] in DTLS 1.2, or if this side sends no connection IDs. Or the handshake is not complete, this side has
+    /// closed, or the connection has failed.
+    pub fn request_connection_ids(&mut self, count: u8) -> Result<(), Error> {
+        self.check_ids(self.transport.sends_connection_id())?;
+        let request = self.transport.message(connection_ids::write_request(count)?);
+        match request.and_then(|()| self.transport.end_of_flight()) {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Gives the peer a new connection ID of this side, which it uses at once (RFC 9147 §9). Earlier ones stay valid for a time.
+    ///
+    /// # Errors
+    /// As [`Self::request_connection_ids`], if this side receives no connection IDs; or no ID could be issued.
+    pub fn replace_connection_id(&mut self) -> Result<(), Error> {
+        self.check_ids(self.transport.receives_connection_id())?;
+        match self.transport.issue_connection_ids(1, Usage::Immediate) {
+            Ok(()) => Ok(()),
+            Err(e) => self.fail(e),
+        }
+    }
+
+    /// Uses a spare connection ID of the peer from now on, so that an observer cannot link what follows to what was sent before, for
+    /// example from another address. `false` if there is none.
+    pub fn use_spare_connection_id(&mut self) -> bool {
+        self.transport.use_spare_peer_id()
+    }
+
+    fn check_ids(&self, has_ids: bool) -> Result<(), Error> {
+        self.check()?;
+        if self.progress.send_closed {
+            return Err(Misuse::SendClosed.into());
+        }
+        if !self.progress.is_connected() {
+            return Err(Misuse::HandshakeNotComplete.into());
+        }
+        // RFC 9147 §9: an endpoint must not send these messages without IDs. DTLS 1.2 has no such messages.
+        match has_ids && self.transport.protocol().has_key_update() {
+            true => Ok(()),
+            false => Err(Misuse::NotSupported(What::Extension(ExtensionType::CONNECTION_ID)).into()),
+        }
     }
 
     /// Counts of what was received and discarded so far.

@@ -12,6 +12,7 @@ pub(crate) mod cached_info;
 pub(crate) mod certificate_authorities;
 pub(crate) mod certificate_type;
 pub(crate) mod compress_certificate;
+pub(crate) mod connection_id;
 pub(crate) mod cookie;
 pub(crate) mod early_data;
 pub(crate) mod ec_point_formats;

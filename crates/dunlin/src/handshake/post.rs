@@ -7,7 +7,7 @@ use super::step::UpdateKeys;
 use super::{Cx, ExpectMessage, Step};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
-use crate::message::{self, Message, NewSessionTicket};
+use crate::message::{self, Message, NewSessionTicket, connection_ids};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
@@ -51,6 +51,9 @@ pub(crate) struct TicketIntake {
     pub(crate) room: u8,
 }
 
+/// The most connection IDs in one NewConnectionId: as many as one RequestConnectionId can ask for.
+const MAX_NEW_IDS: usize = 255;
+
 /// The most tickets that a client keeps of one connection.
 pub(crate) const MAX_TICKETS: u8 = 8;
 
@@ -61,6 +64,16 @@ impl ExpectMessage for Traffic {
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
+            (HandshakeType::NEW_CONNECTION_ID, _) if cx.emitter.sends_connection_id() => {
+                cx.effects.count_idle(What::Message(message.typ))?;
+                let (ids, usage) = connection_ids::read_new(message.body(), MAX_NEW_IDS)?;
+                cx.emitter.take_connection_ids(ids, usage)?;
+            }
+            (HandshakeType::REQUEST_CONNECTION_ID, _) if cx.emitter.receives_connection_id() => {
+                cx.effects.count_idle(What::Message(message.typ))?;
+                let count = connection_ids::read_request(message.body())?;
+                cx.emitter.send_connection_ids(count)?;
+            }
             (HandshakeType::NEW_SESSION_TICKET, OnTicket::Drop) => {
                 ticket(cx, &message)?;
             }

@@ -11,7 +11,9 @@ use crate::auth::Psk;
 use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
 use crate::protocol::{Protocol, TransportKind};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
-use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource};
+use crate::settings::{
+    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource,
+};
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
 /// The configuration of a client. Build it once and share it between connections in an `Arc`.
@@ -64,6 +66,8 @@ pub struct ClientConfig {
     pub(crate) early_data: Option<EarlyDataClient>,
     pub(crate) handshake_cache: Option<Arc<dyn client::Caching>>,
     pub(crate) datagram: DatagramSettings,
+    /// Issues this side's connection IDs, if it wants to use them over datagrams.
+    pub(crate) connection_ids: Option<Arc<dyn ConnectionIds>>,
     /// The digest of the settings that verify servers.
     pub(crate) settings: SettingsDigest,
     /// The same digest with this client's own credentials added. Sessions are bound to it.
@@ -129,6 +133,8 @@ pub struct ServerConfig {
     pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) datagram: DatagramSettings,
+    /// Issues this side's connection IDs, if it wants to use them over datagrams.
+    pub(crate) connection_ids: Option<Arc<dyn ConnectionIds>>,
     pub(crate) cookie_keys: CookieKeys,
     /// The digest of the settings that authenticate clients. Sessions and cache entries are bound to it.
     pub(crate) settings: SettingsDigest,

@@ -12,6 +12,7 @@ pub(crate) mod certificate_verify;
 pub(crate) mod client_hello;
 pub(crate) mod client_key_exchange;
 pub(crate) mod compressed_certificate;
+pub(crate) mod connection_ids;
 pub(crate) mod encrypted_extensions;
 pub(crate) mod hello_request;
 pub(crate) mod hello_verify_request;

@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use zeroize::Zeroizing;
 
+use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 
 /// The default size of the largest datagram, in bytes of UDP payload. With IP and UDP headers it fits into 1280 bytes, the
@@ -17,6 +18,68 @@ const DEFAULT_MTU: usize = 1200;
 /// The allowed sizes of the largest datagram, in bytes: from a header, a connection ID, a tag and a useful piece of a message, up to
 /// the largest UDP payload over IPv4.
 pub(crate) const MTU_RANGE: RangeInclusive<usize> = 80..=65507;
+
+/// Issues the connection IDs that a side wants to receive (RFC 9146, RFC 9147 §9). An endpoint with many connections issues unique IDs
+/// and finds the connection of a datagram by them.
+pub trait ConnectionIds: Send + Sync + fmt::Debug {
+    /// The length of all its IDs, in bytes, at most [`MAX_CONNECTION_ID`]. Zero if this side only sends the peer's IDs.
+    fn id_len(&self) -> usize;
+
+    /// A new ID of this length.
+    ///
+    /// # Errors
+    /// The random source failed.
+    fn issue(&self) -> Result<Vec<u8>, Error>;
+}
+
+/// The longest connection ID that this side asks for, in bytes. The extension allows 255, but every datagram carries one.
+pub const MAX_CONNECTION_ID: usize = 32;
+
+/// Connection IDs that begin with the same bytes, by which a load balancer finds the node, and continue with random ones.
+#[derive(Clone)]
+pub struct NodeIds {
+    node: Vec<u8>,
+    len: usize,
+    random: Arc<dyn SecureRandom>,
+}
+
+impl NodeIds {
+    /// IDs of `len` bytes that begin with `node`.
+    ///
+    /// # Errors
+    /// [`Misuse::Config`] if `len` is above [`MAX_CONNECTION_ID`] or leaves no random byte, unless it is zero and `node`
+    /// empty.
+    pub fn new(node: &[u8], len: usize, random: Arc<dyn SecureRandom>) -> Result<Self, Error> {
+        let fits = len <= MAX_CONNECTION_ID && node.len() < len;
+        if !(fits || (len == 0 && node.is_empty())) {
+            return Err(Misuse::Config(alloc::format!(
+                "a connection ID has at most {MAX_CONNECTION_ID} bytes, and more than its node's {}; not {len}",
+                node.len()
+            ))
+            .into());
+        }
+        Ok(Self { node: node.to_vec(), len, random })
+    }
+}
+
+impl ConnectionIds for NodeIds {
+    fn id_len(&self) -> usize {
+        self.len
+    }
+
+    fn issue(&self) -> Result<Vec<u8>, Error> {
+        let mut id = self.node.clone();
+        id.resize(self.len, 0);
+        self.random.fill(id.get_mut(self.node.len()..).unwrap_or_default())?;
+        Ok(id)
+    }
+}
+
+impl fmt::Debug for NodeIds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeIds").field("node", &self.node).field("len", &self.len).finish_non_exhaustive()
+    }
+}
 
 /// The keys that authenticate a server's cookies. Servers with the same keys accept each other's cookies. A server that replaces its
 /// key keeps the previous one for as long as a cookie lives, two minutes.

@@ -9,7 +9,7 @@ use crate::auth::{ChoosePsk, FindPsk};
 mod datagram;
 mod profile;
 
-pub use datagram::{CookieKeys, Retransmission};
+pub use datagram::{ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, Retransmission};
 pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
 pub(crate) use profile::{ProfileSettings, Tls12};
 

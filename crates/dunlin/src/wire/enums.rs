@@ -107,6 +107,10 @@ wire_enum! {
         END_OF_EARLY_DATA = 5 => "end_of_early_data",
         /// `encrypted_extensions`
         ENCRYPTED_EXTENSIONS = 8 => "encrypted_extensions",
+        /// `request_connection_id` (RFC 9147 §9)
+        REQUEST_CONNECTION_ID = 9 => "request_connection_id",
+        /// `new_connection_id` (RFC 9147 §9)
+        NEW_CONNECTION_ID = 10 => "new_connection_id",
         /// `certificate`
         CERTIFICATE = 11 => "certificate",
         /// `server_key_exchange` (RFC 5246 §7.4.3)
@@ -396,6 +400,8 @@ wire_enum! {
         DECODE_ERROR = 50 => "decode_error",
         /// A signature, binder or Finished that does not verify
         DECRYPT_ERROR = 51 => "decrypt_error",
+        /// The peer asks for more connection IDs than this side grants (RFC 9147 §9)
+        TOO_MANY_CIDS_REQUESTED = 52 => "too_many_cids_requested",
         /// A version that the sender does not support
         PROTOCOL_VERSION = 70 => "protocol_version",
         /// Parameters below the required strength
@@ -488,6 +494,8 @@ wire_enum! {
         SIGNATURE_ALGORITHMS_CERT = 50 => "signature_algorithms_cert",
         /// RFC 8446
         KEY_SHARE = 51 => "key_share",
+        /// RFC 9146, RFC 9147
+        CONNECTION_ID = 54 => "connection_id",
         /// RFC 5746
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
         /// A number for private use, defined in docs/handshake-cache.md

@@ -62,6 +62,8 @@ pub(crate) struct Terms {
     pub(in crate::handshake) extended: bool,
     /// Whether a TLS 1.2 server will send a NewSessionTicket.
     pub(in crate::handshake) ticket_promised: bool,
+    /// The connection ID that this client wants to receive, over datagrams. Every ClientHello offers the same one.
+    pub(in crate::handshake) connection_id: Option<Vec<u8>>,
 }
 
 impl Terms {
@@ -77,6 +79,7 @@ impl Terms {
             ocsp: false,
             extended: false,
             ticket_promised: false,
+            connection_id: None,
         }
     }
 }
@@ -140,7 +143,10 @@ pub(crate) fn start(
     let resumes = has_psk || tls12_session.is_some();
     let cache = cache.and_then(|cache| cache.offer(cx, &config, &server, resumes));
     let cache = cache.map_or(Cache::None, Cache::Offered);
-    let terms = Terms { early, cache, ..Terms::new(Arc::clone(&config), server) };
+    let issuer = config.connection_ids.as_ref().filter(|_| cx.emitter.peer_address().is_some());
+    let connection_id = issuer.map(|ids| ids.issue()).transpose()?;
+    cx.emitter.offer_connection_id(connection_id.as_ref().map_or(0, Vec::len));
+    let terms = Terms { early, cache, connection_id, ..Terms::new(Arc::clone(&config), server) };
     let offer = Offer {
         terms,
         random,

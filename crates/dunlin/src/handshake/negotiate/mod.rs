@@ -46,6 +46,7 @@ pub(crate) mod alpn;
 mod certificate_authorities;
 pub(crate) mod certificate_type;
 mod compress_certificate;
+mod connection_id;
 pub(crate) mod cookie;
 pub(crate) mod early_data;
 mod ec_point_formats;
@@ -90,6 +91,7 @@ static OFFERS: &[OfferStep] = &[
     },
     alpn::offer,
     record_size::offer,
+    connection_id::offer,
     handshake_cache::offer,
     psk::offer_modes,
     early_data::offer,
@@ -175,6 +177,7 @@ static SELECT: &[SelectStep] = &[
         None => Ok(()),
     },
     psk::require,
+    connection_id::select,
     early_data::select,
 ];
 
@@ -223,6 +226,7 @@ static ACCEPT_TLS12: &[AcceptStep] = &[
     certificate_type::accept,
     status_request::accept,
     session_ticket::accept,
+    connection_id::accept,
     handshake_cache::accept,
 ];
 
@@ -361,8 +365,13 @@ impl<'a> Choices<'a> {
 pub(crate) type AnswerStep = fn(&mut Cx<'_>, &Choices<'_>, &mut ExtensionsWriter) -> Result<(), Error>;
 
 /// The extensions of a TLS 1.3 ServerHello.
-pub(crate) static SERVER_HELLO: &[AnswerStep] =
-    &[supported_versions::answer, key_share::answer, psk::answer, tls_cert_with_extern_psk::answer];
+pub(crate) static SERVER_HELLO: &[AnswerStep] = &[
+    supported_versions::answer,
+    key_share::answer,
+    psk::answer,
+    tls_cert_with_extern_psk::answer,
+    connection_id::answer,
+];
 
 /// EncryptedExtensions.
 pub(crate) static ENCRYPTED_EXTENSIONS: &[AnswerStep] = &[
@@ -386,6 +395,7 @@ pub(crate) static SERVER_HELLO_TLS12: &[AnswerStep] = &[
     ec_point_formats::answer,
     status_request::answer,
     session_ticket::answer,
+    connection_id::answer,
 ];
 
 /// Writes the server's answers in the order of `steps`.

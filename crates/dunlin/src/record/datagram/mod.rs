@@ -2,11 +2,13 @@
 //!
 //! * [`header12`] and [`header13`]: the two kinds of record header.
 //! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
+//! * [`connection_id`]: the connection IDs of both sides.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
 mod ciphertext12;
 mod ciphertext13;
+mod connection_id;
 mod epoch;
 mod header12;
 mod header13;
@@ -14,20 +16,24 @@ mod receive;
 mod replay;
 mod send;
 
+use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use crate::error::Error;
 use crate::flight::fragment;
 use crate::flight::timers::{Backoff, Timer, Timers};
+use crate::message;
+use crate::message::connection_ids::Usage;
 use crate::protocol::{Protocol, Side};
 use crate::record::protect::EXPLICIT_NONCE_LEN;
 use crate::schedule::keys::TrafficKeys;
-use crate::settings::{DatagramSettings, MTU_RANGE};
+use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
 use crate::transport::{Emitter, Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
+use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::EpochKey;
 pub(crate) use header13::Header;
 use receive::{Received, Receiver};
@@ -221,6 +227,31 @@ impl Datagram {
         self.complete && !self.protocol().has_acks()
     }
 
+    /// This side's connection IDs, the oldest first.
+    pub(crate) fn own_ids(&self) -> impl Iterator<Item = &[u8]> {
+        self.receiver.ids.iter()
+    }
+
+    /// The peer's connection ID, which this side sends; empty without one.
+    pub(crate) fn peer_id(&self) -> &[u8] {
+        self.sender.ids.present()
+    }
+
+    /// Sends a spare connection ID of the peer from now on. `false` if there is none.
+    pub(crate) fn use_spare_peer_id(&mut self) -> bool {
+        self.sender.ids.advance()
+    }
+
+    /// Sends the peer new connection IDs of this side, once it has acknowledged the previous ones.
+    pub(crate) fn issue_connection_ids(&mut self, count: u8, usage: Usage) -> Result<(), Error> {
+        if !self.sender.may_send_ids(count) {
+            return Ok(());
+        }
+        let ids = self.receiver.ids.issue(count)?;
+        self.message(message::connection_ids::write_new(&ids, usage)?)?;
+        self.flush()
+    }
+
     /// Stops the retransmissions, because the peer has acknowledged something. If messages remain, the timer starts again.
     fn progress(&mut self) {
         self.timers.stop(Timer::Retransmit);
@@ -322,6 +353,36 @@ impl Emitter for Datagram {
         self.is_address_proven = true;
     }
 
+    fn longest_peer_id(&self) -> usize {
+        self.sender.longest_peer_id()
+    }
+
+    fn offer_connection_id(&mut self, len: usize) {
+        self.receiver.ids = OwnIds::offered(len);
+    }
+
+    fn use_connection_ids(&mut self, issuer: Option<Arc<dyn ConnectionIds>>, own: Vec<u8>, peers: Vec<u8>) {
+        self.receiver.ids = OwnIds::new(issuer, own);
+        self.sender.ids = PeerIds::new(peers);
+    }
+
+    fn sends_connection_id(&self) -> bool {
+        !self.sender.ids.present().is_empty()
+    }
+
+    fn receives_connection_id(&self) -> bool {
+        self.receiver.ids.are_used()
+    }
+
+    fn take_connection_ids(&mut self, ids: Vec<Vec<u8>>, usage: Usage) -> Result<(), Error> {
+        let longest = self.sender.longest_peer_id();
+        self.sender.ids.take(ids, usage, longest)
+    }
+
+    fn send_connection_ids(&mut self, count: u8) -> Result<(), Error> {
+        self.issue_connection_ids(count, Usage::Spare)
+    }
+
     /// The sender holds a KeyUpdate back until the peer has acknowledged the previous one (RFC 9147 §5.8.4).
     fn has_unsent_key_update(&self) -> bool {
         self.sender.has_next_update()
@@ -413,6 +474,9 @@ impl Transport for Datagram {
                     let is_progress = self.sender.acknowledged(&numbers)?;
                     if is_progress {
                         self.progress();
+                    }
+                    if let Some(count) = self.sender.take_owed_ids() {
+                        self.issue_connection_ids(count, Usage::Spare)?;
                     }
                     // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
                     self.resend_wanted |= epoch <= HANDSHAKE_EPOCH && (is_progress || numbers.is_empty());

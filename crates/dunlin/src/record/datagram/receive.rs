@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
 
+use super::connection_id::OwnIds;
 use super::epoch::EpochKey;
 use super::replay::ReplayWindow;
 use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
@@ -55,8 +56,8 @@ pub(super) enum Received {
 
 pub(crate) struct Receiver {
     protocol: Protocol,
-    /// This side's connection ID; empty without one. Protected records carry it.
-    id: Vec<u8>,
+    /// This side's connection IDs. Protected records carry one of them.
+    pub(super) ids: OwnIds,
     /// Records that the receiver has not opened yet.
     records: VecDeque<Vec<u8>>,
     waiting: usize,
@@ -87,7 +88,7 @@ impl Default for Receiver {
     fn default() -> Self {
         Self {
             protocol: Protocol::Dtls13,
-            id: Vec::new(),
+            ids: OwnIds::default(),
             records: VecDeque::new(),
             waiting: 0,
             early: Vec::new(),
@@ -114,7 +115,7 @@ impl Receiver {
         let mut rest = datagram;
         while !rest.is_empty() {
             let Some((record, others)) =
-                record_len(rest, self.id.len()).and_then(|len| rest.split_at_checked(len))
+                record_len(rest, self.ids.len()).and_then(|len| rest.split_at_checked(len))
             else {
                 self.discarded.malformed += 1;
                 return;
@@ -241,7 +242,7 @@ impl Receiver {
         let Some(record) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
         let is_tls12 = self.protocol.changes_cipher_spec();
-        let received = match header12::Header::read(&record, self.id.len()) {
+        let received = match header12::Header::read(&record, self.ids.len()) {
             Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
                 false => self.open13(record)?,
                 true => self.malformed(),
@@ -301,7 +302,7 @@ impl Receiver {
             }
             return Ok(Received::Nothing);
         };
-        if has_id == self.id.is_empty() || header.id(&record) != self.id {
+        if has_id != self.ids.are_used() || !self.ids.fit(header.id(&record)) {
             return Ok(self.misplaced());
         }
         let Ok(plaintext) = epoch.key.open12(header, &mut record) else { return self.forged(header.epoch) };
@@ -312,7 +313,7 @@ impl Receiver {
 
     /// Opens a protected record of DTLS 1.3.
     fn open13(&mut self, mut record: Vec<u8>) -> Result<Received, Error> {
-        let Some(header) = header13::Header::read(&record, self.id.len()) else {
+        let Some(header) = header13::Header::read(&record, self.ids.len()) else {
             return Ok(self.malformed());
         };
         // RFC 9147 §4.2.2: the most recent epoch with these bits.
@@ -325,7 +326,7 @@ impl Receiver {
             return Ok(Received::Nothing);
         };
         // RFC 9147 §9: with a connection ID, every datagram carries it.
-        if header.id(&record) != self.id {
+        if !self.ids.fit(header.id(&record)) {
             return Ok(self.misplaced());
         }
         let (of_epoch, expected) = (epoch.number, epoch.window.expected());

@@ -4,14 +4,16 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Sealing};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, header12};
+use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Internal, Misuse};
-use crate::flight::fragment::{Packer, Planned, Records};
+use crate::flight::fragment::{MIN_ROOM, Packer, Planned, Records};
 use crate::flight::outgoing::Flight;
 use crate::flight::{RecordNumber, ack};
 use crate::protocol::Protocol;
-use crate::record::protect::Sequence;
+use crate::record::protect::{EXPLICIT_NONCE_LEN, Sequence};
 use crate::schedule::keys::TrafficKeys;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
@@ -35,8 +37,8 @@ struct KeyUpdate {
 pub(crate) struct Sender {
     mtu: usize,
     protocol: Protocol,
-    /// The peer's connection ID; empty without one. Protected records carry it.
-    peer_id: Vec<u8>,
+    /// The peer's connection IDs. Protected records carry one of them.
+    pub(super) ids: PeerIds,
     content_limit: usize,
     present: WriteEpoch,
     /// Earlier epochs: for messages that wait or may have to be sent again, and for ACKs during the handshake.
@@ -52,6 +54,10 @@ pub(crate) struct Sender {
     /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at most one,
     /// because one answer covers all requests of the peer.
     next_update: Option<(Vec<u8>, Option<EpochKey>)>,
+    /// The number of this side's latest NewConnectionId, and how many further IDs the peer has requested since. RFC 9147 §9: only one
+    /// such message may wait for its ACK.
+    new_ids: Option<u16>,
+    owed_ids: u8,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -61,7 +67,9 @@ impl Sender {
         Self {
             mtu,
             protocol: Protocol::Dtls13,
-            peer_id: Vec::new(),
+            ids: PeerIds::default(),
+            new_ids: None,
+            owed_ids: 0,
             content_limit: MAX_PLAINTEXT,
             present: WriteEpoch { number: 0, key: None, sequence: Sequence::default() },
             past: Vec::new(),
@@ -329,7 +337,7 @@ impl Sender {
                 let epoch = self.past.iter_mut().find(|e| e.number == record.epoch);
                 let epoch = epoch.unwrap_or(&mut self.present);
                 let sequence =
-                    epoch.seal(record.typ, &self.peer_id, &record.content, i == last, &mut bytes)?;
+                    epoch.seal(record.typ, self.ids.present(), &record.content, i == last, &mut bytes)?;
                 sent.push((RecordNumber { epoch: record.epoch, sequence }, record.pieces));
             }
             total += bytes.len();
@@ -354,7 +362,7 @@ impl Sender {
         match &epoch.key {
             None => Records { epoch: 0, overhead: header12::LEN, limit: MAX_PLAINTEXT },
             Some(key) => {
-                let overhead = key.overhead(!self.peer_id.is_empty()) + self.peer_id.len();
+                let overhead = key.overhead(!self.ids.present().is_empty()) + self.ids.present().len();
                 Records { epoch: epoch.number, overhead, limit: self.content_limit }
             }
         }
@@ -374,13 +382,35 @@ impl Sender {
     /// The most data that one record can carry, in bytes; 0 before there are keys for it.
     pub(crate) fn max_data(&self) -> usize {
         let Some(key) = &self.present.key else { return 0 };
-        let overhead = key.overhead_of_last(!self.peer_id.is_empty()) + self.peer_id.len();
+        let overhead = key.overhead_of_last(!self.ids.present().is_empty()) + self.ids.present().len();
         self.content_limit.min(self.mtu.saturating_sub(overhead))
     }
 
     /// Sends a record with data.
     pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<(), Error> {
         self.single(ContentType::APPLICATION_DATA, data)
+    }
+
+    /// The longest connection ID of the peer that leaves room for messages and data.
+    pub(super) fn longest_peer_id(&self) -> usize {
+        let most = header12::LEN + EXPLICIT_NONCE_LEN + 1 + MAX_TAG_LEN + MIN_ROOM;
+        self.mtu.saturating_sub(most).min(usize::from(u8::MAX))
+    }
+
+    /// Whether the sender may send a NewConnectionId with this many IDs now. Otherwise it remembers the number.
+    pub(super) fn may_send_ids(&mut self, count: u8) -> bool {
+        let waits = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
+        match waits {
+            true => self.owed_ids = self.owed_ids.saturating_add(count),
+            false => self.new_ids = self.next_message,
+        }
+        !waits
+    }
+
+    /// Takes the number of IDs that waited for the ACK of the previous ones.
+    pub(super) fn take_owed_ids(&mut self) -> Option<u8> {
+        let waits = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
+        (!waits && self.owed_ids > 0).then(|| core::mem::take(&mut self.owed_ids))
     }
 
     /// Returns an error if the sender cannot take a record with `len` bytes of data now.
@@ -395,7 +425,7 @@ impl Sender {
     /// Sends a record in a separate datagram.
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
-        self.present.seal(typ, &self.peer_id, content, true, &mut bytes)?;
+        self.present.seal(typ, self.ids.present(), content, true, &mut bytes)?;
         self.queue(bytes);
         Ok(())
     }

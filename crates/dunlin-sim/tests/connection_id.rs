@@ -1,0 +1,218 @@
+//! Connection IDs (RFC 9146, RFC 9147 §9).
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::{App, Configs, OwnPair, close, connect, exchange, sent};
+use dunlin::error::{Error, Misuse};
+use dunlin::resume::Tickets;
+use dunlin::wire::ProtocolVersion;
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, ProfileBuilder, Side};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_tests::awslc;
+
+const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
+
+fn ids(node: &[u8], len: usize) -> Arc<dyn ConnectionIds> {
+    Arc::new(NodeIds::new(node, len, awslc().random.clone()).unwrap())
+}
+
+/// A client and a server with these lengths of their IDs.
+fn configs(version: ProtocolVersion, client: Option<usize>, server: Option<usize>) -> Configs {
+    let profile = |profile: ProfileBuilder| match version {
+        ProtocolVersion::DTLS1_2 => {
+            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        }
+        _ => profile,
+    };
+    let mut configs = Configs::with(&awslc(), profile).cookies(true);
+    if let Some(len) = client {
+        configs.client = configs.client.with_connection_ids(ids(&[], len));
+    }
+    if let Some(len) = server {
+        let node: &[u8] = if len < 2 { &[] } else { &[0xd5] };
+        configs.server = configs.server.with_connection_ids(ids(node, len));
+    }
+    configs
+}
+
+fn own(pair: &OwnPair, side: Side) -> Vec<Vec<u8>> {
+    let side = if side == Side::Client { &pair.client } else { &pair.server };
+    side.connection_ids().map(<[u8]>::to_vec).collect()
+}
+
+/// Whether a datagram of application data carries this ID.
+fn carries(datagram: &[u8], version: ProtocolVersion, id: &[u8]) -> bool {
+    match version {
+        ProtocolVersion::DTLS1_2 => {
+            datagram[0] == if id.is_empty() { 23 } else { 25 } && datagram[11..].starts_with(id)
+        }
+        _ => (datagram[0] & 0x10 != 0) != id.is_empty() && datagram[1..].starts_with(id),
+    }
+}
+
+#[test]
+fn both_sides_agree_on_the_ids_that_they_receive() {
+    let lengths = [None, Some(0), Some(1), Some(8), Some(MAX_CONNECTION_ID)];
+    for version in VERSIONS {
+        for client in lengths {
+            for server in lengths {
+                let mut pair = configs(version, client, server).pair();
+                connect(&mut pair);
+                let is_agreed = client.is_some() && server.is_some();
+                for (side, len) in [(Side::Client, client), (Side::Server, server)] {
+                    let len = len.filter(|_| is_agreed).unwrap_or(0);
+                    let ids = own(&pair, side);
+                    assert_eq!(ids.first().map_or(0, Vec::len), len, "{version} {client:?} {server:?}");
+                }
+                let before = pair.sent.len();
+                exchange(&mut pair);
+                for by in [Side::Client, Side::Server] {
+                    let id = own(&pair, by.peer()).concat();
+                    for datagram in sent(&pair, by, before) {
+                        assert!(carries(datagram, version, &id), "{version} {by:?} {datagram:02x?}");
+                    }
+                }
+                close(&mut pair);
+                for side in [&pair.client, &pair.server] {
+                    assert_eq!(side.discarded(), Default::default());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn ids_begin_with_the_node() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(0), Some(8)).pair();
+    connect(&mut pair);
+    assert_eq!(own(&pair, Side::Server)[0][0], 0xd5);
+    assert_eq!(pair.client.peer_connection_id(), own(&pair, Side::Server)[0]);
+    let random = awslc().random.clone();
+    for (node, len) in [(&[1][..], 1), (&[][..], MAX_CONNECTION_ID + 1), (&[1][..], 0)] {
+        let error = NodeIds::new(node, len, random.clone()).unwrap_err();
+        assert!(matches!(error, Error::Misuse(Misuse::Config(_))));
+    }
+}
+
+/// With an ID, a record without it, with another one, or with a changed one is dropped.
+#[test]
+fn records_without_the_right_id_are_dropped() {
+    for version in VERSIONS {
+        let mut pair = configs(version, Some(4), Some(4)).pair();
+        connect(&mut pair);
+        let before = pair.sent.len();
+        pair.client.send(b"data").unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.server.received(), [b"data"]);
+        let datagram = sent(&pair, Side::Client, before)[0].to_vec();
+        let at = if version == ProtocolVersion::DTLS1_2 { 11 } else { 1 };
+        let mut other = datagram.clone();
+        other[at] ^= 1;
+        let mut without = datagram;
+        without.drain(at..at + 4);
+        without[0] = if version == ProtocolVersion::DTLS1_2 { 23 } else { without[0] & !0x10 };
+        for datagram in [other, without] {
+            pair.inject(Side::Server, datagram);
+            pair.run().unwrap();
+            assert!(pair.server.received().is_empty());
+        }
+        assert_eq!(pair.server.discarded().misplaced, 2);
+        exchange(&mut pair);
+    }
+}
+
+/// The ID belongs to the connection, not to the session (a fault that other implementations had).
+#[test]
+fn a_resumption_negotiates_its_own_ids() {
+    for version in VERSIONS {
+        let mut configs = configs(version, Some(0), Some(6));
+        configs.client = configs.client.with_sessions(Arc::new(MemoryClientSessions::new(1, 4)));
+        let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+        configs.server = configs.server.with_tickets(Tickets::stateless(seal));
+        let mut seen = Vec::new();
+        for is_resumed in [false, true] {
+            let mut pair = configs.pair();
+            connect(&mut pair);
+            assert_eq!(pair.client.negotiated().unwrap().is_resumed(), is_resumed);
+            exchange(&mut pair);
+            seen.extend(own(&pair, Side::Server));
+            configs.now = pair.now;
+        }
+        assert!(seen[0] != seen[1] && seen.len() == 2);
+    }
+}
+
+#[test]
+fn fits_ids_into_small_datagrams() {
+    for version in VERSIONS {
+        for mtu in [80, 127] {
+            let mut pair = configs(version, Some(8), Some(8)).mtu(mtu).pair();
+            connect(&mut pair);
+            assert!(pair.sent.iter().all(|sent| sent.packet.len() <= mtu));
+        }
+        // No room for the ID: the server does not agree.
+        let mut pair = configs(version, Some(32), Some(2)).mtu(80).pair();
+        connect(&mut pair);
+        assert!(own(&pair, Side::Server).is_empty() && pair.server.peer_connection_id().is_empty());
+    }
+}
+
+#[test]
+fn requests_and_uses_spare_ids() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(0), Some(4)).pair();
+    connect(&mut pair);
+    assert!(!pair.client.use_spare_connection_id());
+    pair.client.request_connection_ids(2).unwrap();
+    pair.run().unwrap();
+    let ids = own(&pair, Side::Server);
+    assert_eq!(ids.len(), 3);
+    for id in &ids[1..] {
+        assert!(pair.client.use_spare_connection_id());
+        assert_eq!(pair.client.peer_connection_id(), id);
+        exchange(&mut pair);
+    }
+    assert!(!pair.client.use_spare_connection_id());
+    // Two requests at once, of which one waits for the acknowledgement of the answer to the other.
+    pair.client.request_connection_ids(1).unwrap();
+    pair.client.request_connection_ids(1).unwrap();
+    pair.run().unwrap();
+    assert_eq!(own(&pair, Side::Server).len(), 5);
+    assert_eq!((pair.client.poll_timeout(), pair.server.poll_timeout()), (None, None));
+    exchange(&mut pair);
+}
+
+#[test]
+fn a_new_id_replaces_the_present_one_at_once() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(3), Some(4)).pair();
+    connect(&mut pair);
+    for round in 0..20 {
+        let before = pair.client.peer_connection_id().to_vec();
+        pair.server.replace_connection_id().unwrap();
+        pair.run().unwrap();
+        let now = pair.client.peer_connection_id();
+        assert!(now != before && now == own(&pair, Side::Server).last().unwrap(), "{round}");
+        assert!(own(&pair, Side::Server).len() <= 8);
+        exchange(&mut pair);
+    }
+}
+
+#[test]
+fn the_messages_about_ids_need_dtls_13_and_ids() {
+    for (version, client, server) in [
+        (ProtocolVersion::DTLS1_2, Some(2), Some(2)),
+        (ProtocolVersion::DTLS1_3, None, Some(2)),
+        (ProtocolVersion::DTLS1_3, Some(0), Some(0)),
+    ] {
+        let mut pair = configs(version, client, server).pair();
+        connect(&mut pair);
+        for side in [&mut pair.client, &mut pair.server] {
+            let refused = |error| matches!(error, Err(Error::Misuse(Misuse::NotSupported(_))));
+            assert!(refused(side.request_connection_ids(1)) && refused(side.replace_connection_id()));
+        }
+        exchange(&mut pair);
+    }
+}

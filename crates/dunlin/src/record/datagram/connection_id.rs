@@ -1,0 +1,165 @@
+//! The connection IDs of both sides (RFC 9146, RFC 9147 §9).
+
+use crate::sync::Arc;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use crate::error::{Error, PeerMisbehaved};
+use crate::message::connection_ids::Usage;
+use crate::settings::ConnectionIds;
+use crate::wire::{HandshakeType, What};
+
+/// The most IDs of this side that are valid at one time. A further one replaces the oldest.
+const MAX_OWN_IDS: usize = 8;
+/// The most spare IDs of the peer that this side keeps.
+pub(super) const MAX_SPARE_IDS: usize = 8;
+
+/// The IDs that this side receives.
+#[derive(Default)]
+pub(super) struct OwnIds {
+    issuer: Option<Arc<dyn ConnectionIds>>,
+    len: usize,
+    ids: VecDeque<Vec<u8>>,
+}
+
+impl OwnIds {
+    pub(super) fn new(issuer: Option<Arc<dyn ConnectionIds>>, first: Vec<u8>) -> Self {
+        let len = first.len();
+        Self { issuer, len, ids: [first].into_iter().filter(|id| !id.is_empty()).collect() }
+    }
+
+    /// Before the peer has agreed to use IDs of this length: none is valid yet.
+    pub(super) fn offered(len: usize) -> Self {
+        Self { len, ..Self::default() }
+    }
+
+    /// The length of an ID in a record that has one, in bytes.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the peer's records carry one of them.
+    pub(super) fn are_used(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
+    /// The valid IDs, the oldest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        self.ids.iter().map(|id| &**id)
+    }
+
+    /// Whether a record with this ID, or an empty one without, is for this connection.
+    pub(super) fn fit(&self, id: &[u8]) -> bool {
+        if self.are_used() { self.ids.iter().any(|own| own == id) } else { id.is_empty() }
+    }
+
+    /// Issues new ones, at most half of all that can be valid.
+    pub(super) fn issue(&mut self, count: u8) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(issuer) = self.issuer.as_ref().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
+        let count = usize::from(count).min(MAX_OWN_IDS / 2);
+        let new = (0..count).map(|_| issuer.issue()).collect::<Result<Vec<_>, _>>()?;
+        for id in &new {
+            if self.ids.len() >= MAX_OWN_IDS {
+                self.ids.pop_front();
+            }
+            self.ids.push_back(id.clone());
+        }
+        Ok(new)
+    }
+}
+
+/// The IDs that this side sends.
+#[derive(Default)]
+pub(super) struct PeerIds {
+    present: Vec<u8>,
+    spare: VecDeque<Vec<u8>>,
+}
+
+impl PeerIds {
+    pub(super) const fn new(first: Vec<u8>) -> Self {
+        Self { present: first, spare: VecDeque::new() }
+    }
+
+    /// The ID of the next record; empty if records carry none.
+    pub(super) fn present(&self) -> &[u8] {
+        &self.present
+    }
+
+    /// Takes new IDs. `longest` is the length of the longest one that leaves room for data.
+    pub(super) fn take(&mut self, ids: Vec<Vec<u8>>, usage: Usage, longest: usize) -> Result<(), Error> {
+        // RFC 9147 §9: a peer that receives IDs receives them in every record.
+        if ids.iter().any(|id| id.is_empty() || id.len() > longest) {
+            let what = What::Message(HandshakeType::NEW_CONNECTION_ID);
+            return Err(PeerMisbehaved::IllegalParameter(what).into());
+        }
+        if usage == Usage::Immediate && !ids.is_empty() {
+            self.spare.clear();
+        }
+        self.spare.extend(ids);
+        self.spare.truncate(MAX_SPARE_IDS);
+        if usage == Usage::Immediate {
+            self.advance();
+        }
+        Ok(())
+    }
+
+    /// Uses a spare ID from now on. `false` if there is none.
+    pub(super) fn advance(&mut self) -> bool {
+        match self.spare.pop_front() {
+            Some(id) => {
+                self.present = id;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[derive(Debug)]
+    struct Counter(core::sync::atomic::AtomicU8);
+
+    impl ConnectionIds for Counter {
+        fn id_len(&self) -> usize {
+            1
+        }
+
+        fn issue(&self) -> Result<Vec<u8>, Error> {
+            Ok(vec![self.0.fetch_add(1, core::sync::atomic::Ordering::Relaxed)])
+        }
+    }
+
+    #[test]
+    fn issues_a_bounded_number_and_forgets_the_oldest() {
+        let mut own = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![0]);
+        assert_eq!(own.issue(2).unwrap(), [[1], [2]]);
+        assert_eq!(own.issue(255).unwrap().len(), 4);
+        assert!(own.fit(&[0]) && own.fit(&[6]) && !own.fit(&[7]) && !own.fit(&[]));
+        own.issue(2).unwrap();
+        assert_eq!(own.iter().count(), MAX_OWN_IDS);
+        assert!(!own.fit(&[0]) && own.fit(&[1]) && own.fit(&[8]));
+        let mut none = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![]);
+        assert!(none.issue(1).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
+    }
+
+    #[test]
+    fn takes_spare_and_immediate_ids() {
+        let mut peer = PeerIds::new(vec![0]);
+        assert!(!peer.advance());
+        peer.take(vec![vec![1], vec![2]], Usage::Spare, 1).unwrap();
+        assert_eq!(peer.present(), [0]);
+        assert!(peer.advance());
+        assert_eq!(peer.present(), [1]);
+        peer.take(vec![vec![3], vec![4]], Usage::Immediate, 1).unwrap();
+        assert_eq!(peer.present(), [3]);
+        assert!(peer.advance() && !peer.advance());
+        peer.take((0..20).map(|i| vec![i]).collect(), Usage::Spare, 1).unwrap();
+        assert_eq!((0..20).filter(|_| peer.advance()).count(), MAX_SPARE_IDS);
+        assert!(peer.take(vec![vec![]], Usage::Spare, 1).is_err());
+        assert!(peer.take(vec![vec![1, 2]], Usage::Spare, 1).is_err());
+    }
+}
