@@ -1,6 +1,7 @@
 //! Shared by all tests: identities of every kind, and both sides of a connection in one process.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+pub mod datagram;
 pub mod ends;
 pub mod peer;
 pub mod tamper;

@@ -72,6 +72,16 @@ fn program(name: &str) -> Command {
     Command::new(name)
 }
 
+/// Builds the Go program in `tests/peers/NAME` and returns its path, which is `target`.
+pub fn build_go(name: &str, target: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut build = Command::new(tests.join("../tools/go"));
+    build.arg("build").arg("-C").arg(tests.join("peers").join(name)).args(["-o", target, "."]);
+    let output = build.output().expect("tools/go");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    target.to_owned()
+}
+
 /// A program and its standard streams.
 pub struct Process {
     child: Child,

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
 use dunlin::wire::{AlertDescription, NamedGroup};
@@ -12,7 +10,7 @@ use dunlin_tests::ends::{
     KEYS, MIB, client, client_profile, client_with, server, server_config, server_config_with,
     server_profile, with_sessions,
 };
-use dunlin_tests::peer::{Files, Link, Process, listen, now, text};
+use dunlin_tests::peer::{Files, Link, Process, build_go, listen, now, text};
 use dunlin_tests::{KeyType, Pki, awslc, ends};
 
 /// The groups that both sides support. For a retry, the client's first share is of another group.
@@ -21,15 +19,7 @@ const GROUPS: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, Name
 /// The path of the program, which is built once.
 fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/go-peer");
-        let mut build = Command::new(tests.join("../tools/go"));
-        build.arg("build").arg("-C").arg(tests.join("peers/go")).args(["-o", program, "."]);
-        let output = build.output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        program.to_owned()
-    })
+    PROGRAM.get_or_init(|| build_go("go", concat!(env!("CARGO_TARGET_TMPDIR"), "/go-peer")))
 }
 
 /// A process of the peer. It connects to the test by TCP in either TLS role.

@@ -4,6 +4,7 @@
 mod gnutls;
 mod go;
 mod openssl;
+mod pion;
 mod rustls;
 mod tls12;
 mod wolfssl;
