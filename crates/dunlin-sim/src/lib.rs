@@ -45,6 +45,25 @@ pub trait Endpoint {
     fn handle_timeout(&mut self, _now: Now) {}
 }
 
+/// Its connections keep their errors.
+impl Endpoint for dunlin::Endpoint {
+    fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
+        Self::receive(self, now, from, datagram);
+    }
+
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        Self::poll_transmit(self, now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        Self::poll_timeout(self)
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        Self::handle_timeout(self, now);
+    }
+}
+
 /// The error, if any, is in [`DtlsConnection::error`].
 impl Endpoint for DtlsConnection {
     fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {

@@ -77,6 +77,7 @@ mod connection;
 pub mod crypto;
 pub mod dissect;
 pub mod early;
+mod endpoint;
 pub mod error;
 mod extension;
 mod flight;
@@ -103,6 +104,7 @@ pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, Server
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
+pub use endpoint::{Association, AssociationId, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits};
 pub use error::Error;
 pub use handshake::event::{Event, MessageSize};
 pub use handshake::negotiated::{HandshakeKind, Negotiated};

@@ -24,6 +24,17 @@ pub struct Transmit {
     pub datagram: Vec<u8>,
 }
 
+/// What a server knows of a client after its first datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing worth keeping: the next datagram may go to a new connection.
+    Unknown,
+    /// A part of a ClientHello.
+    PartOfHello,
+    /// The client may have a connection: it has returned a cookie, or the server demands none. The connection may have failed since.
+    Admitted,
+}
+
 impl Connection<Datagram> {
     /// Creates a client that connects to `server` at the address `peer`. Its ClientHello is ready to transmit.
     ///
@@ -46,6 +57,24 @@ impl Connection<Datagram> {
         let transport = Datagram::new(Side::Server, &config.datagram, peer);
         let forgets = config.demands_cookie(Protocol::Dtls13);
         Self::new_server(config, if forgets { transport.forgetful() } else { transport }, now)
+    }
+
+    /// What a server with this configuration knows of its client.
+    pub(crate) fn standing(&self, config: &ServerConfig) -> Standing {
+        let has_hello = !self.messages().is_empty();
+        let is_free = !config.demands_cookie(Protocol::Dtls13);
+        if self.transport.is_address_proven() || has_hello && is_free {
+            return Standing::Admitted;
+        }
+        match self.error.is_none() && !has_hello && self.transport.has_part_of_message() {
+            true => Standing::PartOfHello,
+            false => Standing::Unknown,
+        }
+    }
+
+    /// Whether the connection waits for an answer.
+    pub(crate) const fn has_question(&self) -> bool {
+        self.open_question.is_some()
     }
 
     /// The peer's address, which never changes.

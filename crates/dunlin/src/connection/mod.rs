@@ -27,6 +27,7 @@ mod datagram;
 mod early;
 mod stream;
 
+pub(crate) use datagram::Standing;
 pub use datagram::Transmit;
 pub use early::EarlyData;
 

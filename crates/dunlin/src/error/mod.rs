@@ -277,6 +277,10 @@ pub enum Misuse {
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
     NotSupported(What),
+    /// The endpoint has an association with this address already.
+    AddressInUse,
+    /// The endpoint has as many associations as its limit allows.
+    EndpointFull,
 }
 
 /// A failure of the provider, of a store, or of the engine itself.

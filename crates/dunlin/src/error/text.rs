@@ -265,6 +265,8 @@ texts!(Misuse "U" {
     12 Self::Config(why) => "configuration: {why}",
     13 Self::Provider(e), [e] => "{e}",
     14 Self::NotSupported(what), [what] => "not possible here: {what}",
+    15 Self::AddressInUse => "an association with this address exists: end it first",
+    16 Self::EndpointFull => "the endpoint has too many associations: end one first",
 });
 
 texts!(Internal "B" {

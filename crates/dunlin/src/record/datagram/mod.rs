@@ -3,6 +3,7 @@
 //! * [`header12`] and [`header13`]: the two kinds of record header.
 //! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
 //! * [`connection_id`]: the connection IDs of both sides.
+//! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
@@ -12,6 +13,7 @@ mod connection_id;
 mod epoch;
 mod header12;
 mod header13;
+mod hello;
 mod receive;
 mod replay;
 mod send;
@@ -36,6 +38,7 @@ use crate::wire::{AlertDescription, AlertLevel};
 use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::EpochKey;
 pub(crate) use header13::Header;
+pub(crate) use hello::Hello;
 use receive::{Received, Receiver};
 use send::Sender;
 
@@ -139,6 +142,16 @@ impl Datagram {
 
     pub(crate) const fn discarded(&self) -> Discarded {
         self.receiver.discarded
+    }
+
+    /// Whether the peer has returned a cookie, which contains its address.
+    pub(crate) const fn is_address_proven(&self) -> bool {
+        self.is_address_proven
+    }
+
+    /// Whether the receiver keeps a part of a message.
+    pub(crate) fn has_part_of_message(&self) -> bool {
+        self.receiver.has_part_of_message()
     }
 
     pub(crate) const fn peer(&self) -> SocketAddr {

@@ -215,6 +215,11 @@ impl Receiver {
         self.messages.next_message()
     }
 
+    /// Whether the receiver keeps a part of a message, or a message after the next one.
+    pub(super) fn has_part_of_message(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
     /// Whether a record with messages waits for its ACK.
     pub(super) const fn owes_ack(&self) -> bool {
         !self.to_acknowledge.is_empty()
