@@ -36,6 +36,7 @@ impl From<HandshakeError> for io::Error {
 pub(crate) fn from_tls(e: dunlin::Error) -> io::Error {
     use dunlin::error::Misuse;
     let kind = match &e {
+        dunlin::Error::TimedOut => io::ErrorKind::TimedOut,
         dunlin::Error::Truncated => io::ErrorKind::UnexpectedEof,
         dunlin::Error::AlertReceived(_) => io::ErrorKind::ConnectionAborted,
         dunlin::Error::Authentication(_) => io::ErrorKind::PermissionDenied,

@@ -172,7 +172,7 @@ impl Options {
         }
     }
 
-    async fn answer(&self, question: Question) -> Answer {
+    pub(crate) async fn answer(&self, question: Question) -> Answer {
         match (&question, &self.profiles, &self.answers) {
             (Question::ChooseProfile(hello), Some(profiles), _) => Answer::Profile(profiles(hello)),
             (_, _, Some(answers)) => answers.answer(question).await,

@@ -1,4 +1,4 @@
-//! Dunlin on tokio: TLS over any asynchronous byte stream.
+//! Dunlin on tokio: TLS over any asynchronous byte stream, DTLS over UDP sockets.
 //!
 //! A [`TlsConnector`] or [`TlsAcceptor`] does the handshake and returns a [`TlsStream`], which reads and writes like the
 //! transport below it:
@@ -19,6 +19,8 @@
 //! # }
 //! ```
 //!
+//! A [`DtlsEndpoint`] is a UDP socket with any number of associations, as client and as server.
+//!
 //! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`]) asynchronously.
 #![forbid(unsafe_code)]
 
@@ -26,6 +28,7 @@ mod acceptor;
 mod answers;
 mod clock;
 mod connector;
+mod dtls;
 mod error;
 mod handshake;
 mod linger;
@@ -35,6 +38,7 @@ pub use acceptor::TlsAcceptor;
 pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
+pub use dtls::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions};
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
 pub use stream::{HandshakeBytes, Renegotiations, TlsStream};

@@ -1,0 +1,239 @@
+//! An association with one peer, after its handshake.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use dunlin::error::Misuse;
+use dunlin::{Answer, Association, Discarded, DtlsConnection, Event, MessageSize, Negotiated, Side};
+
+use super::shared::Owned;
+use crate::clock::now;
+use crate::error::from_tls;
+use crate::handshake::OnMessage;
+use crate::stream::HandshakeBytes;
+
+/// Reports handshake messages to a function of the application.
+pub(super) struct Reporter {
+    on_message: Option<Arc<OnMessage>>,
+    reported: AtomicUsize,
+}
+
+impl Reporter {
+    pub(super) const fn new(on_message: Option<Arc<OnMessage>>) -> Self {
+        Self { on_message, reported: AtomicUsize::new(0) }
+    }
+
+    /// Reports the messages that are new.
+    pub(super) fn report(&self, owned: &Owned) {
+        let Some(on_message) = &self.on_message else { return };
+        let new: Vec<MessageSize> = owned.shared().read(|state| {
+            let association = state.endpoint.association(owned.id);
+            let messages = association.map_or(&[][..], |association| association.connection().messages());
+            let reported = self.reported.swap(messages.len(), Ordering::Relaxed);
+            messages.get(reported..).unwrap_or_default().to_vec()
+        });
+        new.iter().for_each(|message| on_message(message));
+    }
+}
+
+/// The error of an association whose peer has begun a newer one.
+pub(super) fn superseded() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the peer has connected again from the same address")
+}
+
+/// A DTLS association with one peer, after its handshake.
+///
+/// * Data keeps the borders of the records in which it was sent. It can be lost or reordered on the way.
+/// * Several tasks may send and receive at the same time. They may drop futures at any point: no received data is lost.
+/// * The engine keeps up to 64 kB of received data. As with a UDP socket, further data is lost until the application has read some.
+/// * Dropping the association sends close_notify, unless it has failed or this side has closed it.
+///
+/// Protocol errors are a [`dunlin::Error`] inside an [`io::Error`].
+pub struct DtlsAssociation {
+    owned: Owned,
+    negotiated: Negotiated,
+    handshake_bytes: HandshakeBytes,
+    reporter: Reporter,
+}
+
+impl DtlsAssociation {
+    pub(super) const fn new(
+        owned: Owned,
+        negotiated: Negotiated,
+        handshake_bytes: HandshakeBytes,
+        reporter: Reporter,
+    ) -> Self {
+        Self { owned, negotiated, handshake_bytes, reporter }
+    }
+
+    /// The peer's address.
+    pub const fn peer_address(&self) -> SocketAddr {
+        self.owned.peer
+    }
+
+    /// Which side this is.
+    pub fn side(&self) -> Side {
+        self.read(|association| association.connection().side()).unwrap_or(Side::Client)
+    }
+
+    /// The result of the handshake.
+    pub const fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
+    }
+
+    /// The bytes of the handshake's datagrams. A server does not count those before the client returned its cookie.
+    pub const fn handshake_bytes(&self) -> HandshakeBytes {
+        self.handshake_bytes
+    }
+
+    /// The handshake messages so far, in order, with their sizes. A server leaves out those before the client returned its cookie.
+    pub fn messages(&self) -> Vec<MessageSize> {
+        self.read(|association| association.connection().messages().to_vec()).unwrap_or_default()
+    }
+
+    /// The bytes of the peer's datagrams so far, authentic or not.
+    pub fn bytes_received(&self) -> u64 {
+        self.read(Association::bytes_received).unwrap_or_default()
+    }
+
+    /// The bytes of the datagrams sent so far.
+    pub fn bytes_sent(&self) -> u64 {
+        self.read(Association::bytes_sent).unwrap_or_default()
+    }
+
+    /// Counts of what the connection has discarded.
+    pub fn discarded(&self) -> Discarded {
+        self.read(|association| association.connection().discarded()).unwrap_or_default()
+    }
+
+    /// The longest data that fits into one record and one datagram, in bytes.
+    pub fn max_data(&self) -> usize {
+        self.read(|association| association.connection().max_data()).unwrap_or_default()
+    }
+
+    /// Receives the data of the next record. `None` after the peer's close_notify. The caller can drop the future without loss.
+    ///
+    /// # Errors
+    /// The association failed, or the peer has connected again from the same address ([`io::ErrorKind::ConnectionReset`]).
+    pub async fn recv(&self) -> io::Result<Option<Vec<u8>>> {
+        poll_fn(|cx| self.poll_recv(cx)).await
+    }
+
+    /// Does the same as [`Self::recv`] without waiting: registers the task of `cx` if there is no data.
+    ///
+    /// # Errors
+    /// The errors of [`Self::recv`].
+    pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        let received = self.owned.shared().act(|state| {
+            let data = state.endpoint.update(self.owned.id, |connection| {
+                hear(connection);
+                connection.read()
+            });
+            if let Some(data) = data.flatten() {
+                return Poll::Ready(Ok(Some(data)));
+            }
+            match state.endpoint.association(self.owned.id) {
+                Some(association) => match end(association) {
+                    Some(end) => Poll::Ready(end.map(|()| None)),
+                    None => {
+                        state.wait(self.owned.id, cx);
+                        Poll::Pending
+                    }
+                },
+                None => Poll::Ready(Ok(None)),
+            }
+        });
+        self.reporter.report(&self.owned);
+        received
+    }
+
+    /// Sends `data` in one record and one datagram. It waits while too many datagrams wait for the socket.
+    ///
+    /// # Errors
+    /// `data` is longer than [`Self::max_data`], this side has closed, or the association has failed.
+    pub async fn send(&self, data: &[u8]) -> io::Result<()> {
+        poll_fn(|cx| self.poll_send(cx, data)).await
+    }
+
+    /// Does the same as [`Self::send`] without waiting: registers the task of `cx` if there is no room.
+    ///
+    /// # Errors
+    /// The errors of [`Self::send`].
+    pub fn poll_send(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<()>> {
+        self.owned.shared().act(|state| {
+            if state.endpoint.association(self.owned.id).is_none_or(Association::is_superseded) {
+                return Poll::Ready(Err(superseded()));
+            }
+            match state.endpoint.update(self.owned.id, |connection| connection.send(data)) {
+                Some(Err(dunlin::Error::Misuse(Misuse::OutputFull))) => {
+                    state.wait_for_room(cx);
+                    Poll::Pending
+                }
+                Some(Err(e)) => Poll::Ready(Err(from_tls(e))),
+                Some(Ok(())) => Poll::Ready(Ok(())),
+                None => Poll::Ready(Err(superseded())),
+            }
+        })
+    }
+
+    /// Replaces this side's sending keys ([`dunlin::Connection::update_keys`]). With `both`, asks the peer to replace its keys, too.
+    ///
+    /// # Errors
+    /// The errors of [`dunlin::Connection::update_keys`].
+    pub fn update_keys(&self, both: bool) -> io::Result<()> {
+        let updated = self
+            .owned
+            .shared()
+            .act(|state| state.endpoint.update(self.owned.id, |connection| connection.update_keys(both)));
+        updated.unwrap_or(Ok(())).map_err(from_tls)
+    }
+
+    /// Exports keying material for another protocol into `out` ([`dunlin::Connection::export`]).
+    ///
+    /// # Errors
+    /// The errors of [`dunlin::Connection::export`].
+    pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), dunlin::Error> {
+        self.read(|association| association.connection().export(label, context, out)).unwrap_or(Ok(()))
+    }
+
+    /// Sends close_notify, after which this side sends no more data. The peer may still send. The close_notify can be lost.
+    pub fn close(&self) {
+        self.owned.shared().act(|state| state.endpoint.update(self.owned.id, DtlsConnection::close));
+    }
+
+    fn read<R>(&self, f: impl FnOnce(&Association) -> R) -> Option<R> {
+        self.owned.shared().read(|state| state.endpoint.association(self.owned.id).map(f))
+    }
+}
+
+/// Handles the events of a connection after its handshake. No handshake follows, so there are no questions to answer.
+fn hear(connection: &mut DtlsConnection) {
+    while let Some(event) = connection.poll_event() {
+        if let Event::Question(id, _) = event {
+            // The connection keeps its error.
+            let _ = connection.answer(now(), id, Answer::Failed);
+        }
+    }
+}
+
+/// How the peer's direction has ended, if it has.
+fn end(association: &Association) -> Option<io::Result<()>> {
+    let connection = association.connection();
+    match (connection.error(), connection.peer_has_closed()) {
+        _ if association.is_superseded() => Some(Err(superseded())),
+        (Some(error), _) => Some(Err(from_tls(error.clone()))),
+        (None, true) => Some(Ok(())),
+        (None, false) => None,
+    }
+}
+
+impl fmt::Debug for DtlsAssociation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DtlsAssociation").field("peer_address", &self.owned.peer).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,189 @@
+//! A UDP socket with its associations.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use dunlin::{ClientConfig, EndpointDiscarded, EndpointLimits, ServerAddress, ServerConfig};
+use tokio::net::UdpSocket;
+
+use super::association::DtlsAssociation;
+use super::handshake::DtlsOptions;
+use super::shared::{Handle, Owned, Shared};
+use crate::clock::now;
+use crate::error::HandshakeError;
+
+/// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.
+///
+/// A task drives the socket until the endpoint and all its associations are dropped. [`dunlin::Endpoint`] says how it finds the
+/// association of a datagram, and what it keeps of clients before they have proven their address.
+///
+/// # Examples
+/// A server. Each handshake has its own task, so that a slow client does not delay the others.
+/// ```no_run
+/// use std::sync::Arc;
+///
+/// use dunlin::ServerConfig;
+/// use dunlin_tokio::DtlsEndpoint;
+///
+/// # async fn example(config: ServerConfig) -> Result<(), Box<dyn std::error::Error>> {
+/// let endpoint = DtlsEndpoint::bind("127.0.0.1:5684".parse()?).await?;
+/// endpoint.set_server(Some(Arc::new(config)));
+/// loop {
+///     let incoming = endpoint.accept().await;
+///     tokio::spawn(async move {
+///         let client = incoming.peer_address();
+///         match incoming.accept().await {
+///             Ok(dtls) => while let Ok(Some(data)) = dtls.recv().await {
+///                 println!("{client}: {} bytes", data.len());
+///             },
+///             Err(error) => eprintln!("{client}: {error}"),
+///         }
+///     });
+/// }
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct DtlsEndpoint {
+    handle: Arc<Handle>,
+}
+
+impl DtlsEndpoint {
+    /// An endpoint on a new socket at this address, with the default limits. It is only a client until [`Self::set_server`].
+    ///
+    /// # Errors
+    /// The system cannot bind a socket to the address.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
+        Self::new(UdpSocket::bind(address).await?, EndpointLimits::default())
+    }
+
+    /// An endpoint on this socket. If the socket is connected, the endpoint has only this peer, and a handshake fails at once if the
+    /// network says that no program receives there.
+    ///
+    /// # Errors
+    /// The socket has no address.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn new(socket: UdpSocket, limits: EndpointLimits) -> io::Result<Self> {
+        let shared = Arc::new(Shared::new(socket, limits)?);
+        tokio::spawn(Arc::clone(&shared).drive());
+        Ok(Self { handle: Arc::new(Handle(shared)) })
+    }
+
+    /// The socket's address.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.handle.0.local
+    }
+
+    /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients.
+    pub fn set_server(&self, config: Option<Arc<ServerConfig>>) {
+        self.handle.0.act(|state| state.endpoint.set_server(config));
+    }
+
+    /// Waits for the next client that has proven its address, whose handshake has begun. The caller can drop the future without loss.
+    pub async fn accept(&self) -> DtlsIncoming {
+        let owned = poll_fn(|cx| self.poll_incoming(cx)).await;
+        DtlsIncoming { owned }
+    }
+
+    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Owned> {
+        self.handle.0.act(|state| {
+            while let Some(id) = state.incoming.pop_front() {
+                if let Some(association) = state.endpoint.association(id) {
+                    let peer = association.connection().peer_address();
+                    return Poll::Ready(Owned { handle: Arc::clone(&self.handle), id, peer });
+                }
+            }
+            state.wait_for_client(cx);
+            Poll::Pending
+        })
+    }
+
+    /// Connects to `server` at the address `peer`.
+    ///
+    /// # Errors
+    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], or there is an association with this address.
+    pub async fn connect(
+        &self,
+        config: &Arc<ClientConfig>,
+        server: ServerAddress,
+        peer: SocketAddr,
+    ) -> Result<DtlsAssociation, HandshakeError> {
+        self.connect_with(config, server, peer, &DtlsOptions::new()).await
+    }
+
+    /// Connects with these options.
+    ///
+    /// # Errors
+    /// The errors of [`Self::connect`].
+    pub async fn connect_with(
+        &self,
+        config: &Arc<ClientConfig>,
+        server: ServerAddress,
+        peer: SocketAddr,
+        options: &DtlsOptions,
+    ) -> Result<DtlsAssociation, HandshakeError> {
+        let id = self.handle.0.act(|state| {
+            state.is_refused = false;
+            state.endpoint.connect(config, server, peer, now())
+        })?;
+        options.handshake(Owned { handle: Arc::clone(&self.handle), id, peer }).await
+    }
+
+    /// The number of associations, including those whose handshake is not complete.
+    pub fn associations(&self) -> usize {
+        self.handle.0.read(|state| state.endpoint.len())
+    }
+
+    /// Counts of the datagrams that belonged to no association, or were beyond a limit.
+    pub fn discarded(&self) -> EndpointDiscarded {
+        self.handle.0.read(|state| state.endpoint.discarded())
+    }
+}
+
+impl fmt::Debug for DtlsEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DtlsEndpoint").field("local_addr", &self.local_addr()).finish_non_exhaustive()
+    }
+}
+
+/// A client that has begun a handshake. Its handshake continues by itself, except for questions. Dropping the value aborts it.
+pub struct DtlsIncoming {
+    owned: Owned,
+}
+
+impl DtlsIncoming {
+    /// The client's address.
+    pub const fn peer_address(&self) -> SocketAddr {
+        self.owned.peer
+    }
+
+    /// Completes the handshake.
+    ///
+    /// # Errors
+    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`].
+    pub async fn accept(self) -> Result<DtlsAssociation, HandshakeError> {
+        self.accept_with(&DtlsOptions::new()).await
+    }
+
+    /// Completes the handshake with these options.
+    ///
+    /// # Errors
+    /// The handshake failed or took too long.
+    pub async fn accept_with(self, options: &DtlsOptions) -> Result<DtlsAssociation, HandshakeError> {
+        options.handshake(self.owned).await
+    }
+}
+
+impl fmt::Debug for DtlsIncoming {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DtlsIncoming").field("peer_address", &self.owned.peer).finish_non_exhaustive()
+    }
+}

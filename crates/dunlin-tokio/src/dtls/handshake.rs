@@ -1,0 +1,164 @@
+//! The handshake, up to the finished [`DtlsAssociation`].
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Negotiated, QuestionId, ServerConfig};
+
+use super::association::{DtlsAssociation, Reporter, superseded};
+use super::shared::Owned;
+use crate::answers::Answers;
+use crate::clock::now;
+use crate::error::HandshakeError;
+use crate::handshake::Options;
+use crate::stream::HandshakeBytes;
+
+/// Options of a DTLS handshake, for client and server.
+#[derive(Clone, Default)]
+pub struct DtlsOptions(Options);
+
+impl DtlsOptions {
+    /// The defaults: [`crate::DEFAULT_TIMEOUT`] and no answers.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets how long a handshake may take.
+    #[must_use]
+    pub const fn with_timeout(mut self, timeout: Duration) -> Self {
+        self.0.timeout = timeout;
+        self
+    }
+
+    /// Chooses the configuration for a client by its ClientHello, which is not authenticated. `None` refuses the client. The server's
+    /// configuration must ask for the choice ([`ServerConfig::with_profile_choice`]).
+    #[must_use]
+    pub fn with_profiles(
+        mut self,
+        choose: impl Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.profiles = Some(Arc::new(choose));
+        self
+    }
+
+    /// Sets who answers questions that the configuration leaves open. Without answers, a question ends the handshake.
+    #[must_use]
+    pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
+        self.0.answers = Some(Arc::new(answers));
+        self
+    }
+
+    /// Sets a function that is called for every sent or received handshake message, also after the handshake.
+    #[must_use]
+    pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
+        self.0.on_message = Some(Arc::new(f));
+        self
+    }
+
+    pub(super) async fn handshake(&self, owned: Owned) -> Result<DtlsAssociation, HandshakeError> {
+        let reporter = Reporter::new(self.0.on_message.clone());
+        match tokio::time::timeout(self.0.timeout, self.run(&owned, &reporter)).await {
+            Ok(Ok((negotiated, bytes))) => Ok(DtlsAssociation::new(owned, negotiated, bytes, reporter)),
+            Ok(Err(e)) => Err(e),
+            Err(_) => Err(HandshakeError::Timeout(self.0.timeout)),
+        }
+    }
+
+    async fn run(
+        &self,
+        owned: &Owned,
+        reporter: &Reporter,
+    ) -> Result<(Negotiated, HandshakeBytes), HandshakeError> {
+        loop {
+            let step = poll_fn(|cx| poll_step(owned, cx)).await;
+            reporter.report(owned);
+            match step {
+                Step::Event(event) => self.handle(owned, *event).await?,
+                Step::Complete(negotiated, bytes) => return Ok((*negotiated, bytes)),
+                Step::Failed(e) => return Err(e),
+            }
+        }
+    }
+
+    async fn handle(&self, owned: &Owned, event: Event) -> Result<(), dunlin::Error> {
+        match (event, &self.0.answers) {
+            (Event::Question(id, question), _) => {
+                let answer = self.0.answer(question).await;
+                give(owned, id, answer)
+            }
+            (Event::NewSession(name, session), Some(answers)) => {
+                answers.keep_session(name, session).await;
+                Ok(())
+            }
+            (Event::SessionUsed(name), Some(answers)) => {
+                answers.forget_session(name).await;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for DtlsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DtlsOptions").field("timeout", &self.0.timeout).finish_non_exhaustive()
+    }
+}
+
+/// What a handshake has come to.
+enum Step {
+    Event(Box<Event>),
+    Complete(Box<Negotiated>, HandshakeBytes),
+    Failed(HandshakeError),
+}
+
+fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
+    owned.shared().act(|state| {
+        let gone = || Step::Failed(HandshakeError::Stopped);
+        match state.endpoint.update(owned.id, |connection| connection.poll_event()) {
+            Some(Some(event)) => return Poll::Ready(Step::Event(Box::new(event))),
+            Some(None) => {}
+            None => return Poll::Ready(gone()),
+        }
+        let Some(association) = state.endpoint.association(owned.id) else { return Poll::Ready(gone()) };
+        let connection = association.connection();
+        if let Some(error) = connection.error() {
+            return Poll::Ready(Step::Failed(error.clone().into()));
+        }
+        if association.is_superseded() {
+            return Poll::Ready(Step::Failed(HandshakeError::Io(superseded())));
+        }
+        if let Some(negotiated) = connection.negotiated().filter(|_| !connection.is_handshaking()) {
+            let bytes =
+                HandshakeBytes { read: association.bytes_received(), written: association.bytes_sent() };
+            return Poll::Ready(Step::Complete(Box::new(negotiated.clone()), bytes));
+        }
+        if state.is_refused {
+            let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+            return Poll::Ready(Step::Failed(HandshakeError::Io(refused)));
+        }
+        state.wait(owned.id, cx);
+        Poll::Pending
+    })
+}
+
+/// Passes an answer to the connection. Returns an error if the answer does not fit the question.
+fn give(owned: &Owned, id: QuestionId, answer: Answer) -> Result<(), dunlin::Error> {
+    let given = owned.shared().act(|state| {
+        state.endpoint.update(owned.id, |connection| match connection.answer(now(), id, answer) {
+            // The next step finds the error that ended the connection.
+            Err(_) if connection.error().is_some() => Ok(()),
+            // The application's answer does not fit the question, so the peer gets internal_error.
+            Err(misfit) => {
+                let _ = connection.answer(now(), id, Answer::Failed);
+                Err(misfit)
+            }
+            Ok(()) => Ok(()),
+        })
+    });
+    given.unwrap_or(Ok(()))
+}

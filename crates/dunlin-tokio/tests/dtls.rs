@@ -1,0 +1,366 @@
+//! DTLS on real sockets: endpoints, associations, and their ends.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{data, profile, psk_client, psk_server, tls_error, x509};
+use dunlin::error::Misuse;
+use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
+use dunlin::{
+    Answer, ClientConfig, DtlsConnection, EndpointLimits, Error, ProfileBuilder, PskSource, Question,
+    ServerConfig, Side,
+};
+use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
+use dunlin_tests::localhost;
+use dunlin_tokio::{Answers, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
+use tokio::net::UdpSocket;
+
+const ANY: &str = "127.0.0.1:0";
+
+async fn endpoint(server: Option<ServerConfig>) -> DtlsEndpoint {
+    let endpoint = DtlsEndpoint::bind(ANY.parse().unwrap()).await.unwrap();
+    endpoint.set_server(server.map(Arc::new));
+    endpoint
+}
+
+async fn connect(
+    client: &DtlsEndpoint,
+    config: ClientConfig,
+    server: &DtlsEndpoint,
+) -> Result<DtlsAssociation, HandshakeError> {
+    client.connect(&Arc::new(config), localhost(), server.local_addr()).await
+}
+
+async fn accept(server: &DtlsEndpoint) -> Result<DtlsAssociation, HandshakeError> {
+    server.accept().await.accept().await
+}
+
+/// A client and a server with a PSK, on their own sockets.
+async fn pair() -> (DtlsAssociation, DtlsAssociation) {
+    let (client, server) = (endpoint(None).await, endpoint(Some(psk_server())).await);
+    let (client, server) = tokio::join!(connect(&client, psk_client(), &server), accept(&server));
+    (client.unwrap(), server.unwrap())
+}
+
+async fn exchange(client: &DtlsAssociation, server: &DtlsAssociation) {
+    for (from, to) in [(client, server), (server, client)] {
+        let sent = data(from.max_data(), 3);
+        from.send(&sent).await.unwrap();
+        assert_eq!(to.recv().await.unwrap().unwrap(), sent);
+    }
+}
+
+#[tokio::test]
+async fn connects_and_closes_in_both_versions() {
+    let tls12 = |builder: ProfileBuilder| {
+        let suites = TLS12_PSK_CIPHER_SUITES.to_vec();
+        builder.cipher_suites(vec![]).tls12_cipher_suites(suites).build().unwrap()
+    };
+    for version in [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3] {
+        let (mut client, mut server) = (psk_client(), psk_server());
+        if version == ProtocolVersion::DTLS1_2 {
+            let psk = |_| dunlin::auth::Psk::new("d1", &common::PSK).unwrap();
+            client = ClientConfig::new(tls12(profile())).with_psks(vec![Arc::new(psk(()))]);
+            let table = dunlin::auth::PskTable::from_iter([psk(())]);
+            server = ServerConfig::psk_only(tls12(profile()), PskSource::Here(Arc::new(table))).unwrap();
+        }
+        let (here, there) = (endpoint(None).await, endpoint(Some(server)).await);
+        let (client, server) = tokio::join!(connect(&here, client, &there), accept(&there));
+        let (client, server) = (client.unwrap(), server.unwrap());
+        assert_eq!((client.side(), server.side()), (Side::Client, Side::Server));
+        assert_eq!((client.peer_address(), server.peer_address()), (there.local_addr(), here.local_addr()));
+        assert_eq!(client.negotiated().version, Some(version));
+        assert_eq!(server.negotiated().peer.as_ref().unwrap().to_string(), "PSK d1");
+        let (sent, received) = (client.handshake_bytes().written, server.handshake_bytes().read);
+        assert!(received > 0 && sent > received, "the server forgot the first ClientHello");
+        exchange(&client, &server).await;
+        let exported = |association: &DtlsAssociation| {
+            let mut out = [0; 32];
+            association.export(b"EXPERIMENTAL test", Some(b""), &mut out).unwrap();
+            out
+        };
+        assert_eq!(exported(&client), exported(&server));
+        client.close();
+        assert_eq!(server.recv().await.unwrap(), None);
+        // The other direction is still open.
+        server.send(b"more").await.unwrap();
+        assert_eq!(client.recv().await.unwrap().as_deref(), Some(&b"more"[..]));
+        let refused = client.send(b"late").await.unwrap_err();
+        assert_eq!(tls_error(&refused), &Error::Misuse(Misuse::SendClosed));
+        server.close();
+        assert_eq!(client.recv().await.unwrap(), None);
+    }
+}
+
+#[tokio::test]
+async fn serves_many_clients_from_one_socket_to_one_socket_each() {
+    let (client_config, server_config) = x509();
+    let server = endpoint(Some(server_config)).await;
+    let serving = server.clone();
+    let task = tokio::spawn(async move {
+        for _ in 0..8 {
+            let incoming = serving.accept().await;
+            tokio::spawn(async move {
+                let client = incoming.accept().await.unwrap();
+                while let Some(data) = client.recv().await.unwrap() {
+                    client.send(&data).await.unwrap();
+                }
+            });
+        }
+    });
+    let clients = (0..8).map(|n| {
+        let (config, server) = (client_config.clone(), server.clone());
+        tokio::spawn(async move {
+            let client = connect(&endpoint(None).await, config, &server).await.unwrap();
+            for m in 0..20 {
+                let sent = data(100, n * 100 + m);
+                client.send(&sent).await.unwrap();
+                assert_eq!(client.recv().await.unwrap().unwrap(), sent);
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.unwrap();
+    }
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn one_socket_is_client_and_server() {
+    let (here, there) = (endpoint(Some(psk_server())).await, endpoint(Some(psk_server())).await);
+    let third = endpoint(None).await;
+    let (a, b) = tokio::join!(connect(&here, psk_client(), &there), accept(&there));
+    let (c, d) = tokio::join!(connect(&third, psk_client(), &here), accept(&here));
+    exchange(&a.unwrap(), &b.unwrap()).await;
+    exchange(&c.unwrap(), &d.unwrap()).await;
+}
+
+#[tokio::test]
+async fn two_tasks_use_one_association() {
+    let (client, server) = pair().await;
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    let echo = tokio::spawn(async move {
+        while let Some(data) = server.recv().await.unwrap() {
+            server.send(&data).await.unwrap();
+        }
+    });
+    let reading = client.clone();
+    let reader = tokio::spawn(async move {
+        for n in 0..200 {
+            assert_eq!(reading.recv().await.unwrap().unwrap(), data(50, n));
+        }
+    });
+    for n in 0..200 {
+        client.send(&data(50, n)).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    reader.await.unwrap();
+    client.close();
+    echo.await.unwrap();
+}
+
+#[tokio::test]
+async fn dropping_an_association_tells_the_peer() {
+    let (client, server) = pair().await;
+    drop(client);
+    assert_eq!(server.recv().await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn an_association_outlives_its_endpoint() {
+    let (client, server) = pair().await;
+    exchange(&client, &server).await;
+}
+
+#[tokio::test]
+async fn a_dropped_endpoint_frees_its_port() {
+    let server = endpoint(Some(psk_server())).await;
+    let address = server.local_addr();
+    drop(server);
+    // The task needs a moment to end.
+    tokio::time::timeout(Duration::from_secs(30), async {
+        while UdpSocket::bind(address).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+    .unwrap();
+}
+
+/// A client on a blocking socket, which completes a handshake and then forgets its connection without a word.
+fn connect_and_forget(socket: &std::net::UdpSocket, server: SocketAddr) {
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let now = dunlin_tokio::now;
+    let mut client = DtlsConnection::client(&Arc::new(psk_client()), localhost(), server, now()).unwrap();
+    let mut buffer = [0; 2048];
+    loop {
+        while let Some(transmit) = client.poll_transmit(now()) {
+            socket.send_to(&transmit.datagram, transmit.to).unwrap();
+        }
+        if !client.is_handshaking() {
+            return;
+        }
+        let (len, from) = socket.recv_from(&mut buffer).unwrap();
+        client.receive(now(), from, &buffer[..len]).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_connects_again_supersedes_its_association() {
+    let server = endpoint(Some(psk_server())).await;
+    let address = server.local_addr();
+    let client = tokio::task::spawn_blocking(move || {
+        let socket = std::net::UdpSocket::bind(ANY).unwrap();
+        (0..2).for_each(|_| connect_and_forget(&socket, address));
+        socket
+    });
+    let old = accept(&server).await.unwrap();
+    let new = accept(&server).await.unwrap();
+    assert_eq!(old.peer_address(), new.peer_address());
+    assert_eq!(old.recv().await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(old.send(b"lost").await.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    drop(old);
+    new.send(b"hello").await.unwrap();
+    assert_eq!(server.associations(), 1);
+    client.await.unwrap();
+}
+
+#[tokio::test]
+async fn refuses_a_second_association_with_an_address() {
+    let (client, server) = (endpoint(None).await, endpoint(Some(psk_server())).await);
+    let (first, second) = tokio::join!(connect(&client, psk_client(), &server), accept(&server));
+    let again = connect(&client, psk_client(), &server).await.map(drop);
+    assert!(matches!(again, Err(HandshakeError::Tls(Error::Misuse(Misuse::AddressInUse)))), "{again:?}");
+    exchange(&first.unwrap(), &second.unwrap()).await;
+}
+
+#[tokio::test]
+async fn a_failed_handshake_reports_its_error_to_both_sides() {
+    let server = endpoint(Some(psk_server())).await;
+    let psk = dunlin::auth::Psk::new("d1", &[8; 32]).unwrap();
+    let wrong = ClientConfig::new(profile().build().unwrap()).with_psks(vec![Arc::new(psk)]);
+    // The network does not protect the alert, so the client waits for a better answer first.
+    let (client, accepted) = (endpoint(None).await, accept(&server));
+    let (failed, accepted) = tokio::join!(connect(&client, wrong, &server), accepted);
+    let alert = Error::AlertReceived(AlertDescription::DECRYPT_ERROR);
+    assert!(matches!(&failed, Err(HandshakeError::Tls(e)) if *e == alert), "{failed:?}");
+    assert!(matches!(accepted, Err(HandshakeError::Tls(Error::PeerMisbehaved(_)))), "{accepted:?}");
+    assert_eq!((client.associations(), server.associations()), (0, 0));
+}
+
+#[tokio::test]
+async fn a_handshake_without_an_answer_ends_in_time() {
+    let (silent, client) = (UdpSocket::bind(ANY).await.unwrap(), endpoint(None).await);
+    let timeout = Duration::from_millis(20);
+    let options = DtlsOptions::new().with_timeout(timeout);
+    let peer = silent.local_addr().unwrap();
+    let failed = client.connect_with(&Arc::new(psk_client()), localhost(), peer, &options).await;
+    assert!(matches!(failed, Err(HandshakeError::Timeout(t)) if t == timeout), "{failed:?}");
+    assert_eq!(client.associations(), 0);
+}
+
+#[tokio::test]
+async fn a_connected_socket_reports_a_port_without_a_program() {
+    let gone = UdpSocket::bind(ANY).await.unwrap().local_addr().unwrap();
+    let socket = UdpSocket::bind(ANY).await.unwrap();
+    socket.connect(gone).await.unwrap();
+    let client = DtlsEndpoint::new(socket, EndpointLimits::default()).unwrap();
+    let failed = client.connect(&Arc::new(psk_client()), localhost(), gone).await;
+    assert!(
+        matches!(&failed, Err(HandshakeError::Io(e)) if e.kind() == ErrorKind::ConnectionRefused),
+        "{failed:?}"
+    );
+}
+
+/// Finds the PSK after the others have acted.
+struct Slow;
+
+impl Answers for Slow {
+    async fn answer(&self, question: Question) -> Answer {
+        tokio::task::yield_now().await;
+        match question {
+            Question::FindPsk { .. } => {
+                Answer::Psk(Some(Arc::new(dunlin::auth::Psk::new("d1", &common::PSK).unwrap())))
+            }
+            _ => Answer::Failed,
+        }
+    }
+}
+
+#[tokio::test]
+async fn answers_questions_and_reports_messages() {
+    let asking = ServerConfig::psk_only(profile().build().unwrap(), PskSource::Ask).unwrap();
+    let server = endpoint(Some(asking.clone())).await;
+    let client = endpoint(None).await;
+    let noted = Arc::new(Mutex::new(Vec::new()));
+    let noting = noted.clone();
+    let options = DtlsOptions::new()
+        .with_answers(Slow)
+        .with_on_message(move |message| noting.lock().unwrap().push((message.sent, message.typ)));
+    let accepting = async { server.accept().await.accept_with(&options).await };
+    let (connected, accepted) = tokio::join!(connect(&client, psk_client(), &server), accepting);
+    exchange(&connected.unwrap(), &accepted.unwrap()).await;
+    let noted = noted.lock().unwrap();
+    assert_eq!(noted[0], (false, HandshakeType::CLIENT_HELLO), "{noted:?}");
+    assert!(noted.contains(&(true, HandshakeType::SERVER_HELLO)), "{noted:?}");
+    assert!(noted.contains(&(false, HandshakeType::FINISHED)), "{noted:?}");
+}
+
+#[tokio::test]
+async fn chooses_a_profile_for_each_client() {
+    let server = endpoint(Some(psk_server().with_profile_choice(true))).await;
+    let chosen = Arc::new(psk_server());
+    for accepts in [true, false] {
+        let client = endpoint(None).await;
+        let chosen = chosen.clone();
+        let options = DtlsOptions::new().with_profiles(move |hello| {
+            assert!(!hello.cipher_suites.is_empty());
+            accepts.then(|| chosen.clone())
+        });
+        let accepting = async { server.accept().await.accept_with(&options).await };
+        let (connected, accepted) = tokio::join!(connect(&client, psk_client(), &server), accepting);
+        assert_eq!((connected.is_ok(), accepted.is_ok()), (accepts, accepts));
+    }
+}
+
+#[tokio::test]
+async fn updates_keys_under_load() {
+    let (client, server) = pair().await;
+    for n in 0..20 {
+        exchange(&client, &server).await;
+        // The peer acknowledges each update before the next one.
+        match client.update_keys(n % 2 == 0) {
+            Ok(()) => {}
+            Err(e) => assert_eq!(tls_error(&e), &Error::Misuse(Misuse::KeyUpdateWaits)),
+        }
+    }
+    exchange(&client, &server).await;
+}
+
+#[tokio::test]
+async fn rejects_data_that_does_not_fit() {
+    let (client, server) = pair().await;
+    let max = client.max_data();
+    let refused = client.send(&vec![0; max + 1]).await.unwrap_err();
+    assert_eq!(tls_error(&refused), &Error::Misuse(Misuse::DataTooLong { max }));
+    exchange(&client, &server).await;
+}
+
+/// A client that nobody accepts does not hold up the others, and a refused one hears of it.
+#[tokio::test]
+async fn a_client_that_is_not_accepted_gets_a_close_notify() {
+    let server = endpoint(Some(psk_server())).await;
+    let client = endpoint(None).await;
+    let refusing = async { drop::<DtlsIncoming>(server.accept().await) };
+    let (connected, ()) = tokio::join!(connect(&client, psk_client(), &server), refusing);
+    match connected {
+        Ok(association) => assert!(!matches!(association.recv().await, Ok(Some(_)))),
+        Err(e) => assert!(matches!(e, HandshakeError::Tls(Error::AlertReceived(_))), "{e}"),
+    }
+    assert_eq!(server.associations(), 0);
+}
