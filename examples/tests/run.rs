@@ -58,6 +58,12 @@ fn blocking_sockets_need_no_tokio() {
 }
 
 #[test]
+fn blocking_datagrams_need_no_tokio() {
+    let output = run(env!("CARGO_BIN_EXE_blocking_dtls"));
+    assert_eq!(output, "client: the answer is HELLO\nclient: the answer is GOODBYE\n");
+}
+
+#[test]
 fn the_no_std_program_sends_its_reading() {
     assert_eq!(run(env!("CARGO_BIN_EXE_no_std")), "the server received 21.5 C\n");
 }
