@@ -1,11 +1,15 @@
 //! The engine on a blocking UDP socket, for the tests with real peers.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dunlin::{DtlsConnection, Error, Event};
 
-use crate::peer::now;
+use crate::peer::{Server, now};
 
 /// A test fails if a peer is silent for this long.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -114,5 +118,62 @@ impl UdpLink {
     pub fn close(&mut self) -> Result<(), Error> {
         self.connection.close();
         self.until(|link| link.connection.peer_has_closed())
+    }
+}
+
+/// Carries datagrams between the loopback interface of the test and a foreign server in its own namespace.
+pub struct Relay {
+    /// The address of this end, in place of the server's.
+    pub address: SocketAddr,
+    child: Child,
+    ends: [UnixDatagram; 2],
+}
+
+impl Relay {
+    /// Connects to UDP port 4433 of the server.
+    pub fn new(server: &Server) -> Self {
+        server.wait_for_udp();
+        let pair = || UnixDatagram::pair().expect("sockets");
+        let ((to_child, stdin), (from_child, stdout)) = (pair(), pair());
+        let mut command = server.enter();
+        // Each read and write of `cat` is one datagram.
+        command.args(["bash", "-c", "exec 3<>/dev/udp/127.0.0.1/4433; cat <&0 >&3 & cat <&3; kill $!"]);
+        command.stdin(Stdio::from(OwnedFd::from(stdin))).stdout(Stdio::from(OwnedFd::from(stdout)));
+        // It fails when the server ends first.
+        command.stderr(Stdio::null());
+        let child = command.spawn().expect("nsenter");
+        let udp = socket();
+        let address = udp.local_addr().expect("address");
+        let ends = [&to_child, &from_child].map(|end| end.try_clone().expect("socket"));
+        let client = Arc::new(Mutex::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))));
+        let (back, known) = (udp.try_clone().expect("socket"), client.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1 << 16];
+            while let Ok((len @ 1.., from)) = udp.recv_from(&mut buffer) {
+                *client.lock().expect("client") = from;
+                if to_child.send(&buffer[..len]).is_err() {
+                    break;
+                }
+            }
+        });
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1 << 16];
+            while let Ok(len @ 1..) = from_child.recv(&mut buffer) {
+                let to = *known.lock().expect("client");
+                // A client that is gone loses the datagram.
+                let _ = back.send_to(&buffer[..len], to);
+            }
+        });
+        Self { address, child, ends }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // End both threads: an empty datagram ends the first one.
+        let _ = socket().send_to(&[], self.address);
+        self.ends.iter().for_each(|end| drop(end.shutdown(std::net::Shutdown::Both)));
     }
 }

@@ -186,13 +186,34 @@ impl Server {
         Self { process, _files: files }
     }
 
-    /// Connects to the server from inside its namespace, over a pair of pipes.
-    pub fn connect(&self) -> Relay {
+    /// The command that runs its arguments in the server's namespace.
+    pub(crate) fn enter(&self) -> Command {
         let mut command = program("nsenter");
         command.args(["--target", &self.process.child.id().to_string(), "--net"]);
         if !is_root() {
             command.args(["--user", "--preserve-credentials"]);
         }
+        command
+    }
+
+    /// Waits until the server has its UDP socket: the first datagram must not be refused.
+    pub(crate) fn wait_for_udp(&self) {
+        let end = Instant::now() + PATIENCE;
+        let id = self.process.child.id();
+        // The local port 4433 in hexadecimal.
+        let listens = |table: &str| {
+            let sockets = std::fs::read_to_string(format!("/proc/{id}/net/{table}")).unwrap_or_default();
+            sockets.lines().any(|line| line.split_whitespace().nth(1).is_some_and(|at| at.ends_with(":1151")))
+        };
+        while !listens("udp") && !listens("udp6") {
+            assert!(Instant::now() < end, "the peer does not listen: {}", self.process.errors());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Connects to the server from inside its namespace, over a pair of pipes.
+    pub fn connect(&self) -> Relay {
+        let mut command = self.enter();
         // The server needs a moment before it listens.
         let script = "for i in $(seq 200); do
             if exec 3<>/dev/tcp/127.0.0.1/4433; then ok=1; break; fi; sleep 0.05
