@@ -8,7 +8,7 @@ DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit fuzz bare-metal firmware race
+.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,9 @@ audit: ## Check the dependencies for known vulnerabilities (fetches the RustSec 
 fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and cargo-fuzz
 	@tools/setup build
 	tools/fuzz
+
+soak: ## Run what is too large for `make test`: 10,000 random virtual networks
+	DUNLIN_SEEDS=10000 $(CARGO) test -p dunlin-sim --test seeds -- --nocapture
 
 bare-metal: ## Build the engine, RustCrypto, compression and an example for a microcontroller; the engine also without atomics
 	$(CARGO) build --release --locked -p dunlin -p dunlin-rustcrypto -p dunlin-example-no-std \

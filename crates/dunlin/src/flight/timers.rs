@@ -62,7 +62,7 @@ impl Timers {
 pub(crate) struct Backoff {
     settings: Retransmission,
     timeout: Duration,
-    /// Whether the latest flight was sent more than once.
+    /// Whether the latest flight was sent again.
     has_repeated: bool,
 }
 

@@ -62,6 +62,9 @@ const _: () = assert!(
             >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
+/// The retransmissions of a flight after which its datagrams get smaller.
+const REPEATS_BEFORE_SMALLER: u32 = 2;
+
 /// The number of discarded records or datagrams by reason (RFC 9147 §4.5.2). A bad record is not an error in DTLS, because any
 /// host can send one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,8 +100,12 @@ pub struct Datagram {
     partial_ack: Option<Backoff>,
     /// This side does not retransmit, until the peer sends something that asks for it.
     gave_up: bool,
-    /// The peer has asked for the outstanding messages again.
+    /// How often the outstanding messages were sent again since the peer acknowledged something.
+    repeats: u32,
+    /// The peer has asked for the rest of the outstanding messages.
     resend_wanted: bool,
+    /// The peer has asked for all outstanding messages.
+    repeat_wanted: bool,
     /// A message of the peer has arrived since this side's latest flight.
     has_heard: bool,
     /// The peer has returned a cookie, which contains its address.
@@ -119,7 +126,9 @@ impl Datagram {
             backoff: Backoff::new(retransmission),
             partial_ack: None,
             gave_up: false,
+            repeats: 0,
             resend_wanted: false,
+            repeat_wanted: false,
             has_heard: false,
             is_address_proven: false,
             received_bytes: 0,
@@ -270,6 +279,7 @@ impl Datagram {
         self.timers.stop(Timer::Retransmit);
         self.timers.stop(Timer::GiveUp);
         self.backoff.progress();
+        self.repeats = 0;
         self.gave_up = false;
     }
 
@@ -281,9 +291,11 @@ impl Datagram {
     }
 
     /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it receives at its address.
-    /// A client knows the address of its server.
+    /// A client knows the address of its server. A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie, so
+    /// a limit would end handshakes over bad networks with servers that demand none.
     fn budget(&self) -> usize {
-        match self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
+        let is_proven = self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic();
+        match is_proven || !self.protocol().has_acks() {
             true => usize::MAX,
             false => {
                 let most = self.received_bytes.saturating_mul(MAX_AMPLIFICATION);
@@ -319,6 +331,16 @@ impl Datagram {
             return Err(Error::AlertReceived(alert));
         }
         self.backoff.double();
+        self.repeat()
+    }
+
+    /// Sends the outstanding messages again, because nothing of them seems to have come through.
+    fn repeat(&mut self) -> Result<(), Error> {
+        // RFC 9147 §4.4: after several retransmissions, smaller datagrams may come through.
+        self.repeats = self.repeats.saturating_add(1);
+        if self.repeats.is_multiple_of(REPEATS_BEFORE_SMALLER) {
+            self.sender.shrink();
+        }
         self.resend()
     }
 
@@ -500,15 +522,17 @@ impl Transport for Datagram {
                 // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347 §4.2.4: so does the repeated
                 // end of the flight before the last one.
                 Some(Received::Repeated) => {
-                    self.resend_wanted |= self.side == Side::Server || self.keeps_last_flight();
+                    self.repeat_wanted |= self.side == Side::Server || self.keeps_last_flight();
                 }
                 // The peer has completed its handshake, so it needs the last flight no more.
                 Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
                 Some(Received::Data | Received::Nothing) => {}
                 None => {
-                    if core::mem::take(&mut self.resend_wanted) && self.sender.has_room() {
+                    let (rest, all) = (self.resend_wanted, self.repeat_wanted);
+                    (self.resend_wanted, self.repeat_wanted) = (false, false);
+                    if (rest || all) && self.sender.has_room() {
                         self.timers.stop(Timer::Retransmit);
-                        self.resend()?;
+                        if all { self.repeat()? } else { self.resend()? }
                     }
                     if self.complete {
                         self.flush()?;

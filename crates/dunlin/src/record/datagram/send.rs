@@ -19,6 +19,11 @@ use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, What};
 
+/// The sizes of datagrams that this side tries if larger ones do not come through, in bytes of UDP payload: what every IPv4 host
+/// must accept, one that most radio networks carry, and that of IEEE 802.15.4 with uncompressed headers.
+const SMALLER_MTUS: [usize; 3] = [548, 228, SMALLEST_MTU];
+const SMALLEST_MTU: usize = 99;
+
 /// One epoch of this side's records.
 struct WriteEpoch {
     number: u64,
@@ -36,6 +41,8 @@ struct KeyUpdate {
 
 pub(crate) struct Sender {
     mtu: usize,
+    /// The largest datagram with messages, which gets smaller when nothing comes through.
+    flight_mtu: usize,
     protocol: Protocol,
     /// The peer's connection IDs. Protected records carry one of them.
     pub(super) ids: PeerIds,
@@ -66,6 +73,7 @@ impl Sender {
     pub(super) fn new(mtu: usize) -> Self {
         Self {
             mtu,
+            flight_mtu: mtu,
             protocol: Protocol::Dtls13,
             ids: PeerIds::default(),
             new_ids: None,
@@ -205,6 +213,13 @@ impl Sender {
         }
     }
 
+    /// Sends messages in smaller datagrams from now on: the path may lose larger ones (RFC 9147 §4.4).
+    pub(super) fn shrink(&mut self) {
+        if let Some(smaller) = SMALLER_MTUS.into_iter().find(|mtu| *mtu < self.flight_mtu) {
+            self.flight_mtu = smaller;
+        }
+    }
+
     /// Forgets the outstanding messages, because the peer has received them.
     pub(super) fn drop_flight(&mut self) {
         self.flight.drop_if(|message| message.is_sent);
@@ -256,7 +271,7 @@ impl Sender {
 
     /// Sends an ACK alone.
     pub(super) fn acknowledge(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
-        let mut packer = Packer::new(self.mtu);
+        let mut packer = Packer::new(self.flight_mtu);
         match numbers {
             [] => packer.record(self.records(self.for_acks()), ContentType::ACK, ack::write(&[])?)?,
             numbers => self.pack_acks(&mut packer, numbers)?,
@@ -273,7 +288,7 @@ impl Sender {
 
     fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
         let records = self.records(self.for_acks());
-        let room = records.limit.min(self.mtu.saturating_sub(records.overhead));
+        let room = records.limit.min(self.flight_mtu.saturating_sub(records.overhead));
         let per_ack = room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN;
         for numbers in numbers.chunks(per_ack.max(1)) {
             packer.record(records, ContentType::ACK, ack::write(numbers)?)?;
@@ -292,7 +307,7 @@ impl Sender {
             self.flight.drop_if(|message| !message.is_sent);
             return Ok(());
         }
-        let mut packer = Packer::new(self.mtu);
+        let mut packer = Packer::new(self.flight_mtu);
         self.pack_acks(&mut packer, to_acknowledge)?;
         self.pack_messages(&mut packer, false)?;
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
@@ -300,7 +315,8 @@ impl Sender {
 
     /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
-        let mut packer = Packer::new(self.mtu);
+        // With a small budget, at least the first message comes through, which the peer can acknowledge.
+        let mut packer = Packer::new(self.flight_mtu.min(budget.max(SMALLEST_MTU)));
         self.pack_messages(&mut packer, true)?;
         self.seal(packer.into_datagrams(), budget)
     }
