@@ -179,7 +179,12 @@ impl Table<'_> {
 
     fn judge(&self, who: usize) {
         let error = self.parties[who].watched.end().error();
-        assert!(error.is_none() || self.is_forced, "it failed although no caller made it fail: {error:?}");
+        // A handshake over datagrams gives up when too much is lost.
+        let has_given_up = self.kind == TransportKind::Datagram && error == Some(&Error::TimedOut);
+        assert!(
+            error.is_none() || has_given_up || self.is_forced,
+            "it failed although no caller made it fail: {error:?}"
+        );
     }
 
     /// Puts the packets of one peer on their way to the other.

@@ -432,14 +432,17 @@ impl Watched {
         Some(packet)
     }
 
-    /// An alert ends its direction (RFC 8446 §6), except for this warning (RFC 5246 §7.2.2).
+    /// An alert ends its direction (RFC 8446 §6), except for warnings (RFC 5246 §7.2.2).
     fn judge(&mut self, record: &Record) {
         self.has_protected |= record.protection.is_some();
         assert!(self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
         if record.typ == ALERT {
             let [level, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };
             let description = AlertDescription(description);
-            let is_warning = level == 1 && description == AlertDescription::NO_RENEGOTIATION;
+            // A close_notify follows user_canceled (RFC 9846 §6.1).
+            let is_warning = level == 1
+                && [AlertDescription::NO_RENEGOTIATION, AlertDescription::USER_CANCELED]
+                    .contains(&description);
             self.alert = Some(description).filter(|_| !is_warning);
         }
     }

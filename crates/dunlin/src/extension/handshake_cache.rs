@@ -82,7 +82,8 @@ impl Extension for Offer {
             }
             offer.tickets.push(ticket);
         }
-        Ok(offer)
+        // docs/handshake-cache.md §3: nothing is written as nothing.
+        if offer.is_empty() { Err(r.bad_length().into()) } else { Ok(offer) }
     }
 
     fn write(&self, w: &mut Writer) {
@@ -118,11 +119,12 @@ impl Extension for Answer {
         let flags = r.u8()?;
         check_flags(flags)?;
         let index = r.u8()?;
-        Ok(Self {
+        let answer = Self {
             certificate: flags & CERTIFICATE != 0,
             certificate_request: flags & CERTIFICATE_REQUEST != 0,
             ticket: (index != NO_TICKET).then_some(index),
-        })
+        };
+        if answer == Self::default() { Err(r.bad_length().into()) } else { Ok(answer) }
     }
 
     fn write(&self, w: &mut Writer) {
@@ -164,7 +166,7 @@ mod tests {
                     for cut in 1..bytes.len() {
                         assert_eq!(
                             read::<Offer>(&bytes[..cut]).is_ok(),
-                            cut % 8 == 1 && cut >= whole(&offer)
+                            cut % 8 == 1 && cut >= whole(&offer) && cut > 1
                         );
                     }
                     assert!(matches!(
@@ -199,6 +201,9 @@ mod tests {
             assert_eq!(read::<Answer>(&[flags, 0]).map(drop), malformed.map(drop));
         }
         assert!(matches!(read::<Answer>(&[1]), Err(Error::Malformed(_))));
+        // Nothing has one form, the empty one.
+        assert!(matches!(read::<Answer>(&[0, NO_TICKET]), Err(Error::Malformed(Malformed::Length(_)))));
+        assert!(matches!(read::<Offer>(&[0]), Err(Error::Malformed(Malformed::Length(_)))));
         assert!(matches!(read::<Answer>(&[1, 0, 0]), Err(Error::Malformed(_))));
         let three = [&[0][..], &[1; 8], &[2; 8], &[3; 8]].concat();
         assert!(matches!(read::<Offer>(&three), Err(Error::Malformed(Malformed::Length(_)))));
