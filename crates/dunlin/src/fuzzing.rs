@@ -104,10 +104,11 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
                 suites,
                 &extensions,
             )?;
+            // The engine does not keep the details of these two.
+            let lossy = [ExtensionType::STATUS_REQUEST, ExtensionType::EC_POINT_FORMATS];
             let is_exact = hello.legacy_version == protocol.legacy_version()
-                && hello.legacy_cookie().is_empty()
                 && hello.compression_methods() == [0]
-                && !hello.extensions().types().any(|typ| typ == ExtensionType::STATUS_REQUEST)
+                && !hello.extensions().types().any(|typ| lossy.contains(&typ))
                 // RFC 5246 §7.4.1.2: before TLS 1.3, a ClientHello could omit the extensions.
                 && hello.extensions().types().next().is_some();
             Rewritten { bytes: body(written), is_exact }

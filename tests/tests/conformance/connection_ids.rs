@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use dunlin::wire::CipherSuite;
 use dunlin::{
-    ClientAuth, ClientConfig, ConnectionIds, DtlsConnection, Error, KeyLog, Profile, ServerConfig, Side,
-    Trust,
+    ClientAuth, ClientConfig, ConnectionIds, DtlsConnection, Error, Profile, ServerConfig, Side, Trust,
 };
 use dunlin_sim::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS};
 use dunlin_tests::tamper::Secrets;
