@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{App, Configs, around, close, connect, exchange};
+use common::{App, Configs, around, close, connect, events, exchange};
 use dunlin::{Discarded, DtlsConnection, Side};
 use dunlin_tests::{awslc, providers};
 
@@ -160,4 +160,35 @@ fn ignores_plaintext_handshake_messages_after_the_handshake() {
     for side in discarded(&pair) {
         assert_eq!(side.misplaced, 10);
     }
+}
+
+/// RFC 9147 §4.5.3: with short tags, 2^20 forged records end a connection. Both sides replace their keys at half of them, once.
+#[test]
+fn replaces_keys_long_before_the_limit_of_forged_records() {
+    let mut provider = dunlin_awslc::provider();
+    provider.cipher_suites.push(&dunlin_awslc::TLS13_AES_128_CCM_8_SHA256);
+    let suite = &dunlin_awslc::TLS13_AES_128_CCM_8_SHA256;
+    let configs = Configs::with(&std::sync::Arc::new(provider), |profile| profile.cipher_suites(vec![suite]));
+    let mut pair = configs.pair();
+    connect(&mut pair);
+    // Epoch 3, a number of 8 bits, no length.
+    let forged = [0x23, 0].into_iter().chain([7; 16]).collect::<Vec<u8>>();
+    let (now, address) = (pair.now, pair.server_address);
+    let half = 1 << 19;
+    for _ in 1..half {
+        pair.client.receive(now, address, &forged).unwrap();
+    }
+    assert!(pair.client.poll_transmit(now).is_none());
+    pair.client.receive(now, address, &forged).unwrap();
+    pair.run().unwrap();
+    let updates = |side: &mut dunlin::DtlsConnection| {
+        events(side).iter().filter(|event| matches!(event, dunlin::Event::PeerUpdatedKeys)).count()
+    };
+    assert_eq!((updates(&mut pair.client), updates(&mut pair.server)), (1, 1));
+    for _ in 0..100 {
+        pair.client.receive(now, address, &forged).unwrap();
+    }
+    pair.run().unwrap();
+    assert_eq!((updates(&mut pair.client), updates(&mut pair.server)), (0, 0));
+    exchange(&mut pair);
 }

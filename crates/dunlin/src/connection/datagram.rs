@@ -12,7 +12,7 @@ use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
 use crate::record::datagram::{Datagram, Discarded};
 use crate::time::Now;
-use crate::transport::Emitter;
+use crate::transport::{Emitter, Transport};
 use crate::wire::{ExtensionType, What};
 
 /// A datagram to transmit.
@@ -86,15 +86,24 @@ impl Connection<Datagram> {
     /// from another address than the peer's ([`Connection::discarded`]). While a question is open, it also discards records for
     /// which it has no room; the peer sends them again.
     ///
-    /// A peer whose address changes must connect again, even with connection IDs. RFC 9146 §6 lets a connection follow its peer only after a check that the
-    /// peer receives at the new address, and this engine does not have that check yet.
+    /// A peer whose address changes must connect again, even with connection IDs. RFC 9146 §6 lets a connection follow its peer only
+    /// after a check that the peer receives at the new address, and this engine does not have that check yet.
     ///
     /// # Errors
     /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
     pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
         self.transport.push(now.monotonic, from, datagram);
-        self.drive(now)
+        self.drive(now)?;
+        // RFC 9147 §4.5.3: new keys long before the limit of forged records. The peer's KeyUpdate answers this side's.
+        let can_ask = self.progress.is_connected()
+            && !self.progress.send_closed
+            && self.transport.protocol().has_key_update()
+            && !self.transport.key_update_waits();
+        match can_ask && self.transport.wants_new_keys() {
+            true => self.update_keys(true),
+            false => Ok(()),
+        }
     }
 
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Connection::poll_timeout`]: the

@@ -153,6 +153,11 @@ impl Datagram {
         self.receiver.discarded
     }
 
+    /// Whether the peer should replace its keys, because somebody forges records. `true` only once an epoch.
+    pub(crate) fn wants_new_keys(&mut self) -> bool {
+        self.receiver.wants_new_keys()
+    }
+
     /// Whether the peer has returned a cookie, which contains its address.
     pub(crate) const fn is_address_proven(&self) -> bool {
         self.is_address_proven

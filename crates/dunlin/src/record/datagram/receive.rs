@@ -40,6 +40,8 @@ struct ReadEpoch {
     window: ReplayWindow,
     /// The number of records that did not open (RFC 9147 §4.5.3).
     forged: u64,
+    /// Whether the peer was asked to replace the key.
+    has_asked: bool,
 }
 
 /// The content of a record, except messages and data, which the receiver keeps.
@@ -189,7 +191,13 @@ impl Receiver {
             self.epochs.remove(0);
         }
         let key = EpochKey::new(keys)?;
-        self.epochs.push(ReadEpoch { number, key, window: ReplayWindow::default(), forged: 0 });
+        self.epochs.push(ReadEpoch {
+            number,
+            key,
+            window: ReplayWindow::default(),
+            forged: 0,
+            has_asked: false,
+        });
         for record in core::mem::take(&mut self.early).into_iter().rev() {
             self.waiting += record.len();
             self.records.push_front(record);
@@ -223,6 +231,15 @@ impl Receiver {
     /// Whether a record with messages waits for its ACK.
     pub(super) const fn owes_ack(&self) -> bool {
         !self.to_acknowledge.is_empty()
+    }
+
+    /// Whether the keys of the peer's present epoch have met half of the forged records that they may meet. `true` only once an
+    /// epoch.
+    pub(super) fn wants_new_keys(&mut self) -> bool {
+        let Some(epoch) = self.epochs.last_mut() else { return false };
+        let wants = !epoch.has_asked && epoch.forged >= epoch.key.integrity_limit() / 2;
+        epoch.has_asked |= wants;
+        wants
     }
 
     /// Whether the peer has sent an authentic record, so it has received a flight of this side.
