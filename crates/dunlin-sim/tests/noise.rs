@@ -181,7 +181,7 @@ fn replaces_keys_long_before_the_limit_of_forged_records() {
     assert!(pair.client.poll_transmit(now).is_none());
     pair.client.receive(now, address, &forged).unwrap();
     pair.run().unwrap();
-    let updates = |side: &mut dunlin::DtlsConnection| {
+    let updates = |side: &mut DtlsConnection| {
         events(side).iter().filter(|event| matches!(event, dunlin::Event::PeerUpdatedKeys)).count()
     };
     assert_eq!((updates(&mut pair.client), updates(&mut pair.server)), (1, 1));
