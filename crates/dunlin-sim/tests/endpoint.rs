@@ -461,19 +461,23 @@ fn questions_of_one_association_do_not_stop_the_others() {
 }
 
 #[test]
-fn a_client_without_a_common_suite_gets_an_alert() {
-    for choice in [false, true] {
-        let suites = |n: usize| vec![dunlin_awslc::provider().cipher_suites[n]];
-        let configs = |n| Configs::with(&awslc(), |profile| profile.cipher_suites(suites(n)));
-        let (client, server) = (configs(0), configs(1).server.with_profile_choice(choice));
-        let configs = Configs::new(client.client, server).cookies(true);
+fn a_client_without_a_common_suite_or_version_gets_an_alert() {
+    let suites = |n: usize| vec![dunlin_awslc::provider().cipher_suites[n]];
+    let [one, other] = [0, 1].map(|n| Configs::with(&awslc(), |profile| profile.cipher_suites(suites(n))));
+    let [old, new] = VERSIONS.map(configs);
+    let suite = (one.client, &other.server, AlertDescription::HANDSHAKE_FAILURE);
+    let version = (new.client, &old.server, AlertDescription::PROTOCOL_VERSION);
+    let cases = [false, true].into_iter().flat_map(|choice| [(choice, &suite), (choice, &version)]);
+    for (choice, (client, server, alert)) in cases {
+        let server = (*server).clone().with_profile_choice(choice);
+        let configs = Configs::new(client.clone(), server).cookies(true);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let id = net.connect(&configs, CLIENT_ADDRESS);
         net.run();
         assert!(net.server().is_empty());
         net.pass(Duration::from_secs(1));
         let error = net.at(CLIENT_ADDRESS).association(id).unwrap().connection().error().cloned();
-        assert_eq!(error, Some(Error::AlertReceived(AlertDescription::HANDSHAKE_FAILURE)));
+        assert_eq!(error, Some(Error::AlertReceived(*alert)));
     }
 }
 

@@ -72,11 +72,6 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Whether the connection waits for an answer.
-    pub(crate) const fn has_question(&self) -> bool {
-        self.open_question.is_some()
-    }
-
     /// The peer's address, which never changes.
     pub const fn peer_address(&self) -> SocketAddr {
         self.transport.peer()

@@ -18,7 +18,6 @@ use crate::error::{Error, Misuse};
 use crate::protocol::Side;
 use crate::record::datagram::Hello;
 use crate::time::{Instant, Now};
-use crate::wire::AlertDescription;
 
 pub use association::{Association, AssociationId};
 use routes::{Route, Routes};
@@ -187,8 +186,10 @@ impl Endpoint {
     /// A configuration without the cookie keys of the previous one ([`ServerConfig::with_cookie_keys`]) rejects clients that have
     /// just received a cookie.
     pub fn set_server(&mut self, config: Option<Arc<ServerConfig>>) {
+        if config.is_none() {
+            self.partial.clear();
+        }
         self.server = config;
-        self.partial.clear();
     }
 
     /// Connects to `server` at the address `peer`.
@@ -394,10 +395,6 @@ impl Endpoint {
             }
             Standing::PartOfHello => self.keep_part(from, connection, random),
             Standing::Unknown => {
-                if connection.has_question() {
-                    // The client and the configuration have too little in common for a cookie.
-                    connection.abort(AlertDescription::HANDSHAKE_FAILURE);
-                }
                 while let Some(transmit) = connection.poll_transmit(now) {
                     self.stray(transmit);
                 }

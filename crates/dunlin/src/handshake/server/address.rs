@@ -4,9 +4,9 @@
 use crate::sync::Arc;
 
 use super::start::{self, Request, SentRetry};
-use crate::error::Error;
+use crate::error::{Error, PeerIncompatible};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
-use crate::handshake::negotiate::supported_versions::{offers_tls12, offers_tls13};
+use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
 use crate::handshake::negotiate::{cookie, psk};
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
@@ -43,8 +43,8 @@ pub(super) fn check(
         };
     }
     if config.tls12.is_none() || !offers_tls12(hello, cx.protocol())? {
-        // No version is common, so an alert follows, which is shorter than the ClientHello.
-        return Ok(Proof::Returned(None));
+        // The alert is shorter than the ClientHello. No other profile can help, because the server asks for none before the cookie.
+        return Err(no_common_version(hello, cx.protocol()));
     }
     if retry::is_verified(config, cx.now, peer, hello) {
         cx.emitter.prove_address();
@@ -61,9 +61,8 @@ pub(super) fn check(
 fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Proof, Error> {
     let hash = psk::first_binder_hash(hello)?;
     let suite = hash.and_then(|hash| start::common_suite(config, hello, Some(hash)));
-    let Some(suite) = suite.or_else(|| start::common_suite(config, hello, None)) else {
-        return Ok(Proof::Returned(None));
-    };
+    let suite = suite.or_else(|| start::common_suite(config, hello, None));
+    let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;
     // A client without shares may use psk_ke, which needs none.
     let group = match key_share::choose(config, hello, None) {
         Ok(ShareChoice::Request(group)) => Some(group),
