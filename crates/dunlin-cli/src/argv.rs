@@ -14,12 +14,36 @@ pub(crate) fn from_openssl(
     let mut args: Vec<_> = args.into_iter().collect();
     let named = args.get(1).and_then(|name| name.to_str()).filter(|name| subcommands.contains(name));
     let Some(command) = named.and_then(|name| cli.find_subcommand(name)) else { return args };
-    for arg in args.iter_mut().skip(2).take_while(|arg| *arg != "--") {
-        if let Some(ours) = arg.to_str().and_then(|arg| long_option(arg, command)) {
-            *arg = ours.into();
+    let end = args.iter().position(|arg| arg == "--").unwrap_or(args.len());
+    let mut rewritten: Vec<OsString> = args.drain(..end.min(2)).collect();
+    for arg in args.drain(..end - rewritten.len()) {
+        match arg.to_str().and_then(dtls_version) {
+            Some(version) => {
+                // -dtls1_2 -dtls1_3 enables both.
+                if !rewritten.iter().any(|before| before == "--udp") {
+                    rewritten.push("--udp".into());
+                }
+                rewritten.extend(version.map(OsString::from));
+            }
+            None => {
+                let ours = arg.to_str().and_then(|arg| long_option(arg, command));
+                rewritten.push(ours.map_or(arg, OsString::from));
+            }
         }
     }
-    args
+    rewritten.append(&mut args);
+    rewritten
+}
+
+/// Returns the option of TLS for one of DTLS, which also means --udp; `Some(None)` for any version.
+fn dtls_version(arg: &str) -> Option<Option<&'static str>> {
+    match arg.trim_start_matches('-').replace('_', "-").as_str() {
+        _ if !arg.starts_with('-') => None,
+        "dtls" | "udp" => Some(None),
+        "dtls1-2" => Some(Some("--tls1-2")),
+        "dtls1-3" => Some(Some("--tls1-3")),
+        _ => None,
+    }
 }
 
 fn long_option(arg: &str, command: &Command) -> Option<String> {
@@ -138,6 +162,14 @@ mod tests {
                 "-no_ne"
             ]),
             ["dunlin", "client", "--CAfile", "--sess-out", "--sess-out=a_b", "--sess", "-x", "--no_ne"]
+        );
+        assert_eq!(
+            rewritten(&["dunlin", "client", "-dtls1_2", "--dtls1-3", "-x"])[2..],
+            ["--udp", "--tls1-2", "--tls1-3", "--x"]
+        );
+        assert_eq!(
+            rewritten(&["dunlin", "client", "-dtls", "dtls", "--", "-dtls"])[2..],
+            ["--udp", "dtls", "--", "-dtls"]
         );
         assert_eq!(rewritten(&["dunlin", "client", "--", "-CAfile"])[3], "-CAfile");
         assert_eq!(rewritten(&["dunlin", "pki", "-CAfile"])[2], "-CAfile");

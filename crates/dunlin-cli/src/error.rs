@@ -176,6 +176,7 @@ impl Code {
             E::PeerIncompatible(_) => Self::new("incompatible"),
             E::PeerMisbehaved(_) | E::Malformed(_) => Self::new("protocol"),
             E::Truncated => Self::new("truncated"),
+            E::TimedOut => Self::TIMEOUT,
             _ => Self::new("internal"),
         }
     }

@@ -1,21 +1,20 @@
-//! `dunlin client`: a TLS client like `openssl s_client`.
+//! `dunlin client`: a TLS and DTLS client like `openssl s_client`.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::resume::ClientSessions;
 use dunlin::wire::{HandshakeType, ProtocolVersion};
-use dunlin::{ClientConfig, EarlyDataOutcome, MessageSize, Negotiated, ServerAddress};
-use dunlin_tokio::{TlsConnector, TlsStream};
+use dunlin::{ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, ServerAddress};
+use dunlin_tokio::{DtlsEndpoint, DtlsOptions, HandshakeError, TlsConnector};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UdpSocket};
 
 use crate::error::{Code, Error, Explanation, warn};
 use crate::files;
@@ -26,6 +25,7 @@ use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input, Watch};
 use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
+use crate::tls::session::{DtlsStream, Session};
 use crate::tls::sessions::ClientTickets;
 
 const EXAMPLES: &str = "\
@@ -37,6 +37,7 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
   dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
   dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
+  dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
@@ -51,7 +52,7 @@ Ctrl-C and SIGTERM close the connection and end the client.
 
 Exit status: 0 orderly end, 1 failure or undelivered early data, 2 wrong use.";
 
-/// Connect to a TLS server, show the negotiated parameters, and connect stdin and stdout.
+/// Connect to a TLS or DTLS server, show the negotiated parameters, and connect stdin and stdout.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -248,9 +249,9 @@ struct Watcher<'a> {
     progress: &'a Progress,
 }
 
-impl Watch<TcpStream> for Watcher<'_> {
+impl Watch for Watcher<'_> {
     /// Writes to stderr without --json, because data flows to stdout.
-    fn renegotiated(&self, stream: &TlsStream<TcpStream>) {
+    fn renegotiated(&self, stream: &dyn Session) {
         let report = Report::new(stream);
         if self.args.json {
             let connection = Connection::new(self.progress.at, &report);
@@ -284,7 +285,7 @@ struct Client<'a> {
 
 /// A connection and its state.
 struct Connected {
-    stream: TlsStream<TcpStream>,
+    stream: Box<dyn Session>,
     progress: Arc<Progress>,
     /// The error if the server did not accept all of the early data.
     undelivered: Option<Error>,
@@ -332,7 +333,7 @@ impl<'a> Client<'a> {
         let mut stop = Stop::new()?;
         let watcher = Watcher { args: self.args, progress: &progress };
         let piped = tokio::select! {
-            piped = pipe::pipe(&mut stream, Some(&mut input), at_end, watcher) => piped,
+            piped = pipe::pipe(&mut *stream, Some(&mut input), at_end, watcher) => piped,
             () = stop.wait() => {
                 // The server receives close_notify if it still reads.
                 let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
@@ -342,7 +343,7 @@ impl<'a> Client<'a> {
         if let Some(tickets) = &self.tickets {
             tickets.ended();
         }
-        let piped = piped.map_err(|broken| self.broken(broken, &stream, &progress));
+        let piped = piped.map_err(|broken| self.broken(broken, &*stream, &progress));
         match (&piped, undelivered) {
             (Ok(()), None) => self.closed(progress.at)?,
             (Ok(()), Some(error)) => return Err(error),
@@ -358,7 +359,7 @@ impl<'a> Client<'a> {
         if self.args.json { emit(&Event::Closed(at)) } else { Ok(()) }
     }
 
-    fn broken(&self, broken: Broken, stream: &TlsStream<TcpStream>, progress: &Progress) -> Error {
+    fn broken(&self, broken: Broken, stream: &dyn Session, progress: &Progress) -> Error {
         match broken {
             Broken::Connection(e) => {
                 self.failed(self.explainer(progress).stream(&e, stream.negotiated().version))
@@ -375,57 +376,110 @@ impl<'a> Client<'a> {
 
     /// Connects, and shows the negotiated parameters.
     async fn connect(&self) -> Result<Connected, Error> {
-        let tcp = self.connect_tcp().await?;
-        let progress = Arc::new(Progress::new(At::new(Side::Client, tcp.peer_addr()?), self.args.json));
-        let (noting, shows) = (progress.clone(), self.args.tls.msg);
         let config = Arc::new(self.config.current(|outcome| {
             if let Outcome::Refused(why) = outcome {
                 warn(&why);
             }
         }));
-        let connector = TlsConnector::new(config.clone()).with_timeout(self.args.tls.timeout);
-        let connector = connector.with_on_message(move |message| {
-            if shows {
-                // A failed report must not end the connection.
-                let _ = writeln!(io::stdout(), "{}", message_line(message));
-            }
-            noting.note(message);
-        });
-        let server = ServerAddress::new(self.name.clone(), self.target.port);
-        let connected = connector.connect_with_early_data(tcp, server, &self.early_data).await;
-        let (stream, taken) = connected.map_err(|e| self.failed(self.explainer(&progress).handshake(&e)))?;
+        let (stream, progress, taken) = match self.args.tls.udp {
+            true => self.connect_udp(&config).await?,
+            false => self.connect_tcp(config).await?,
+        };
         if let Some(tickets) = &self.tickets
             && !stream.negotiated().is_resumed()
         {
             tickets.declined();
         }
-        self.show(&stream, &progress)?;
+        self.show(&*stream, &progress)?;
         let undelivered =
             (taken < self.early_data.len()).then(|| self.undelivered(stream.negotiated(), taken));
         Ok(Connected { stream, progress, undelivered })
     }
 
-    async fn connect_tcp(&self) -> Result<TcpStream, Error> {
+    /// The state of a connection with the server at this address, and the function that notes its messages.
+    fn progress(
+        &self,
+        address: SocketAddr,
+    ) -> (Arc<Progress>, impl Fn(&MessageSize) + Send + Sync + use<> + 'static) {
+        let progress = Arc::new(Progress::new(At::new(Side::Client, address), self.args.json));
+        let (noting, shows) = (progress.clone(), self.args.tls.msg);
+        let note = move |message: &MessageSize| {
+            if shows {
+                // A failed report must not end the connection.
+                let _ = writeln!(io::stdout(), "{}", message_line(message));
+            }
+            noting.note(message);
+        };
+        (progress, note)
+    }
+
+    fn server(&self) -> ServerAddress {
+        ServerAddress::new(self.name.clone(), self.target.port)
+    }
+
+    /// Connects over TCP. Returns also how many bytes of the early data the server accepted.
+    async fn connect_tcp(
+        &self,
+        config: Arc<ClientConfig>,
+    ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
+        let tcp = self.open_tcp().await?;
+        let (progress, note) = self.progress(tcp.peer_addr()?);
+        let connector = TlsConnector::new(config).with_timeout(self.args.tls.timeout).with_on_message(note);
+        let connected = connector.connect_with_early_data(tcp, self.server(), &self.early_data).await;
+        let (stream, taken) = connected.map_err(|e| self.failed(self.explainer(&progress).handshake(&e)))?;
+        Ok((Box::new(stream), progress, taken))
+    }
+
+    /// Connects over UDP to the first of the server's addresses at which a program receives.
+    async fn connect_udp(
+        &self,
+        config: &Arc<ClientConfig>,
+    ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
+        let mut refused = None;
+        for address in self.addresses().await.map_err(|e| self.unreachable(e))? {
+            let endpoint = endpoint(address).await.map_err(|e| self.unreachable(e))?;
+            let (progress, note) = self.progress(address);
+            let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
+            match endpoint.connect_with(config, self.server(), address, &options).await {
+                Ok(association) => {
+                    let (stream, _) = DtlsStream::new(association);
+                    return Ok((Box::new(stream), progress, 0));
+                }
+                Err(HandshakeError::Io(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
+                    refused = Some(e);
+                }
+                Err(e) => return Err(self.failed(self.explainer(&progress).handshake(&e))),
+            }
+        }
+        Err(self.unreachable(refused.unwrap_or_else(|| io::Error::other("the name has no address"))))
+    }
+
+    /// The addresses of the server.
+    async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let Target { host, port } = &self.target;
         // RFC 6761 §6.3: "localhost" always means this machine, even if no resolver knows it.
-        let connecting = async {
-            match host.eq_ignore_ascii_case("localhost") {
-                true => TcpStream::connect(&localhost(*port)[..]).await,
-                false => TcpStream::connect((host.as_str(), *port)).await,
-            }
-        };
+        if host.eq_ignore_ascii_case("localhost") {
+            return Ok(localhost(*port).to_vec());
+        }
+        Ok(tokio::net::lookup_host((host.as_str(), *port)).await?.collect())
+    }
+
+    async fn open_tcp(&self) -> Result<TcpStream, Error> {
+        let connecting = async { TcpStream::connect(&self.addresses().await?[..]).await };
         let tcp = tokio::time::timeout(self.args.tls.timeout, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
-        let tcp = tcp.map_err(|e| {
-            let code = Code::of_stream(&e);
-            Error::failed(self.what(), e, "check the address, and that the server runs").with_code(code)
-        })?;
+        let tcp = tcp.map_err(|e| self.unreachable(e))?;
         tcp.set_nodelay(true)?;
         Ok(tcp)
     }
 
+    fn unreachable(&self, error: io::Error) -> Error {
+        let code = Code::of_stream(&error);
+        Error::failed(self.what(), error, "check the address, and that the server runs").with_code(code)
+    }
+
     /// Shows the negotiated parameters.
-    fn show(&self, stream: &TlsStream<TcpStream>, progress: &Progress) -> io::Result<()> {
+    fn show(&self, stream: &dyn Session, progress: &Progress) -> io::Result<()> {
         let report = Report::new(stream);
         let At { address, .. } = progress.at;
         progress.is_open.store(!report.is_accepted(), Ordering::Relaxed);
@@ -457,10 +511,14 @@ impl<'a> Client<'a> {
             while stream.read(&mut rest).await? > 0 {}
             Ok(())
         };
-        let patience: Duration = self.args.tls.timeout;
-        let ended = tokio::time::timeout(patience, ending).await;
-        let ended = ended
-            .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time")));
+        let patience = self.args.tls.timeout;
+        let ended = match self.args.tls.udp {
+            // The server's close_notify may be lost.
+            true => tokio::time::timeout(patience.min(pipe::LAST_PATIENCE), ending).await.unwrap_or(Ok(())),
+            false => tokio::time::timeout(patience, ending)
+                .await
+                .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time"))),
+        };
         ended.map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;
         progress.heard();
         Ok(self.closed(progress.at)?)
@@ -491,6 +549,15 @@ impl<'a> Client<'a> {
     fn failed(&self, explanation: Explanation) -> Error {
         Error::failed(self.what(), explanation.why, explanation.advice).with_code(explanation.code)
     }
+}
+
+/// An endpoint for this server alone, so that the system reports a port at which no program receives.
+async fn endpoint(server: SocketAddr) -> io::Result<DtlsEndpoint> {
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).await?;
+    socket.connect(server).await?;
+    DtlsEndpoint::new(socket, EndpointLimits::default())
 }
 
 /// The addresses of "localhost".

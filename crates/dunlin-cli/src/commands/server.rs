@@ -1,4 +1,4 @@
-//! `dunlin server`: a TLS server like `openssl s_server`.
+//! `dunlin server`: a TLS and DTLS server like `openssl s_server`.
 
 use std::future::poll_fn;
 use std::io::{self, Write};
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::wire::CipherSuite;
-use dunlin::{MessageSize, PskSource, ServerConfig};
-use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
-use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use dunlin::{EndpointLimits, MessageSize, PskSource, ServerConfig};
+use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -27,6 +27,7 @@ use crate::tls::pipe::{self, AtEnd, Broken, Input};
 use crate::tls::psks::{NamedPsks, ServerPsks};
 use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
+use crate::tls::session::{DtlsStream, Session};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -34,6 +35,7 @@ Examples:
   dunlin server --accept 0.0.0.0:4433 --cert rsa.pem --key rsa.key --cert ec.pem --key ec.key
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
+  dunlin server --psk-file keys.psk --echo --udp --mtu 256
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
@@ -53,7 +55,7 @@ Ctrl-C and SIGTERM close the connections and end the server.
 
 Exit status: 0 success, 1 failure (with --naccept also if a connection failed), 2 wrong use.";
 
-/// Accept TLS clients, and echo their data, or connect stdin and stdout.
+/// Accept TLS or DTLS clients, and echo their data, or connect stdin and stdout.
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -69,7 +71,7 @@ pub(crate) struct Args {
     /// End after this many connections.
     #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
-    /// The maximum number of simultaneous connections; further clients wait. The same number of failed connections may close
+    /// The maximum number of simultaneous connections; further clients wait. Over TCP, the same number of failed connections may close
     /// at the same time, for at most 2 seconds each.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
@@ -131,8 +133,45 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
     result
 }
 
-/// The transport of this server's connections.
-type Transport = Counted<TcpStream>;
+/// A client that has connected, before its handshake.
+enum Incoming {
+    Tcp(TcpStream, Arc<Slot>),
+    Udp(DtlsIncoming),
+}
+
+/// Where the server receives clients.
+enum Listener {
+    Tcp(TcpListener),
+    Udp(DtlsEndpoint),
+}
+
+impl Listener {
+    /// Binds a socket to this address.
+    async fn new(address: SocketAddr, args: &Args) -> io::Result<Self> {
+        if !args.tls.udp {
+            return Ok(Self::Tcp(TcpListener::bind(address).await?));
+        }
+        let mut limits = EndpointLimits::default();
+        limits.associations = args.max_connections;
+        limits.half_open = args.max_connections;
+        Ok(Self::Udp(DtlsEndpoint::new(UdpSocket::bind(address).await?, limits)?))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(listener) => listener.local_addr(),
+            Self::Udp(endpoint) => Ok(endpoint.local_addr()),
+        }
+    }
+}
+
+/// What the handshakes of a connection need.
+#[derive(Clone)]
+struct Choice {
+    psks: Option<Arc<NamedPsks>>,
+    /// The cipher suites of the ClientHello.
+    offered: Arc<OnceLock<Vec<CipherSuite>>>,
+}
 
 /// This server and a client's address.
 const fn at(from: SocketAddr) -> At {
@@ -140,7 +179,7 @@ const fn at(from: SocketAddr) -> At {
 }
 
 /// Sends close_notify, and waits only briefly for a client that does not receive it.
-async fn close(stream: &mut TlsStream<Transport>) -> io::Result<()> {
+async fn close(stream: &mut dyn Session) -> io::Result<()> {
     tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await.unwrap_or(Ok(()))
 }
 
@@ -167,7 +206,7 @@ impl Server {
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
         let address = self.args.accept;
-        let listener = TcpListener::bind(address).await;
+        let listener = Listener::new(address, &self.args).await;
         let listener =
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
@@ -205,7 +244,28 @@ impl Server {
     }
 
     /// Accepts connections up to the requested number.
-    async fn accept(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
+    async fn accept(self: Arc<Self>, listener: Listener, connections: &mut Connections) {
+        match listener {
+            Listener::Tcp(listener) => self.accept_tcp(listener, connections).await,
+            Listener::Udp(endpoint) => self.accept_udp(endpoint, connections).await,
+        }
+    }
+
+    /// Accepts clients that have proven their address.
+    async fn accept_udp(self: Arc<Self>, endpoint: DtlsEndpoint, connections: &mut Connections) {
+        while self.args.naccept.is_none_or(|n| connections.accepted < n) {
+            let server = self.clone();
+            let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
+            // Each connection chooses its configuration itself, since its keys remember what the client named.
+            endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
+            let incoming = endpoint.accept().await;
+            let (server, from) = (self.clone(), incoming.peer_address());
+            connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
+        }
+        endpoint.set_server(None);
+    }
+
+    async fn accept_tcp(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
         let [limit, lingering] = [(); 2].map(|()| Arc::new(Semaphore::new(self.args.max_connections)));
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             // Only `close` makes this fail, and it is never called.
@@ -221,7 +281,8 @@ impl Server {
             };
             let slot = Slot { permit: Mutex::new(permit), lingering: lingering.clone() };
             let server = self.clone();
-            connections.add(async move { server.serve(tcp, from, Arc::new(slot)).await });
+            let incoming = Incoming::Tcp(tcp, Arc::new(slot));
+            connections.add(async move { server.serve(incoming, from).await });
         }
     }
 
@@ -232,16 +293,17 @@ impl Server {
     }
 
     /// Serves one client, and returns whether it succeeded.
-    async fn serve(self: &Arc<Self>, tcp: TcpStream, from: SocketAddr, slot: Arc<Slot>) -> bool {
-        // The option is an optimisation, so ignore a failure.
-        let _ = tcp.set_nodelay(true);
-        let (tcp, traffic) = Counted::new(tcp);
+    async fn serve(self: &Arc<Self>, incoming: Incoming, from: SocketAddr) -> bool {
         self.log.say(Level::Debug, || format!("{from} accepted"), || Event::Incoming(at(from)));
         let psks = self.psks.clone().map(|psks| Arc::new(NamedPsks::new(psks)));
-        let offered = Arc::new(OnceLock::new());
-        let explainer = Explainer::server(&self.args.tls, psks.as_deref(), &offered);
-        let mut stream = match self.handshake(tcp, from, slot, psks.clone(), offered.clone()).await {
-            Ok(stream) => stream,
+        let choice = Choice { psks, offered: Arc::new(OnceLock::new()) };
+        let explainer = Explainer::server(&self.args.tls, choice.psks.as_deref(), &choice.offered);
+        let shaken = match incoming {
+            Incoming::Tcp(tcp, slot) => self.handshake_tcp(tcp, from, slot, choice.clone()).await,
+            Incoming::Udp(incoming) => self.handshake_udp(incoming, from, choice.clone()).await,
+        };
+        let (mut stream, traffic) = match shaken {
+            Ok(shaken) => shaken,
             // The server was stopped; neither the connection nor the client has failed.
             Err(HandshakeError::Stopped) => return false,
             Err(e) => {
@@ -249,13 +311,14 @@ impl Server {
                 return false;
             }
         };
-        self.log_connection(false, from, &stream);
+        let stream = &mut *stream;
+        self.log_connection(false, from, stream);
         let limit = Some(Duration::from_secs(self.args.idle_timeout)).filter(|limit| !limit.is_zero());
         let (served, by) = tokio::select! {
-            served = self.data(from, &mut stream) => (served.map_err(Some), "by the client"),
-            () = self.stopped() => (close(&mut stream).await.map_err(Some), "by this server"),
+            served = self.data(from, stream) => (served.map_err(Some), "by the client"),
+            () = self.stopped() => (close(stream).await.map_err(Some), "by this server"),
             () = traffic.idle(limit) => {
-                let _ = close(&mut stream).await;
+                let _ = close(stream).await;
                 (Err(None), "by this server")
             }
         };
@@ -277,44 +340,85 @@ impl Server {
         Explanation { code: Code::TIMEOUT, ..Explanation::new(why, advice) }
     }
 
-    async fn handshake(
+    async fn handshake_tcp(
         self: &Arc<Self>,
-        tcp: Transport,
+        tcp: TcpStream,
         from: SocketAddr,
         slot: Arc<Slot>,
-        psks: Option<Arc<NamedPsks>>,
-        offered: Arc<OnceLock<Vec<CipherSuite>>>,
-    ) -> Result<TlsStream<Transport>, HandshakeError> {
-        let server = self.clone();
-        let mut config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
-        if let Some(psks) = psks {
-            config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
-        }
-        let config = Arc::new(config);
+        choice: Choice,
+    ) -> Result<(Box<dyn Session>, Arc<Traffic>), HandshakeError> {
+        // The option is an optimisation, so ignore a failure.
+        let _ = tcp.set_nodelay(true);
+        let (tcp, traffic) = Counted::new(tcp);
+        let config = self.chosen(&choice).await?;
         let acceptor = TlsAcceptor::new(config.clone()).with_timeout(self.args.tls.timeout);
         // The stream keeps this function, and with it the slot, until the connection ends.
         let acceptor = acceptor.with_on_linger(move || slot.linger());
-        let acceptor = acceptor.with_profiles(move |hello| {
+        let mut acceptor = acceptor.with_profiles(move |hello| {
             // A connection has only one ClientHello to choose by.
-            let _ = offered.set(hello.cipher_suites.clone());
+            let _ = choice.offered.set(hello.cipher_suites.clone());
             Some(config.clone())
         });
-        let level = if self.args.tls.msg { Level::Info } else { Level::Debug };
-        if !self.log.wants(level) {
-            return acceptor.accept_until(tcp, self.stopped()).await;
+        if let Some(log) = self.message_log(from) {
+            acceptor = acceptor.with_on_message(log);
         }
+        let stream = acceptor.accept_until(tcp, self.stopped()).await?;
+        Ok((Box::new(stream), traffic))
+    }
+
+    async fn handshake_udp(
+        self: &Arc<Self>,
+        incoming: DtlsIncoming,
+        from: SocketAddr,
+        choice: Choice,
+    ) -> Result<(Box<dyn Session>, Arc<Traffic>), HandshakeError> {
+        let config = self.chosen(&choice).await?;
+        let options = DtlsOptions::new().with_timeout(self.args.tls.timeout);
+        let mut options = options.with_profiles(move |hello| {
+            // A connection has only one ClientHello to choose by.
+            let _ = choice.offered.set(hello.cipher_suites.clone());
+            Some(config.clone())
+        });
+        if let Some(log) = self.message_log(from) {
+            options = options.with_on_message(log);
+        }
+        tokio::select! {
+            accepted = incoming.accept_with(&options) => {
+                let (stream, traffic) = DtlsStream::new(accepted?);
+                Ok((Box::new(stream), traffic))
+            }
+            // The client gets a close_notify.
+            () = self.stopped() => Err(HandshakeError::Stopped),
+        }
+    }
+
+    /// The configuration for a connection, with its own record of the identities that the client names.
+    async fn chosen(self: &Arc<Self>, choice: &Choice) -> Result<Arc<ServerConfig>, HandshakeError> {
         let server = self.clone();
-        let log = move |message: &MessageSize| {
+        let mut config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
+        if let Some(psks) = choice.psks.clone() {
+            config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
+        }
+        Ok(Arc::new(config))
+    }
+
+    /// The function that logs handshake messages, if they are wanted.
+    fn message_log(
+        self: &Arc<Self>,
+        from: SocketAddr,
+    ) -> Option<impl Fn(&MessageSize) + Send + Sync + use<> + 'static> {
+        let level = if self.args.tls.msg { Level::Info } else { Level::Debug };
+        let server = self.log.wants(level).then(|| self.clone())?;
+        Some(move |message: &MessageSize| {
             let event = || Event::Message(AtMessage { at: at(from), message: Message::new(message) });
             server.log.say(level, || format!("{from} {}", message_line(message)), event);
-        };
-        acceptor.with_on_message(log).accept_until(tcp, self.stopped()).await
+        })
     }
 
     /// Processes data as the options say.
-    async fn data(&self, from: SocketAddr, stream: &mut TlsStream<Transport>) -> io::Result<()> {
+    async fn data(&self, from: SocketAddr, stream: &mut dyn Session) -> io::Result<()> {
         let early = stream.take_early_data();
-        let renegotiated = |stream: &_| self.log_connection(true, from, stream);
+        let renegotiated = |stream: &dyn Session| self.log_connection(true, from, stream);
         match (self.args.echo, self.args.rev) {
             (true, _) => {
                 stream.write_all(&early).await?;
@@ -333,11 +437,7 @@ impl Server {
         }
     }
 
-    async fn pipe(
-        &self,
-        stream: &mut TlsStream<Transport>,
-        renegotiated: impl Fn(&TlsStream<Transport>),
-    ) -> io::Result<()> {
+    async fn pipe(&self, stream: &mut dyn Session, renegotiated: impl Fn(&dyn Session)) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
         let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, renegotiated).await;
         piped.map_err(|broken| match broken {
@@ -372,7 +472,7 @@ impl Server {
     }
 
     /// Logs a connection, or a renegotiation.
-    fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &TlsStream<Transport>) {
+    fn log_connection(&self, is_again: bool, from: SocketAddr, stream: &dyn Session) {
         let report = Report::new(stream);
         let text = || match is_again {
             true => format!("{from} renegotiated: {}", report.parameters()),
@@ -462,13 +562,13 @@ struct Renegotiations<F> {
     then: F,
 }
 
-impl<F: Fn(&TlsStream<Transport>)> Renegotiations<F> {
+impl<F: Fn(&dyn Session)> Renegotiations<F> {
     const fn told_to(then: F) -> Self {
         Self { seen: 0, then }
     }
 
     /// Returns further data of the stream, which the caller must consume; empty at the end.
-    async fn data(&mut self, stream: &mut TlsStream<Transport>) -> io::Result<Vec<u8>> {
+    async fn data(&mut self, stream: &mut dyn Session) -> io::Result<Vec<u8>> {
         poll_fn(|cx| {
             let data = Pin::new(&mut *stream).poll_fill_buf(cx).map_ok(<[u8]>::to_vec);
             let completed = stream.renegotiations().completed;
@@ -480,10 +580,7 @@ impl<F: Fn(&TlsStream<Transport>)> Renegotiations<F> {
     }
 }
 
-async fn echo(
-    stream: &mut TlsStream<Transport>,
-    renegotiated: impl Fn(&TlsStream<Transport>),
-) -> io::Result<()> {
+async fn echo(stream: &mut dyn Session, renegotiated: impl Fn(&dyn Session)) -> io::Result<()> {
     let mut renegotiations = Renegotiations::told_to(renegotiated);
     loop {
         let data = renegotiations.data(stream).await?;
@@ -496,10 +593,7 @@ async fn echo(
     }
 }
 
-async fn reverse(
-    stream: &mut TlsStream<Transport>,
-    renegotiated: impl Fn(&TlsStream<Transport>),
-) -> io::Result<()> {
+async fn reverse(stream: &mut dyn Session, renegotiated: impl Fn(&dyn Session)) -> io::Result<()> {
     let mut renegotiations = Renegotiations::told_to(renegotiated);
     let mut line = vec![];
     loop {

@@ -21,11 +21,28 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
+    /// No traffic yet.
+    pub(crate) fn new() -> Self {
+        let zero = || AtomicU64::new(0);
+        Self { read: zero(), written: zero(), began: Instant::now(), last_ms: zero() }
+    }
+
+    /// Sets both totals, because data has passed.
+    pub(crate) fn set(&self, read: u64, written: u64) {
+        self.read.store(read, Ordering::Relaxed);
+        self.written.store(written, Ordering::Relaxed);
+        self.passed();
+    }
+
+    fn passed(&self) {
+        let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last_ms.store(ms, Ordering::Relaxed);
+    }
+
     fn note(&self, counter: &AtomicU64, n: usize) {
         if n > 0 {
             counter.fetch_add(n as u64, Ordering::Relaxed);
-            let ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-            self.last_ms.store(ms, Ordering::Relaxed);
+            self.passed();
         }
     }
 
@@ -64,9 +81,7 @@ pub(crate) struct Counted<IO> {
 impl<IO> Counted<IO> {
     /// Wraps a transport from now on, and returns its traffic.
     pub(crate) fn new(io: IO) -> (Self, Arc<Traffic>) {
-        let zero = || AtomicU64::new(0);
-        let traffic = Traffic { read: zero(), written: zero(), began: Instant::now(), last_ms: zero() };
-        let traffic = Arc::new(traffic);
+        let traffic = Arc::new(Traffic::new());
         (Self { io, traffic: traffic.clone() }, traffic)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) enum Event {
     Data(Data),
     /// A connection has ended orderly.
     Closed(At),
-    /// A server has accepted a TCP connection.
+    /// A server has accepted a TCP connection, or a client of DTLS has proven its address.
     Incoming(At),
     /// A handshake message on a server's connection.
     Message(AtMessage),

@@ -14,5 +14,6 @@ pub(crate) mod pipe;
 pub(crate) mod psks;
 pub(crate) mod reasons;
 pub(crate) mod report;
+pub(crate) mod session;
 pub(crate) mod sessions;
 pub(crate) mod tls12;

@@ -12,8 +12,8 @@ use dunlin::early::MAX_EARLY_DATA;
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, PskSource, ServerConfig,
-    Side, SingleUse, Trust,
+    ClientAuth, ClientConfig, CookieKeys, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, PskSource,
+    ServerConfig, Side, SingleUse, Trust,
 };
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
@@ -89,6 +89,14 @@ pub(crate) struct TlsOptions {
     /// Enable TLS 1.3, the default. With --tls1-2, both sides choose the newest common version.
     #[arg(long = "tls1-3", help_heading = "Parameters")]
     pub(crate) tls1_3: bool,
+    /// Use DTLS over UDP. -dtls is the same; -dtls1_2 and -dtls1_3 stand for --udp with --tls1-2 or --tls1-3.
+    #[arg(long, visible_alias = "dtls", conflicts_with_all = ["renegotiation", "early_data"],
+          help_heading = "Parameters")]
+    pub(crate) udp: bool,
+    /// The size of the largest datagram to send, in bytes of UDP payload: 80 to 65507 [default: 1200].
+    #[arg(long, value_name = "BYTES", requires = "udp", value_parser = value_parser!(u16).range(80..=65507),
+          help_heading = "Parameters")]
+    pub(crate) mtu: Option<u16>,
     /// TLS 1.2 cipher suites, in order of preference, separated by colons [default: suites with ECDHE; with --psk-ke or
     /// --allow-no-dhe-kex also suites with a plain pre-shared key; none with CCM_8].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
@@ -219,7 +227,10 @@ impl TlsOptions {
         let profile = self.profile(Side::Client, &provider, &parts, modes, self.key_log()?)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
-        let config = ClientConfig::new(profile).with_psks(psks);
+        let mut config = ClientConfig::new(profile).with_psks(psks);
+        if let Some(mtu) = self.mtu {
+            config = config.with_mtu(mtu.into()).map_err(|e| misuse(&e))?;
+        }
         let config = self.cache.client(config, &provider, has_trust, connects_again)?;
         let config = match sessions {
             Some(sessions) => config.with_sessions(sessions),
@@ -335,7 +346,10 @@ impl TlsOptions {
         let tickets = server.tickets(provider.clone())?;
         let early_data =
             server.early_data()?.map(|(size, single_use)| (self.early_data_protocols(), size, single_use));
-        let (options, cookies, key_log) = (self.clone(), server.stateless_cookie, self.key_log()?);
+        // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next one.
+        let cookies = server.stateless_cookie || self.udp;
+        let cookie_keys = cookie_keys(&provider)?;
+        let (options, key_log) = (self.clone(), self.key_log()?);
         let latest = Mutex::new(None::<ServerConfig>);
         let keys = psks.clone();
         let make = move |parts: &Parts| {
@@ -349,6 +363,10 @@ impl TlsOptions {
             let config = config.and_then(|config| config.with_client_auth(client_auth));
             let mut config =
                 config.map_err(|e| misuse(&e))?.with_cookies(cookies).with_tickets(tickets.clone());
+            config = config.with_cookie_keys(cookie_keys.clone());
+            if let Some(mtu) = options.mtu {
+                config = config.with_mtu(mtu.into()).map_err(|e| misuse(&e))?;
+            }
             if let Some((mode, cache, max_age)) = &cache {
                 let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);
                 config = cached.map_err(|e| misuse(&e))?;
@@ -495,10 +513,13 @@ impl TlsOptions {
 
     /// The enabled versions, in words.
     pub(crate) const fn versions(&self) -> &'static str {
-        match (self.tls1_2, self.has_tls13()) {
-            (true, true) => "TLS 1.2 or 1.3",
-            (true, false) => "TLS 1.2",
-            (false, _) => "TLS 1.3",
+        match (self.udp, self.tls1_2, self.has_tls13()) {
+            (false, true, true) => "TLS 1.2 or 1.3",
+            (false, true, false) => "TLS 1.2",
+            (false, false, _) => "TLS 1.3",
+            (true, true, true) => "DTLS 1.2 or 1.3",
+            (true, true, false) => "DTLS 1.2",
+            (true, false, _) => "DTLS 1.3",
         }
     }
 
@@ -580,6 +601,13 @@ impl TlsOptions {
         let schemes = provider.signatures.schemes.iter().map(|(scheme, _)| *scheme);
         Ok(schemes.filter(|s| !lists::is_by_name_only(*s) || trusted.contains(s)).collect())
     }
+}
+
+/// New keys of cookies.
+fn cookie_keys(provider: &CryptoProvider) -> Result<CookieKeys, Error> {
+    let mut key = zeroize::Zeroizing::new([0; 32]);
+    provider.random.fill(&mut *key).map_err(|e| misuse(&e.into()))?;
+    CookieKeys::new(&*key).map_err(|e| misuse(&e))
 }
 
 fn public_key(item: &Item) -> Result<PublicKeyInfo, dunlin_pki::Error> {

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use dunlin::Error;
 use dunlin::error::Misuse;
-use dunlin_tokio::TlsStream;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf, Stdin};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf, Stdin};
+
+use crate::tls::session::Session;
 
 /// The commands, each a letter alone on a line, as in s_client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +138,9 @@ impl Input {
 /// The size of the buffer in bytes.
 const BUF_LEN: usize = 16 * 1024;
 
+/// How long a client over datagrams waits for the peer's last data and close_notify.
+pub(crate) const LAST_PATIENCE: Duration = Duration::from_secs(2);
+
 /// The effect of the end of stdin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
@@ -162,9 +166,9 @@ pub(crate) enum Broken {
 }
 
 /// Receives events of a connection while data flows. A closure receives only renegotiations.
-pub(crate) trait Watch<IO> {
+pub(crate) trait Watch {
     /// A renegotiation is complete.
-    fn renegotiated(&self, stream: &TlsStream<IO>);
+    fn renegotiated(&self, stream: &dyn Session);
 
     /// The peer has sent data, or ended.
     fn heard(&self) {}
@@ -175,18 +179,18 @@ pub(crate) trait Watch<IO> {
     }
 }
 
-impl<IO, F: Fn(&TlsStream<IO>)> Watch<IO> for F {
-    fn renegotiated(&self, stream: &TlsStream<IO>) {
+impl<F: Fn(&dyn Session)> Watch for F {
+    fn renegotiated(&self, stream: &dyn Session) {
         self(stream);
     }
 }
 
 /// Carries data in both directions until the peer closes, or the end of stdin closes the connection.
-pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
-    tls: &mut TlsStream<IO>,
+pub(crate) async fn pipe(
+    tls: &mut dyn Session,
     mut input: Option<&mut Input>,
     at_end: AtEnd,
-    watch: impl Watch<IO>,
+    watch: impl Watch,
 ) -> Result<(), Broken> {
     let mut stdout = tokio::io::stdout();
     let mut buf = vec![0; BUF_LEN];
@@ -194,6 +198,7 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
     let mut renegotiations = tls.renegotiations();
     loop {
         let patience = match at_end {
+            AtEnd::Close(patience) if out.closed && tls.is_datagram() => patience.min(LAST_PATIENCE),
             AtEnd::Close(patience) if out.closed || out.close && out.renegotiating => patience,
             _ => Duration::MAX,
         };
@@ -222,9 +227,15 @@ pub(crate) async fn pipe<IO: AsyncRead + AsyncWrite + Unpin>(
             out.renegotiating = false;
             continue;
         }
+        if did.is_err() && tls.is_datagram() {
+            // The peer's close_notify may be lost, and many peers send none.
+            return Ok(());
+        }
         let did = did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer did not close its side"));
         let broken = if out.renegotiating { Broken::Renegotiation } else { Broken::Connection };
         match did.flatten().map_err(broken)? {
+            // Let the task of the socket receive, so that its queue does not overflow.
+            Step::Sent if tls.is_datagram() => tokio::task::yield_now().await,
             Step::Sent | Step::Renegotiated => {}
             Step::Closed if out.quit => return Ok(()),
             Step::Closed => {}
@@ -281,7 +292,7 @@ async fn read(input: Option<&mut Input>) -> io::Result<Vec<Piece>> {
     }
 }
 
-fn take<IO>(tls: &mut TlsStream<IO>, out: &mut Outgoing, pieces: Vec<Piece>) -> io::Result<()> {
+fn take(tls: &mut dyn Session, out: &mut Outgoing, pieces: Vec<Piece>) -> io::Result<()> {
     out.data.clear();
     out.sent = 0;
     for piece in pieces {
@@ -326,13 +337,18 @@ enum Step {
 }
 
 /// Sends or receives, whichever is possible first. Dropping the future loses nothing.
-async fn step<IO: AsyncRead + AsyncWrite + Unpin>(
-    tls: &mut TlsStream<IO>,
-    out: &mut Outgoing,
-    buf: &mut [u8],
-) -> io::Result<Step> {
+async fn step(tls: &mut dyn Session, out: &mut Outgoing, buf: &mut [u8]) -> io::Result<Step> {
     let renegotiations = tls.renegotiations();
     poll_fn(|cx| {
+        if tls.is_datagram() {
+            // Received datagrams that nobody reads get lost, so they come first.
+            let mut read = ReadBuf::new(buf);
+            if let Poll::Ready(Ok(())) = Pin::new(&mut *tls).poll_read(cx, &mut read)
+                && !read.filled().is_empty()
+            {
+                return Poll::Ready(Ok(Step::Received(read.filled().len())));
+            }
+        }
         if out.failed.is_none() {
             let sent = if !out.waiting().is_empty() {
                 Pin::new(&mut *tls).poll_write(cx, out.waiting()).map_ok(Some)

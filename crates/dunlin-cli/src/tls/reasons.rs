@@ -282,6 +282,14 @@ impl<'a> Explainer<'a> {
         }
         let without_certificate = self.options.cert.is_empty() && self.options.key.is_empty();
         match why {
+            P::Version(Some(ProtocolVersion::DTLS1_2)) if !self.options.tls1_2 => Explanation::new(
+                format!("the {peer} speaks at most DTLS 1.2"),
+                "enable DTLS 1.3 on it, or add --tls1-2 --tls1-3",
+            ),
+            P::Version(Some(ProtocolVersion::DTLS1_3)) if !self.options.has_tls13() => Explanation::new(
+                format!("the {peer} speaks only DTLS 1.3"),
+                format!("add --tls1-3, or enable DTLS 1.2 on the {peer}"),
+            ),
             P::Version(Some(ProtocolVersion::TLS1_2)) if !self.options.tls1_2 => Explanation::new(
                 format!("the {peer} speaks at most TLS 1.2"),
                 "enable TLS 1.3 on it, or add --tls1-2 --tls1-3",

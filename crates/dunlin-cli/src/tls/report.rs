@@ -8,26 +8,27 @@ use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
-use dunlin_tokio::{HandshakeBytes, TlsStream};
+use dunlin_tokio::HandshakeBytes;
 use pki_types::CertificateDer;
 
 use crate::error::printable;
 use crate::tls::events::{CacheCode, Handshake, Message};
 use crate::tls::psks;
+use crate::tls::session::Session;
 
 /// The result of a handshake.
 pub(crate) struct Report<'a> {
     side: Side,
     negotiated: &'a Negotiated,
-    messages: &'a [MessageSize],
+    messages: Vec<MessageSize>,
     bytes: HandshakeBytes,
 }
 
 impl<'a> Report<'a> {
-    /// Of a stream, directly after its handshake.
-    pub(crate) fn new<IO>(stream: &'a TlsStream<IO>) -> Self {
+    /// Of a connection, directly after its handshake.
+    pub(crate) fn new(stream: &'a dyn Session) -> Self {
         Self {
-            side: stream.connection().side(),
+            side: stream.side(),
             negotiated: stream.negotiated(),
             messages: stream.messages(),
             bytes: stream.handshake_bytes(),
@@ -60,7 +61,7 @@ impl<'a> Report<'a> {
         if n.saved_bytes > 0 {
             writeln!(out, "Saved              {} bytes of this side's certificates", n.saved_bytes)?;
         }
-        if n.version != Some(ProtocolVersion::TLS1_2) {
+        if !is_tls12(n.version) {
             writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
         }
         if let Some(early_data) = self.early_data() {
@@ -73,7 +74,7 @@ impl<'a> Report<'a> {
             self.bytes.read, self.bytes.written
         )?;
         writeln!(out, "---")?;
-        for message in self.messages {
+        for message in &self.messages {
             writeln!(out, "{}", message_line(message))?;
         }
         writeln!(out, "---")
@@ -161,7 +162,7 @@ impl<'a> Report<'a> {
     pub(crate) fn is_accepted(&self) -> bool {
         let n = self.negotiated;
         let is_last = match n.version {
-            Some(ProtocolVersion::TLS1_2) => n.is_resumed() == (self.side == Side::Client),
+            version if is_tls12(version) => n.is_resumed() == (self.side == Side::Client),
             _ => self.side == Side::Client,
         };
         !is_last
@@ -331,6 +332,11 @@ pub(crate) fn message_line(message: &MessageSize) -> String {
 /// The name of the message's structure in RFC 8446 §4.
 fn message_name(message: &MessageSize) -> String {
     dunlin_explain::names::message(message.typ, message.is_retry)
+}
+
+/// Whether this is TLS 1.2 or DTLS 1.2.
+pub(crate) fn is_tls12(version: Option<ProtocolVersion>) -> bool {
+    version.is_some_and(|version| [ProtocolVersion::TLS1_2, ProtocolVersion::DTLS1_2].contains(&version))
 }
 
 fn text(value: Option<impl ToString>) -> String {

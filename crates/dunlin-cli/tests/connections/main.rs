@@ -4,6 +4,7 @@
 mod cache;
 #[path = "../common/mod.rs"]
 mod common;
+mod dtls;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
 mod reasons;

@@ -1,0 +1,189 @@
+//! `dunlin client --udp` and `dunlin server --udp`.
+
+use std::net::UdpSocket;
+
+use crate::common::Place;
+use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
+
+/// The options of each version, and its name.
+const VERSIONS: [(&str, &str); 2] = [("-dtls1_2", "DTLSv1.2"), ("--udp", "DTLSv1.3")];
+
+#[test]
+fn certificates_authenticate_both_sides_over_udp() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify -dtls1_2 -dtls1_3"));
+    for (options, version) in VERSIONS {
+        let told = server.echo(&place, &format!("{CLIENT} {OWN} {options}"), "hello\n");
+        for line in [&*format!("Version            {version}"), "Server             X.509 localhost"] {
+            assert!(told.lines().any(|l| l == line), "no {line:?} in\n{told}");
+        }
+        // Version 1.2 has no such message.
+        let retried = told.lines().any(|l| l == "HelloRetryRequest  yes");
+        assert_eq!(retried, version == "DTLSv1.3", "{told}");
+        assert!(told.ends_with("---\nhello\n"), "{told}");
+        let log = server.process.log();
+        assert!(
+            log.contains(&format!("connected: {version}, ")) && log.contains("X.509 CN=device-1"),
+            "{log}"
+        );
+        let log = server.process.log_where(|line| line.contains(" ended: "));
+        assert!(log.ends_with("orderly, by the client"), "{log}");
+    }
+}
+
+#[test]
+fn prints_the_same_json_as_over_tcp() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --json --udp --log-level debug"));
+    let told = events(&server.echo(&place, &format!("{CLIENT} --json --udp"), "hello"));
+    assert_eq!(kinds(&told), ["connection", "accepted", "data", "closed"]);
+    assert_eq!((&told[0]["version"], &told[2]["base64"]), (&"DTLSv1.3".into(), &"aGVsbG8=".into()));
+    let log: Vec<_> = std::iter::repeat_with(|| server.process.lines.recv().unwrap())
+        .map(|line| crate::common::peers::json(&line))
+        .take_while(|event| event["event"] != "ended")
+        .collect();
+    let has = |kind: &str| log.iter().any(|event| event["event"] == kind);
+    assert!(has("incoming") && has("message") && has("connection"), "{log:?}");
+    // The server forgets the first ClientHello.
+    let connection = log.iter().find(|event| event["event"] == "connection").unwrap();
+    let (written, read) = (&told[0]["handshake_bytes_written"], &connection["handshake_bytes_read"]);
+    assert!(read.as_u64() > Some(0) && read.as_u64() < written.as_u64(), "{read} {written}");
+}
+
+#[test]
+fn small_datagrams_carry_a_handshake() {
+    let place = place();
+    let server =
+        Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify -dtls1_2 -dtls1_3 --mtu 127"));
+    for (options, _) in VERSIONS {
+        let told = server.echo(&place, &format!("{CLIENT} {OWN} {options} --mtu 127 --quiet"), "hello\n");
+        assert_eq!(told, "hello\n");
+    }
+}
+
+#[test]
+fn authenticates_by_psks_over_udp() {
+    let place = Place::new();
+    let options = format!("--psk {KEY} --psk-identity d1");
+    let server = Server::new(&place, &format!("{options} --echo -dtls1_2 -dtls1_3 --allow-no-dhe-kex"));
+    for (version, name) in VERSIONS {
+        let told = server.echo(&place, &format!("{options} --allow-no-dhe-kex {version} --brief"), "hello\n");
+        assert!(told.contains(name) && told.contains("PSK d1") && told.ends_with("\nhello\n"), "{told}");
+        assert!(server.process.log().contains("PSK d1"));
+    }
+}
+
+#[test]
+fn resumes_sessions_over_udp() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3"));
+    for (version, name) in VERSIONS {
+        server.echo(&place, &format!("{CLIENT} {version} --sess-out session"), "hello\n");
+        let told = server.echo(&place, &format!("{CLIENT} {version} --sess-in session --brief"), "hello\n");
+        assert!(told.contains(name) && told.contains(", resumed"), "{told}");
+        let told = server.echo(&place, &format!("{CLIENT} {version} --reconnect --brief"), "");
+        assert_eq!(told.matches(", resumed").count(), 5, "{told}");
+    }
+}
+
+#[test]
+fn the_cache_saves_certificates_over_udp() {
+    let place = place();
+    let server = Server::new(
+        &place,
+        &format!("{SERVER} --CAfile pki/root.pem --Verify --cache compact -dtls1_2 -dtls1_3"),
+    );
+    for (version, _) in VERSIONS {
+        let client = format!("{CLIENT} {OWN} {version} --cache compact --cache-store s{version} --brief");
+        server.echo(&place, &client, "hello\n");
+        let told = server.echo(&place, &client, "hello\n");
+        assert!(told.contains("cached certificates of both sides"), "{told}");
+    }
+}
+
+#[test]
+fn explains_refusals_over_udp() {
+    let place = place();
+    place.dunlin("pki demo --out other");
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify -dtls1_2 -dtls1_3"));
+    for (version, _) in VERSIONS {
+        let (client, log) = server.refused(&place, &format!("--CAfile other/root.pem {OWN} {version}"));
+        assert!(client.contains("this client refused the server"), "{client}");
+        assert!(log.contains("the client refused the credential of this server"), "{log}");
+    }
+    let server = Server::new(&place, &format!("--psk {KEY} --psk-identity d1 --echo --udp"));
+    let (client, log) = server.refused(&place, &format!("--psk {KEY}00 --psk-identity d1 --udp"));
+    assert!(client.contains("decrypt_error"), "{client}");
+    assert!(log.contains("pre-shared key for the identity d1 differs from --psk"), "{log}");
+    let server = Server::new(&place, &format!("{SERVER} --udp"));
+    // The server keeps nothing of a client without a common version, so its log is silent.
+    let output = server.client(&place, &format!("{CLIENT} -dtls1_2"), "");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && stderr.contains("protocol_version"), "{stderr}");
+}
+
+#[test]
+fn a_port_without_a_program_is_refused_at_once() {
+    let place = place();
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let line = place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp"), 1);
+    assert!(line.contains("connection refused; check the address"), "{line}");
+}
+
+#[test]
+fn a_silent_server_ends_the_handshake_in_time() {
+    let place = place();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let line = place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp --timeout 1"), 1);
+    assert!(line.contains("not complete after 1s"), "{line}");
+}
+
+#[test]
+fn openssls_client_connects_over_udp() {
+    let place = place();
+    let server =
+        Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify -dtls1_2 --naccept 1"));
+    let command = format!(
+        "s_client -dtls1_2 -connect 127.0.0.1:{} -CAfile pki/root.pem -verify_return_error -cert pki/client.pem \
+         -cert_chain pki/intermediate.pem -key pki/client.key",
+        server.port
+    );
+    let mut command_line = std::process::Command::new("openssl");
+    command_line.args(command.split_whitespace()).current_dir(place.path(""));
+    let mut client = Running::start(&mut command_line);
+    client.write("hello\n");
+    while client.lines.recv_timeout(crate::common::peers::PATIENCE).unwrap() != "hello" {}
+    client.write("Q\n");
+    let (status, _, stderr) = client.end();
+    assert_eq!(status, 0, "{stderr}");
+    let (status, _, stderr) = server.process.end();
+    assert!(status == 0 && stderr.contains("X.509 CN=device-1"), "{stderr}");
+}
+
+#[test]
+fn a_server_that_ends_says_goodbye() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --udp"));
+    let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --udp --json", server.port));
+    client.write("hello\n");
+    while !client.line().contains("\"data\"") {}
+    crate::common::send_signal(&server.process.child, "-TERM");
+    assert!(client.line().contains("\"closed\""));
+    assert_eq!(client.end().0, 0);
+    assert_eq!(server.process.end().0, 0);
+}
+
+#[test]
+fn explains_options_that_datagrams_lack() {
+    let place = place();
+    for (arguments, word) in [
+        (format!("client --mtu 256 {CLIENT}"), "--udp"),
+        (format!("client --udp --mtu 79 {CLIENT}"), "80..=65507"),
+        (format!("server {SERVER} --udp --early-data 100"), "--early-data"),
+        (format!("server {SERVER} --udp --tls1-2 --renegotiation"), "--renegotiation"),
+    ] {
+        let line = place.dunlin_fails(&arguments, 2);
+        assert!(line.contains(word), "{line}");
+    }
+}
