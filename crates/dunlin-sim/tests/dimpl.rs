@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::time::Duration;
 
 use common::peer::Peer;
 use common::{App, Configs, DELAY, close, connect, epoch_bits, events, exchange, longest, profile, sent};
@@ -11,9 +13,12 @@ use dimpl::{Config, ConfigBuilder};
 use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::{CipherSuite, ProtocolVersion};
-use dunlin::{DtlsConnection, Event, ProfileBuilder, Side, Trust};
-use dunlin_sim::Pair;
-use dunlin_tests::{KeyType, NOW, Pki, awslc, providers};
+use dunlin::{
+    AssociationId, DtlsConnection, EndpointEvent, EndpointLimits, Event, ProfileBuilder, Side, Trust,
+};
+use dunlin_sim::{Endpoint, Pair};
+use dunlin_tests::peer::now;
+use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost, providers};
 
 /// The engine's configurations. dimpl sends no intermediate, so the trust anchor is the issuer of its leaf.
 fn configs(provider: &Arc<CryptoProvider>, change: impl Fn(ProfileBuilder) -> ProfileBuilder) -> Configs {
@@ -142,4 +147,71 @@ fn answers_key_updates_of_dimpl() {
         exchange(&mut pair);
     }
     assert!(events(&mut pair.server).iter().any(|event| matches!(event, Event::PeerUpdatedKeys)));
+}
+
+/// Lets two endpoints exchange datagrams over real sockets, until both are done.
+fn run_on_sockets<A: Endpoint, B: Endpoint>(
+    (a, a_socket): (&mut A, &UdpSocket),
+    (b, b_socket): (&mut B, &UdpSocket),
+    mut done: impl FnMut(&mut A, &mut B) -> bool,
+) {
+    fn step(endpoint: &mut impl Endpoint, socket: &UdpSocket, peer: SocketAddr) {
+        while let Some(transmit) = endpoint.poll_transmit(now()) {
+            socket.send_to(&transmit.datagram, peer).unwrap();
+        }
+        socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        let mut buffer = [0; 2048];
+        match socket.recv_from(&mut buffer) {
+            Ok((len, from)) => endpoint.receive(now(), from, &buffer[..len]),
+            Err(_) => endpoint.handle_timeout(now()),
+        }
+    }
+    let (at_a, at_b) = (a_socket.local_addr().unwrap(), b_socket.local_addr().unwrap());
+    let end = now().monotonic + Duration::from_secs(30);
+    while !done(a, b) {
+        assert!(now().monotonic < end, "the endpoints are stuck");
+        step(a, a_socket, at_b);
+        step(b, b_socket, at_a);
+    }
+}
+
+/// The name of the endpoint's association, once its handshake is complete.
+fn association(endpoint: &mut dunlin::Endpoint) -> Option<AssociationId> {
+    let id = std::iter::from_fn(|| endpoint.poll_event()).find_map(|event| match event {
+        EndpointEvent::Changed(id) => Some(id),
+        _ => None,
+    })?;
+    endpoint.association(id)?.connection().negotiated().map(|_| id)
+}
+
+#[test]
+fn an_endpoint_talks_with_dimpl_over_sockets_in_both_roles() {
+    let configs = Configs { now: now(), ..plain(&awslc()) }.cookies(true);
+    for side in [Side::Client, Side::Server] {
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [ours, theirs] = &sockets;
+        let mut endpoint = dunlin::Endpoint::new(EndpointLimits::default());
+        let mut peer = dimpl(side.peer(), |config| config);
+        match side {
+            Side::Client => {
+                let (config, to) = (Arc::new(configs.client.clone()), theirs.local_addr().unwrap());
+                endpoint.connect(&config, localhost(), to, now()).unwrap();
+            }
+            Side::Server => endpoint.set_server(Some(Arc::new(configs.server.clone()))),
+        }
+        let mut id = None;
+        run_on_sockets((&mut endpoint, ours), (&mut peer, theirs), |endpoint, _| {
+            id = association(endpoint);
+            id.is_some()
+        });
+        let id = id.unwrap();
+        endpoint.update(id, |connection| connection.send(b"ping")).unwrap().unwrap();
+        run_on_sockets((&mut endpoint, ours), (&mut peer, theirs), |_, peer| peer.received() == [b"ping"]);
+        peer.assert_connected();
+        App::send(&mut peer, b"pong");
+        run_on_sockets((&mut endpoint, ours), (&mut peer, theirs), |endpoint, _| {
+            let data = endpoint.update(id, |connection| connection.read()).flatten();
+            data.as_deref() == Some(b"pong")
+        });
+    }
 }
