@@ -10,6 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -166,9 +167,46 @@ impl fmt::Display for Cell<'_> {
 }
 
 /// Returns the rows about complete connections over TCP.
-fn on_links(place: &Place, file: &str) -> Vec<Value> {
+fn on_links(rows: &[Value]) -> Vec<Value> {
+    rows.iter().filter(|row| row["mtu"].is_u64()).cloned().collect()
+}
+
+/// The rows of a report.
+fn rows_of(place: &Place, file: &str) -> Vec<Value> {
     let report: Value = serde_json::from_str(&place.read(file)).unwrap();
-    report["rows"].as_array().unwrap().iter().filter(|row| row["mtu"].is_u64()).cloned().collect()
+    report["rows"].as_array().unwrap().clone()
+}
+
+/// A quick run of `caching` on sockets, which several tests read.
+struct OnSockets {
+    rows: Vec<Value>,
+    /// The output of `dunlin explain` for each capture.
+    explained: BTreeMap<String, Value>,
+}
+
+fn on_sockets() -> &'static OnSockets {
+    static RUN: OnceLock<OnSockets> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let place = Place::new();
+        place.dunlin("lab run caching --quick --runs 10 --way real --json rows.json --pcap captures");
+        let files = fs::read_dir(place.path("captures")).unwrap();
+        let explained = files.map(|file| {
+            let name = file.unwrap().file_name().into_string().unwrap();
+            let told = place.dunlin(&format!("explain --json captures/{name}"));
+            (name, serde_json::from_str(&told).unwrap())
+        });
+        OnSockets { explained: explained.collect(), rows: rows_of(&place, "rows.json") }
+    })
+}
+
+/// The rows of a quick run of `caching` in virtual time, which several tests read.
+fn in_virtual_time() -> &'static [Value] {
+    static RUN: OnceLock<Vec<Value>> = OnceLock::new();
+    RUN.get_or_init(|| {
+        let place = Place::new();
+        place.dunlin("lab run caching --quick --runs 10 --way virtual --json rows.json");
+        rows_of(&place, "rows.json")
+    })
 }
 
 /// Splits the rows into those with the same keys on both sides and those with different keys.
@@ -252,9 +290,7 @@ fn handshake_sends_fewer_bytes_than_other_libraries() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    place.dunlin("lab run caching --quick --runs 3 --json rows.json");
-    let (rows, mixed) = &by_keys(on_links(&place, "rows.json"));
+    let (rows, mixed) = &by_keys(on_links(&on_sockets().rows));
     different_keys_are_within_their_bars(mixed);
     let bytes = |row: &Value, layer: &str| row[layer].as_u64().unwrap();
     for row in rows.iter().chain(mixed) {
@@ -285,12 +321,8 @@ fn virtual_time_agrees_with_real_sockets() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    let rows = |way: &str| {
-        place.dunlin(&format!("lab run caching --quick --runs 10 --way {way} --json {way}.json"));
-        by_keys(on_links(&place, &format!("{way}.json")))
-    };
-    let ((real, real_mixed), (in_virtual_time, mixed)) = (rows("real"), rows("virtual"));
+    let (real, real_mixed) = by_keys(on_links(&on_sockets().rows));
+    let (in_virtual_time, mixed) = by_keys(on_links(in_virtual_time()));
     assert_eq!((in_virtual_time.len(), mixed.len()), (48, 12));
     let of_the_same_keys = in_virtual_time.iter().map(|row| (row, &real));
     for (row, real) in of_the_same_keys.chain(mixed.iter().map(|row| (row, &real_mixed))) {
@@ -310,13 +342,10 @@ fn virtual_time_agrees_with_real_sockets() {
 /// Checks, without privileges, what a repeated handshake computes and what it sends on radio networks.
 #[test]
 fn cached_handshake_computes_and_sends_less() {
-    let place = Place::new();
-    place.dunlin("lab run caching --quick --way virtual --json rows.json");
-    let (on_links, mixed) = by_keys(on_links(&place, "rows.json"));
+    let rows = in_virtual_time();
+    let (on_links, mixed) = by_keys(on_links(rows));
     connections_are_within_their_bars(&on_links);
     different_keys_are_within_their_bars(&mixed);
-    let report: Value = serde_json::from_str(&place.read("rows.json")).unwrap();
-    let rows = report["rows"].as_array().unwrap();
     let figure = |name: &str, parameters: &[(&str, &str)]| {
         let wanted = |row: &&Value| {
             row[name].is_number() && parameters.iter().all(|(parameter, value)| row[parameter] == *value)
@@ -461,17 +490,14 @@ fn explain_counts_the_same_bytes_in_the_captures() {
     if !privileged() {
         return;
     }
-    let place = Place::new();
-    place.dunlin("lab run caching --quick --json rows.json --pcap captures");
-    let rows = on_links(&place, "rows.json");
+    let OnSockets { rows, explained } = on_sockets();
+    let rows = on_links(rows);
     assert!(!rows.is_empty());
     for row in rows {
         let [stack, protocol, mode] = ["stack", "protocol", "mode"].map(|name| row[name].as_str().unwrap());
         let credential = row["credential"].as_str().unwrap_or("mixed");
-        let file = format!("captures/{stack}-{protocol}-{credential}-{mode}-mtu{}.pcap", row["mtu"]);
-        let explained: Value =
-            serde_json::from_str(&place.dunlin(&format!("explain --json {file}"))).unwrap();
-        let flow = &explained["flows"][usize::from(row["connection"] == "repeat")];
+        let file = format!("{stack}-{protocol}-{credential}-{mode}-mtu{}.pcap", row["mtu"]);
+        let flow = &explained[&file]["flows"][usize::from(row["connection"] == "repeat")];
         for layer in ["total_bytes", "link_bytes", "ip_bytes", "transport_bytes", "tls_bytes"] {
             assert_eq!(row[layer], flow["bytes"][layer], "{layer} of {row}");
         }
