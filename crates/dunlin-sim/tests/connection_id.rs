@@ -181,6 +181,13 @@ fn requests_and_uses_spare_ids() {
     pair.client.request_connection_ids(1).unwrap();
     pair.run().unwrap();
     assert_eq!(own(&pair, Side::Server).len(), 5);
+    // The ID in use stays valid, however many spare ones the client asks for.
+    for _ in 0..5 {
+        pair.client.request_connection_ids(4).unwrap();
+        pair.run().unwrap();
+        assert!(own(&pair, Side::Server).iter().any(|id| id == pair.client.peer_connection_id()));
+        exchange(&mut pair);
+    }
     assert_eq!((pair.client.poll_timeout(), pair.server.poll_timeout()), (None, None));
     exchange(&mut pair);
 }
@@ -213,6 +220,37 @@ fn the_messages_about_ids_need_dtls_13_and_ids() {
             let refused = |error| matches!(error, Err(Error::Misuse(Misuse::NotSupported(_))));
             assert!(refused(side.request_connection_ids(1)) && refused(side.replace_connection_id()));
         }
+        exchange(&mut pair);
+    }
+}
+
+/// Two replacements at once: the second one waits for the acknowledgement of the first, and also takes effect at once then.
+#[test]
+fn a_replacement_that_waits_still_replaces() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(3), Some(4)).pair();
+    connect(&mut pair);
+    pair.server.replace_connection_id().unwrap();
+    pair.server.replace_connection_id().unwrap();
+    pair.run().unwrap();
+    let ids = own(&pair, Side::Server);
+    assert_eq!(ids.len(), 3);
+    assert_eq!(pair.client.peer_connection_id(), ids[2]);
+    exchange(&mut pair);
+}
+
+/// A long ID leaves room for messages, however small datagrams get.
+#[test]
+fn long_ids_limit_how_small_datagrams_get() {
+    for version in VERSIONS {
+        let configs = configs(version, Some(32), Some(32));
+        let mut index = 0;
+        // Everything after the hellos is lost for a long time.
+        let lossy = move |_: std::time::Duration, packet: Vec<u8>| {
+            index += 1;
+            if (3..12).contains(&index) { vec![] } else { vec![(common::DELAY, packet)] }
+        };
+        let mut pair = configs.pair_over(&lossy);
+        connect(&mut pair);
         exchange(&mut pair);
     }
 }

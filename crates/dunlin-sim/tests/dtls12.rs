@@ -181,7 +181,7 @@ fn chooses_the_newest_common_version() {
         // Nothing protects the alert, so the client waits for a better answer first.
         let alert = Error::AlertReceived(AlertDescription::PROTOCOL_VERSION);
         assert_eq!(pair.client.error(), Some(&alert));
-        assert_eq!(trips(&pair), 50);
+        assert_eq!(trips(&pair), 150);
     }
 }
 
@@ -331,4 +331,71 @@ fn does_not_renegotiate() {
         assert!(matches!(side.renegotiate(NOW), Err(Error::Misuse(_))));
     }
     exchange(&mut pair);
+}
+
+/// A plaintext record of 12 bytes for each message that a server of DTLS 1.2 could have sent.
+fn plain(typ: u8, number: u16, body: &[u8]) -> Vec<u8> {
+    let [_, a, b, c] = (body.len() as u32).to_be_bytes();
+    let message = [&[typ, a, b, c][..], &number.to_be_bytes(), &[0, 0, 0, a, b, c], body].concat();
+    let record = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, message.len() as u8];
+    [&record[..], &message].concat()
+}
+
+/// An attacker who only guesses numbers gets one repetition of a flight in a quarter of the timeout, and no shorter datagrams.
+#[test]
+fn forged_repetitions_repeat_little() {
+    let configs = configs().cookies(true);
+    // After the second ClientHello, the server hears only the attacker.
+    let (good, bad) = (Box::new(Delay(DELAY)), losing(|i| i > 1));
+    let mut pair = Pair::with_links(configs.client(), configs.server(), configs.now, good, bad);
+    pair.run_for(DELAY * 5).unwrap();
+    let flight: usize = sent(&pair, Side::Server, 2).iter().map(|datagram| datagram.len()).sum();
+    let before = pair.sent.len();
+    let hello = sent(&pair, Side::Client, 0)[1].to_vec();
+    for _ in 0..100 {
+        // Another message with the number of the ClientHello, and the ClientHello itself.
+        pair.inject(Side::Server, plain(16, 1, &[]));
+        pair.inject(Side::Server, hello.clone());
+    }
+    pair.run_for(DELAY).unwrap();
+    let repeated: usize = sent(&pair, Side::Server, before).iter().map(|datagram| datagram.len()).sum();
+    assert!(flight > 1000 && repeated == flight, "{repeated} bytes after {flight}");
+}
+
+/// A HelloVerifyRequest comes once and has a cookie.
+#[test]
+fn a_client_answers_one_hello_verify_request() {
+    for cookie in [&[0xfe, 0xff, 0][..], &[0xfe, 0xff, 2, 7, 7]] {
+        let configs = configs();
+        let mut client = configs.client();
+        let address = client.peer_address();
+        let mut hellos = 0;
+        for number in 0..100 {
+            while let Some(sent) = client.poll_transmit(NOW) {
+                hellos += usize::from(sent.datagram[0] == 22);
+            }
+            let _ = client.receive(NOW, address, &plain(3, number, cookie));
+        }
+        assert!(hellos <= 2, "{hellos} ClientHellos");
+    }
+}
+
+/// A forged alert counts only if nothing else arrives for some time.
+#[test]
+fn a_forged_alert_does_not_end_a_handshake_that_loses_a_datagram() {
+    let configs = configs().mtu(400);
+    for lost in 0..4 {
+        let mut pair = Pair::with_links(
+            configs.client(),
+            configs.server(),
+            configs.now,
+            losing(move |i| i == lost),
+            Box::new(Delay(DELAY)),
+        );
+        let alert = [21, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 99, 0, 2, 2, 40];
+        pair.inject(Side::Client, alert.to_vec());
+        pair.run().unwrap();
+        assert_eq!((pair.client.error(), pair.server.error()), (None, None), "{lost}");
+        connect(&mut pair);
+    }
 }

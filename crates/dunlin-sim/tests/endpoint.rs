@@ -476,6 +476,7 @@ fn a_client_without_a_common_suite_or_version_gets_an_alert() {
         net.run();
         assert!(net.server().is_empty());
         net.pass(Duration::from_secs(1));
+        net.pass(Duration::from_secs(2));
         let error = net.at(CLIENT_ADDRESS).association(id).unwrap().connection().error().cloned();
         assert_eq!(error, Some(Error::AlertReceived(*alert)));
     }

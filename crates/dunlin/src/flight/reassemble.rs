@@ -26,8 +26,8 @@ pub(crate) struct Reassembler {
     messages: VecDeque<Option<Partial>>,
     /// The end of the message before `next` has arrived again.
     repeated: bool,
-    /// Whether a message was delivered.
-    has_delivered: bool,
+    /// The type and length of the latest delivered message.
+    latest: Option<(HandshakeType, usize)>,
 }
 
 struct Partial {
@@ -62,7 +62,7 @@ impl Reassembler {
         // Until a first message is whole, the network or an attacker decides which number comes first.
         if let Some(number @ (0 | 1)) = number
             && forgets
-            && !self.has_delivered
+            && self.latest.is_none()
             && (self.is_empty() || number == 0)
         {
             if usize::from(number) != self.next {
@@ -104,7 +104,10 @@ impl Reassembler {
                 if !self.insert_piece((typ, len), at, offset, piece)? {
                     taken = Taken::NotAll;
                 }
-            } else if number + 1 == self.next && offset + piece.len() == len {
+            } else if number + 1 == self.next
+                && self.latest == Some((typ, len))
+                && offset + piece.len() == len
+            {
                 self.repeated = true;
             }
             if r.is_empty() {
@@ -150,7 +153,7 @@ impl Reassembler {
         let number = u16::try_from(self.next).ok()?;
         let partial = self.messages.pop_front()??;
         self.next += 1;
-        self.has_delivered = true;
+        self.latest = Some((partial.typ, partial.len));
         Some(Message::new(partial.typ, partial.bytes).with_number(number))
     }
 

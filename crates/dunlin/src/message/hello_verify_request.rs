@@ -10,7 +10,8 @@ use crate::wire::{HandshakeType, ProtocolVersion};
 pub(crate) fn read(body: &[u8]) -> Result<&[u8], Error> {
     decode(body, HandshakeType::HELLO_VERIFY_REQUEST, |r| {
         r.u16()?;
-        Ok::<_, Error>(r.vec8(0)?)
+        // The type allows an empty cookie, which would demand nothing, for ever.
+        Ok::<_, Error>(r.vec8(1)?)
     })
 }
 
@@ -32,5 +33,6 @@ mod tests {
         assert_eq!(message[..7], [3, 0, 0, 23, 0xfe, 0xff, 20]);
         assert_eq!(read(&message[4..]).unwrap(), [7; 20]);
         assert!(read(&message[4..26]).is_err() && read(&[]).is_err());
+        assert!(read(&[0xfe, 0xff, 0]).is_err(), "an empty cookie");
     }
 }

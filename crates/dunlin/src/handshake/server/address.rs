@@ -35,6 +35,8 @@ pub(super) fn check(
         return match cookie::of(hello)? {
             Some(cookie) => {
                 let retry = Retry::from_cookie(config, cx.now, peer, &cookie)?;
+                // A cookie is for one ClientHello. With another one it proves nothing.
+                retry.check(&config.profile.provider, hello)?;
                 cx.emitter.prove_address();
                 let (cookie, spent) = (Some(cookie), None);
                 Ok(Proof::Returned(Some(SentRetry { retry, cookie, spent, has_profile: false })))

@@ -144,6 +144,9 @@ fn with_config(
     }
     let (sent, spent) = sent.map(|sent| ((sent.retry, sent.cookie), sent.spent)).unzip();
     let retry = cookie::check(cx, &config, &hello, sent)?;
+    if retry.is_some() && hello.extensions().has(ExtensionType::COOKIE) {
+        cx.emitter.prove_address();
+    }
     let spent = spent.flatten();
     if let Some(retry) = &retry {
         retry.check(&config.profile.provider, &hello)?;

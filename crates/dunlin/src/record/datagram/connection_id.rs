@@ -20,12 +20,14 @@ pub(super) struct OwnIds {
     issuer: Option<Arc<dyn ConnectionIds>>,
     len: usize,
     ids: VecDeque<Vec<u8>>,
+    /// The ID in the latest authentic record.
+    latest: Vec<u8>,
 }
 
 impl OwnIds {
     pub(super) fn new(issuer: Option<Arc<dyn ConnectionIds>>, first: Vec<u8>) -> Self {
-        let len = first.len();
-        Self { issuer, len, ids: [first].into_iter().filter(|id| !id.is_empty()).collect() }
+        let (len, latest) = (first.len(), first.clone());
+        Self { issuer, len, ids: [first].into_iter().filter(|id| !id.is_empty()).collect(), latest }
     }
 
     /// Before the peer has agreed to use IDs of this length: none is valid yet.
@@ -53,16 +55,31 @@ impl OwnIds {
         if self.are_used() { self.ids.iter().any(|own| own == id) } else { id.is_empty() }
     }
 
-    /// Issues new ones, at most half of all that can be valid.
-    pub(super) fn issue(&mut self, count: u8) -> Result<Vec<Vec<u8>>, Error> {
-        let Some(issuer) = self.issuer.as_ref().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
-        let count = usize::from(count).min(MAX_OWN_IDS / 2);
-        let new = (0..count).map(|_| issuer.issue()).collect::<Result<Vec<_>, _>>()?;
-        for id in &new {
+    /// Notes the ID of an authentic record.
+    pub(super) fn received(&mut self, id: &[u8]) {
+        if self.latest != id {
+            self.latest = id.to_vec();
+        }
+    }
+
+    /// Issues new ones. An ID that is older than the one in use makes room. Without room there are fewer, or the one that the peer
+    /// must use at once replaces one that it has not used.
+    pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
+        let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
+        let mut new = Vec::new();
+        for _ in 0..count {
             if self.ids.len() >= MAX_OWN_IDS {
-                self.ids.pop_front();
+                if self.ids.front().is_some_and(|oldest| *oldest != self.latest) {
+                    self.ids.pop_front();
+                } else if usage == Usage::Immediate && new.is_empty() {
+                    self.ids.pop_back();
+                } else {
+                    break;
+                }
             }
+            let id = issuer.issue()?;
             self.ids.push_back(id.clone());
+            new.push(id);
         }
         Ok(new)
     }
@@ -136,14 +153,19 @@ mod tests {
     #[test]
     fn issues_a_bounded_number_and_forgets_the_oldest() {
         let mut own = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![0]);
-        assert_eq!(own.issue(2).unwrap(), [[1], [2]]);
-        assert_eq!(own.issue(255).unwrap().len(), 4);
-        assert!(own.fit(&[0]) && own.fit(&[6]) && !own.fit(&[7]) && !own.fit(&[]));
-        own.issue(2).unwrap();
-        assert_eq!(own.iter().count(), MAX_OWN_IDS);
-        assert!(!own.fit(&[0]) && own.fit(&[1]) && own.fit(&[8]));
+        assert_eq!(own.issue(2, Usage::Spare).unwrap(), [[1], [2]]);
+        assert!(own.fit(&[0]) && own.fit(&[2]) && !own.fit(&[3]) && !own.fit(&[]));
+        // The peer still uses the first one, which stays.
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 3);
+        assert!(own.issue(1, Usage::Spare).unwrap().is_empty() && own.fit(&[0]));
+        assert_eq!(own.issue(1, Usage::Immediate).unwrap(), [[8]]);
+        assert!(own.fit(&[0]) && !own.fit(&[7]) && own.fit(&[8]));
+        // The peer uses the newest one, so those before it make room.
+        own.received(&[8]);
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
+        assert!(own.fit(&[8]) && own.iter().count() == MAX_OWN_IDS);
         let mut none = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![]);
-        assert!(none.issue(1).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
+        assert!(none.issue(1, Usage::Spare).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
     }
 
     #[test]

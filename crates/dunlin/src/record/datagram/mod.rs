@@ -62,6 +62,9 @@ const _: () = assert!(
             >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
+/// The retransmissions of a flight without an answer after which an unprotected alert counts.
+const REPEATS_BEFORE_ALERT: u32 = 2;
+
 /// The retransmissions of a flight after which its datagrams get smaller.
 const REPEATS_BEFORE_SMALLER: u32 = 2;
 
@@ -100,8 +103,12 @@ pub struct Datagram {
     partial_ack: Option<Backoff>,
     /// This side does not retransmit, until the peer sends something that asks for it.
     gave_up: bool,
-    /// How often the outstanding messages were sent again since the peer acknowledged something.
+    /// How often the timer has expired since the peer acknowledged something.
     repeats: u32,
+    /// When this side has last sent its messages again because the peer repeated its own.
+    repeated_at: Option<Instant>,
+    /// The time of the latest datagram.
+    now: Instant,
     /// The peer has asked for the rest of the outstanding messages.
     resend_wanted: bool,
     /// The peer has asked for all outstanding messages.
@@ -127,6 +134,8 @@ impl Datagram {
             partial_ack: None,
             gave_up: false,
             repeats: 0,
+            repeated_at: None,
+            now: Instant::default(),
             resend_wanted: false,
             repeat_wanted: false,
             has_heard: false,
@@ -183,6 +192,7 @@ impl Datagram {
             self.receiver.discarded.other_address += 1;
             return;
         }
+        self.now = now;
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
         self.await_handshake(now);
         self.receiver.push(datagram);
@@ -271,10 +281,10 @@ impl Datagram {
 
     /// Sends the peer new connection IDs of this side, once it has acknowledged the previous ones.
     pub(crate) fn issue_connection_ids(&mut self, count: u8, usage: Usage) -> Result<(), Error> {
-        if !self.sender.may_send_ids(count) {
+        if !self.sender.may_send_ids(count, usage) {
             return Ok(());
         }
-        let ids = self.receiver.ids.issue(count)?;
+        let ids = self.receiver.ids.issue(count, usage)?;
         self.message(message::connection_ids::write_new(&ids, usage)?)?;
         self.flush()
     }
@@ -296,11 +306,9 @@ impl Datagram {
     }
 
     /// The bytes that retransmissions may still take. They are unlimited once the peer has proven that it receives at its address.
-    /// A client knows the address of its server. A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie, so
-    /// a limit would end handshakes over bad networks with servers that demand none.
+    /// A client knows the address of its server.
     fn budget(&self) -> usize {
-        let is_proven = self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic();
-        match is_proven || !self.protocol().has_acks() {
+        match self.side == Side::Client || self.is_address_proven || self.receiver.is_authentic() {
             true => usize::MAX,
             false => {
                 let most = self.received_bytes.saturating_mul(MAX_AMPLIFICATION);
@@ -309,14 +317,28 @@ impl Datagram {
         }
     }
 
-    /// Sends the outstanding messages again. A server without a budget waits for the next ClientHello.
-    fn resend(&mut self) -> Result<(), Error> {
+    /// Sends the outstanding messages again, in at most `budget` bytes. A server without a budget waits for the next ClientHello.
+    fn resend(&mut self, budget: usize) -> Result<(), Error> {
         if self.receiver.is_authentic() {
             self.sender.peer_has_keys();
         }
-        let budget = self.budget();
-        self.gave_up = self.sender.is_outstanding() && self.sender.retransmit(budget)? == 0;
+        let sent = self.sender.retransmit(budget)?;
+        if sent > 0 {
+            self.timers.stop(Timer::Retransmit);
+        }
+        self.gave_up = sent == 0 && self.sender.is_outstanding() && self.protocol().has_acks();
         Ok(())
+    }
+
+    /// Sends all outstanding messages again, because the peer has repeated its own. Others can pretend that, so this side does it at
+    /// most four times in a timeout.
+    fn repeat(&mut self) -> Result<(), Error> {
+        let least = self.backoff.timeout() / 4;
+        if self.repeated_at.is_some_and(|at| self.now.since(at) < least) {
+            return Ok(());
+        }
+        self.repeated_at = Some(self.now);
+        self.resend(self.budget())
     }
 
     /// Gives up. A connection continues without an answer to tickets and KeyUpdates, but not without its handshake.
@@ -331,22 +353,23 @@ impl Datagram {
 
     /// Sends the outstanding messages again, because no answer came in time.
     fn retransmit(&mut self) -> Result<(), Error> {
-        // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else.
-        if let Some(alert) = self.receiver.plain_alert().filter(|_| !self.receiver.is_authentic()) {
+        self.repeats = self.repeats.saturating_add(1);
+        // Nothing protects an alert before there are keys. It counts only if the peer sends nothing else for a while.
+        if let Some(alert) = self.receiver.plain_alert()
+            && !self.receiver.is_authentic()
+            && self.repeats >= REPEATS_BEFORE_ALERT
+        {
             return Err(Error::AlertReceived(alert));
         }
         self.backoff.double();
-        self.repeat()
-    }
-
-    /// Sends the outstanding messages again, because nothing of them seems to have come through.
-    fn repeat(&mut self) -> Result<(), Error> {
         // RFC 9147 §4.4: after several retransmissions, smaller datagrams may come through.
-        self.repeats = self.repeats.saturating_add(1);
         if self.repeats.is_multiple_of(REPEATS_BEFORE_SMALLER) {
             self.sender.shrink();
         }
-        self.resend()
+        // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end handshakes over bad
+        // networks with servers that demand none, and the timer alone repeats little.
+        let budget = if self.protocol().has_acks() { self.budget() } else { usize::MAX };
+        self.resend(budget)
     }
 
     /// Sends queued messages and ACKs. RFC 9147 §7: a flight during the handshake implicitly acknowledges the flight that it
@@ -515,8 +538,8 @@ impl Transport for Datagram {
                     if is_progress {
                         self.progress();
                     }
-                    if let Some(count) = self.sender.take_owed_ids() {
-                        self.issue_connection_ids(count, Usage::Spare)?;
+                    if let Some((count, usage)) = self.sender.take_owed_ids() {
+                        self.issue_connection_ids(count, usage)?;
                     }
                     // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
                     self.resend_wanted |= epoch <= HANDSHAKE_EPOCH && (is_progress || numbers.is_empty());
@@ -536,8 +559,7 @@ impl Transport for Datagram {
                     let (rest, all) = (self.resend_wanted, self.repeat_wanted);
                     (self.resend_wanted, self.repeat_wanted) = (false, false);
                     if (rest || all) && self.sender.has_room() {
-                        self.timers.stop(Timer::Retransmit);
-                        if all { self.repeat()? } else { self.resend()? }
+                        if all { self.repeat()? } else { self.resend(self.budget())? }
                     }
                     if self.complete {
                         self.flush()?;

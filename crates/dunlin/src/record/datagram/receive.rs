@@ -220,7 +220,10 @@ impl Receiver {
     }
 
     pub(super) fn next_message(&mut self) -> Option<Message> {
-        self.messages.next_message()
+        let message = self.messages.next_message()?;
+        // The peer has something else to say than what it seemed to say.
+        self.plain_alert = None;
+        Some(message)
     }
 
     /// Whether the receiver keeps a part of a message, or a message after the next one.
@@ -328,6 +331,7 @@ impl Receiver {
             return Ok(self.misplaced());
         }
         let Ok(plaintext) = epoch.key.open12(header, &mut record) else { return self.forged(header.epoch) };
+        self.ids.received(header.id(&record));
         let number = RecordNumber { epoch: header.epoch, sequence: header.sequence };
         let typ = (!has_id).then_some(header.typ);
         self.opened(number, typ, record, plaintext)
@@ -355,20 +359,26 @@ impl Receiver {
         let Ok((sequence, plaintext)) = epoch.key.open13(expected, &header, &mut record) else {
             return self.forged(of_epoch);
         };
+        self.ids.received(header.id(&record));
         self.opened(RecordNumber { epoch: of_epoch, sequence }, None, record, plaintext)
     }
 
-    /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the connection.
+    /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and with the present key the
+    /// connection.
     fn forged(&mut self, number: u64) -> Result<Received, Error> {
         self.discarded.unauthenticated += 1;
+        let present = self.present();
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == number) else {
             return Ok(Received::Nothing);
         };
         epoch.forged += 1;
-        match epoch.forged >= epoch.key.integrity_limit() {
-            true => Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into()),
-            false => Ok(Received::Nothing),
+        if epoch.forged >= epoch.key.integrity_limit() {
+            if number == present {
+                return Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into());
+            }
+            self.epochs.retain(|epoch| epoch.number != number);
         }
+        Ok(Received::Nothing)
     }
 
     /// Takes the content out of a record that opened. Its type is encrypted, if `shown` is `None`.

@@ -12,6 +12,7 @@ use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{MIN_ROOM, Packer, Planned, Records};
 use crate::flight::outgoing::Flight;
 use crate::flight::{RecordNumber, ack};
+use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
 use crate::record::protect::{EXPLICIT_NONCE_LEN, Sequence};
 use crate::schedule::keys::TrafficKeys;
@@ -23,6 +24,9 @@ use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, What
 /// must accept, one that most radio networks carry, and that of IEEE 802.15.4 with uncompressed headers.
 const SMALLER_MTUS: [usize; 3] = [548, 228, SMALLEST_MTU];
 const SMALLEST_MTU: usize = 99;
+
+/// A record with a piece of a message, in bytes, without its connection ID: the larger one of both versions.
+const SMALLEST_RECORD: usize = header12::LEN + EXPLICIT_NONCE_LEN + 1 + MAX_TAG_LEN + MIN_ROOM;
 
 /// One epoch of this side's records.
 struct WriteEpoch {
@@ -64,7 +68,7 @@ pub(crate) struct Sender {
     /// The number of this side's latest NewConnectionId, and how many further IDs the peer has requested since. RFC 9147 §9: only one
     /// such message may wait for its ACK.
     new_ids: Option<u16>,
-    owed_ids: u8,
+    owed_ids: Option<(u8, Usage)>,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -77,7 +81,7 @@ impl Sender {
             protocol: Protocol::Dtls13,
             ids: PeerIds::default(),
             new_ids: None,
-            owed_ids: 0,
+            owed_ids: None,
             content_limit: MAX_PLAINTEXT,
             present: WriteEpoch { number: 0, key: None, sequence: Sequence::default() },
             past: Vec::new(),
@@ -215,9 +219,14 @@ impl Sender {
 
     /// Sends messages in smaller datagrams from now on: the path may lose larger ones (RFC 9147 §4.4).
     pub(super) fn shrink(&mut self) {
-        if let Some(smaller) = SMALLER_MTUS.into_iter().find(|mtu| *mtu < self.flight_mtu) {
-            self.flight_mtu = smaller;
-        }
+        let least = self.least_mtu();
+        let smaller = SMALLER_MTUS.into_iter().map(|mtu| mtu.max(least)).find(|mtu| *mtu < self.flight_mtu);
+        self.flight_mtu = smaller.unwrap_or(self.flight_mtu);
+    }
+
+    /// The smallest datagram that has room for a piece of a message beside the peer's connection ID, in bytes.
+    fn least_mtu(&self) -> usize {
+        SMALLEST_RECORD + self.ids.present().len()
     }
 
     /// Forgets the outstanding messages, because the peer has received them.
@@ -316,7 +325,7 @@ impl Sender {
     /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         // With a small budget, at least the first message comes through, which the peer can acknowledge.
-        let mut packer = Packer::new(self.flight_mtu.min(budget.max(SMALLEST_MTU)));
+        let mut packer = Packer::new(self.flight_mtu.min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
         self.pack_messages(&mut packer, true)?;
         self.seal(packer.into_datagrams(), budget)
     }
@@ -409,24 +418,28 @@ impl Sender {
 
     /// The longest connection ID of the peer that leaves room for messages and data.
     pub(super) fn longest_peer_id(&self) -> usize {
-        let most = header12::LEN + EXPLICIT_NONCE_LEN + 1 + MAX_TAG_LEN + MIN_ROOM;
-        self.mtu.saturating_sub(most).min(usize::from(u8::MAX))
+        self.flight_mtu.saturating_sub(SMALLEST_RECORD).min(usize::from(u8::MAX))
     }
 
-    /// Whether the sender may send a NewConnectionId with this many IDs now. Otherwise it remembers the number.
-    pub(super) fn may_send_ids(&mut self, count: u8) -> bool {
-        let waits = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
-        match waits {
-            true => self.owed_ids = self.owed_ids.saturating_add(count),
-            false => self.new_ids = self.next_message,
+    /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the number of IDs and their usage.
+    pub(super) fn may_send_ids(&mut self, count: u8, usage: Usage) -> bool {
+        if !self.new_ids.is_some_and(|number| self.flight.contains_up_to(number)) {
+            self.new_ids = self.next_message;
+            return true;
         }
-        !waits
+        let (more, is_immediate) =
+            self.owed_ids.map_or((0, false), |(n, usage)| (n, usage == Usage::Immediate));
+        let usage = if is_immediate { Usage::Immediate } else { usage };
+        self.owed_ids = Some((more.saturating_add(count), usage));
+        false
     }
 
-    /// Takes the number of IDs that waited for the ACK of the previous ones.
-    pub(super) fn take_owed_ids(&mut self) -> Option<u8> {
-        let waits = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
-        (!waits && self.owed_ids > 0).then(|| core::mem::take(&mut self.owed_ids))
+    /// Takes the number and usage of the IDs that waited for the ACK of the previous ones.
+    pub(super) fn take_owed_ids(&mut self) -> Option<(u8, Usage)> {
+        match self.new_ids.is_some_and(|number| self.flight.contains_up_to(number)) {
+            true => None,
+            false => self.owed_ids.take(),
+        }
     }
 
     /// Returns an error if the sender cannot take a record with `len` bytes of data now.
