@@ -54,7 +54,7 @@ impl Place {
     /// `dunlin` with these arguments, separated by blanks and quoted by `'` as in a shell.
     pub(crate) fn command(&self, arguments: &str) -> Command {
         // A test runner in the background ignores SIGINT, and its children inherit that.
-        let mut command = Command::new("env");
+        let mut command = Command::new("/usr/bin/env");
         command.args(["--default-signal=INT,QUIT,HUP,TERM", env!("CARGO_BIN_EXE_dunlin")]);
         command.args(words(arguments)).current_dir(self.0.path()).stdin(Stdio::null());
         command
