@@ -54,6 +54,7 @@ pub(crate) fn run(args: &Args, out: &mut impl Write) -> Result<(), Error> {
         [first, others @ ..] => {
             let more = match others.len() {
                 0 => String::new(),
+                1 => ", and 1 more problem".to_owned(),
                 n => format!(", and {n} more problems"),
             };
             Err(Error::failed(
