@@ -24,7 +24,7 @@ fn with_trust(profile: &ProfileSettings, trust: Verifiers) -> Result<Arc<Profile
     Ok(Arc::new(profile))
 }
 
-fn check_mtu(mtu: usize) -> Result<usize, Error> {
+pub(crate) fn check_mtu(mtu: usize) -> Result<usize, Error> {
     match MTU_RANGE.contains(&mtu) {
         true => Ok(mtu),
         false => Err(Misuse::Config(alloc::format!("an MTU is 80 to 65507 bytes, not {mtu}")).into()),

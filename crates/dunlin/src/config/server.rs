@@ -236,10 +236,28 @@ impl ServerConfig {
         self
     }
 
+    /// Sets whether every protected record of DTLS 1.3 has 16 bits of its number and a length. The default is `false`: the header
+    /// omits what the receiver does not need. Every conforming peer reads both forms (RFC 9147 §4).
+    #[must_use]
+    pub const fn with_full_record_headers(mut self, on: bool) -> Self {
+        self.datagram.full_headers = on;
+        self
+    }
+
     /// Sets when a connection over datagrams sends a flight again, and when it gives up.
     #[must_use]
     pub const fn with_retransmission(mut self, retransmission: Retransmission) -> Self {
         self.datagram.retransmission = retransmission;
+        self
+    }
+
+    /// Sets whether the transport guarantees that every datagram comes from the peer, as SCTP with SCTP-AUTH does. The default is
+    /// `false`, and it must stay so over UDP (RFC 9147 §4.5.2). With `true`, errors and alerts end a connection even if nothing
+    /// protects them, the peer's address counts as proven, and retransmissions stay at the MTU. Records that are not authentic are
+    /// still discarded.
+    #[must_use]
+    pub const fn with_unforgeable_transport(mut self, on: bool) -> Self {
+        self.datagram.is_unforgeable = on;
         self
     }
 

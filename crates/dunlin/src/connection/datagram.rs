@@ -3,10 +3,11 @@
 use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use super::Connection;
 use crate::address::ServerAddress;
-use crate::config::{ClientConfig, ServerConfig};
+use crate::config::{ClientConfig, ServerConfig, check_mtu};
 use crate::error::{Error, Misuse};
 use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
@@ -131,6 +132,25 @@ impl Connection<Datagram> {
             Ok(()) => Ok(()),
             Err(e) => self.fail(e),
         }
+    }
+
+    /// Changes the largest datagram to send, in bytes of UDP payload: 80 to 65507. It counts from the next datagram on, retransmissions
+    /// included (RFC 9147 §4.4). So a caller can follow what it learns about the path.
+    ///
+    /// # Errors
+    /// The value is outside this range, which leaves the connection unchanged.
+    pub fn set_mtu(&mut self, mtu: usize) -> Result<(), Error> {
+        self.transport.sender().set_mtu(check_mtu(mtu)?);
+        Ok(())
+    }
+
+    /// Changes the first timeout of retransmissions, for example after a measurement of the round-trip time (RFC 9147 §5.8.2). A
+    /// timeout that runs changes in the same proportion. Then ask for [`Connection::poll_timeout`] again.
+    ///
+    /// # Errors
+    /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ the longest timeout, which leaves the connection unchanged.
+    pub fn set_first_timeout(&mut self, first: Duration) -> Result<(), Error> {
+        self.transport.set_first_timeout(first)
     }
 
     /// The longest data that [`Connection::send`] accepts, in bytes. It depends on the MTU and the cipher suite.

@@ -13,12 +13,12 @@ use crate::wire::{ContentType, What};
 /// (RFC 9147 §5.2).
 pub(crate) const HEADER_LEN: usize = 12;
 
-/// The smallest piece of a message, in bytes, for which the packer uses the rest of a datagram. Smaller pieces cost more
-/// headers than they save.
-const MIN_PIECE: usize = 16;
+/// The smallest piece of a message, in bytes, for which the packer uses the rest of a datagram. A smaller rest is not worth a
+/// fragment of its own.
+const MIN_PIECE: usize = 2;
 
 /// The least room for content that a record in an empty datagram must have, in bytes.
-pub(crate) const MIN_ROOM: usize = HEADER_LEN + MIN_PIECE;
+pub(crate) const MIN_ROOM: usize = HEADER_LEN + 16;
 
 /// The properties of an epoch's records that the packer needs.
 #[derive(Clone, Copy)]

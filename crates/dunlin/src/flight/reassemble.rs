@@ -162,6 +162,11 @@ impl Reassembler {
         core::mem::replace(&mut self.repeated, false)
     }
 
+    /// Whether a whole message has arrived.
+    pub(crate) const fn has_delivered(&self) -> bool {
+        self.latest.is_some()
+    }
+
     /// Whether there are no fragments of further messages.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.iter().all(Option::is_none)

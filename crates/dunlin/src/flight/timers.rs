@@ -40,6 +40,14 @@ impl Timers {
         }
     }
 
+    /// Moves the deadline of a running timer: it started with the timeout `before`, and now has `after`.
+    pub(crate) fn shift(&mut self, timer: Timer, before: Duration, after: Duration) {
+        if let Some(Some(deadline)) = self.deadlines.get_mut(timer as usize) {
+            let started = deadline.since(Instant(0)).saturating_sub(before);
+            *deadline = Instant(0) + started + after;
+        }
+    }
+
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.deadlines.iter().flatten().min().copied()
@@ -80,6 +88,15 @@ impl Backoff {
         self.timeout
     }
 
+    pub(crate) const fn settings(&self) -> &Retransmission {
+        &self.settings
+    }
+
+    /// Whether answers that can wait do so.
+    pub(crate) const fn is_patient(&self) -> bool {
+        self.settings.patient
+    }
+
     /// The time without progress after which the connection gives up.
     pub(crate) const fn give_up(&self) -> Duration {
         self.settings.give_up
@@ -89,6 +106,18 @@ impl Backoff {
     pub(crate) fn double(&mut self) {
         self.has_repeated = true;
         self.timeout = (self.timeout * 2).min(self.settings.longest);
+    }
+
+    /// Changes the first timeout. The present timeout is as many times doubled as before.
+    pub(crate) fn set_first(&mut self, first: Duration) {
+        let mut timeout = first;
+        let mut before = self.settings.first;
+        while before < self.timeout {
+            before *= 2;
+            timeout *= 2;
+        }
+        self.settings.first = first;
+        self.timeout = timeout.min(self.settings.longest);
     }
 
     /// Handles an answer. RFC 6298 §5.7: the timeout returns to its first value only after a flight that was sent once.

@@ -138,12 +138,21 @@ impl fmt::Debug for CookieKeys {
 pub(crate) struct DatagramSettings {
     /// The largest datagram to send, in bytes of UDP payload.
     pub(crate) mtu: usize,
+    /// Whether records of DTLS 1.3 have full headers.
+    pub(crate) full_headers: bool,
     pub(crate) retransmission: Retransmission,
+    /// Whether nobody but the peer can send a datagram.
+    pub(crate) is_unforgeable: bool,
 }
 
 impl Default for DatagramSettings {
     fn default() -> Self {
-        Self { mtu: DEFAULT_MTU, retransmission: Retransmission::default() }
+        Self {
+            mtu: DEFAULT_MTU,
+            full_headers: false,
+            retransmission: Retransmission::default(),
+            is_unforgeable: false,
+        }
     }
 }
 
@@ -153,6 +162,7 @@ pub struct Retransmission {
     pub(crate) first: Duration,
     pub(crate) longest: Duration,
     pub(crate) give_up: Duration,
+    pub(crate) patient: bool,
 }
 
 impl Retransmission {
@@ -162,15 +172,33 @@ impl Retransmission {
     /// # Errors
     /// [`Misuse::Config`], unless 10 ms ≤ `first` ≤ `longest` ≤ `give_up` ≤ 1 day.
     pub fn new(first: Duration, longest: Duration, give_up: Duration) -> Result<Self, Error> {
-        const SHORTEST: Duration = Duration::from_millis(10);
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         match SHORTEST <= first && first <= longest && longest <= give_up && give_up <= DAY {
-            true => Ok(Self { first, longest, give_up }),
+            true => Ok(Self { first, longest, give_up, patient: false }),
             false => Err(Misuse::Config(alloc::format!(
                 "timeouts must be 10 ms <= first <= longest <= give-up <= 1 day, not {first:?}, {longest:?}, {give_up:?}"
             ))
             .into()),
         }
+    }
+}
+
+/// The shortest first timeout.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+impl Retransmission {
+    /// Checks another first timeout.
+    pub(crate) fn check_first(&self, first: Duration) -> Result<(), Error> {
+        Self::new(first, self.longest, self.give_up).map(drop)
+    }
+
+    /// Sets whether a connection waits for a timer before it answers what needs no answer at once: it acknowledges messages after
+    /// the handshake after a quarter of the timeout (RFC 9147 §7.1), and after an ACK of a part of a flight it sends the rest
+    /// when its timeout ends. The default is `false`. With `true`, a connection sends fewer datagrams, but recovers later from loss.
+    #[must_use]
+    pub const fn with_patience(mut self, on: bool) -> Self {
+        self.patient = on;
+        self
     }
 }
 
@@ -182,6 +210,7 @@ impl Default for Retransmission {
             first: Duration::from_secs(1),
             longest: Duration::from_secs(60),
             give_up: Duration::from_secs(243),
+            patient: false,
         }
     }
 }

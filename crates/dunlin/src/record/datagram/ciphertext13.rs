@@ -16,7 +16,7 @@ const SAMPLE_LEN: usize = 16;
 /// The shortest body of a record whose number can be unmasked. Shorter ones are not authentic (RFC 9147 §4.2.3).
 pub(super) const MIN_BODY: usize = SAMPLE_LEN;
 
-/// Appends the sealed record with this number to `out`. The last record of a datagram has no length field.
+/// Appends the sealed record with this number to `out`. Without full headers, the last record of a datagram has no length field.
 pub(super) fn seal(
     key: &RecordKey,
     masks: &dyn RecordNumberKey,
@@ -30,8 +30,14 @@ pub(super) fn seal(
     let inner = (content.len() + 1).max(SAMPLE_LEN.saturating_sub(tag_len));
     let length = u16::try_from(inner + tag_len).map_err(|_| Internal::Bug(What::AboveRecordLimit))?;
     let start = out.len();
-    let header =
-        Header::write((sealing.epoch, number), sealing.id, (!sealing.is_last).then_some(length), out);
+    let has_length = sealing.is_full || !sealing.is_last;
+    let header = Header::write(
+        (sealing.epoch, number),
+        sealing.is_full,
+        sealing.id,
+        has_length.then_some(length),
+        out,
+    );
     out.reserve(usize::from(length));
     out.extend_from_slice(content);
     out.push(sealing.typ.0);

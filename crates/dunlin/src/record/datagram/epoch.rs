@@ -28,6 +28,8 @@ pub(super) struct Sealing<'a> {
     pub(super) id: &'a [u8],
     /// Whether the record is the last one of its datagram.
     pub(super) is_last: bool,
+    /// Whether its header in DTLS 1.3 has all 16 bits of the number and a length in any case.
+    pub(super) is_full: bool,
 }
 
 impl EpochKey {
@@ -49,9 +51,9 @@ impl EpochKey {
         header + usize::from(has_type) + self.record.tag_len()
     }
 
-    /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field.
-    pub(super) fn overhead_of_last(&self, has_id: bool) -> usize {
-        self.overhead(has_id) - if self.number.is_some() { 2 } else { 0 }
+    /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field unless headers are full.
+    pub(super) fn overhead_of_last(&self, has_id: bool, is_full: bool) -> usize {
+        self.overhead(has_id) - if self.number.is_some() && !is_full { 2 } else { 0 }
     }
 
     pub(super) const fn confidentiality_limit(&self) -> u64 {

@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 
 use crate::error::{Error, Internal};
-use crate::wire::{ContentType, ProtocolVersion};
+use crate::wire::{ContentType, HandshakeType, ProtocolVersion};
 
 /// The length of the header without a connection ID, in bytes.
 pub(super) const LEN: usize = 13;
@@ -83,6 +83,33 @@ impl Header {
 /// The record number of a cipher: epoch and sequence number (RFC 6347 §4.1.2.1).
 pub(super) const fn number(epoch: u64, sequence: u64) -> u64 {
     epoch << 48 | sequence
+}
+
+/// The version in records with a client's first hello. RFC 9147 §4 allows it for compatibility with servers that know only DTLS 1.0.
+const FIRST_VERSION: ProtocolVersion = ProtocolVersion::DTLS1_0;
+
+/// Whether an unprotected record has a part of a client's first message, which is its first ClientHello: type, length, and number 0.
+fn is_first_hello(content: &[u8]) -> bool {
+    matches!(content, [typ, _, _, _, 0, 0, ..] if *typ == HandshakeType::CLIENT_HELLO.0)
+}
+
+/// Appends an unprotected record.
+pub(super) fn write_plain(
+    typ: ContentType,
+    sequence: u64,
+    content: &[u8],
+    out: &mut Vec<u8>,
+) -> Result<(), Error> {
+    let start = out.len();
+    write(typ, (0, sequence), &[], content.len(), out)?;
+    if typ == ContentType::HANDSHAKE
+        && is_first_hello(content)
+        && let Some(version) = out.get_mut(start + 1..start + 3)
+    {
+        version.copy_from_slice(&FIRST_VERSION.0.to_be_bytes());
+    }
+    out.extend_from_slice(content);
+    Ok(())
 }
 
 /// Appends a header. A body of `length` bytes follows it. `id` is empty except in records of the type tls12_cid.

@@ -60,15 +60,16 @@ impl Header {
         Some(Self { length: Some(usize::from(u16::from_be_bytes([*a, *b]))), ..header })
     }
 
-    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length. `id` is the
-    /// peer's connection ID, or empty.
+    /// Appends the header of the record with this number, unmasked. The last record of a datagram has no length. With `is_long`, the
+    /// number has 16 bits even if 8 would do. `id` is the peer's connection ID, or empty.
     pub(super) fn write(
         (epoch, number): (u64, u64),
+        is_long: bool,
         id: &[u8],
         length: Option<u16>,
         out: &mut Vec<u8>,
     ) -> Self {
-        let long = number >= SHORT_NUMBERS;
+        let long = is_long || number >= SHORT_NUMBERS;
         let mut flags = FIXED | (epoch as u8 & EPOCH);
         flags |= if id.is_empty() { 0 } else { CONNECTION_ID };
         flags |= if long { LONG_NUMBER } else { 0 };
@@ -129,10 +130,10 @@ mod tests {
     #[test]
     fn reads_the_shortest_and_the_longest_header_as_written() {
         let mut bytes = Vec::new();
-        let header = Header::write((2, 5), &[], None, &mut bytes);
+        let header = Header::write((2, 5), false, &[], None, &mut bytes);
         assert_eq!(bytes, [0b0010_0010, 5]);
         assert_eq!((header.len(), header.number_at()), (2, 1..2));
-        let header = Header::write((7, 0x1234), &[], Some(16), &mut bytes);
+        let header = Header::write((7, 0x1234), false, &[], Some(16), &mut bytes);
         assert_eq!(bytes[2..], [0b0010_1111, 0x12, 0x34, 0, 16]);
         assert_eq!((header.len(), header.number_at()), (MAX_LEN, 1..3));
         assert!(header.is_of(3) && !header.is_of(4));
@@ -143,7 +144,7 @@ mod tests {
     #[test]
     fn reads_a_header_with_a_connection_id_as_written() {
         let mut bytes = Vec::new();
-        let header = Header::write((3, 5), &[7, 8], Some(16), &mut bytes);
+        let header = Header::write((3, 5), false, &[7, 8], Some(16), &mut bytes);
         assert_eq!(bytes, [0b0011_0111, 7, 8, 5, 0, 16]);
         assert_eq!((header.len(), header.number_at()), (6, 3..4));
         let read = Header::read(&bytes, 2).unwrap();

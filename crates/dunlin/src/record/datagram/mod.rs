@@ -21,8 +21,10 @@ mod send;
 use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use crate::error::Error;
+use crate::flight::RecordNumber;
 use crate::flight::fragment;
 use crate::flight::timers::{Backoff, Timer, Timers};
 use crate::message;
@@ -101,6 +103,8 @@ pub struct Datagram {
     backoff: Backoff,
     /// The timeout of repeated ACKs, once this side has acknowledged a part of the peer's flight.
     partial_ack: Option<Backoff>,
+    /// This side has sent an ACK since the handshake was complete.
+    has_acknowledged: bool,
     /// This side does not retransmit, until the peer sends something that asks for it.
     gave_up: bool,
     /// How often the timer has expired since the peer acknowledged something.
@@ -122,16 +126,17 @@ pub struct Datagram {
 
 impl Datagram {
     pub(crate) fn new(side: Side, settings: &DatagramSettings, peer: SocketAddr) -> Self {
-        let DatagramSettings { mtu, retransmission } = *settings;
+        let DatagramSettings { mtu, full_headers, retransmission, is_unforgeable } = *settings;
         Self {
             side,
             peer,
-            receiver: Receiver::default(),
-            sender: Sender::new(mtu),
+            receiver: Receiver::new(is_unforgeable),
+            sender: Sender::new(mtu, full_headers),
             complete: false,
             timers: Timers::default(),
             backoff: Backoff::new(retransmission),
             partial_ack: None,
+            has_acknowledged: false,
             gave_up: false,
             repeats: 0,
             repeated_at: None,
@@ -139,7 +144,7 @@ impl Datagram {
             resend_wanted: false,
             repeat_wanted: false,
             has_heard: false,
-            is_address_proven: false,
+            is_address_proven: is_unforgeable,
             received_bytes: 0,
         }
     }
@@ -195,6 +200,7 @@ impl Datagram {
         self.now = now;
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
         self.await_handshake(now);
+        self.receiver.expire_keys(now);
         self.receiver.push(datagram);
     }
 
@@ -218,7 +224,7 @@ impl Datagram {
     fn start_timers(&mut self, now: Instant) {
         self.await_handshake(now);
         if self.sender.is_outstanding()
-            && !self.awaits_second_hello()
+            && (!self.awaits_second_hello() || self.receiver.is_unforgeable())
             && !self.gave_up
             && !self.keeps_last_flight()
         {
@@ -227,7 +233,7 @@ impl Datagram {
         }
         // RFC 9147 §7.1: acknowledge a part of a flight after a quarter of the timeout.
         let timeout = self.partial_ack.as_ref().map_or(self.backoff.timeout() / 4, Backoff::timeout);
-        if !self.complete && self.owes_ack() {
+        if self.owes_ack() && (!self.complete || self.may_delay_acks()) {
             self.timers.start(Timer::Acknowledge, now + timeout);
         }
     }
@@ -235,13 +241,36 @@ impl Datagram {
     /// Whether this side should acknowledge a part of the peer's flight. RFC 9147 §7.1: a client that has received the ServerHello
     /// and nothing after it sends an empty ACK.
     fn owes_ack(&self) -> bool {
-        let lacks_rest = self.side == Side::Client && !self.sender.is_outstanding();
-        self.protocol().has_acks() && self.sender.is_protected() && (self.receiver.owes_ack() || lacks_rest)
+        // The ACK of a part may get lost. A patient connection leaves it to the peer to send the part again.
+        let again = !self.complete && !self.backoff.is_patient();
+        let lacks_rest = again && self.side == Side::Client && !self.sender.is_outstanding();
+        let is_server = self.side == Side::Server;
+        let may_ack = self.sender.is_protected() || is_server && self.receiver.acknowledges_plain();
+        self.protocol().has_acks() && may_ack && (self.receiver.owes_ack(again) || lacks_rest)
+    }
+
+    /// Whether ACKs may wait for the timer: those after the handshake, if the settings say so. A server acknowledges the client's last
+    /// flight at once.
+    const fn may_delay_acks(&self) -> bool {
+        self.complete
+            && self.backoff.is_patient()
+            && (self.has_acknowledged || matches!(self.side, Side::Client))
+    }
+
+    /// The latest numbers for a patient connection's ACK, which is a single record. Earlier ACKs may have had them, too.
+    fn latest_acks(&mut self) -> Vec<RecordNumber> {
+        let most = self.sender.numbers_per_ack();
+        let numbers = self.receiver.owed_acks();
+        numbers.get(numbers.len().saturating_sub(most)..).unwrap_or_default().to_vec()
     }
 
     /// Acknowledges the part of the peer's flight that has arrived. The ACK may get lost, and a server that has received nothing
     /// protected may have to wait for it. So this side repeats it until the rest arrives.
     fn acknowledge_part(&mut self) -> Result<(), Error> {
+        if self.complete && self.backoff.is_patient() {
+            let numbers = self.latest_acks();
+            return self.sender.flush_after(&numbers);
+        }
         match &mut self.partial_ack {
             None => self.partial_ack = Some(self.backoff.fresh()),
             Some(repeated) => repeated.double(),
@@ -289,6 +318,19 @@ impl Datagram {
         self.flush()
     }
 
+    /// Changes the first timeout, and in the same proportion the timeouts and deadlines that depend on it.
+    pub(crate) fn set_first_timeout(&mut self, first: Duration) -> Result<(), Error> {
+        self.backoff.settings().check_first(first)?;
+        let before = self.backoff.timeout();
+        self.backoff.set_first(first);
+        let after = self.backoff.timeout();
+        self.timers.shift(Timer::Retransmit, before, after);
+        if self.partial_ack.is_none() {
+            self.timers.shift(Timer::Acknowledge, before / 4, after / 4);
+        }
+        Ok(())
+    }
+
     /// Stops the retransmissions, because the peer has acknowledged something. If messages remain, the timer starts again.
     fn progress(&mut self) {
         self.timers.stop(Timer::Retransmit);
@@ -319,7 +361,7 @@ impl Datagram {
 
     /// Sends the outstanding messages again, in at most `budget` bytes. A server without a budget waits for the next ClientHello.
     fn resend(&mut self, budget: usize) -> Result<(), Error> {
-        if self.receiver.is_authentic() {
+        if self.receiver.is_authentic() && !self.backoff.is_patient() {
             self.sender.peer_has_keys();
         }
         let sent = self.sender.retransmit(budget)?;
@@ -334,7 +376,8 @@ impl Datagram {
     /// most four times in a timeout.
     fn repeat(&mut self) -> Result<(), Error> {
         let least = self.backoff.timeout() / 4;
-        if self.repeated_at.is_some_and(|at| self.now.since(at) < least) {
+        let is_recent = self.repeated_at.is_some_and(|at| self.now.since(at) < least);
+        if is_recent && !self.receiver.is_unforgeable() {
             return Ok(());
         }
         self.repeated_at = Some(self.now);
@@ -363,7 +406,7 @@ impl Datagram {
         }
         self.backoff.double();
         // RFC 9147 §4.4: after several retransmissions, smaller datagrams may come through.
-        if self.repeats.is_multiple_of(REPEATS_BEFORE_SMALLER) {
+        if self.repeats.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
             self.sender.shrink();
         }
         // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end handshakes over bad
@@ -378,10 +421,17 @@ impl Datagram {
         let mut numbers = Vec::new();
         if !self.complete {
             self.receiver.take_to_acknowledge();
+        } else if self.backoff.is_patient() {
+            if !self.may_delay_acks() {
+                numbers = self.latest_acks();
+                self.has_acknowledged |= !numbers.is_empty();
+            }
         } else if self.sender.has_room() {
             numbers = self.receiver.take_to_acknowledge();
         }
-        self.timers.stop(Timer::Acknowledge);
+        if !self.may_delay_acks() {
+            self.timers.stop(Timer::Acknowledge);
+        }
         self.partial_ack = None;
         self.has_heard = false;
         self.sender.flush_after(&numbers)
@@ -542,7 +592,9 @@ impl Transport for Datagram {
                         self.issue_connection_ids(count, usage)?;
                     }
                     // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
-                    self.resend_wanted |= epoch <= HANDSHAKE_EPOCH && (is_progress || numbers.is_empty());
+                    self.resend_wanted |= epoch <= HANDSHAKE_EPOCH
+                        && (is_progress || numbers.is_empty())
+                        && !self.backoff.is_patient();
                     if epoch > HANDSHAKE_EPOCH {
                         return Ok(Some(Incoming::Acknowledgement));
                     }

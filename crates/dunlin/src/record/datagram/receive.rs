@@ -3,6 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
+use core::time::Duration;
 
 use super::connection_id::OwnIds;
 use super::epoch::EpochKey;
@@ -14,6 +15,7 @@ use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
+use crate::time::Instant;
 use crate::transport::Epoch;
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
@@ -25,13 +27,17 @@ const MAX_WAITING: usize = 64 * 1024;
 const MAX_UNREAD: usize = 64 * 1024;
 /// The most unread records of application data.
 const MAX_UNREAD_RECORDS: usize = 256;
-/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver acknowledges others when the peer
-/// retransmits them.
+/// The most records to acknowledge: a long flight in the smallest datagrams. The receiver forgets the oldest beyond them, and
+/// acknowledges these when the peer retransmits them.
 const MAX_ACKNOWLEDGED: usize = 256;
 
 /// The most records, and the most bytes of them, that arrived before the keys of their epoch and wait for these.
 const MAX_EARLY_RECORDS: usize = 16;
 const MAX_EARLY: usize = 16 * 1024;
+
+/// How long the keys of the previous epoch stay after a change of keys, or after the last record under them: twice the maximum segment
+/// lifetime of TCP (RFC 9147 §4.2.1, §5.8.1). A server so long acknowledges repetitions of the client's last flight.
+const KEEP_PREVIOUS_KEYS: Duration = Duration::from_secs(240);
 
 /// The keys of one epoch of the peer's records.
 struct ReadEpoch {
@@ -74,20 +80,28 @@ pub(crate) struct Receiver {
     /// The previous and the current epoch. The receiver keeps the previous one, because the ACK of a KeyUpdate may get lost
     /// and records may arrive late (RFC 9147 §8).
     epochs: Vec<ReadEpoch>,
+    /// When the keys of the previous epoch expire; `None` until the next datagram arrives.
+    expiry: Option<Instant>,
+    /// When the latest datagram arrived.
+    now: Instant,
     messages: Reassembler,
     /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
     to_acknowledge: Vec<RecordNumber>,
+    /// Whether `to_acknowledge` has numbers that no ACK had yet.
+    owes_ack: bool,
     data: VecDeque<Vec<u8>>,
     unread: usize,
     content_limit: usize,
     /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
     is_authentic: bool,
+    /// Whether nobody but the peer can send a record. Then unprotected errors and alerts count (RFC 9147 §4.5.2).
+    is_unforgeable: bool,
     pub(super) discarded: Discarded,
 }
 
-impl Default for Receiver {
-    fn default() -> Self {
+impl Receiver {
+    pub(super) fn new(is_unforgeable: bool) -> Self {
         Self {
             protocol: Protocol::Dtls13,
             ids: OwnIds::default(),
@@ -98,19 +112,21 @@ impl Default for Receiver {
             plain_sequence: 0,
             plain_alert: None,
             epochs: Vec::new(),
+            expiry: None,
+            now: Instant::default(),
             messages: Reassembler::default(),
             to_acknowledge: Vec::new(),
+            owes_ack: false,
             data: VecDeque::new(),
             unread: 0,
             content_limit: MAX_PLAINTEXT,
             closed_by: None,
             is_authentic: false,
+            is_unforgeable,
             discarded: Discarded::default(),
         }
     }
-}
 
-impl Receiver {
     /// Cuts a datagram into records. Bytes that are not a record are discarded with the rest of the datagram
     /// (RFC 9147 §4.1, §4.5.2).
     pub(crate) fn push(&mut self, datagram: &[u8]) {
@@ -190,6 +206,7 @@ impl Receiver {
         if self.epochs.len() > 1 {
             self.epochs.remove(0);
         }
+        self.expiry = None;
         let key = EpochKey::new(keys)?;
         self.epochs.push(ReadEpoch {
             number,
@@ -231,9 +248,9 @@ impl Receiver {
         !self.messages.is_empty()
     }
 
-    /// Whether a record with messages waits for its ACK.
-    pub(super) const fn owes_ack(&self) -> bool {
-        !self.to_acknowledge.is_empty()
+    /// Whether a record with messages waits for its ACK; with `again`, even if an ACK had its number before.
+    pub(super) const fn owes_ack(&self, again: bool) -> bool {
+        self.owes_ack || again && !self.to_acknowledge.is_empty()
     }
 
     /// Whether the keys of the peer's present epoch have met half of the forged records that they may meet. `true` only once an
@@ -252,6 +269,7 @@ impl Receiver {
 
     /// The numbers of the records to acknowledge, in increasing order (RFC 9147 §7).
     pub(super) fn owed_acks(&mut self) -> &[RecordNumber] {
+        self.owes_ack = false;
         self.to_acknowledge.sort_unstable();
         &self.to_acknowledge
     }
@@ -300,19 +318,77 @@ impl Receiver {
             && AlertLevel(*level) == AlertLevel::FATAL
             && !self.is_authentic
         {
+            if self.is_unforgeable {
+                return Ok(Received::Alert(AlertLevel::FATAL, AlertDescription(*description)));
+            }
             self.plain_alert.get_or_insert(AlertDescription(*description));
         } else if header.typ == ContentType::CHANGE_CIPHER_SPEC && self.protocol.changes_cipher_spec() {
+            // RFC 5246 §7.1: the message is a single byte of value 1.
+            if self.is_unforgeable && content != [1] {
+                return Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into());
+            }
             // RFC 6347 §4.1: the epoch in the header of the next record says the same. Nothing protects this record.
         } else if header.typ != ContentType::HANDSHAKE || self.is_authentic {
-            return Ok(self.misplaced());
-        } else if self.messages.insert_first(content, self.forgets, is_present).is_err() {
-            return Ok(if is_present { self.malformed() } else { self.misplaced() });
-        } else if self.messages.take_repeated() {
-            return Ok(Received::Repeated);
+            return if self.is_unforgeable { self.unforged(header, content) } else { Ok(self.misplaced()) };
         } else {
+            match self.messages.insert_first(content, self.forgets, is_present) {
+                Err(e) if self.is_unforgeable => return Err(e),
+                Err(_) => return Ok(if is_present { self.malformed() } else { self.misplaced() }),
+                Ok(taken) if self.is_unforgeable => {
+                    self.note(taken, RecordNumber { epoch: 0, sequence: header.sequence });
+                }
+                Ok(_) => {}
+            }
+            if self.messages.take_repeated() {
+                return Ok(Received::Repeated);
+            }
             self.plain_sequence = header.sequence;
         }
         Ok(Received::Nothing)
+    }
+
+    /// Notes the number of a record with messages for the next ACK, if all of it was taken.
+    fn note(&mut self, taken: Taken, number: RecordNumber) {
+        if taken == Taken::All {
+            if self.to_acknowledge.len() >= MAX_ACKNOWLEDGED {
+                self.to_acknowledge.remove(0);
+            }
+            self.to_acknowledge.push(number);
+            self.owes_ack = true;
+        }
+    }
+
+    pub(super) const fn is_unforgeable(&self) -> bool {
+        self.is_unforgeable
+    }
+
+    /// Whether an ACK may leave in the clear: if nobody can forge it, and the peer's first message has arrived.
+    pub(super) const fn acknowledges_plain(&self) -> bool {
+        self.is_unforgeable && !self.forgets && self.messages.has_delivered()
+    }
+
+    /// Drops the keys of the previous epoch when they are too old.
+    pub(super) fn expire_keys(&mut self, now: Instant) {
+        self.now = now;
+        if self.epochs.len() > 1 && now >= *self.expiry.get_or_insert(now + KEEP_PREVIOUS_KEYS) {
+            self.epochs.remove(0);
+            self.expiry = None;
+        }
+    }
+
+    /// Processes an unprotected record that only the peer can have sent, and that has no messages. RFC 9147 §7: hellos may be
+    /// acknowledged in the clear.
+    fn unforged(&mut self, header: &header12::Header, content: &[u8]) -> Result<Received, Error> {
+        match header.typ {
+            ContentType::ACK if self.messages.has_delivered() && self.protocol.has_acks() => {
+                acknowledgement(RecordNumber { epoch: 0, sequence: header.sequence }, content)
+            }
+            _ if self.is_authentic => Ok(self.misplaced()),
+            ContentType::APPLICATION_DATA => {
+                Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into())
+            }
+            _ => Ok(self.misplaced()),
+        }
     }
 
     /// Opens a protected record of DTLS 1.2.
@@ -396,6 +472,10 @@ impl Receiver {
             self.discarded.replayed += 1;
             return Ok(Received::Nothing);
         }
+        if number.epoch < self.present() {
+            // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
+            self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);
+        }
         // RFC 9147 §5.10: data after close_notify "MUST be ignored". Records sent before it may arrive after it.
         if self.closed_by.is_some_and(|closed| number > closed) {
             return Ok(self.misplaced());
@@ -410,8 +490,15 @@ impl Receiver {
             record.truncate(len);
             ContentType(typ)
         });
+        // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
+        if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
+            return Err(PeerMisbehaved::RecordOverflow.into());
+        }
+        if typ.0 == 0 {
+            return Err(PeerMisbehaved::UnexpectedRecord(What::Zeros).into());
+        }
         // RFC 8449 §4 allows discarding records above the limit.
-        if typ.0 == 0 || plaintext.len() > limit {
+        if plaintext.len() > limit {
             return Ok(self.malformed());
         }
         self.dispatch(number, typ, record)
@@ -435,9 +522,7 @@ impl Receiver {
                     let is_repeated = self.messages.take_repeated();
                     return Ok(if is_repeated { Received::Repeated } else { Received::Nothing });
                 }
-                if taken == Taken::All && self.to_acknowledge.len() < MAX_ACKNOWLEDGED {
-                    self.to_acknowledge.push(number);
-                }
+                self.note(taken, number);
                 Ok(Received::Nothing)
             }
             ContentType::ALERT => {
@@ -450,16 +535,7 @@ impl Receiver {
                 }
                 Ok(Received::Alert(AlertLevel(level), description))
             }
-            ContentType::ACK if self.protocol.has_acks() => {
-                let numbers = ack::read(&content)?;
-                // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations of
-                // application keys count as equal here, because each direction has its own.
-                let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
-                if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
-                    return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
-                }
-                Ok(Received::Ack(number.epoch, numbers))
-            }
+            ContentType::ACK if self.protocol.has_acks() => acknowledgement(number, &content),
             ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
                     self.discarded.overflow += 1;
@@ -472,6 +548,18 @@ impl Receiver {
             _ => Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into()),
         }
     }
+}
+
+/// Reads an ACK from the record with this number.
+fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Error> {
+    let numbers = ack::read(content)?;
+    // RFC 9147 §7: an ACK must be protected at least as well as the records it acknowledges. All generations of application keys
+    // count as equal here, because each direction has its own.
+    let stage = |number: &RecordNumber| number.epoch.min(HANDSHAKE_EPOCH + 1);
+    if numbers.iter().any(|acknowledged| stage(acknowledged) > stage(&number)) {
+        return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
+    }
+    Ok(Received::Ack(number.epoch, numbers))
 }
 
 /// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record. Connection IDs of this

@@ -47,6 +47,8 @@ pub(crate) struct Sender {
     mtu: usize,
     /// The largest datagram with messages, which gets smaller when nothing comes through.
     flight_mtu: usize,
+    /// Whether the headers of DTLS 1.3 have all their fields.
+    full_headers: bool,
     protocol: Protocol,
     /// The peer's connection IDs. Protected records carry one of them.
     pub(super) ids: PeerIds,
@@ -74,10 +76,11 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    pub(super) fn new(mtu: usize) -> Self {
+    pub(super) fn new(mtu: usize, full_headers: bool) -> Self {
         Self {
             mtu,
             flight_mtu: mtu,
+            full_headers,
             protocol: Protocol::Dtls13,
             ids: PeerIds::default(),
             new_ids: None,
@@ -94,6 +97,11 @@ impl Sender {
             next_update: None,
             closed: false,
         }
+    }
+
+    pub(crate) const fn set_mtu(&mut self, mtu: usize) {
+        self.mtu = mtu;
+        self.flight_mtu = mtu;
     }
 
     /// The next datagram.
@@ -295,11 +303,16 @@ impl Sender {
         handshake.unwrap_or(&self.present)
     }
 
-    fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
+    /// The most record numbers in one ACK.
+    pub(super) fn numbers_per_ack(&self) -> usize {
         let records = self.records(self.for_acks());
         let room = records.limit.min(self.flight_mtu.saturating_sub(records.overhead));
-        let per_ack = room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN;
-        for numbers in numbers.chunks(per_ack.max(1)) {
+        (room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN).max(1)
+    }
+
+    fn pack_acks(&self, packer: &mut Packer, numbers: &[RecordNumber]) -> Result<(), Error> {
+        let records = self.records(self.for_acks());
+        for numbers in numbers.chunks(self.numbers_per_ack()) {
             packer.record(records, ContentType::ACK, ack::write(numbers)?)?;
         }
         Ok(())
@@ -361,8 +374,9 @@ impl Sender {
             for (i, record) in datagram.into_iter().enumerate() {
                 let epoch = self.past.iter_mut().find(|e| e.number == record.epoch);
                 let epoch = epoch.unwrap_or(&mut self.present);
+                let place = (i == last, self.full_headers);
                 let sequence =
-                    epoch.seal(record.typ, self.ids.present(), &record.content, i == last, &mut bytes)?;
+                    epoch.seal(record.typ, self.ids.present(), &record.content, place, &mut bytes)?;
                 sent.push((RecordNumber { epoch: record.epoch, sequence }, record.pieces));
             }
             total += bytes.len();
@@ -407,7 +421,8 @@ impl Sender {
     /// The most data that one record can carry, in bytes; 0 before there are keys for it.
     pub(crate) fn max_data(&self) -> usize {
         let Some(key) = &self.present.key else { return 0 };
-        let overhead = key.overhead_of_last(!self.ids.present().is_empty()) + self.ids.present().len();
+        let overhead = key.overhead_of_last(!self.ids.present().is_empty(), self.full_headers)
+            + self.ids.present().len();
         self.content_limit.min(self.mtu.saturating_sub(overhead))
     }
 
@@ -454,31 +469,30 @@ impl Sender {
     /// Sends a record in a separate datagram.
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
-        self.present.seal(typ, self.ids.present(), content, true, &mut bytes)?;
+        self.present.seal(typ, self.ids.present(), content, (true, self.full_headers), &mut bytes)?;
         self.queue(bytes);
         Ok(())
     }
 }
 
 impl WriteEpoch {
-    /// Appends a record to `out` and returns its number.
+    /// Appends a record to `out` and returns its number. `is_last` and `is_full` are those of [`Sealing`].
     fn seal(
         &mut self,
         typ: ContentType,
         id: &[u8],
         content: &[u8],
-        is_last: bool,
+        (is_last, is_full): (bool, bool),
         out: &mut Vec<u8>,
     ) -> Result<u64, Error> {
         match &self.key {
             Some(key) => {
-                let sealing = Sealing { epoch: self.number, typ, id, is_last };
+                let sealing = Sealing { epoch: self.number, typ, id, is_last, is_full };
                 key.seal(&sealing, &mut self.sequence, content, out)
             }
             None => {
                 let number = self.sequence.next()?;
-                header12::write(typ, (0, number), &[], content.len(), out)?;
-                out.extend_from_slice(content);
+                header12::write_plain(typ, number, content, out)?;
                 Ok(number)
             }
         }
