@@ -31,7 +31,7 @@ impl Answers<'_> {
                 Answer::Psk(psks.iter().find(|psk| psk.identity() == identity).cloned())
             }
             Question::FirstUse { id, until_ms } => {
-                Answer::FirstUse(shared.used.first_use(shared.now, &id, until_ms))
+                Answer::FirstUse(shared.used.first_use(shared.now(), &id, until_ms))
             }
             Question::Verify { certificates, certificate_type, ocsp_response, .. } => {
                 shared.ocsp_response = ocsp_response;

@@ -1,14 +1,20 @@
 //! One connection, from its configuration through the handshake to its end. [`crate::exchange`] exchanges the data.
 
+use std::time::Duration;
+
 use dunlin::error::{Error, PeerIncompatible};
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
-use dunlin::{EarlyDataOutcome, Event, MessageSize, Question, Side, TlsConnection};
+use dunlin::{EarlyDataOutcome, Event, MessageSize, Question, Side};
 
 use crate::answers::Answers;
-use crate::options::{Options, Renegotiation};
+use crate::engine::Engine;
+use crate::options::{Options, Renegotiation, as_tls};
 use crate::setup::{Role, Setup, Shared};
-use crate::transport::Transport;
+use crate::transport::{Command, Transport};
 use crate::{Failure, expect, reasons};
+
+/// The longest time between two retransmissions.
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs one connection. Once the server refuses early data, a client uses the options for `retry`.
 pub(crate) fn run(
@@ -19,8 +25,8 @@ pub(crate) fn run(
 ) -> Result<(), Failure> {
     let setup = Setup::new(options, shared)?;
     let tls = match &setup.role {
-        Role::Client(config, server) => TlsConnection::client(config, server.clone(), shared.now)?,
-        Role::Server(config, _) => TlsConnection::server(config, shared.now),
+        Role::Client(config, server) => Engine::client(config, server.clone(), options.dtls, shared.now())?,
+        Role::Server(config, _) => Engine::server(config, options.dtls, shared.now()),
     };
     let transport = Transport::connect(options)?;
     let (profile, is_client) = match &setup.role {
@@ -62,6 +68,7 @@ pub(crate) fn run(
     let sessions = &link.shared.sessions;
     if is_client
         && sessions.has_one()
+        && !options.dtls
         && options.expect.session_with_early_data != sessions.allows_early_data()
     {
         return Err(Failure::Unexpected("early data in the session is not as expected".into()));
@@ -74,7 +81,7 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
     let unspoken = [ProtocolVersion::TLS1_0, ProtocolVersion::TLS1_1];
     match failure {
         Failure::Engine(Error::PeerIncompatible(PeerIncompatible::Version(Some(version))))
-            if unspoken.contains(&version) && options.allows(version) =>
+            if unspoken.contains(&as_tls(version)) && options.allows(as_tls(version)) =>
         {
             Failure::Unimplemented(format!("{version}"))
         }
@@ -89,7 +96,7 @@ fn unspoken_version(options: &Options, failure: Failure) -> Failure {
 
 /// A connection of the engine, with its transport and its answers.
 pub(crate) struct Link<'a> {
-    pub(crate) tls: TlsConnection,
+    pub(crate) tls: Engine,
     pub(crate) transport: Transport,
     pub(crate) shared: &'a mut Shared,
     pub(crate) answers: Answers<'a>,
@@ -168,7 +175,7 @@ impl Link<'_> {
 
     /// Whether a TLS 1.2 handshake is complete.
     fn is_tls12(&self) -> bool {
-        self.tls.negotiated().is_some_and(|n| n.version == Some(ProtocolVersion::TLS1_2))
+        self.tls.negotiated().is_some_and(|n| n.version.map(as_tls) == Some(ProtocolVersion::TLS1_2))
     }
 
     /// Whether the master secret is extended. Otherwise there is no exporter, and no session is kept (RFC 7627 §5.4).
@@ -233,12 +240,15 @@ impl Link<'_> {
     pub(crate) fn step(&mut self) -> Result<(), Failure> {
         let answered = self.events()?;
         // After the handshake, output waits for the next data, because one KeyUpdate may answer several.
-        if self.tls.is_handshaking() || self.is_tls12() {
+        if self.tls.is_handshaking() || self.is_tls12() || self.answers.options.dtls {
             self.flush();
         }
         if self.waiting.is_empty() {
             if answered {
                 return Ok(());
+            }
+            if self.answers.options.dtls {
+                return self.follow_command();
             }
             self.waiting = self.transport.read()?;
             self.ended = self.waiting.is_empty();
@@ -246,16 +256,65 @@ impl Link<'_> {
         }
         if self.ended {
             return match self.tls.is_handshaking() || self.answers.options.check_close_notify {
-                true => Ok(self.tls.receive_end()?),
+                true => self.tls.receive_end(),
                 false => Ok(()),
             };
         }
         let portion = self.transport.portion(self.waiting.len());
-        let now = self.shared.now;
+        let now = self.shared.now();
         let taken = self.tls.receive(now, self.waiting.get(..portion).unwrap_or_default())?;
         self.waiting.drain(..taken);
         self.check_certificate_request()?;
         self.check_renegotiation()
+    }
+
+    /// Waits for the runner's next command about a DTLS connection, and follows it.
+    fn follow_command(&mut self) -> Result<(), Failure> {
+        let command = self.transport.command()?;
+        let now = self.shared.now();
+        let Some(dtls) = self.tls.dtls() else { return Ok(()) };
+        match command {
+            Command::Packet(packet) => {
+                self.tls.receive(now, &packet)?;
+                self.check_certificate_request()?;
+                return self.check_renegotiation();
+            }
+            Command::AdvanceClock(by) => return self.pass(by),
+            Command::SetMtu(mtu) => dtls.set_mtu(mtu)?,
+            Command::ExpectTimeout(expected) => {
+                let next = dtls.poll_timeout().map(|deadline| deadline.since(now.monotonic));
+                // The engine also limits the time of the whole handshake. BoringSSL has no such timer.
+                let next = next.filter(|next| *next <= LONGEST_TIMEOUT);
+                // The engine rounds times down to milliseconds, more than once.
+                let is_expected = match (next, expected) {
+                    (Some(next), Some(expected)) => next.abs_diff(expected) < Duration::from_millis(2),
+                    (next, expected) => next == expected,
+                };
+                if !is_expected {
+                    let what = format!("the next timeout is {next:?}, not {expected:?}");
+                    return Err(Failure::Unexpected(what));
+                }
+            }
+            Command::SetTimeout(first) => dtls.set_first_timeout(first)?,
+            Command::End => {
+                self.ended = true;
+                if self.tls.is_handshaking() {
+                    return self.tls.receive_end();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, time: Duration) -> Result<(), Failure> {
+        self.shared.advance(time);
+        let now = self.shared.now();
+        if let Some(dtls) = self.tls.dtls() {
+            dtls.handle_timeout(now)?;
+        }
+        self.flush();
+        Ok(())
     }
 
     /// Handles all events. Returns whether it answered a question.
@@ -271,8 +330,12 @@ impl Link<'_> {
                     return Err(Failure::Unexpected(":CONNECTION_REJECTED: the early callback fails".into()));
                 }
                 Event::Question(id, question) => {
+                    if matches!(question, Question::Sign { .. }) && self.answers.options.signature_ms > 0 {
+                        self.flush();
+                        self.pass(Duration::from_millis(self.answers.options.signature_ms))?;
+                    }
                     let answer = self.answers.answer(question, self.shared)?;
-                    self.tls.answer(self.shared.now, id, answer)?;
+                    self.tls.answer(self.shared.now(), id, answer)?;
                     answered = true;
                 }
                 Event::NewSession(id, session) => drop(self.shared.asked.insert(id, session)),
@@ -290,9 +353,7 @@ impl Link<'_> {
 
     pub(crate) fn flush(&mut self) {
         if !self.held {
-            let n = self.tls.transmit().len();
-            self.transport.write(self.tls.transmit());
-            self.tls.transmitted(n);
+            self.tls.flush(self.shared.now(), &mut self.transport);
         }
     }
 }

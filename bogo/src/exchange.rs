@@ -7,6 +7,8 @@ use crate::connection::Link;
 
 /// The default size of a read: less than a record, so that records are read in parts.
 const READ_SIZE: usize = 512;
+/// The default size of a read with DTLS: a whole record, so that the answer is one record, too.
+const DTLS_READ_SIZE: usize = 16 * 1024;
 
 /// The default text to write.
 const INITIAL_WRITE: &str = "hello";
@@ -66,9 +68,7 @@ impl Link<'_> {
         }
         if self.held {
             // Send one byte; the rest waits until something was received.
-            let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
-            self.transport.write(&first);
-            self.tls.transmitted(first.len());
+            self.tls.flush_byte(&mut self.transport);
         }
         self.unsent = Some(unsent);
         Ok(())
@@ -84,9 +84,7 @@ impl Link<'_> {
             // Send one byte of the record; the rest waits until something was read.
             self.held = true;
             self.write(text.as_bytes())?;
-            let first: Vec<u8> = self.tls.transmit().iter().copied().take(1).collect();
-            self.transport.write(&first);
-            self.tls.transmitted(first.len());
+            self.tls.flush_byte(&mut self.transport);
         } else if options.shim_writes_first {
             for _ in 0..options.repeat_initial_write.unwrap_or(1) {
                 self.write(text.as_bytes())?;
@@ -103,7 +101,8 @@ impl Link<'_> {
                 self.tls.update_keys(false)?;
                 self.flush();
             }
-            let Some(mut data) = self.read(options.read_size.unwrap_or(READ_SIZE))? else { return Ok(()) };
+            let default = if options.dtls { DTLS_READ_SIZE } else { READ_SIZE };
+            let Some(mut data) = self.read(options.read_size.unwrap_or(default))? else { return Ok(()) };
             self.held = false;
             self.flush();
             if options.key_update {
@@ -144,7 +143,7 @@ impl Link<'_> {
 
     /// The next data, at most `size` bytes; `None` once the peer has closed.
     fn read(&mut self, size: usize) -> Result<Option<Vec<u8>>, Failure> {
-        let now = self.shared.now;
+        let now = self.shared.now();
         if self.answers.options.export_between_reads {
             self.tls.export(b"some label", None, &mut [0; 32])?;
         }

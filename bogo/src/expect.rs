@@ -5,7 +5,7 @@ use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, Negotiated};
 
 use crate::Failure;
-use crate::options::Options;
+use crate::options::{Options, as_tls};
 use crate::setup::Shared;
 use crate::{keys, reasons};
 
@@ -19,7 +19,7 @@ pub(crate) fn check(
     is_resume: bool,
 ) -> Result<(), Failure> {
     let expect = &options.expect;
-    same("the version", expect.version, negotiated.version)?;
+    same("the version", expect.version, negotiated.version.map(as_tls))?;
     if !negotiated.is_resumed() {
         shared.peer_signature = negotiated.peer_signature;
     }
@@ -49,7 +49,7 @@ fn early_data(options: &Options, negotiated: &Negotiated) -> Result<(), Failure>
     same("the use of early data", expect.early_data, Some(outcome == EarlyDataOutcome::Accepted))?;
     // A client reports the HelloRetryRequest as the reason, even if the session is not resumed.
     let resumed = negotiated.is_resumed() || !options.server;
-    let reason = match negotiated.version {
+    let reason = match negotiated.version.map(as_tls) {
         Some(ProtocolVersion::TLS1_2) => "protocol_version",
         _ => reasons::early_data(outcome, resumed),
     };

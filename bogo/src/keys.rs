@@ -40,7 +40,7 @@ impl Credentials {
         let mut credentials = Self { used: Arc::new(AtomicI32::new(NONE)), ..Self::default() };
         for (number, credential) in (0..).zip(&options.credentials) {
             match credential.kind {
-                CredentialKind::Psk => credentials.import(number, credential, provider)?,
+                CredentialKind::Psk => credentials.import(number, credential, provider, options.dtls)?,
                 CredentialKind::X509 | CredentialKind::RawKey => {
                     credentials.add(number, credential, options.is_async, provider)?;
                 }
@@ -62,14 +62,16 @@ impl Credentials {
         number: i32,
         options: &CredentialOptions,
         provider: &CryptoProvider,
+        dtls: bool,
     ) -> Result<(), Failure> {
+        let transport = if dtls { TransportKind::Datagram } else { TransportKind::Stream };
         let external = ExternalPsk {
             identity: &options.psk_identity,
             key: &options.psk_key,
             hash: options.psk_hash.unwrap_or(HashAlgorithm::Sha256),
             context: &options.psk_context,
         };
-        for psk in Psk::import(provider, &external, TransportKind::Stream)? {
+        for psk in Psk::import(provider, &external, transport)? {
             self.psk_numbers.insert(psk.identity().to_vec(), number);
             self.psks.push(Arc::new(psk));
         }

@@ -6,11 +6,13 @@
 //!   suites and groups.
 //! * [`answers`]: answers the engine's questions.
 //! * [`connection`]: runs one connection over [`transport`]; [`exchange`] exchanges data after the handshake.
+//! * [`engine`]: the engine's connection, over a stream or over datagrams.
 //! * [`expect`]: compares a finished handshake with the expectations.
 //! * [`reasons`]: gives Dunlin's errors the names that the runner knows.
 
 mod answers;
 mod connection;
+mod engine;
 mod exchange;
 mod expect;
 mod keys;
@@ -21,6 +23,7 @@ mod suites;
 mod transport;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use options::Options;
 use setup::Shared;
@@ -84,7 +87,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
             return Err(Failure::Unexpected("there is no session to offer".into()));
         }
         connection::run(options, &retry, &mut shared, is_resume)?;
-        shared.advance(options.resumption_delay_s);
+        shared.advance(Duration::from_secs(options.resumption_delay_s));
     }
     Ok(())
 }

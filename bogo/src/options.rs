@@ -13,6 +13,13 @@ pub(crate) struct Options {
     pub(crate) ipv6: bool,
     pub(crate) shim_id: u64,
     pub(crate) server: bool,
+    pub(crate) dtls: bool,
+    /// The largest datagram.
+    pub(crate) mtu: Option<usize>,
+    /// The first timeout of retransmissions, in milliseconds.
+    pub(crate) initial_timeout_ms: Option<u64>,
+    /// How long a signature takes, in milliseconds.
+    pub(crate) signature_ms: u64,
     pub(crate) resume_count: u32,
     pub(crate) resumption_delay_s: u64,
     /// Configure questions instead of answers, and give the engine one byte at a time.
@@ -214,6 +221,10 @@ impl Options {
             "-resume-count" => self.resume_count = number(values)?,
             "-resumption-delay" => self.resumption_delay_s = number(values)?,
             "-async" => self.is_async = true,
+            "-dtls" => self.dtls = true,
+            "-mtu" => self.mtu = Some(number(values)?),
+            "-initial-timeout-duration-ms" => self.initial_timeout_ms = Some(number(values)?),
+            "-private-key-delay-ms" => self.signature_ms = number(values)?,
             _ => return Ok(false),
         }
         Ok(true)
@@ -221,8 +232,8 @@ impl Options {
 
     fn set_parameters(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
-            "-min-version" => self.min_version = Some(ProtocolVersion(number(values)?)),
-            "-max-version" => self.max_version = Some(ProtocolVersion(number(values)?)),
+            "-min-version" => self.min_version = Some(version(values)?),
+            "-max-version" => self.max_version = Some(version(values)?),
             "-no-tls13" => self.excluded_versions.push(ProtocolVersion::TLS1_3),
             "-no-tls12" => self.excluded_versions.push(ProtocolVersion::TLS1_2),
             "-no-tls11" => self.excluded_versions.push(ProtocolVersion::TLS1_1),
@@ -344,7 +355,7 @@ impl Options {
 impl Expectations {
     fn set(&mut self, name: &str, values: &mut Values<'_>) -> Result<bool, Failure> {
         match name {
-            "-expect-version" => self.version = Some(ProtocolVersion(number(values)?)),
+            "-expect-version" => self.version = Some(version(values)?),
             // The engine's preference does not depend on the machine: AES is always first.
             "-expect-cipher" | "-expect-cipher-aes" => {
                 self.cipher_suite = Some(CipherSuite(number(values)?));
@@ -416,6 +427,20 @@ fn number<T: std::str::FromStr>(values: &mut Values<'_>) -> Result<T, Failure> {
     value.parse().map_err(|_| Failure::Unexpected(format!("{value:?} is not a valid number for this option")))
 }
 
+fn version(values: &mut Values<'_>) -> Result<ProtocolVersion, Failure> {
+    Ok(as_tls(ProtocolVersion(number(values)?)))
+}
+
+/// The version of TLS that a version of DTLS is based on.
+pub(crate) const fn as_tls(version: ProtocolVersion) -> ProtocolVersion {
+    match version {
+        ProtocolVersion::DTLS1_0 => ProtocolVersion::TLS1_1,
+        ProtocolVersion::DTLS1_2 => ProtocolVersion::TLS1_2,
+        ProtocolVersion::DTLS1_3 => ProtocolVersion::TLS1_3,
+        other => other,
+    }
+}
+
 fn base64(values: &mut Values<'_>) -> Result<Vec<u8>, Failure> {
     let value = text(values)?;
     Base64::decode_vec(&value).map_err(|_| Failure::Unexpected(format!("{value:?} is not base64")))
@@ -484,7 +509,7 @@ mod tests {
 
     #[test]
     fn unsupported_options_are_reported_as_unimplemented() {
-        for line in ["-dtls", "-nonsense", "-on-retry-nonsense"] {
+        for line in ["-quic", "-nonsense", "-on-retry-nonsense"] {
             assert!(matches!(parse(line), Err(Failure::Unimplemented(_))), "{line}");
         }
         for line in ["-port", "-port x", "-expect-peer-rpk-sha256 ?", "-advertise-alpn \u{5}abc"] {

@@ -16,9 +16,11 @@ pub(crate) fn name(error: &Error) -> &'static str {
         Error::Authentication(e) => authentication(e),
         Error::AlertReceived(alert) => received(*alert),
         Error::Truncated => "UNEXPECTED_EOF",
+        Error::TimedOut => "READ_TIMEOUT_EXPIRED",
         Error::Misuse(Misuse::HandshakeNotComplete) => "HANDSHAKE_NOT_COMPLETE",
         Error::Misuse(_) => "MISUSE",
         Error::Internal(Internal::QuestionFailed) => "OCSP_CB_ERROR:CERT_CB_ERROR",
+        Error::Internal(Internal::KeyExhausted) => "overflow",
         Error::Internal(_) => "INTERNAL_ERROR",
         _ => "UNKNOWN",
     }
@@ -28,6 +30,8 @@ fn malformed(e: &Malformed) -> &'static str {
     match e {
         Malformed::AboveLimit { unit: Unit::Bytes, .. } => "EXCESSIVE_MESSAGE_SIZE",
         Malformed::Length(What::Alert) => "BAD_ALERT",
+        Malformed::Value(What::DtlsHandshake) => "FRAGMENT_MISMATCH",
+        Malformed::Truncated(What::DtlsHandshake) => "BAD_HANDSHAKE_RECORD",
         Malformed::Length(What::CertificateList) => "PEER_DID_NOT_RETURN_A_CERTIFICATE:DECODE_ERROR",
         Malformed::TrailingBytes(What::Message(HandshakeType::HELLO_REQUEST)) => "BAD_HELLO_REQUEST",
         _ => "DECODE_ERROR",
@@ -38,7 +42,7 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
     use PeerMisbehaved as P;
     match e {
         P::UnexpectedMessage { expected: What::ApplicationData, .. } => {
-            "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST"
+            "UNEXPECTED_MESSAGE:BAD_HELLO_REQUEST:EXCESS_HANDSHAKE_DATA:UNEXPECTED_RECORD"
         }
         P::UnexpectedMessage { .. } => "UNEXPECTED_MESSAGE",
         P::UnexpectedRecord(What::NotTls) => "WRONG_VERSION_NUMBER",
@@ -102,6 +106,7 @@ fn illegal(what: What) -> &'static str {
         What::LegacyCompressionMethod => "UNSUPPORTED_COMPRESSION_ALGORITHM:DECODE_ERROR",
         What::SessionIdOfNoSession => "SERVER_ECHOED_INVALID_SESSION_ID",
         What::OtherIdentity => "SERVER_CERT_CHANGED",
+        What::LegacyCookie => "INVALID_MESSAGE:DECODE_ERROR",
         What::LegacyVersion => "UNSUPPORTED_PROTOCOL:DECODE_ERROR",
         What::SchemeOfOtherKey => "WRONG_SIGNATURE_TYPE",
         _ => "DECODE_ERROR",

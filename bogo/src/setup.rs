@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Trust, X509Trust};
 use dunlin::crypto::{CryptoProvider, SignatureAlgorithms};
@@ -12,11 +12,12 @@ use dunlin::resume::{ClientSession, ClientSessions, SealTickets, Session, Sessio
 use dunlin::wire::{CertificateType, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, ClientHelloInfo, EarlyDataProtocols, KeyLog, Now, Profile, PskSource,
-    ServerAddress, ServerConfig, SingleUse,
+    Retransmission, ServerAddress, ServerConfig, SingleUse,
 };
 use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 
 use crate::Failure;
+use crate::connection::LONGEST_TIMEOUT;
 use crate::keys::Credentials;
 use crate::options::{Options, Renegotiation};
 use crate::suites;
@@ -36,8 +37,8 @@ pub(crate) struct Shared {
     pub(crate) group: Option<NamedGroup>,
     /// The OCSP response of the peer's certificate when the session began.
     pub(crate) ocsp_response: Option<Vec<u8>>,
-    /// A clock that only the options advance.
-    pub(crate) now: Now,
+    /// A clock that only the options and the runner advance, in time since 1970.
+    clock: Duration,
 }
 
 impl Shared {
@@ -52,12 +53,17 @@ impl Shared {
             peer_signature: None,
             group: None,
             ocsp_response: None,
-            now: Now::from_unix_ms(u64::try_from(unix.as_millis()).unwrap_or(0)),
+            clock: Duration::from_secs(unix.as_secs()),
         }
     }
 
-    pub(crate) const fn advance(&mut self, seconds: u64) {
-        self.now = Now::from_unix_ms(self.now.unix_ms + seconds * 1000);
+    /// The time on the clock.
+    pub(crate) fn now(&self) -> Now {
+        Now::from_unix_ms(u64::try_from(self.clock.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) fn advance(&mut self, by: Duration) {
+        self.clock += by;
     }
 }
 
@@ -160,6 +166,12 @@ const VERIFY_SCHEMES: [SignatureScheme; 8] = [
     SignatureScheme::RSA_PKCS1_SHA512,
 ];
 
+/// The versions whose sessions are kept as those of TLS 1.3.
+const NEWEST: [ProtocolVersion; 2] = [ProtocolVersion::TLS1_3, ProtocolVersion::DTLS1_3];
+
+/// The default MTU: BoringSSL sends data of any length in one datagram, and the runner reads no more than this.
+const MTU: usize = 16 * 1024 + 256;
+
 /// The default name of a server. It is not sent as server_name.
 const SERVER_NAME: &str = "server.example";
 
@@ -206,7 +218,9 @@ impl Setup {
         let profile = profile(options, credentials, secrets, provider, Some(client))?;
         let role = server_role(options, credentials, provider, profile, shared)?;
         match role {
-            Role::Server(tls13, _) if client.versions.contains(&ProtocolVersion::TLS1_3) => Ok(tls13),
+            Role::Server(tls13, _) if NEWEST.iter().any(|version| client.versions.contains(version)) => {
+                Ok(tls13)
+            }
             Role::Server(_, tls12) => Ok(tls12),
             Role::Client(..) => Err(Failure::Unexpected("a client was asked for its profile".into())),
         }
@@ -359,7 +373,11 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
         .with_server_name_sent(options.host_name.is_some())
         .with_credential_required(true)
         .with_fallback(options.fallback)
-        .with_reverification(options.reverify_on_resume);
+        .with_reverification(options.reverify_on_resume)
+        .with_retransmission(retransmission(options)?)
+        .with_unforgeable_transport(true)
+        .with_full_record_headers(true)
+        .with_mtu(options.mtu.unwrap_or(MTU))?;
     let config = match options.early_data {
         true => config.with_early_data(protocols(&options.advertise_alpn)),
         false => config,
@@ -368,6 +386,13 @@ fn client(options: &Options, profile: Profile, shared: &Shared) -> Result<Client
         true => config,
         false => config.with_sessions(Arc::clone(&shared.sessions) as Arc<dyn ClientSessions>),
     })
+}
+
+/// BoringSSL's timeouts, and its patience: 400 ms, doubled up to a minute. The connection fails instead of the 13th retransmission.
+fn retransmission(options: &Options) -> Result<Retransmission, Failure> {
+    let first = Duration::from_millis(options.initial_timeout_ms.unwrap_or(400));
+    let timeouts = std::iter::successors(Some(first), |timeout| Some((*timeout * 2).min(LONGEST_TIMEOUT)));
+    Ok(Retransmission::new(first, LONGEST_TIMEOUT, timeouts.take(13).sum())?.with_patience(true))
 }
 
 /// Allows early data for these protocols, and without ALPN.
@@ -437,7 +462,12 @@ fn server(
         .with_client_auth(client_auth)?
         .with_tickets(tickets)
         .with_psk_identity_hint(options.psk_identity.as_str())?
-        .with_profile_choice(!options.no_server_name_ack);
+        .with_profile_choice(!options.no_server_name_ack)
+        .with_cookies(false)
+        .with_retransmission(retransmission(options)?)
+        .with_unforgeable_transport(true)
+        .with_full_record_headers(true)
+        .with_mtu(options.mtu.unwrap_or(MTU))?;
     match options.early_data {
         true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA, single_use)?),
         false => Ok(config),
