@@ -165,7 +165,7 @@ mod tests {
         );
         assert_eq!(
             rewritten(&["dunlin", "client", "-dtls1_2", "--dtls1-3", "-x"])[2..],
-            ["--udp", "--tls1-2", "--tls1-3", "--x"]
+            ["--udp", "--tls1-2", "--tls1-3", "-x"]
         );
         assert_eq!(
             rewritten(&["dunlin", "client", "-dtls", "dtls", "--", "-dtls"])[2..],
