@@ -1,4 +1,4 @@
-//! The settings of connections over datagrams: transports that nobody can forge, patience, full headers, and another MTU. Also the
+//! The settings of connections over datagrams: transports that only the peer can send to, patience, full headers, and another MTU. Also the
 //! rules that the tests of BoringSSL have found broken.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -40,7 +40,7 @@ fn receive(client: &mut DtlsConnection, configs: &Configs, datagram: &[u8]) -> R
     client.receive(configs.now, SERVER_ADDRESS, datagram)
 }
 
-/// RFC 9147 §4.5.2: what nothing protects ends a connection only if nobody can forge it.
+/// RFC 9147 §4.5.2: what nothing protects ends a connection only over a transport that no stranger can send to.
 #[test]
 fn unprotected_errors_and_alerts_are_fatal_only_if_nobody_can_forge_them() {
     const FATAL: [u8; 2] = [2, 40];
@@ -63,7 +63,7 @@ fn unprotected_errors_and_alerts_are_fatal_only_if_nobody_can_forge_them() {
     exchange(&mut pair);
 }
 
-/// A server needs no cookie to send all of its flight again to an address that nobody can forge.
+/// A server needs no cookie to send all of its flight again to an address that no stranger can forge.
 #[test]
 fn an_unforgeable_transport_proves_the_clients_address() {
     let counts = [false, true].map(|on| {

@@ -353,7 +353,7 @@ async fn rejects_data_that_does_not_fit() {
     exchange(&client, &server).await;
 }
 
-/// A client that nobody accepts does not hold up the others, and a refused one hears of it.
+/// A client that the application does not accept does not hold up the others, and a refused one hears of it.
 #[tokio::test]
 async fn a_client_that_is_not_accepted_gets_a_close_notify() {
     let server = endpoint(Some(psk_server())).await;

@@ -341,7 +341,7 @@ async fn step(tls: &mut dyn Session, out: &mut Outgoing, buf: &mut [u8]) -> io::
     let renegotiations = tls.renegotiations();
     poll_fn(|cx| {
         if tls.is_datagram() {
-            // Received datagrams that nobody reads get lost, so they come first.
+            // Received datagrams that the program does not read in time get lost, so they come first.
             let mut read = ReadBuf::new(buf);
             if let Poll::Ready(Ok(())) = Pin::new(&mut *tls).poll_read(cx, &mut read)
                 && !read.filled().is_empty()

@@ -30,7 +30,7 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) endpoint: Endpoint,
-    /// Associations that nobody has accepted yet.
+    /// Associations that wait for the application to accept them.
     pub(super) incoming: VecDeque<AssociationId>,
     /// The tasks that wait for a change of an association.
     waiting: BTreeMap<AssociationId, Vec<Waker>>,

@@ -196,7 +196,7 @@ impl ServerConfig {
     ///
     /// Over datagrams the cookie contains the client's address. Before a client has returned it, the server looks nothing up, asks
     /// nothing, signs nothing, and sends no more than three times what it has received. Without cookies, a server sends its whole
-    /// flight to any address, forged or not. Switch them off only in a network that nobody else can send to.
+    /// flight to any address, forged or not. Switch them off only in a network to which no stranger can send.
     ///
     /// Over streams, clients without TLS 1.3 cannot return a cookie, and the server requests none from them.
     #[must_use]

@@ -141,7 +141,7 @@ pub(crate) struct DatagramSettings {
     /// Whether records of DTLS 1.3 have full headers.
     pub(crate) full_headers: bool,
     pub(crate) retransmission: Retransmission,
-    /// Whether nobody but the peer can send a datagram.
+    /// Whether only the peer can send a datagram.
     pub(crate) is_unforgeable: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The cost of a handshake on radio networks: frames, airtime and a device's energy, over DTLS 1.3 in virtual time.
 //!
 //! No frame is lost, no device waits for a free channel, and links do not acknowledge frames, so the figures compare only
-//! what is sent. Servers demand no cookie. The energy is what the device's radio uses while it sends and receives. Listening in between depends
-//! on the network and is excluded.
+//! what is sent. Servers demand no cookie. The energy is what the device's radio uses while it sends and receives. Listening
+//! in between depends on the network and is excluded.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

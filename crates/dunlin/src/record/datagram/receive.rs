@@ -95,7 +95,7 @@ pub(crate) struct Receiver {
     /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
     is_authentic: bool,
-    /// Whether nobody but the peer can send a record. Then unprotected errors and alerts count (RFC 9147 §4.5.2).
+    /// Whether only the peer can send a record. Then unprotected errors and alerts count (RFC 9147 §4.5.2).
     is_unforgeable: bool,
     pub(super) discarded: Discarded,
 }
@@ -362,7 +362,7 @@ impl Receiver {
         self.is_unforgeable
     }
 
-    /// Whether an ACK may leave in the clear: if nobody can forge it, and the peer's first message has arrived.
+    /// Whether an ACK may leave in the clear: if no stranger can forge it, and the peer's first message has arrived.
     pub(super) const fn acknowledges_plain(&self) -> bool {
         self.is_unforgeable && !self.forgets && self.messages.has_delivered()
     }
