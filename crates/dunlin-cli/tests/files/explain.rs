@@ -231,8 +231,17 @@ fn explains_dunlins_own_traffic() {
         $dunlin server --accept 4433 --cert pki/server.pem --key pki/server.key --CAfile pki/root.pem --Verify \
             --echo >server.log 2>&1 &
         wait_for listening server.log
-        printf 'hello\nK\nagain\nQ\n' | script --quiet --return --command "$dunlin client localhost:4433 \
-            --cert pki/client.pem --key pki/client.key --CAfile pki/root.pem --keylogfile keys" /dev/null
+        # The terminal shows each line twice: as typed, and as echoed by the server, which has then answered the KeyUpdate.
+        touch client.log
+        (
+            printf 'hello\nK\nagain\n'
+            for i in $(seq 600); do
+                if [ "$(grep -ac again client.log)" -ge 2 ]; then break; fi
+                sleep 0.05
+            done
+            printf 'Q\n'
+        ) | script --quiet --return --flush --command "$dunlin client localhost:4433 \
+            --cert pki/client.pem --key pki/client.key --CAfile pki/root.pem --keylogfile keys" /dev/null >client.log
         $dunlin server --accept 4434 --psk-file psk --echo >psk.log 2>&1 &
         wait_for listening psk.log
         echo hello | $dunlin client localhost:4434 --psk-file psk --psk-identity sensor-7 --lean --keylogfile keys"#;
