@@ -47,7 +47,16 @@ impl Man {
     /// Runs `dunlin man`.
     pub(crate) fn run(&self, cli: Command) -> Result<(), Error> {
         files::create_directory(&self.dir)?;
-        let written = clap_mangen::generate_to(cli, &self.dir);
+        let mut cli = cli.disable_help_subcommand(true);
+        cli.build();
+        let written = clap_mangen::generate_to(with_short_synopsis(cli), &self.dir);
         written.map_err(|e| Error::failed(self.dir.display(), e, "give a directory that can be written to"))
     }
+}
+
+/// Makes the synopsis of each page the usage line of `--help`. The default lists every option without its value, on a dozen lines.
+fn with_short_synopsis(command: Command) -> Command {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    command.override_usage(usage).mut_subcommands(with_short_synopsis)
 }

@@ -73,6 +73,40 @@ pub(crate) fn tls12_cipher_suite_names() -> String {
     .join("\n")
 }
 
+/// The names of the TLS 1.3 cipher suites, under headings that say when they are offered.
+pub(crate) fn cipher_suite_names() -> String {
+    let default = provider().cipher_suites;
+    let by_default = |suite: CipherSuite| default.iter().any(|s| s.id == suite);
+    under_headings(tls13().into_iter().map(|s| s.id), by_default, BY_NAME_ONLY)
+}
+
+/// The names of the groups, likewise.
+pub(crate) fn group_names() -> String {
+    let default = provider().groups;
+    let by_default = |group: NamedGroup| default.iter().any(|g| g.name() == group);
+    under_headings(known_groups().into_iter().map(|g| g.name()), by_default, BY_NAME_ONLY)
+}
+
+/// The names of the signature schemes, likewise.
+pub(crate) fn signature_scheme_names() -> String {
+    let known = provider().signatures.schemes.iter().map(|(scheme, _)| *scheme);
+    let others = "By name, or if --CAfile or --rpk-file contains such a key:";
+    under_headings(known, |scheme| !is_by_name_only(scheme), others)
+}
+
+const BY_NAME_ONLY: &str = "Only by name:";
+
+/// Names in two paragraphs: those offered by default, and the `others`.
+fn under_headings<N: Copy + Display>(
+    known: impl Iterator<Item = N>,
+    by_default: impl Fn(N) -> bool,
+    others: &str,
+) -> String {
+    let (default, by_name): (Vec<_>, Vec<_>) = known.partition(|name| by_default(*name));
+    let line = |names: &[N]| names.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    format!("By default:\n  {}\n{others}\n  {}", line(&default), line(&by_name))
+}
+
 /// The names of the suites that `wanted` accepts.
 fn names(wanted: impl Fn(CipherSuite) -> bool) -> String {
     let mut lines: Vec<(String, Vec<String>)> = vec![];
@@ -152,13 +186,19 @@ const BY_NAME: [&dyn KeyExchangeGroup; 5] = [
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
+    let mut known = known_groups();
+    #[cfg(feature = "legacy-lab")]
+    known.extend([dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::lab::LAB_2048]);
+    list(text, group, known, |g| g.name())
+}
+
+/// The groups that are not for the laboratory.
+fn known_groups() -> Vec<&'static dyn KeyExchangeGroup> {
     let mut known = provider().groups;
     known.extend(BY_NAME);
     // Also only by name, because they are slow.
     known.extend(FINITE_FIELDS);
-    #[cfg(feature = "legacy-lab")]
-    known.extend([dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::lab::LAB_2048]);
-    list(text, group, known, |g| g.name())
+    known
 }
 
 /// Reads a list of signature schemes.
@@ -251,6 +291,23 @@ mod tests {
         }
         let told = cipher_suites("PSK-AES128-CCM").err().unwrap();
         assert_eq!(told, "\"PSK-AES128-CCM\" is for TLS 1.2; give it with --cipher");
+    }
+
+    #[test]
+    fn help_lists_the_names_by_default_and_the_others() {
+        let suites = cipher_suite_names();
+        assert!(
+            suites.contains("By default:\n  TLS_AES_") && suites.ends_with(" TLS_AES_128_CCM_8_SHA256"),
+            "{suites}"
+        );
+        let groups = group_names();
+        let expected = "By default:\n  x25519, secp256r1, secp384r1\nOnly by name:\n  secp521r1, X25519MLKEM768, \
+                        SecP256r1MLKEM768, MLKEM512, MLKEM768, ffdhe2048, ffdhe3072, ffdhe4096";
+        assert_eq!(groups, expected);
+        let schemes = signature_scheme_names();
+        let (default, others) = schemes.split_once("By name, or").unwrap();
+        assert!(default.contains("ecdsa_secp256r1_sha256") && !default.contains("mldsa65"), "{schemes}");
+        assert!(others.contains("mldsa65") && others.contains("rsa_pss_pss_sha256"), "{schemes}");
     }
 
     #[test]

@@ -114,18 +114,20 @@ pub(crate) struct TlsOptions {
     #[arg(long, requires = "tls1_2", help_heading = "Parameters")]
     pub(crate) renegotiation: bool,
     /// TLS 1.3 cipher suites, in order of preference, separated by colons.
-    #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, help_heading = "Parameters")]
+    #[arg(long, value_name = "LIST", value_parser = lists::cipher_suites, long_help = ciphersuites_help(),
+          help_heading = "Parameters")]
     pub(crate) ciphersuites: Option<List<&'static Tls13CipherSuite>>,
     /// Groups, in order of preference; a client sends a key share for the first. Without this option, suites with DHE add
     /// ffdhe2048, ffdhe3072 and ffdhe4096.
-    #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups,
+    #[arg(long, visible_alias = "curves", value_name = "LIST", value_parser = lists::groups, long_help = groups_help(),
           help_heading = "Parameters")]
     pub(crate) groups: Option<List<&'static dyn KeyExchangeGroup>>,
     /// Accepted signature schemes, in order of preference. Without this option, ecdsa_secp521r1_sha512, mldsa65 and
     /// rsa_pss_pss_* are among them only if --CAfile or --rpk-file contains such a key.
-    #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
+    #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, long_help = sigalgs_help(),
+          help_heading = "Parameters")]
     pub(crate) sigalgs: Option<List<SignatureScheme>>,
-    /// Accepted signature schemes in certificate chains, if they differ from those in handshakes.
+    /// Accepted signature schemes in certificate chains, if they differ from those in handshakes: names as for --sigalgs.
     #[arg(long, value_name = "LIST", value_parser = lists::signature_schemes, help_heading = "Parameters")]
     pub(crate) sigalgs_cert: Option<List<SignatureScheme>>,
     /// Application protocols, in order of preference, separated by commas.
@@ -198,6 +200,32 @@ fn cipher_help() -> String {
         "TLS 1.2 cipher suites, in order of preference, separated by colons, by the names of IANA or OpenSSL. The \
          server's order decides; by default, a server with pre-shared keys prefers suites with one.\n{}",
         lists::tls12_cipher_suite_names()
+    )
+}
+
+/// The help of --ciphersuites, with the supported names.
+fn ciphersuites_help() -> String {
+    format!(
+        "TLS 1.3 cipher suites, in order of preference, separated by colons.\n{}",
+        lists::cipher_suite_names()
+    )
+}
+
+/// The help of --groups, with the supported names.
+fn groups_help() -> String {
+    format!(
+        "Groups, in order of preference, separated by colons; a client sends a key share for the first. Without this \
+         option, suites with DHE add ffdhe2048, ffdhe3072 and ffdhe4096. P-256, prime256v1, P-384 and P-521 are other \
+         names.\n{}",
+        lists::group_names()
+    )
+}
+
+/// The help of --sigalgs, with the supported names.
+fn sigalgs_help() -> String {
+    format!(
+        "Accepted signature schemes, in order of preference, separated by colons.\n{}",
+        lists::signature_scheme_names()
     )
 }
 

@@ -484,9 +484,14 @@ impl<'a> Explainer<'a> {
                     A::CERTIFICATE_REVOKED => {
                         format!("give this {own} a new key and certificate: a revocation is permanent")
                     }
-                    A::CERTIFICATE_EXPIRED => "renew it, or check the clocks of both sides".into(),
+                    A::CERTIFICATE_EXPIRED => {
+                        format!(
+                            "renew this {own}'s certificate, or correct the {peer}'s clock if it is wrong"
+                        )
+                    }
                     _ => format!(
-                        "give this {own} a credential that the {peer} trusts, or add it to the {peer}'s trust settings"
+                        "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
+                         settings (with dunlin: --CAfile, --rpk-file)"
                     ),
                 },
             ),
@@ -498,15 +503,18 @@ impl<'a> Explainer<'a> {
             // RFC 5246 §7.4.6: in TLS 1.2 this means what certificate_required means in TLS 1.3.
             A::HANDSHAKE_FAILURE if self.proved_nothing => self.no_certificate(alert),
             A::HANDSHAKE_FAILURE | A::INSUFFICIENT_SECURITY => Explanation::new(
-                says("finds nothing in common".into()),
+                says(format!("shares no parameters with this {own}")),
                 match (self.options.has_psk(), self.options.psk_ke) {
-                    (true, true) => {
-                        "start it with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; or it may not have this PSK or identity"
-                    }
+                    (true, true) => format!(
+                        "start the {peer} with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out; or add this PSK and \
+                         identity to the {peer}"
+                    ),
                     (true, false) => {
-                        "it may have no pre-shared keys, or not this identity; or it lacks the suites and groups"
+                        format!(
+                            "add this PSK and identity to the {peer}, or compare suites and groups of both sides"
+                        )
                     }
-                    (false, _) => "compare suites, groups, signature schemes and keys of both sides",
+                    (false, _) => "compare suites, groups, signature schemes and keys of both sides".into(),
                 },
             ),
             A::ILLEGAL_PARAMETER | A::MISSING_EXTENSION if self.options.has_psk() => Explanation::new(
@@ -566,7 +574,7 @@ impl<'a> Explainer<'a> {
             (_, Some(path)) if path.as_os_str() == "-" => "stdin".into(),
             (_, Some(path)) => shown(path),
             (Some(_), None) => "--psk".into(),
-            (None, None) => "this side, which has none".into(),
+            (None, None) => format!("this {}, which has none", own(self.side)),
         }
     }
 

@@ -51,7 +51,12 @@ impl<'a> Report<'a> {
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
         if self.side == Side::Client {
-            let accepted = if self.is_accepted() { "yes" } else { "not known yet" };
+            let accepted = match self.is_accepted() {
+                true => "yes",
+                false => {
+                    "not known yet: the server may still refuse this client; its first data or ticket means yes"
+                }
+            };
             writeln!(out, "Accepted           {accepted}")?;
         }
         writeln!(out, "Resumed            {}", yes(n.is_resumed()))?;

@@ -57,7 +57,7 @@ fn each_side_names_the_check_that_failed() {
         ),
         (
             "--CAfile pki/root.pem --groups P-384",
-            "the server finds nothing in common (alert handshake_failure)",
+            "the server shares no parameters with this client (alert handshake_failure)",
             "this server finds no common group",
         ),
     ] {
@@ -95,9 +95,10 @@ fn reports_a_refusal_after_the_connection_event_as_json() {
 
     // Without JSON, the report says so.
     let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify"));
-    for (options, says) in
-        [("", "\nAccepted           not known yet\n"), ("--brief", " (acceptance not known yet): ")]
-    {
+    for (options, says) in [
+        ("", "\nAccepted           not known yet: the server may still refuse this client; "),
+        ("--brief", " (acceptance not known yet): "),
+    ] {
         let output = server.client(&place, &format!("{CLIENT} {options}"), "");
         let stdout = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.code() == Some(1) && stdout.contains(says), "{stdout}");
@@ -216,7 +217,7 @@ fn explains_that_the_server_has_no_pre_shared_key() {
         let says =
             "the client offers only cipher suites for pre-shared keys, and this server has no such key";
         assert!(log.contains(says), "{log}");
-        assert!(client.contains("; it may have no pre-shared keys, or not this identity; "), "{client}");
+        assert!(client.contains("; add this PSK and identity to the server"), "{client}");
     }
 }
 

@@ -130,7 +130,7 @@ fn error_names_the_option_that_enables_a_suite() {
         assert!(log.contains(says), "{client}: {log}");
         if client.contains("--psk-ke") {
             assert!(
-                told.contains("start it with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out"),
+                told.contains("start the server with --psk-ke or --allow-no-dhe-kex, or leave --psk-ke out"),
                 "{told}"
             );
         }

@@ -68,6 +68,18 @@ fn writes_a_man_page_for_each_command() {
         }
     }
     assert!(read("dunlin-client").contains("Exit status"));
+    // The synopsis is the usage line of --help.
+    for (page, usage) in [
+        ("dunlin-client", "\\fBdunlin client\\fR [OPTIONS] [HOST:PORT]"),
+        ("dunlin-psk-rotate", "\\fBdunlin psk rotate\\fR [OPTIONS] <FILE> <DEVICE>"),
+        ("dunlin-pki", "\\fBdunlin pki\\fR <COMMAND>"),
+        ("dunlin", "\\fBdunlin\\fR <COMMAND>"),
+    ] {
+        let page = read(page).replace("\\-", "-");
+        let synopsis = page.split_once(".SH SYNOPSIS\n").unwrap().1.lines().next().unwrap();
+        assert_eq!(synopsis, usage);
+    }
+    assert!(!place.path("pages/man1/dunlin-help.1").exists());
     // Writes the pages again over an earlier version.
     place.dunlin("man pages/man1");
     place.write("file", "");

@@ -124,9 +124,11 @@ impl PskFault {
             Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` converts this one",
             Self::Unknown(_) => "see `dunlin psk list`",
             Self::Exists(_) => "choose another identity, or add --force to replace its key",
-            Self::Revoked(_) => "choose another identity, or remove this one with `dunlin psk remove` first",
+            Self::Revoked(_) => {
+                "choose another identity, or remove the revoked one with `dunlin psk remove` first"
+            }
             Self::NoneValid(_) => "make a new key with `dunlin psk new`",
-            Self::AlreadyRevoked(_) => "nothing is left to do",
+            Self::AlreadyRevoked(_) => "leave it as it is: its keys are refused",
             Self::Unreadable(_) => "give a readable file",
             Self::Database(_) => "check the file, its directory and the free space on the disk",
             Self::Foreign => "name a database that `dunlin psk` made, or a new file",

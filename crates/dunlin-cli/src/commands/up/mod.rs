@@ -139,13 +139,14 @@ fn start(devices: Vec<Device>, plan: &Plan) -> mpsc::Receiver<Report> {
     connections
 }
 
-/// Reports that the server is ready, and how to connect by hand.
+/// Reports that the server is ready, and how to connect by hand. With --once, the server ends before a user could connect.
 fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(), Error> {
     let mut stderr = io::stderr();
     let out = if args.json { &mut stderr } else { out };
     let end = if args.once { "two connections each" } else { "Ctrl-C stops" };
     writeln!(out, "dunlin up: ready on {address}, {}, {end}", count(args.devices, "device"))?;
     match &args.dir {
+        _ if args.once => {}
         None => writeln!(out, "--dir DIR writes certificates to connect by hand")?,
         Some(dir) => {
             let [root, certificate, key, psk] =
