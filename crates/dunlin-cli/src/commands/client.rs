@@ -37,7 +37,7 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
   dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
   dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
-  dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256
+  dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256 --cid --hs-timeout 400
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
@@ -438,6 +438,9 @@ impl<'a> Client<'a> {
         let mut refused = None;
         for address in self.addresses().await.map_err(|e| self.unreachable(e))? {
             let endpoint = endpoint(address).await.map_err(|e| self.unreachable(e))?;
+            if let Some(loss) = &self.args.tls.datagrams.loss {
+                endpoint.set_loss(loss.decider());
+            }
             let (progress, note) = self.progress(address);
             let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
             match endpoint.connect_with(config, self.server(), address, &options).await {

@@ -35,7 +35,7 @@ Examples:
   dunlin server --accept 0.0.0.0:4433 --cert rsa.pem --key rsa.key --cert ec.pem --key ec.key
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
-  dunlin server --psk-file keys.psk --echo --udp --mtu 256
+  dunlin server --psk-file keys.psk --echo --udp --mtu 256 --cid 8
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
@@ -154,7 +154,11 @@ impl Listener {
         let mut limits = EndpointLimits::default();
         limits.associations = args.max_connections;
         limits.half_open = args.max_connections;
-        Ok(Self::Udp(DtlsEndpoint::new(UdpSocket::bind(address).await?, limits)?))
+        let endpoint = DtlsEndpoint::new(UdpSocket::bind(address).await?, limits)?;
+        if let Some(loss) = &args.tls.datagrams.loss {
+            endpoint.set_loss(loss.decider());
+        }
+        Ok(Self::Udp(endpoint))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

@@ -155,6 +155,9 @@ pub(crate) struct Handshake {
     /// The bytes of its own certificates that this side omitted because of the cache.
     pub(crate) saved_bytes: usize,
     pub(crate) hello_retry_request: bool,
+    /// The connection IDs that this side receives and sends, in hexadecimal.
+    pub(crate) connection_id: Option<String>,
+    pub(crate) peer_connection_id: Option<String>,
     pub(crate) early_data: Option<String>,
     pub(crate) early_data_code: Option<&'static str>,
     /// Whether the peer is known to have accepted this side.

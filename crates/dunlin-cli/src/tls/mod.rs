@@ -3,6 +3,7 @@
 pub(crate) mod cache;
 pub(crate) mod counted;
 pub(crate) mod crl;
+pub(crate) mod datagrams;
 pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod identity;

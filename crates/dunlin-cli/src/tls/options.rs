@@ -21,6 +21,7 @@ use crate::error::{Error, misuse};
 use crate::files;
 use crate::tls::cache::CacheOptions;
 use crate::tls::crl::RevocationLists;
+use crate::tls::datagrams::DatagramOptions;
 use crate::tls::follow::{Followed, Group, Parts};
 use crate::tls::keylog::KeyLogFile;
 use crate::tls::lists::{self, List, seconds};
@@ -93,10 +94,6 @@ pub(crate) struct TlsOptions {
     #[arg(long, visible_alias = "dtls", conflicts_with_all = ["renegotiation", "early_data"],
           help_heading = "Parameters")]
     pub(crate) udp: bool,
-    /// The size of the largest datagram to send, in bytes of UDP payload: 80 to 65507 [default: 1200].
-    #[arg(long, value_name = "BYTES", requires = "udp", value_parser = value_parser!(u16).range(80..=65507),
-          help_heading = "Parameters")]
-    pub(crate) mtu: Option<u16>,
     /// TLS 1.2 cipher suites, in order of preference, separated by colons [default: suites with ECDHE; with --psk-ke or
     /// --allow-no-dhe-kex also suites with a plain pre-shared key; none with CCM_8].
     #[arg(long, value_name = "LIST", requires = "tls1_2", value_parser = lists::tls12_cipher_suites,
@@ -152,12 +149,14 @@ pub(crate) struct TlsOptions {
           help_heading = "Parameters")]
     pub(crate) key_update: Option<u64>,
     #[command(flatten)]
+    pub(crate) datagrams: DatagramOptions,
+    #[command(flatten)]
     pub(crate) cache: CacheOptions,
     /// Append the secrets of the connections to this file, for a protocol analyser. Anyone who reads it can decrypt the
     /// traffic, so it must be new, or a regular file of this user with mode 0600.
     #[arg(long, value_name = "FILE", help_heading = "Debugging")]
     pub(crate) keylogfile: Option<PathBuf>,
-    /// The time limit of a handshake, in seconds.
+    /// The time limit of a handshake, in seconds. Over UDP, --hs-timeout sets when messages are sent again.
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     pub(crate) timeout: Duration,
     /// Show every handshake message as it comes.
@@ -256,8 +255,14 @@ impl TlsOptions {
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
         let mut config = ClientConfig::new(profile).with_psks(psks);
-        if let Some(mtu) = self.mtu {
+        if let Some(mtu) = self.datagrams.mtu {
             config = config.with_mtu(mtu.into()).map_err(|e| misuse(&e))?;
+        }
+        if let Some(retransmission) = self.datagrams.retransmission() {
+            config = config.with_retransmission(retransmission);
+        }
+        if let Some(ids) = self.datagrams.connection_ids(Side::Client, &provider.random)? {
+            config = config.with_connection_ids(ids);
         }
         let config = self.cache.client(config, &provider, has_trust, connects_again)?;
         let config = match sessions {
@@ -377,6 +382,7 @@ impl TlsOptions {
         // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next one.
         let cookies = server.stateless_cookie || self.udp;
         let cookie_keys = cookie_keys(&provider)?;
+        let connection_ids = self.datagrams.connection_ids(Side::Server, &provider.random)?;
         let (options, key_log) = (self.clone(), self.key_log()?);
         let latest = Mutex::new(None::<ServerConfig>);
         let keys = psks.clone();
@@ -392,8 +398,14 @@ impl TlsOptions {
             let mut config =
                 config.map_err(|e| misuse(&e))?.with_cookies(cookies).with_tickets(tickets.clone());
             config = config.with_cookie_keys(cookie_keys.clone());
-            if let Some(mtu) = options.mtu {
+            if let Some(mtu) = options.datagrams.mtu {
                 config = config.with_mtu(mtu.into()).map_err(|e| misuse(&e))?;
+            }
+            if let Some(retransmission) = options.datagrams.retransmission() {
+                config = config.with_retransmission(retransmission);
+            }
+            if let Some(ids) = &connection_ids {
+                config = config.with_connection_ids(ids.clone());
             }
             if let Some((mode, cache, max_age)) = &cache {
                 let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);

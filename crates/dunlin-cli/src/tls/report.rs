@@ -22,6 +22,8 @@ pub(crate) struct Report<'a> {
     negotiated: &'a Negotiated,
     messages: Vec<MessageSize>,
     bytes: HandshakeBytes,
+    /// The connection IDs that this side receives and sends, in hexadecimal.
+    connection_ids: [Option<String>; 2],
 }
 
 impl<'a> Report<'a> {
@@ -32,6 +34,9 @@ impl<'a> Report<'a> {
             negotiated: stream.negotiated(),
             messages: stream.messages(),
             bytes: stream.handshake_bytes(),
+            connection_ids: stream
+                .connection_ids()
+                .map(|id| Some(base16ct::lower::encode_string(&id)).filter(|id| !id.is_empty())),
         }
     }
 
@@ -68,6 +73,9 @@ impl<'a> Report<'a> {
         }
         if !is_tls12(n.version) {
             writeln!(out, "HelloRetryRequest  {}", yes(n.retried))?;
+        }
+        if let Some(ids) = self.connection_ids() {
+            writeln!(out, "Connection ID      {ids}")?;
         }
         if let Some(early_data) = self.early_data() {
             writeln!(out, "Early data         {early_data}")?;
@@ -112,8 +120,17 @@ impl<'a> Report<'a> {
         if n.retried {
             words.push("after a HelloRetryRequest".into());
         }
+        words.extend(self.connection_ids().map(|ids| format!("connection ID {ids}")));
         words.extend(self.early_data().map(|outcome| format!("early data {outcome}")));
         words.join(", ")
+    }
+
+    /// Returns the connection IDs in words, if there are any.
+    fn connection_ids(&self) -> Option<String> {
+        let [own, peer] = &self.connection_ids;
+        let own = own.as_ref().map(|id| format!("received {id}"));
+        let both: Vec<_> = own.into_iter().chain(peer.as_ref().map(|id| format!("sent {id}"))).collect();
+        (!both.is_empty()).then(|| both.join(" and "))
     }
 
     /// Returns the serial number of the peer's certificate and its SHA-256 digest, in hexadecimal.
@@ -153,6 +170,8 @@ impl<'a> Report<'a> {
             cache_code,
             saved_bytes: n.saved_bytes,
             hello_retry_request: n.retried,
+            connection_id: self.connection_ids[0].clone(),
+            peer_connection_id: self.connection_ids[1].clone(),
             early_data: self.early_data(),
             early_data_code: self.early_data_code(),
             accepted: self.is_accepted(),

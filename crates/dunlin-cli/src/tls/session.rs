@@ -17,6 +17,10 @@ pub(crate) trait Session: AsyncBufRead + AsyncWrite + Unpin + Send {
     fn negotiated(&self) -> &Negotiated;
     fn messages(&self) -> Vec<MessageSize>;
     fn handshake_bytes(&self) -> HandshakeBytes;
+    /// The connection IDs that this side receives and sends; empty without one.
+    fn connection_ids(&self) -> [Vec<u8>; 2] {
+        Default::default()
+    }
     /// Whether data and close_notify may get lost.
     fn is_datagram(&self) -> bool;
     fn update_keys(&mut self, both: bool) -> io::Result<()>;
@@ -103,6 +107,10 @@ impl Session for DtlsStream {
 
     fn handshake_bytes(&self) -> HandshakeBytes {
         self.association.handshake_bytes()
+    }
+
+    fn connection_ids(&self) -> [Vec<u8>; 2] {
+        [self.association.connection_ids().pop().unwrap_or_default(), self.association.peer_connection_id()]
     }
 
     fn is_datagram(&self) -> bool {

@@ -175,11 +175,95 @@ fn a_server_that_ends_says_goodbye() {
 }
 
 #[test]
+fn negotiates_connection_ids_over_udp() {
+    let place = place();
+    for (server, client, received, sent) in [
+        // Without a value, the client receives an empty ID, and the server's IDs have 8 random bytes.
+        ("--cid", "--cid", None, Some(("", 16))),
+        ("--cid a1b2c3", "--cid 0x10", Some("10"), Some(("a1b2c3", 22))),
+        ("--cid 0", "--cid DEAD", Some("dead"), None),
+        // One side alone negotiates none.
+        ("", "--cid 8", None, None),
+        ("--cid 8", "", None, None),
+    ] {
+        let server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3 {server}"));
+        for (version, _) in VERSIONS {
+            let told = server.echo(&place, &format!("{CLIENT} {version} {client} --json"), "hello");
+            let connection = &events(&told)[0];
+            assert_eq!(connection["connection_id"].as_str(), received, "{connection}");
+            let peer = connection["peer_connection_id"].as_str();
+            assert_eq!(peer.map(str::len), sent.map(|(_, len)| len), "{connection}");
+            assert!(
+                peer.unwrap_or_default().starts_with(sent.map_or("", |(begin, _)| begin)),
+                "{connection}"
+            );
+            // The log of the server names the same IDs.
+            let log = server.process.log_with(" connected: ");
+            for (id, verb) in [(received, "sent"), (peer, "received")] {
+                match id {
+                    Some(id) => assert!(log.contains(&format!("{verb} {id}")), "{log}"),
+                    None => assert!(!log.contains(&format!("{verb} ")), "{log}"),
+                }
+            }
+        }
+    }
+    let server = Server::new(&place, &format!("{SERVER} --udp --cid 4"));
+    let told = server.echo(&place, &format!("{CLIENT} --udp --cid c0ffee"), "hello\n");
+    assert!(told.contains("\nConnection ID      received c0ffee and sent "), "{told}");
+}
+
+#[test]
+fn losses_delay_a_handshake_but_do_not_end_it() {
+    let place = place();
+    let server =
+        Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3 --cid --hs-timeout 20-200 --loss 20%"));
+    for (version, _) in VERSIONS {
+        let told =
+            server.echo(&place, &format!("{CLIENT} {version} --hs-timeout 20-200 --loss 1-2,4 --quiet"), "");
+        assert_eq!(told, "");
+    }
+    // The server receives nothing, and the client gives up at its limit.
+    let client =
+        format!("client localhost:{} {CLIENT} --udp --loss 100% --hs-timeout 20 --timeout 1", server.port);
+    let line = place.dunlin_fails(&client, 1);
+    assert!(line.contains("not complete after 1s"), "{line}");
+}
+
+/// The client's timeout decides when a silent server gets the next ClientHello.
+#[test]
+fn the_timeout_of_retransmissions_is_settable() {
+    let place = place();
+    let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let count = |timeout: &str| {
+        place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp --timeout 1 {timeout}"), 1);
+        silent.set_nonblocking(true).unwrap();
+        let mut datagram = [0; 2048];
+        let first = || silent.recv_from(&mut datagram).ok().map(|_| datagram[0]);
+        // Besides ClientHellos, there is the alert at the end.
+        std::iter::from_fn(first).filter(|content_type| *content_type == 22).count()
+    };
+    // A busy machine may send fewer than fit into the second, but not more.
+    assert_eq!(count("--hs-timeout 2000"), 1);
+    assert!(count("--hs-timeout 10-20") > 2);
+}
+
+#[test]
 fn explains_options_that_datagrams_lack() {
     let place = place();
     for (arguments, word) in [
         (format!("client --mtu 256 {CLIENT}"), "--udp"),
         (format!("client --udp --mtu 79 {CLIENT}"), "80..=65507"),
+        (format!("client --cid 8 {CLIENT}"), "--udp"),
+        (format!("client --udp --cid localhost:4433 {CLIENT}"), "neither a length from 0 to 32 nor"),
+        (format!("server --udp --cid 33 {SERVER}"), "the length is above 32; give a shorter one"),
+        (format!("server --udp --cid={} {SERVER}", "ab".repeat(25)), "begin with at most 24 bytes, not 25"),
+        (format!("client --hs-timeout 400 {CLIENT}"), "--udp"),
+        (format!("client --udp --hs-timeout 9 {CLIENT}"), "in milliseconds, from 10 to"),
+        (format!("server --udp --hs-timeout 800-400 {SERVER}"), "in milliseconds, from 10 to"),
+        (format!("client --loss 1 {CLIENT}"), "--udp"),
+        (format!("client --udp --loss 101% {CLIENT}"), "not a percentage from 0% to 100%"),
+        (format!("server --udp --loss 0 {SERVER}"), "neither numbers of datagrams from 1 on"),
         (format!("server {SERVER} --udp --early-data 100"), "--early-data"),
         (format!("server {SERVER} --udp --tls1-2 --renegotiation"), "--renegotiation"),
     ] {

@@ -86,6 +86,19 @@ impl DtlsAssociation {
         &self.negotiated
     }
 
+    /// The connection IDs that this side receives, the oldest first ([`DtlsConnection::connection_ids`]).
+    pub fn connection_ids(&self) -> Vec<Vec<u8>> {
+        let ids = |association: &Association| {
+            association.connection().connection_ids().map(<[u8]>::to_vec).collect()
+        };
+        self.read(ids).unwrap_or_default()
+    }
+
+    /// The connection ID that this side sends; empty without one.
+    pub fn peer_connection_id(&self) -> Vec<u8> {
+        self.read(|association| association.connection().peer_connection_id().to_vec()).unwrap_or_default()
+    }
+
     /// The bytes of the handshake's datagrams. A server does not count those before the client returned its cookie.
     pub const fn handshake_bytes(&self) -> HandshakeBytes {
         self.handshake_bytes

@@ -87,6 +87,12 @@ impl DtlsEndpoint {
         self.handle.0.act(|state| state.endpoint.set_server(config));
     }
 
+    /// Sets a function that says of each datagram, just before it is sent, whether to lose it instead. For tests of programs on bad
+    /// networks.
+    pub fn set_loss(&self, is_lost: impl FnMut() -> bool + Send + 'static) {
+        self.handle.0.act(|state| state.loss = Some(Box::new(is_lost)));
+    }
+
     /// Waits for the next client that has proven its address, whose handshake has begun. The caller can drop the future without loss.
     pub async fn accept(&self) -> DtlsIncoming {
         let owned = poll_fn(|cx| self.poll_incoming(cx)).await;

@@ -40,6 +40,8 @@ pub(super) struct State {
     senders: Vec<Waker>,
     /// A datagram that the socket has not taken yet.
     unsent: Option<Transmit>,
+    /// Says of each datagram whether to lose it.
+    pub(super) loss: Option<Box<dyn FnMut() -> bool + Send>>,
     /// The deadline that the task knows.
     planned: Option<dunlin::Instant>,
     /// The handles are gone, and the task ends.
@@ -79,7 +81,7 @@ impl State {
     /// Sends what waits, as far as the socket takes it. Returns the tasks to wake.
     fn flush(&mut self, socket: &UdpSocket) -> Vec<Waker> {
         loop {
-            let Some(transmit) = self.unsent.take().or_else(|| self.endpoint.poll_transmit(now())) else {
+            let Some(transmit) = self.unsent.take().or_else(|| self.next()) else {
                 return std::mem::take(&mut self.senders);
             };
             match socket.try_send_to(&transmit.datagram, transmit.to) {
@@ -90,6 +92,16 @@ impl State {
                 // Every other failure is a lost datagram, which the engine sends again if it matters.
                 Err(e) => self.note(&e),
                 Ok(_) => {}
+            }
+        }
+    }
+
+    /// Takes the next datagram to send, without those that are to be lost.
+    fn next(&mut self) -> Option<Transmit> {
+        loop {
+            let transmit = self.endpoint.poll_transmit(now())?;
+            if !self.loss.as_mut().is_some_and(|is_lost| is_lost()) {
+                return Some(transmit);
             }
         }
     }
@@ -128,6 +140,7 @@ impl Shared {
             acceptors: Vec::new(),
             senders: Vec::new(),
             unsent: None,
+            loss: None,
             planned: None,
             is_closed: false,
             is_refused: false,

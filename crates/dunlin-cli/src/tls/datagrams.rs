@@ -1,0 +1,284 @@
+//! The options of DTLS: datagrams, timeouts, connection IDs, and the emulation of loss.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use dunlin::crypto::SecureRandom;
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, Retransmission, Side};
+
+use crate::error::{Error, misuse};
+
+/// The options of `client` and `server` that only DTLS has.
+#[derive(Args, Clone, Default)]
+pub(crate) struct DatagramOptions {
+    /// The size of the largest datagram to send, in bytes of UDP payload: 80 to 65507 [default: 1200].
+    #[arg(long, value_name = "BYTES", requires = "udp", value_parser = value_parser!(u16).range(80..=65507),
+          help_heading = "Datagrams")]
+    pub(crate) mtu: Option<u16>,
+    /// Negotiate connection IDs (RFC 9146, RFC 9147 §9). The value is the ID that this side receives: the LENGTH of a random
+    /// one, a decimal number of bytes from 0 to 32; or HEX, an even number of hexadecimal digits, with 0x before them if they
+    /// could be a length. A server's IDs begin with HEX and continue with 8 random bytes. Without a value, a client receives an
+    /// empty ID and sends the server's, and a server's IDs have 8 random bytes.
+    #[arg(long, value_name = "HEX|LENGTH", requires = "udp", num_args = 0..=1, default_missing_value = "",
+          value_parser = cid, help_heading = "Datagrams")]
+    cid: Option<Cid>,
+    /// When to send unanswered handshake messages again, in milliseconds: FIRST is the first timeout, which doubles up to LONGEST.
+    /// From 10 to 86400000 [default: 1000-60000]. --timeout limits the whole handshake.
+    #[arg(long, value_name = "FIRST[-LONGEST]", requires = "udp",
+          value_parser = retransmission, help_heading = "Datagrams")]
+    hs_timeout: Option<Retransmission>,
+    /// Lose datagrams instead of sending them, for tests: those with these numbers, counted from 1 for each socket, as in 1,4-6;
+    /// or N%, the same pseudo-random ones in every run. Loses no received datagrams: for these, give it to the peer, too.
+    #[arg(long, value_name = "LIST|N%", requires = "udp", value_parser = loss, help_heading = "Debugging")]
+    pub(crate) loss: Option<Loss>,
+}
+
+impl DatagramOptions {
+    /// The retransmission timeouts, if they differ from the default.
+    pub(crate) const fn retransmission(&self) -> Option<Retransmission> {
+        self.hs_timeout
+    }
+
+    /// Makes what issues the connection IDs of this side, if it negotiates any.
+    pub(crate) fn connection_ids(
+        &self,
+        side: Side,
+        random: &Arc<dyn SecureRandom>,
+    ) -> Result<Option<Arc<dyn ConnectionIds>>, Error> {
+        let node = |node: &[u8], len| {
+            let ids = NodeIds::new(node, len, Arc::clone(random)).map_err(|e| misuse(&e))?;
+            Ok(Some(Arc::new(ids) as Arc<dyn ConnectionIds>))
+        };
+        match (&self.cid, side) {
+            (None, _) => Ok(None),
+            (Some(Cid::Default), Side::Client) => node(&[], 0),
+            (Some(Cid::Default), Side::Server) => node(&[], RANDOM_LEN),
+            (Some(Cid::Length(len)), _) => node(&[], *len),
+            (Some(Cid::Bytes(id)), Side::Client) => Ok(Some(Arc::new(FixedId(id.clone())))),
+            (Some(Cid::Bytes(begin)), Side::Server) if begin.len() + RANDOM_LEN > MAX_CONNECTION_ID => {
+                let most = MAX_CONNECTION_ID - RANDOM_LEN;
+                let why = format!("the IDs of a server begin with at most {most} bytes, not {}", begin.len());
+                Err(Error::usage("--cid", why, "give fewer digits"))
+            }
+            (Some(Cid::Bytes(begin)), Side::Server) => node(begin, begin.len() + RANDOM_LEN),
+        }
+    }
+}
+
+/// The random bytes of a server's connection IDs: enough to be unique, and hard to guess.
+const RANDOM_LEN: usize = 8;
+
+/// The connection ID of a client, which has one connection on each socket.
+#[derive(Debug)]
+struct FixedId(Vec<u8>);
+
+impl ConnectionIds for FixedId {
+    fn id_len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn issue(&self) -> Result<Vec<u8>, dunlin::Error> {
+        Ok(self.0.clone())
+    }
+}
+
+/// The value of `--cid`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cid {
+    Default,
+    Length(usize),
+    Bytes(Vec<u8>),
+}
+
+fn cid(text: &str) -> Result<Cid, String> {
+    let is_decimal = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    if text.is_empty() {
+        return Ok(Cid::Default);
+    }
+    // The digits of a longer number are hexadecimal.
+    if is_decimal(text) && text.len() <= 2 {
+        let len = text.parse().ok().filter(|len| *len <= MAX_CONNECTION_ID);
+        return len.map(Cid::Length).ok_or_else(|| {
+            format!("the length is above {MAX_CONNECTION_ID}; give a shorter one, or 0x{text} for this ID")
+        });
+    }
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let bytes = base16ct::mixed::decode_vec(digits).map_err(|_| {
+        format!("neither a length from 0 to {MAX_CONNECTION_ID} nor an even number of hexadecimal digits")
+    })?;
+    match bytes.len() {
+        0 => Err("no digits after 0x; give 0 for the empty ID".to_owned()),
+        1..=MAX_CONNECTION_ID => Ok(Cid::Bytes(bytes)),
+        len => Err(format!("the ID has {len} bytes; give at most {MAX_CONNECTION_ID}")),
+    }
+}
+
+/// The longest timeout without LONGEST, and how long a connection lasts without an answer: those of RFC 9147 §5.8.1.
+const LONGEST: Duration = Duration::from_secs(60);
+const GIVE_UP: Duration = Duration::from_secs(243);
+
+fn retransmission(text: &str) -> Result<Retransmission, String> {
+    let ms = |text: &str| text.parse().ok().map(Duration::from_millis);
+    let timeouts = match text.split_once('-') {
+        Some((first, longest)) => ms(first).zip(ms(longest)),
+        None => ms(text).map(|first| (first, first.max(LONGEST))),
+    };
+    let made = timeouts.and_then(|(first, longest)| {
+        // The engine checks the range and the order.
+        Retransmission::new(first, longest, longest.max(GIVE_UP)).ok()
+    });
+    made.ok_or_else(|| {
+        "not FIRST or FIRST-LONGEST in milliseconds, from 10 to 86400000 with FIRST no longer than LONGEST"
+            .to_owned()
+    })
+}
+
+/// The value of `--loss`: which datagrams to lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// Those with these numbers, from 1.
+    Numbers(Vec<RangeInclusive<u64>>),
+    /// This many out of a hundred.
+    Percent(u64),
+}
+
+fn loss(text: &str) -> Result<Loss, String> {
+    if let Some(percent) = text.strip_suffix('%') {
+        let percent = percent.parse().ok().filter(|percent| *percent <= 100);
+        return percent.map(Loss::Percent).ok_or_else(|| "not a percentage from 0% to 100%".to_owned());
+    }
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let range = first.parse().ok()?..=last.parse().ok()?;
+        (*range.start() > 0 && !range.is_empty()).then_some(range)
+    };
+    let ranges = text.split(',').map(range).collect::<Option<_>>();
+    ranges.map(Loss::Numbers).ok_or_else(|| {
+        "neither numbers of datagrams from 1 on, as in 1,4-6, nor a percentage, as in 10%".to_owned()
+    })
+}
+
+impl Loss {
+    /// A function that says of one datagram after the other whether it is lost.
+    pub(crate) fn decider(&self) -> impl FnMut() -> bool + Send + use<> + 'static {
+        let (loss, mut number, mut state) = (self.clone(), 0, SEED);
+        move || {
+            number += 1;
+            match &loss {
+                Loss::Numbers(ranges) => ranges.iter().any(|range| range.contains(&number)),
+                Loss::Percent(percent) => splitmix(&mut state) % 100 < *percent,
+            }
+        }
+    }
+}
+
+/// The same datagrams are lost in every run.
+const SEED: u64 = 1;
+
+/// The next number of SplitMix64 (Steele, Lea and Flood 2014).
+const fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_ids_are_a_length_or_hexadecimal() {
+        for (text, value) in [
+            ("", Cid::Default),
+            ("0", Cid::Length(0)),
+            ("10", Cid::Length(10)),
+            ("32", Cid::Length(32)),
+            ("0x10", Cid::Bytes(vec![0x10])),
+            ("a1", Cid::Bytes(vec![0xa1])),
+            ("0010", Cid::Bytes(vec![0, 0x10])),
+            ("DEADbeef", Cid::Bytes(vec![0xde, 0xad, 0xbe, 0xef])),
+        ] {
+            assert_eq!(cid(text), Ok(value), "{text}");
+        }
+        for (text, why) in [
+            ("33", "the length is above 32; give a shorter one, or 0x33 for this ID"),
+            ("abc", "neither a length"),
+            ("localhost:4433", "neither a length"),
+            ("-1", "neither a length"),
+            ("0x", "no digits"),
+            (&"ab".repeat(33), "the ID has 33 bytes; give at most 32"),
+        ] {
+            assert!(cid(text).is_err_and(|told| told.contains(why)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_server_adds_random_bytes_to_its_ids() {
+        let random = dunlin_awslc::provider().random;
+        let ids = |text: &str, side| {
+            let options = DatagramOptions { cid: Some(cid(text).unwrap()), ..Default::default() };
+            options.connection_ids(side, &random)
+        };
+        let issue = |text: &str, side| ids(text, side).unwrap().unwrap().issue().unwrap();
+        assert!(issue("", Side::Client).is_empty());
+        assert_eq!(issue("a1b2", Side::Client), [0xa1, 0xb2]);
+        assert_eq!((issue("", Side::Server).len(), issue("5", Side::Server).len()), (8, 5));
+        let [first, second] = [(); 2].map(|()| issue("a1b2", Side::Server));
+        assert!(first.starts_with(&[0xa1, 0xb2]) && first.len() == 10 && first != second);
+        assert!(ids(&"ab".repeat(24), Side::Server).is_ok());
+        let error = ids(&"ab".repeat(25), Side::Server).err().unwrap().to_string();
+        assert!(error.contains("--cid: the IDs of a server begin with at most 24 bytes, not 25"), "{error}");
+    }
+
+    #[test]
+    fn timeouts_are_milliseconds() {
+        let new = |first, longest, give_up| {
+            Retransmission::new(
+                Duration::from_millis(first),
+                Duration::from_millis(longest),
+                Duration::from_millis(give_up),
+            )
+        };
+        for (text, timeouts) in [
+            ("400", new(400, 60_000, 243_000)),
+            ("400-8000", new(400, 8000, 243_000)),
+            ("90000", new(90_000, 90_000, 243_000)),
+            ("1000-300000", new(1000, 300_000, 300_000)),
+        ] {
+            assert_eq!(retransmission(text), Ok(timeouts.unwrap()), "{text}");
+        }
+        for text in ["", "9", "1s", "400-", "800-400", "1000-86400001", "-5"] {
+            assert!(retransmission(text).is_err_and(|told| told.contains("milliseconds")), "{text}");
+        }
+        assert_eq!(retransmission("1000-60000"), Ok(Retransmission::default()));
+    }
+
+    #[test]
+    fn loses_the_datagrams_with_these_numbers() {
+        let lost = |text: &str| {
+            let mut decider = loss(text).unwrap().decider();
+            (1..=8).filter(|_| decider()).collect::<Vec<u64>>()
+        };
+        assert_eq!(lost("1,4-6"), [1, 4, 5, 6]);
+        assert_eq!(lost("8"), [8]);
+        assert!(lost("0%").is_empty());
+        assert_eq!(lost("100%").len(), 8);
+        for text in ["", "0", "3-2", "1,,2", "x", "101%", "%", "-1%", "1.5%"] {
+            assert!(loss(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn loses_the_same_share_in_every_run() {
+        let run = || {
+            let mut decider = loss("30%").unwrap().decider();
+            (0..10_000).map(|_| decider()).collect::<Vec<_>>()
+        };
+        let lost = run().iter().filter(|lost| **lost).count();
+        assert!((2850..=3150).contains(&lost), "{lost}");
+        assert_eq!(run(), run());
+    }
+}
