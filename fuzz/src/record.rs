@@ -274,6 +274,7 @@ impl Path<'_> {
                     self.arrived += 1;
                 }
                 Ok(Some(Carried::Alert(_) | Carried::Acknowledgement)) => {}
+                Ok(Some(Carried::PeerMoved)) => panic!("every record came from the same address"),
                 Ok(None) => match self.receiver.read() {
                     Some(data) => self.data(&data, is_honest),
                     None => return,

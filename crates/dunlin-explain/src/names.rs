@@ -16,13 +16,11 @@ const EXTENSIONS: &[(u16, &str)] = &[
     (25, "cached_info"),
     (34, "delegated_credential"),
     (53, "connection_id (deprecated)"),
-    (54, "connection_id"),
     (55, "external_id_hash"),
     (56, "external_session_id"),
     (57, "quic_transport_parameters"),
     (58, "ticket_request"),
     (59, "dnssec_chain"),
-    (61, "rrc"),
     (62, "tls_flags"),
     (0xfe0d, "encrypted_client_hello"),
 ];

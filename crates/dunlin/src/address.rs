@@ -1,7 +1,7 @@
-//! The server that a client connects to.
+//! Addresses: the server that a client connects to, and the two ends of a path for datagrams.
 
 use alloc::string::{String, ToString};
-use core::net::{Ipv4Addr, Ipv6Addr};
+use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use pki_types::{IpAddr, ServerName};
 
@@ -36,6 +36,25 @@ impl ServerAddress {
     /// The name in text.
     pub(crate) fn host(&self) -> String {
         name_text(&self.name)
+    }
+}
+
+/// One of the caller's sockets or interfaces, by a number of the caller's choice. A caller with a single one uses the default, 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Local(pub u32);
+
+/// The two ends between which datagrams travel. A caller with a single socket converts the peer's address into a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Path {
+    /// This side's end.
+    pub local: Local,
+    /// The peer's address.
+    pub peer: SocketAddr,
+}
+
+impl From<SocketAddr> for Path {
+    fn from(peer: SocketAddr) -> Self {
+        Self { local: Local::default(), peer }
     }
 }
 

@@ -223,6 +223,8 @@ pub enum Carried {
     Alert(u8),
     /// An ACK under application keys.
     Acknowledgement,
+    /// The peer's address has changed.
+    PeerMoved,
 }
 
 /// The peer's address, which record layers ignore.
@@ -235,7 +237,7 @@ impl RecordLayer {
             TransportKind::Stream => Self::Stream(Stream::client()),
             TransportKind::Datagram => {
                 let settings = DatagramSettings { mtu, ..DatagramSettings::default() };
-                Self::Datagram(Datagram::new(Side::Client, &settings, ANYWHERE))
+                Self::Datagram(Datagram::new(Side::Client, &settings, ANYWHERE.into()))
             }
         }
     }
@@ -337,7 +339,7 @@ impl RecordLayer {
                 part.len()
             }
             Self::Datagram(datagram) => {
-                datagram.receiver().push(bytes);
+                datagram.receiver().push(ANYWHERE.into(), bytes);
                 bytes.len()
             }
         }
@@ -353,6 +355,7 @@ impl RecordLayer {
             Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
             Incoming::Alert(_, description) => Carried::Alert(description.0),
             Incoming::Acknowledgement => Carried::Acknowledgement,
+            Incoming::PeerMoved(_) => Carried::PeerMoved,
         }))
     }
 
@@ -376,7 +379,7 @@ impl RecordLayer {
                 stream.sender().transmitted(bytes.len());
                 (!bytes.is_empty()).then_some(bytes)
             }
-            Self::Datagram(datagram) => datagram.sender().transmit(),
+            Self::Datagram(datagram) => datagram.sender().transmit().map(|(_, datagram)| datagram),
         }
     }
 }

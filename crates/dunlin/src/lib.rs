@@ -98,7 +98,7 @@ mod time;
 mod transport;
 pub mod wire;
 
-pub use address::ServerAddress;
+pub use address::{Local, Path, ServerAddress};
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
 pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
@@ -112,10 +112,11 @@ pub use handshake::question::{Answer, ClientHelloInfo, Question, QuestionId};
 pub use keylog::KeyLog;
 pub use pki_types;
 pub use protocol::{Protocol, Side, TransportKind};
-pub use record::datagram::{Datagram, Discarded};
+pub use record::datagram::{Datagram, Discarded, PathChecks};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use settings::{
-    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, PskChoice, PskSource, Retransmission,
+    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, Migration, NodeIds, PathCheck, PskChoice,
+    PskSource, Retransmission,
 };
 pub use time::{Instant, Now};

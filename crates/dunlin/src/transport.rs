@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::message::Message;
 use crate::message::connection_ids::Usage;
@@ -78,6 +79,9 @@ pub(crate) trait Emitter {
     fn take_connection_ids(&mut self, _ids: Vec<Vec<u8>>, _usage: Usage) -> Result<(), Error> {
         Ok(())
     }
+
+    /// Takes part in return routability checks, with cookies from `random`.
+    fn check_paths(&mut self, _random: Arc<dyn SecureRandom>) {}
 
     /// Sends the peer up to this many new connection IDs of this side.
     fn send_connection_ids(&mut self, _count: u8) -> Result<(), Error> {
@@ -164,4 +168,6 @@ pub(crate) enum Incoming {
     Alert(AlertLevel, AlertDescription),
     /// An ACK under application keys (RFC 9147 §7).
     Acknowledgement,
+    /// The peer's address has changed to this one.
+    PeerMoved(SocketAddr),
 }

@@ -3,8 +3,9 @@
 
 Input: JSON with "secrets" ("client" and "server": the first application traffic secrets) and "datagrams" (each "from" and
 "datagram"), in hexadecimal. Datagrams of other epochs than 3 are left out. Output: a line for each record, with its sender, its
-connection ID, its sequence number, and its content: data, an ACK, NewConnectionId, RequestConnectionId or another message.
-Sources: RFC 9147 for records, messages and connection IDs, RFC 8439 for the cipher, RFC 8446 for the key schedule.
+connection ID, its sequence number, and its content: data, an ACK, NewConnectionId, RequestConnectionId, another message, or a message
+of a return routability check. Sources: RFC 9147 for records, messages and connection IDs, RFC 9853 for return routability checks,
+RFC 8439 for the cipher, RFC 8446 for the key schedule.
 """
 
 import hashlib
@@ -138,6 +139,11 @@ def told(typ, content):
         return f"ack of {len(content) // 16}"
     if typ == 21:
         return "alert " + content.hex()
+    if typ == 27:
+        # RFC 9853, section 4: type and cookie.
+        assert len(content) == 9
+        name = {0: "path_challenge", 1: "path_response", 2: "path_drop"}[content[0]]
+        return f"{name} {content[1:].hex()}"
     assert typ == 22, f"type {typ}"
     # RFC 9147, section 5.2: type, length, message_seq, fragment_offset, fragment_length.
     message, length = content[0], int.from_bytes(content[1:4], "big")

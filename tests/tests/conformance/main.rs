@@ -3,4 +3,6 @@
 
 mod bogo;
 mod connection_ids;
+mod decoder;
 mod hostile;
+mod return_routability;

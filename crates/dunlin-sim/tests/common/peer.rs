@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use dimpl::{Config, Dtls, DtlsCertificate, Error, Output};
-use dunlin::{Now, Side, Transmit};
+use dunlin::{Local, Now, Side, Transmit};
 use dunlin_sim::{CLIENT_ADDRESS, Endpoint, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki};
 
@@ -93,7 +93,7 @@ impl Endpoint for Peer {
     fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         self.tell_time(now);
         self.poll();
-        Some(Transmit { to: self.to, datagram: self.output.pop_front()? })
+        Some(Transmit { local: Local::default(), to: self.to, datagram: self.output.pop_front()? })
     }
 }
 

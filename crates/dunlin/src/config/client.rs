@@ -12,7 +12,7 @@ use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::resume::{ClientSessions, SettingsDigest};
-use crate::settings::{ConnectionIds, DatagramSettings, PskChoice, Retransmission};
+use crate::settings::{ConnectionIds, DatagramSettings, Migration, PskChoice, Retransmission};
 use crate::wire::NamedGroup;
 
 impl ClientConfig {
@@ -175,6 +175,14 @@ impl ClientConfig {
     #[must_use]
     pub fn with_connection_ids(mut self, ids: Arc<dyn ConnectionIds>) -> Self {
         self.connection_ids = Some(ids);
+        self
+    }
+
+    /// Sets whether and how a connection with connection IDs follows a peer whose address changes. By default it does after the
+    /// enhanced check of RFC 9853 §5.2.
+    #[must_use]
+    pub const fn with_migration(mut self, migration: Migration) -> Self {
+        self.datagram.migration = migration;
         self
     }
 

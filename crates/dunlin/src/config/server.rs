@@ -13,7 +13,8 @@ use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::Tickets;
 use crate::settings::{
-    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskSource, Retransmission,
+    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, Migration, ProfileSettings, PskSource,
+    Retransmission,
 };
 
 /// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
@@ -233,6 +234,14 @@ impl ServerConfig {
     #[must_use]
     pub fn with_connection_ids(mut self, ids: Arc<dyn ConnectionIds>) -> Self {
         self.connection_ids = Some(ids);
+        self
+    }
+
+    /// Sets whether and how a connection with connection IDs follows a peer whose address changes. By default it does after the
+    /// enhanced check of RFC 9853 §5.2.
+    #[must_use]
+    pub const fn with_migration(mut self, migration: Migration) -> Self {
+        self.datagram.migration = migration;
         self
     }
 

@@ -6,12 +6,12 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use super::Connection;
-use crate::address::ServerAddress;
+use crate::address::{Local, Path, ServerAddress};
 use crate::config::{ClientConfig, ServerConfig, check_mtu};
 use crate::error::{Error, Misuse};
 use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
-use crate::record::datagram::{Datagram, Discarded};
+use crate::record::datagram::{Datagram, Discarded, PathChecks};
 use crate::time::Now;
 use crate::transport::{Emitter, Transport};
 use crate::wire::{ExtensionType, What};
@@ -19,6 +19,8 @@ use crate::wire::{ExtensionType, What};
 /// A datagram to transmit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
+    /// The socket or interface to send it from; always the default one for a caller that names no other.
+    pub local: Local,
     /// The address to send it to.
     pub to: SocketAddr,
     /// Its content.
@@ -47,15 +49,15 @@ impl Connection<Datagram> {
     pub fn client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
-        peer: SocketAddr,
+        peer: impl Into<Path>,
         now: Now,
     ) -> Result<Self, Error> {
-        Self::new_client(config, server, Datagram::new(Side::Client, &config.datagram, peer), now)
+        Self::new_client(config, server, Datagram::new(Side::Client, &config.datagram, peer.into()), now)
     }
 
     /// Creates a server that waits for a ClientHello from the address `peer`.
-    pub fn server(config: &Arc<ServerConfig>, peer: SocketAddr, now: Now) -> Self {
-        let transport = Datagram::new(Side::Server, &config.datagram, peer);
+    pub fn server(config: &Arc<ServerConfig>, peer: impl Into<Path>, now: Now) -> Self {
+        let transport = Datagram::new(Side::Server, &config.datagram, peer.into());
         let forgets = config.demands_cookie(Protocol::Dtls13);
         Self::new_server(config, if forgets { transport.forgetful() } else { transport }, now)
     }
@@ -73,23 +75,43 @@ impl Connection<Datagram> {
         }
     }
 
-    /// The peer's address, which never changes.
+    /// The peer's address. It changes as [`crate::Migration`] says, and [`crate::Event::PeerMoved`] reports that.
     pub const fn peer_address(&self) -> SocketAddr {
-        self.transport.peer()
+        self.transport.path().peer
     }
 
-    /// Processes a datagram that was received from the address `from`. Discards records that are not authentic, and datagrams
-    /// from another address than the peer's ([`Connection::discarded`]). While a question is open, it also discards records for
-    /// which it has no room; the peer sends them again.
+    /// The path over which this side sends.
+    pub const fn path(&self) -> Path {
+        self.transport.path()
+    }
+
+    /// Sends over this socket or interface of the caller from now on, for example because the previous one has lost its network. In
+    /// DTLS 1.3 a spare connection ID of the peer, if there is one, keeps observers from linking the two
+    /// ([`Self::request_connection_ids`]). The peer follows once it has received newer data and has checked the new address.
+    pub fn set_local(&mut self, local: Local) {
+        if local != self.transport.path().local {
+            self.transport.use_spare_peer_id();
+            self.transport.set_local(local);
+        }
+    }
+
+    /// The number of checks of the peer's address so far, by outcome.
+    pub const fn path_checks(&self) -> PathChecks {
+        self.transport.path_checks()
+    }
+
+    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the peer's address. Discards
+    /// records that are not authentic ([`Connection::discarded`]). While a question is open, it also discards records for which it has
+    /// no room; the peer sends them again.
     ///
-    /// A peer whose address changes must connect again, even with connection IDs. RFC 9146 §6 lets a connection follow its peer only
-    /// after a check that the peer receives at the new address, and this engine does not have that check yet.
+    /// During the handshake and without connection IDs, it discards datagrams from another address than the peer's. With connection IDs
+    /// it takes authentic records from anywhere, and follows the peer to another address as [`crate::Migration`] says.
     ///
     /// # Errors
     /// The error that ends the connection. The caller should still transmit what remains: it may include an alert.
-    pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) -> Result<(), Error> {
+    pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) -> Result<(), Error> {
         self.check()?;
-        self.transport.push(now.monotonic, from, datagram);
+        self.transport.push(now.monotonic, from.into(), datagram);
         self.drive(now)?;
         // RFC 9147 §4.5.3: new keys long before the limit of forged records. The peer's KeyUpdate answers this side's.
         let can_ask = self.progress.is_connected()
@@ -105,8 +127,8 @@ impl Connection<Datagram> {
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Connection::poll_timeout`]: the
     /// timer of a flight starts when its last datagram leaves.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
-        let datagram = self.transport.transmit(now.monotonic)?;
-        Some(Transmit { to: self.transport.peer(), datagram })
+        let (Path { local, peer: to }, datagram) = self.transport.transmit(now.monotonic)?;
+        Some(Transmit { local, to, datagram })
     }
 
     /// Takes the data of the next record, as the peer sent it. Records can be lost or reordered on the way.

@@ -467,6 +467,7 @@ impl<T: Transport> Connection<T> {
                 }
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
                 Ok(Some(Incoming::Acknowledgement)) => self.commit.heard(true),
+                Ok(Some(Incoming::PeerMoved(address))) => self.effects.event(Event::PeerMoved(address)),
                 Err(e) => return self.fail(e),
             }
         }

@@ -25,6 +25,7 @@ pub(crate) mod psk_key_exchange_modes;
 pub(crate) mod record_size_limit;
 pub(crate) mod registry;
 pub(crate) mod renegotiation_info;
+pub(crate) mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 pub(crate) mod signature_algorithms;

@@ -8,7 +8,7 @@
 use super::{
     Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate,
     connection_id, cookie, early_data, ec_point_formats, extended_master_secret, handshake_cache, key_share,
-    max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info,
+    max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc,
     server_name, session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
     tls_cert_with_extern_psk,
 };
@@ -161,6 +161,7 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
     },
     Row { typ: E::CONNECTION_ID, forms: &[form::<connection_id::ConnectionId>()] },
+    Row { typ: E::RRC, forms: &[form::<rrc::Rrc>()] },
     Row {
         typ: E::HANDSHAKE_CACHE,
         forms: &[form::<handshake_cache::Offer>(), form::<handshake_cache::Answer>()],
@@ -295,6 +296,7 @@ mod tests {
         (50, "CH CR"),
         (51, "CH SH HRR"),
         (54, "CH SH 12"),
+        (61, "CH SH 12"),
         // A number for private use, defined in docs/handshake-cache.md.
         (0xff20, "CH EE 12"),
         (0xff01, "CH 12"),

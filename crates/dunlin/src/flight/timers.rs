@@ -14,10 +14,12 @@ pub(crate) enum Timer {
     Retransmit,
     /// It acknowledges a flight of which only a part arrived (RFC 9147 §7.1).
     Acknowledge,
+    /// It sends the next challenge to an address of the peer, or ends the check (RFC 9853 §5.5).
+    CheckPath,
 }
 
 impl Timer {
-    const ALL: [Self; 3] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge];
+    const ALL: [Self; 4] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath];
 }
 
 /// The deadline of each running timer.

@@ -1,6 +1,7 @@
 //! Events that the engine reports to the application during and after a handshake.
 
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use super::question::{Question, QuestionId};
 use crate::early::EarlyDataOutcome;
@@ -31,6 +32,8 @@ pub enum Event {
     Renegotiated,
     /// The peer answered [`crate::Connection::renegotiate`] with no_renegotiation. The connection continues unchanged.
     RenegotiationRefused,
+    /// The peer's address over datagrams has changed to this one, under the rules of [`crate::Migration`].
+    PeerMoved(SocketAddr),
     /// The peer sent close_notify and will send no more data. This side can still send.
     PeerClosed,
 }

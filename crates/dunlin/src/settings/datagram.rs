@@ -8,6 +8,7 @@ use core::time::Duration;
 
 use zeroize::Zeroizing;
 
+use super::Migration;
 use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 
@@ -141,6 +142,7 @@ pub(crate) struct DatagramSettings {
     /// Whether records of DTLS 1.3 have full headers.
     pub(crate) full_headers: bool,
     pub(crate) retransmission: Retransmission,
+    pub(crate) migration: Migration,
     /// Whether only the peer can send a datagram.
     pub(crate) is_unforgeable: bool,
 }
@@ -151,6 +153,7 @@ impl Default for DatagramSettings {
             mtu: DEFAULT_MTU,
             full_headers: false,
             retransmission: Retransmission::default(),
+            migration: Migration::default(),
             is_unforgeable: false,
         }
     }

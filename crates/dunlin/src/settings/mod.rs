@@ -7,10 +7,12 @@ use core::fmt;
 use crate::auth::{ChoosePsk, FindPsk};
 
 mod datagram;
+mod migration;
 mod profile;
 
 pub use datagram::{ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, Retransmission};
 pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
+pub use migration::{Migration, PathCheck};
 pub(crate) use profile::{ProfileSettings, Tls12};
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of

@@ -87,6 +87,8 @@ wire_enum! {
         TLS12_CID = 25 => "tls12_cid",
         /// `ack` (RFC 9147 §7)
         ACK = 26 => "ack",
+        /// `return_routability_check` (RFC 9853 §4)
+        RETURN_ROUTABILITY_CHECK = 27 => "return_routability_check",
     }
 }
 
@@ -496,6 +498,8 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 9146, RFC 9147
         CONNECTION_ID = 54 => "connection_id",
+        /// RFC 9853
+        RRC = 61 => "rrc",
         /// RFC 5746
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
         /// A number for private use, defined in docs/handshake-cache.md

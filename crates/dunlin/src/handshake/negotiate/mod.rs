@@ -56,6 +56,7 @@ pub(crate) mod key_share;
 pub(crate) mod psk;
 mod record_size;
 pub(crate) mod renegotiation_info;
+mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
@@ -92,6 +93,7 @@ static OFFERS: &[OfferStep] = &[
     alpn::offer,
     record_size::offer,
     connection_id::offer,
+    rrc::offer,
     handshake_cache::offer,
     psk::offer_modes,
     early_data::offer,
@@ -178,6 +180,7 @@ static SELECT: &[SelectStep] = &[
     },
     psk::require,
     connection_id::select,
+    rrc::select,
     early_data::select,
 ];
 
@@ -227,6 +230,7 @@ static ACCEPT_TLS12: &[AcceptStep] = &[
     status_request::accept,
     session_ticket::accept,
     connection_id::accept,
+    rrc::accept,
     handshake_cache::accept,
 ];
 
@@ -371,6 +375,7 @@ pub(crate) static SERVER_HELLO: &[AnswerStep] = &[
     psk::answer,
     tls_cert_with_extern_psk::answer,
     connection_id::answer,
+    rrc::answer,
 ];
 
 /// EncryptedExtensions.
@@ -396,6 +401,7 @@ pub(crate) static SERVER_HELLO_TLS12: &[AnswerStep] = &[
     status_request::answer,
     session_ticket::answer,
     connection_id::answer,
+    rrc::answer,
 ];
 
 /// Writes the server's answers in the order of `steps`.

@@ -44,6 +44,7 @@ impl Header {
                 | ContentType::APPLICATION_DATA
                 | ContentType::TLS12_CID
                 | ContentType::ACK
+                | ContentType::RETURN_ROUTABILITY_CHECK
         )
     }
 

@@ -4,6 +4,7 @@
 //! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
 //! * [`connection_id`]: the connection IDs of both sides.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
+//! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
@@ -14,8 +15,10 @@ mod epoch;
 mod header12;
 mod header13;
 mod hello;
+mod path;
 mod receive;
 mod replay;
+mod routability;
 mod send;
 
 use crate::sync::Arc;
@@ -23,6 +26,8 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
 
+use crate::address::{Local, Path};
+use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::flight::RecordNumber;
 use crate::flight::fragment;
@@ -41,7 +46,10 @@ use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::EpochKey;
 pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
+pub use path::PathChecks;
+use path::{Challenge, Paths};
 use receive::{Received, Receiver};
+use routability::PathMessage;
 use send::Sender;
 
 /// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.
@@ -94,7 +102,9 @@ pub struct Discarded {
 /// DTLS over datagrams.
 pub struct Datagram {
     side: Side,
-    peer: SocketAddr,
+    paths: Paths,
+    /// The peer's address has changed, and the connection does not know it yet.
+    has_moved: bool,
     receiver: Receiver,
     sender: Sender,
     /// Whether the handshake is complete. From then on, this side acknowledges messages by ACKs.
@@ -111,7 +121,7 @@ pub struct Datagram {
     repeats: u32,
     /// When this side has last sent its messages again because the peer repeated its own.
     repeated_at: Option<Instant>,
-    /// The time of the latest datagram.
+    /// The time of the latest datagram or timer.
     now: Instant,
     /// The peer has asked for the rest of the outstanding messages.
     resend_wanted: bool,
@@ -125,11 +135,12 @@ pub struct Datagram {
 }
 
 impl Datagram {
-    pub(crate) fn new(side: Side, settings: &DatagramSettings, peer: SocketAddr) -> Self {
-        let DatagramSettings { mtu, full_headers, retransmission, is_unforgeable } = *settings;
+    pub(crate) fn new(side: Side, settings: &DatagramSettings, path: Path) -> Self {
+        let DatagramSettings { mtu, full_headers, retransmission, migration, is_unforgeable } = *settings;
         Self {
             side,
-            peer,
+            paths: Paths::new(side, path, migration),
+            has_moved: false,
             receiver: Receiver::new(is_unforgeable),
             sender: Sender::new(mtu, full_headers),
             complete: false,
@@ -182,18 +193,28 @@ impl Datagram {
         self.receiver.has_part_of_message()
     }
 
-    pub(crate) const fn peer(&self) -> SocketAddr {
-        self.peer
+    pub(crate) const fn path(&self) -> Path {
+        self.paths.present()
+    }
+
+    /// Sends over this socket or interface of the caller from now on.
+    pub(crate) const fn set_local(&mut self, local: Local) {
+        self.paths.set_local(local);
+    }
+
+    pub(crate) const fn path_checks(&self) -> PathChecks {
+        self.paths.counts()
     }
 
     pub(crate) fn max_data(&self) -> usize {
         self.sender.max_data()
     }
 
-    /// Takes a datagram. Discards one from another address than the peer's. RFC 9146 §6: a peer's new address counts only after
-    /// a check that the peer receives there, which this engine does not have yet.
-    pub(crate) fn push(&mut self, now: Instant, from: SocketAddr, datagram: &[u8]) {
-        if from != self.peer {
+    /// Takes a datagram, which came over the path `from`. One from another address than the peer's can be authentic only if connection
+    /// IDs say which connection it belongs to (RFC 9146 §6), or if the settings let the connection follow its peer anywhere.
+    pub(crate) fn push(&mut self, now: Instant, from: Path, datagram: &[u8]) {
+        let may_move = self.receiver.ids.are_used() || self.paths.follow_unchecked();
+        if from.peer != self.paths.present().peer && !(self.complete && may_move) {
             self.receiver.discarded.other_address += 1;
             return;
         }
@@ -201,17 +222,69 @@ impl Datagram {
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
         self.await_handshake(now);
         self.receiver.expire_keys(now);
-        self.receiver.push(datagram);
+        self.receiver.push(from, datagram);
     }
 
-    /// Takes the next datagram to transmit. Timers start after the last one, so that they do not include the time that
+    /// Takes the next datagram to transmit, and its path. Timers start after the last one, so that they do not include the time that
     /// datagrams wait for a slow network.
-    pub(crate) fn transmit(&mut self, now: Instant) -> Option<Vec<u8>> {
+    pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Path, Vec<u8>)> {
         let datagram = self.sender.transmit();
         if self.sender.is_drained() {
             self.start_timers(now);
         }
-        datagram
+        let (path, datagram) = datagram?;
+        let reserve = self.sender.path_message_len();
+        Some((path.unwrap_or_else(|| self.paths.next(datagram.len(), reserve)), datagram))
+    }
+
+    /// Takes note of the path of an authentic record.
+    fn follow(&mut self) -> Result<(), Error> {
+        match self.receiver.take_heard() {
+            Some(heard) => {
+                let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
+                self.after_step(next)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
+    fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+        match message {
+            PathMessage::Challenge(cookie) => self.send_about(path, self.paths.answer(path, cookie)),
+            answer => {
+                let next = self.paths.answered(path, answer)?;
+                self.after_step(next)
+            }
+        }
+    }
+
+    /// Completes a step of a check: notes a new address of the peer, sends a challenge, and keeps the timer.
+    fn after_step(&mut self, (has_moved, challenge): (bool, Challenge)) -> Result<(), Error> {
+        if has_moved {
+            self.has_moved = true;
+            // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
+            self.sender.ids.advance();
+        }
+        if let Some((path, message)) = challenge {
+            self.timers.stop(Timer::CheckPath);
+            self.send_about(path, message)?;
+        }
+        match self.paths.pause() {
+            Some(pause) => self.timers.start(Timer::CheckPath, self.now + pause),
+            None => self.timers.stop(Timer::CheckPath),
+        }
+        Ok(())
+    }
+
+    /// Sends a message about a path over it, if the output and the budget of an address under check have room. The timer sends another
+    /// challenge.
+    fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+        let len = self.sender.path_message_len();
+        match self.sender.has_room() && self.paths.spend(path, len) {
+            true => self.sender.path_message(path, message),
+            false => Ok(()),
+        }
     }
 
     /// Limits the time without progress in a handshake that has begun, whichever side has to send next.
@@ -459,7 +532,7 @@ impl Emitter for Datagram {
     }
 
     fn peer_address(&self) -> Option<SocketAddr> {
-        Some(self.peer)
+        Some(self.paths.present().peer)
     }
 
     fn prove_address(&mut self) {
@@ -477,6 +550,11 @@ impl Emitter for Datagram {
     fn use_connection_ids(&mut self, issuer: Option<Arc<dyn ConnectionIds>>, own: Vec<u8>, peers: Vec<u8>) {
         self.receiver.ids = OwnIds::new(issuer, own);
         self.sender.ids = PeerIds::new(peers);
+    }
+
+    fn check_paths(&mut self, random: Arc<dyn SecureRandom>) {
+        self.receiver.are_paths_checked = true;
+        self.paths.agree(random);
     }
 
     fn sends_connection_id(&self) -> bool {
@@ -562,6 +640,9 @@ impl Emitter for Datagram {
 impl Transport for Datagram {
     fn next(&mut self) -> Result<Option<Incoming>, Error> {
         loop {
+            if core::mem::take(&mut self.has_moved) {
+                return Ok(Some(Incoming::PeerMoved(self.paths.present().peer)));
+            }
             if let Some(message) = self.receiver.next_message() {
                 if !self.has_heard && self.side == Side::Server && !self.complete {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
@@ -575,7 +656,10 @@ impl Transport for Datagram {
                 }
                 return Ok(Some(Incoming::Message(message)));
             }
-            match self.receiver.next_record()? {
+            let received = self.receiver.next_record()?;
+            self.follow()?;
+            match received {
+                Some(Received::Path(path, message)) => self.path_message(path, message)?,
                 Some(Received::Alert(level, description)) => {
                     if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
                         // The peer sends nothing more, ACKs included.
@@ -643,11 +727,16 @@ impl Transport for Datagram {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
+        self.now = now;
         while let Some(timer) = self.timers.expire(now) {
             match timer {
                 Timer::GiveUp => self.give_up()?,
                 Timer::Retransmit => self.retransmit()?,
                 Timer::Acknowledge => self.acknowledge_part()?,
+                Timer::CheckPath => {
+                    let challenge = self.paths.expire()?;
+                    self.after_step((false, challenge))?;
+                }
             }
         }
         Ok(())

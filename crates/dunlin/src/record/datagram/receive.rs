@@ -8,7 +8,9 @@ use core::time::Duration;
 use super::connection_id::OwnIds;
 use super::epoch::EpochKey;
 use super::replay::ReplayWindow;
+use super::routability::{self, PathMessage};
 use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
+use crate::address::Path;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
@@ -55,6 +57,8 @@ pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
     /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
+    /// A message about a path, over which it came.
+    Path(Path, PathMessage),
     /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
     Repeated,
     /// Application data, which the receiver keeps.
@@ -62,15 +66,31 @@ pub(super) enum Received {
     Nothing,
 }
 
+/// An authentic record that was not received before.
+pub(super) struct Heard {
+    /// The path over which it came.
+    pub(super) path: Path,
+    /// The length of the record, in bytes.
+    pub(super) len: usize,
+    /// Whether its number is above all others. Messages about paths do not count: they say nothing about where the peer wants to be.
+    pub(super) is_newest: bool,
+}
+
 pub(crate) struct Receiver {
     protocol: Protocol,
     /// This side's connection IDs. Protected records carry one of them.
     pub(super) ids: OwnIds,
-    /// Records that the receiver has not opened yet.
-    records: VecDeque<Vec<u8>>,
+    /// Records that the receiver has not opened yet, and the paths over which they came.
+    records: VecDeque<(Path, Vec<u8>)>,
     waiting: usize,
     /// Records of the next epoch, which arrived before its keys.
-    early: Vec<Vec<u8>>,
+    early: Vec<(Path, Vec<u8>)>,
+    /// The highest number of an authentic record about something else than paths.
+    newest: RecordNumber,
+    /// The latest record, until the caller has taken note of it.
+    heard: Option<Heard>,
+    /// Whether both sides take part in return routability checks.
+    pub(super) are_paths_checked: bool,
     /// Whether the first message may have number 1, because this side forgets a first ClientHello.
     forgets: bool,
     /// The sequence number of the latest unprotected record with messages.
@@ -108,6 +128,9 @@ impl Receiver {
             records: VecDeque::new(),
             waiting: 0,
             early: Vec::new(),
+            newest: RecordNumber { epoch: 0, sequence: 0 },
+            heard: None,
+            are_paths_checked: false,
             forgets: false,
             plain_sequence: 0,
             plain_alert: None,
@@ -127,9 +150,9 @@ impl Receiver {
         }
     }
 
-    /// Cuts a datagram into records. Bytes that are not a record are discarded with the rest of the datagram
+    /// Cuts a datagram, which came over `path`, into records. Bytes that are not a record are discarded with the rest of the datagram
     /// (RFC 9147 §4.1, §4.5.2).
-    pub(crate) fn push(&mut self, datagram: &[u8]) {
+    pub(crate) fn push(&mut self, path: Path, datagram: &[u8]) {
         let mut rest = datagram;
         while !rest.is_empty() {
             let Some((record, others)) =
@@ -144,7 +167,7 @@ impl Receiver {
                 continue;
             }
             self.waiting += record.len();
-            self.records.push_back(record.to_vec());
+            self.records.push_back((path, record.to_vec()));
         }
     }
 
@@ -215,18 +238,18 @@ impl Receiver {
             forged: 0,
             has_asked: false,
         });
-        for record in core::mem::take(&mut self.early).into_iter().rev() {
+        for (path, record) in core::mem::take(&mut self.early).into_iter().rev() {
             self.waiting += record.len();
-            self.records.push_front(record);
+            self.records.push_front((path, record));
         }
         Ok(())
     }
 
     /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of the peer contains.
-    fn keep_early(&mut self, record: Vec<u8>) {
-        let kept: usize = self.early.iter().map(Vec::len).sum();
+    fn keep_early(&mut self, path: Path, record: Vec<u8>) {
+        let kept: usize = self.early.iter().map(|(_, record)| record.len()).sum();
         match self.early.len() < MAX_EARLY_RECORDS && kept + record.len() <= MAX_EARLY {
-            true => self.early.push(record),
+            true => self.early.push((path, record)),
             false => self.discarded.no_keys += 1,
         }
     }
@@ -282,18 +305,18 @@ impl Receiver {
 
     /// The content of the next record; `None` if there are no more records.
     pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
-        let Some(record) = self.records.pop_front() else { return Ok(None) };
+        let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
         let is_tls12 = self.protocol.changes_cipher_spec();
         let received = match header12::Header::read(&record, self.ids.len()) {
             Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
-                false => self.open13(record)?,
+                false => self.open13(path, record)?,
                 true => self.malformed(),
             },
             Some(header) if header.epoch == 0 => self.plain(&header, &record)?,
-            Some(header) if is_tls12 || self.epochs.is_empty() => self.open12(&header, record)?,
+            Some(header) if is_tls12 || self.epochs.is_empty() => self.open12(&header, path, record)?,
             Some(_) => self.misplaced(),
-            None => self.open13(record)?,
+            None => self.open13(path, record)?,
         };
         Ok(Some(received))
     }
@@ -392,12 +415,17 @@ impl Receiver {
     }
 
     /// Opens a protected record of DTLS 1.2.
-    fn open12(&mut self, header: &header12::Header, mut record: Vec<u8>) -> Result<Received, Error> {
+    fn open12(
+        &mut self,
+        header: &header12::Header,
+        path: Path,
+        mut record: Vec<u8>,
+    ) -> Result<Received, Error> {
         // RFC 9146 §3: with a connection ID, every protected record has this type. Its ID must be that of this side.
         let has_id = header.typ == ContentType::TLS12_CID;
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == header.epoch) else {
             if header.epoch == self.present() + 1 {
-                self.keep_early(record);
+                self.keep_early(path, record);
             } else {
                 self.discarded.no_keys += 1;
             }
@@ -410,18 +438,18 @@ impl Receiver {
         self.ids.received(header.id(&record));
         let number = RecordNumber { epoch: header.epoch, sequence: header.sequence };
         let typ = (!has_id).then_some(header.typ);
-        self.opened(number, typ, record, plaintext)
+        self.opened(number, typ, (path, record), plaintext)
     }
 
     /// Opens a protected record of DTLS 1.3.
-    fn open13(&mut self, mut record: Vec<u8>) -> Result<Received, Error> {
+    fn open13(&mut self, path: Path, mut record: Vec<u8>) -> Result<Received, Error> {
         let Some(header) = header13::Header::read(&record, self.ids.len()) else {
             return Ok(self.malformed());
         };
         // RFC 9147 §4.2.2: the most recent epoch with these bits.
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| header.is_of(epoch.number)) else {
             if header.is_of(self.present().max(HANDSHAKE_EPOCH - 1) + 1) {
-                self.keep_early(record);
+                self.keep_early(path, record);
             } else {
                 self.discarded.no_keys += 1;
             }
@@ -436,7 +464,7 @@ impl Receiver {
             return self.forged(of_epoch);
         };
         self.ids.received(header.id(&record));
-        self.opened(RecordNumber { epoch: of_epoch, sequence }, None, record, plaintext)
+        self.opened(RecordNumber { epoch: of_epoch, sequence }, None, (path, record), plaintext)
     }
 
     /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and with the present key the
@@ -462,10 +490,11 @@ impl Receiver {
         &mut self,
         number: RecordNumber,
         shown: Option<ContentType>,
-        mut record: Vec<u8>,
+        (path, mut record): (Path, Vec<u8>),
         plaintext: Range<usize>,
     ) -> Result<Received, Error> {
         self.is_authentic = true;
+        let len = record.len();
         let epoch = self.epochs.iter_mut().rfind(|epoch| epoch.number == number.epoch);
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
@@ -490,6 +519,11 @@ impl Receiver {
             record.truncate(len);
             ContentType(typ)
         });
+        let is_newest = number > self.newest && typ != ContentType::RETURN_ROUTABILITY_CHECK;
+        if is_newest {
+            self.newest = number;
+        }
+        self.heard = Some(Heard { path, len, is_newest });
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
@@ -501,7 +535,12 @@ impl Receiver {
         if plaintext.len() > limit {
             return Ok(self.malformed());
         }
-        self.dispatch(number, typ, record)
+        self.dispatch(number, typ, path, record)
+    }
+
+    /// Takes the latest authentic record, as far as paths are concerned.
+    pub(super) fn take_heard(&mut self) -> Option<Heard> {
+        self.heard.take()
     }
 
     /// Processes an authentic record. An error in it is the peer's fault (RFC 9147 §4.5.2).
@@ -509,6 +548,7 @@ impl Receiver {
         &mut self,
         number: RecordNumber,
         typ: ContentType,
+        path: Path,
         content: Vec<u8>,
     ) -> Result<Received, Error> {
         match typ {
@@ -536,6 +576,13 @@ impl Receiver {
                 Ok(Received::Alert(AlertLevel(level), description))
             }
             ContentType::ACK if self.protocol.has_acks() => acknowledgement(number, &content),
+            // RFC 9853 §3: only after both sides have agreed to it.
+            ContentType::RETURN_ROUTABILITY_CHECK
+                if self.are_paths_checked && self.protocol.has_data(number.epoch) =>
+            {
+                let message = routability::read(&content)?;
+                Ok(message.map_or(Received::Nothing, |message| Received::Path(path, message)))
+            }
             ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
                     self.discarded.overflow += 1;

@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 
 use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Sealing};
+use super::routability::{self, PathMessage};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, header12};
+use crate::address::Path;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{MIN_ROOM, Packer, Planned, Records};
@@ -60,7 +62,8 @@ pub(crate) struct Sender {
     flight: Flight,
     /// The number of the next message.
     next_message: Option<u16>,
-    output: VecDeque<Vec<u8>>,
+    /// Datagrams that wait for transmission. The path of one with a message about paths is fixed.
+    output: VecDeque<(Option<Path>, Vec<u8>)>,
     sent_bytes: usize,
     /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
     key_update: Option<KeyUpdate>,
@@ -104,8 +107,8 @@ impl Sender {
         self.flight_mtu = mtu;
     }
 
-    /// The next datagram.
-    pub(crate) fn transmit(&mut self) -> Option<Vec<u8>> {
+    /// The next datagram, and its path if that is fixed.
+    pub(crate) fn transmit(&mut self) -> Option<(Option<Path>, Vec<u8>)> {
         self.output.pop_front()
     }
 
@@ -258,9 +261,9 @@ impl Sender {
         self.sent_bytes
     }
 
-    fn queue(&mut self, datagram: Vec<u8>) {
+    fn queue(&mut self, path: Option<Path>, datagram: Vec<u8>) {
         self.sent_bytes = self.sent_bytes.saturating_add(datagram.len());
-        self.output.push_back(datagram);
+        self.output.push_back((path, datagram));
     }
 
     /// Whether the sender protects its records.
@@ -386,7 +389,7 @@ impl Sender {
             for (number, pieces) in sent.into_iter().filter(|(_, pieces)| !pieces.is_empty()) {
                 self.flight.sent(number, pieces);
             }
-            self.queue(bytes);
+            self.queue(None, bytes);
         }
         let is_needed = |WriteEpoch { number, .. }: &WriteEpoch| {
             let carries_change = self.protocol.changes_cipher_spec() && self.flight.needs_epoch(number + 1);
@@ -415,20 +418,40 @@ impl Sender {
             // The peer ignores what follows an alert, but it may still need the handshake (RFC 9147 §5.10).
             self.flight.drop_if(|message| message.epoch > HANDSHAKE_EPOCH);
         }
-        self.single(ContentType::ALERT, &[level.0, description.0])
+        self.single(ContentType::ALERT, &[level.0, description.0], None)
     }
 
     /// The most data that one record can carry, in bytes; 0 before there are keys for it.
     pub(crate) fn max_data(&self) -> usize {
         let Some(key) = &self.present.key else { return 0 };
-        let overhead = key.overhead_of_last(!self.ids.present().is_empty(), self.full_headers)
-            + self.ids.present().len();
-        self.content_limit.min(self.mtu.saturating_sub(overhead))
+        self.content_limit.min(self.mtu.saturating_sub(self.overhead_of_single(key)))
     }
 
     /// Sends a record with data.
     pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.single(ContentType::APPLICATION_DATA, data)
+        self.single(ContentType::APPLICATION_DATA, data, None)
+    }
+
+    /// Sends a message about a path over that path, unless this side sends nothing more.
+    pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+        match self.closed {
+            true => Ok(()),
+            false => {
+                let content = routability::write(message);
+                self.single(ContentType::RETURN_ROUTABILITY_CHECK, &content, Some(path))
+            }
+        }
+    }
+
+    /// The length of a datagram with a message about a path, in bytes.
+    pub(super) fn path_message_len(&self) -> usize {
+        self.present.key.as_ref().map_or(0, |key| self.overhead_of_single(key) + routability::LEN)
+    }
+
+    /// The length of a datagram with a single record beside its content, in bytes.
+    fn overhead_of_single(&self, key: &EpochKey) -> usize {
+        let id = self.ids.present();
+        key.overhead_of_last(!id.is_empty(), self.full_headers) + id.len()
     }
 
     /// The longest connection ID of the peer that leaves room for messages and data.
@@ -467,10 +490,10 @@ impl Sender {
     }
 
     /// Sends a record in a separate datagram.
-    fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
+    fn single(&mut self, typ: ContentType, content: &[u8], path: Option<Path>) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.present.seal(typ, self.ids.present(), content, (true, self.full_headers), &mut bytes)?;
-        self.queue(bytes);
+        self.queue(path, bytes);
         Ok(())
     }
 }

@@ -1,0 +1,401 @@
+//! The paths of a connection: over which one this side sends, and whether the peer really is where its records seem to come from
+//! (RFC 9853, RFC 9146 §6).
+//!
+//! A newer authentic record from another address begins a check. The basic one sends a challenge there. The enhanced one first asks
+//! over the present path whether the peer has left it: an attacker who forwards copies of records faster than the true path cannot
+//! answer that. The peer's address changes once the answer to a challenge has come back from the new one. Until then the new address
+//! gets at most [`MAX_AMPLIFICATION`] times the bytes of the authentic records that came from it.
+
+use crate::sync::Arc;
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::MAX_AMPLIFICATION;
+use super::routability::{Cookie, PathMessage};
+use crate::address::Path;
+use crate::crypto::SecureRandom;
+use crate::error::Error;
+use crate::protocol::Side;
+use crate::settings::{Migration, PathCheck};
+
+/// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get lost.
+const CHALLENGES: u32 = 3;
+
+/// The number of checks of the peer's address so far, by outcome (RFC 9853 §7.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PathChecks {
+    /// Checks that have begun.
+    pub begun: u64,
+    /// The peer answered from the new address, which counts from then on.
+    pub moved: u64,
+    /// The peer is still at its present address: it said so, or sent something newer from there. A network that delivers copies over
+    /// another path can be an attack.
+    pub stayed: u64,
+    /// Nobody answered.
+    pub failed: u64,
+}
+
+/// What the connection has to send after a step of a check.
+pub(super) type Challenge = Option<(Path, PathMessage)>;
+
+pub(super) struct Paths {
+    side: Side,
+    /// The path of everything that this side sends. The peer has proven, or the caller has named, the peer's address.
+    present: Path,
+    check: Option<Box<Check>>,
+    migration: Migration,
+    /// The source of cookies. `None` unless both sides take part in return routability checks.
+    random: Option<Arc<dyn SecureRandom>>,
+    counts: PathChecks,
+}
+
+/// A check of another address of the peer.
+struct Check {
+    path: Path,
+    /// The bytes of authentic records that came over the path, and of what was sent over it.
+    received: usize,
+    sent: usize,
+    stage: Stage,
+    /// The cookies of this stage.
+    cookies: Vec<Cookie>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The peer is asked over the present path whether it has left that path (RFC 9853 §5.2).
+    Present,
+    /// The peer is asked over the new path (RFC 9853 §5.1).
+    New,
+}
+
+impl Paths {
+    pub(super) const fn new(side: Side, present: Path, migration: Migration) -> Self {
+        let counts = PathChecks { begun: 0, moved: 0, stayed: 0, failed: 0 };
+        Self { side, present, check: None, migration, random: None, counts }
+    }
+
+    /// Both sides have agreed to take part in checks.
+    pub(super) fn agree(&mut self, random: Arc<dyn SecureRandom>) {
+        self.random = Some(random);
+    }
+
+    /// Whether both sides take part in checks.
+    pub(super) const fn are_checked(&self) -> bool {
+        self.random.is_some()
+    }
+
+    pub(super) const fn present(&self) -> Path {
+        self.present
+    }
+
+    pub(super) const fn counts(&self) -> PathChecks {
+        self.counts
+    }
+
+    /// Sends over this socket or interface of the caller from now on.
+    pub(super) const fn set_local(&mut self, local: crate::address::Local) {
+        self.present.local = local;
+    }
+
+    /// The path of the next datagram, of `len` bytes. `reserve` bytes of the budget stay for a challenge.
+    ///
+    /// An answer goes to the address of the newest record, as far as the budget of an address under check allows (RFC 9853 §5).
+    pub(super) fn next(&mut self, len: usize, reserve: usize) -> Path {
+        match &mut self.check {
+            Some(check) if len.saturating_add(reserve) <= check.budget() => {
+                check.sent += len;
+                check.path
+            }
+            _ => self.present,
+        }
+    }
+
+    /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough left.
+    pub(super) fn spend(&mut self, path: Path, len: usize) -> bool {
+        match self.check.as_mut().filter(|check| check.path == path) {
+            Some(check) if len > check.budget() => false,
+            Some(check) => {
+                check.sent += len;
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Whether the connection follows its peer without a check.
+    pub(super) const fn follow_unchecked(&self) -> bool {
+        self.migration.is_unchecked_allowed && !self.are_checked()
+    }
+
+    /// Takes note of an authentic record of `len` bytes, which came over `path`. `is_newest`: its number is above all others, and it
+    /// says something that is not about paths. Returns whether the peer's address has changed, and the challenge to send.
+    pub(super) fn heard(
+        &mut self,
+        path: Path,
+        len: usize,
+        is_newest: bool,
+    ) -> Result<(bool, Challenge), Error> {
+        if let Some(check) = self.check.as_mut().filter(|check| check.path == path) {
+            check.received = check.received.saturating_add(len);
+            return Ok((false, None));
+        }
+        if !is_newest {
+            return Ok((false, None));
+        }
+        if path.peer == self.present.peer {
+            // RFC 9853 §8.1.2: a newer record over the present path ends the attempt to leave it.
+            if self.check.take().is_some() {
+                self.counts.stayed += 1;
+            }
+            // A client chooses its interface itself. A server answers where it was asked.
+            if self.side == Side::Server {
+                self.present.local = path.local;
+            }
+            return Ok((false, None));
+        }
+        match self.migration.check.filter(|_| self.are_checked()) {
+            Some(kind) => {
+                self.counts.begun += 1;
+                let stage = if kind == PathCheck::Basic { Stage::New } else { Stage::Present };
+                let check = Check { path, received: len, sent: 0, stage, cookies: Vec::new() };
+                self.check = Some(Box::new(check));
+                Ok((false, self.challenge()?))
+            }
+            // The caller accepts that whoever can forward a record can move the connection.
+            None if self.follow_unchecked() => {
+                self.present = path;
+                Ok((true, None))
+            }
+            None => Ok((false, None)),
+        }
+    }
+
+    /// Handles an answer to a challenge, which came over `path`. Returns whether the peer's address has changed, and the challenge to
+    /// send. RFC 9853 §5.4: an answer that fits no challenge is ignored.
+    pub(super) fn answered(&mut self, path: Path, message: PathMessage) -> Result<(bool, Challenge), Error> {
+        let Some(check) = &mut self.check else { return Ok((false, None)) };
+        let (asked, cookie) = match (check.stage, message) {
+            (Stage::Present, PathMessage::Response(cookie) | PathMessage::Drop(cookie)) => {
+                (self.present, cookie)
+            }
+            (Stage::New, PathMessage::Response(cookie)) => (check.path, cookie),
+            _ => return Ok((false, None)),
+        };
+        if path.peer != asked.peer || !check.cookies.contains(&cookie) {
+            return Ok((false, None));
+        }
+        match (check.stage, message) {
+            (Stage::Present, PathMessage::Drop(_)) => {
+                check.begin_new();
+                Ok((false, self.challenge()?))
+            }
+            (Stage::Present, _) => {
+                self.check = None;
+                self.counts.stayed += 1;
+                Ok((false, None))
+            }
+            (Stage::New, _) => {
+                self.present = check.path;
+                self.check = None;
+                self.counts.moved += 1;
+                Ok((true, None))
+            }
+        }
+    }
+
+    /// The answer to a challenge that came over `path`. RFC 9853 §5.2: path_drop over a path that this side has left.
+    pub(super) fn answer(&self, path: Path, cookie: Cookie) -> PathMessage {
+        match path.local == self.present.local {
+            true => PathMessage::Response(cookie),
+            false => PathMessage::Drop(cookie),
+        }
+    }
+
+    /// The time after which [`Self::expire`] is due, while a check runs.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.check.as_ref().map(|_| self.migration.timeout / CHALLENGES)
+    }
+
+    /// Handles the end of a pause without an answer: the next challenge, the next stage, or the end of the check.
+    pub(super) fn expire(&mut self) -> Result<Challenge, Error> {
+        let Some(check) = &mut self.check else { return Ok(None) };
+        if check.cookies.len() >= CHALLENGES as usize {
+            match check.stage {
+                Stage::Present => check.begin_new(),
+                Stage::New => {
+                    self.check = None;
+                    self.counts.failed += 1;
+                    return Ok(None);
+                }
+            }
+        }
+        self.challenge()
+    }
+
+    /// The next challenge of the check. Each has a cookie of its own (RFC 9853 §5.3).
+    fn challenge(&mut self) -> Result<Challenge, Error> {
+        let (Some(check), Some(random)) = (&mut self.check, &self.random) else { return Ok(None) };
+        let mut cookie = Cookie::default();
+        random.fill(&mut cookie)?;
+        check.cookies.push(cookie);
+        let path = if check.stage == Stage::New { check.path } else { self.present };
+        Ok(Some((path, PathMessage::Challenge(cookie))))
+    }
+}
+
+impl Check {
+    /// The bytes that the new address may still get.
+    const fn budget(&self) -> usize {
+        self.received.saturating_mul(MAX_AMPLIFICATION).saturating_sub(self.sent)
+    }
+
+    fn begin_new(&mut self) {
+        self.stage = Stage::New;
+        self.cookies.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::address::Local;
+
+    #[derive(Debug)]
+    struct Counter(core::sync::atomic::AtomicU8);
+
+    impl SecureRandom for Counter {
+        fn fill(&self, out: &mut [u8]) -> Result<(), crate::crypto::CryptoError> {
+            out.fill(self.0.fetch_add(1, core::sync::atomic::Ordering::Relaxed));
+            Ok(())
+        }
+    }
+
+    fn path(host: u8) -> Path {
+        Path { local: Local::default(), peer: ([192, 0, 2, host], 5684).into() }
+    }
+
+    fn paths(check: PathCheck) -> Paths {
+        let mut paths = Paths::new(Side::Server, path(1), Migration::new(check));
+        paths.agree(Arc::new(Counter(0.into())));
+        paths
+    }
+
+    /// The cookie of a challenge to this host.
+    fn cookie(challenge: Challenge, host: u8) -> Cookie {
+        match challenge {
+            Some((to, PathMessage::Challenge(cookie))) if to == path(host) => cookie,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_basic_check_moves_the_peer_after_its_answer() {
+        let mut paths = paths(PathCheck::Basic);
+        assert!(paths.heard(path(1), 40, true).unwrap() == (false, None) && paths.pause().is_none());
+        let (moved, challenge) = paths.heard(path(2), 40, true).unwrap();
+        let first = cookie(challenge, 2);
+        assert!(!moved && paths.present() == path(1) && paths.pause().is_some());
+        let second = cookie(paths.expire().unwrap(), 2);
+        assert_ne!(first, second);
+        // Another cookie, another path, another answer.
+        assert_eq!(paths.answered(path(2), PathMessage::Response([9; 8])).unwrap(), (false, None));
+        assert_eq!(paths.answered(path(1), PathMessage::Response(first)).unwrap(), (false, None));
+        assert_eq!(paths.answered(path(2), PathMessage::Drop(first)).unwrap(), (false, None));
+        assert_eq!(paths.answered(path(2), PathMessage::Response(first)).unwrap(), (true, None));
+        assert_eq!((paths.present(), paths.pause()), (path(2), None));
+        assert_eq!(paths.answered(path(2), PathMessage::Response(second)).unwrap(), (false, None));
+        assert_eq!(paths.counts(), PathChecks { begun: 1, moved: 1, ..PathChecks::default() });
+    }
+
+    #[test]
+    fn the_enhanced_check_asks_over_the_present_path_first() {
+        // The peer has left the present path.
+        let mut left = paths(PathCheck::Enhanced);
+        let asked = cookie(left.heard(path(2), 40, true).unwrap().1, 1);
+        // An attacker on the new path cannot know this cookie, and cannot send it from there.
+        assert_eq!(left.answered(path(2), PathMessage::Drop(asked)).unwrap(), (false, None));
+        let challenge = cookie(left.answered(path(1), PathMessage::Drop(asked)).unwrap().1, 2);
+        assert_eq!(left.answered(path(2), PathMessage::Response(challenge)).unwrap(), (true, None));
+        // The peer has not moved: somebody forwards its records.
+        let mut stayed = paths(PathCheck::Enhanced);
+        let asked = cookie(stayed.heard(path(2), 40, true).unwrap().1, 1);
+        assert_eq!(stayed.answered(path(1), PathMessage::Response(asked)).unwrap(), (false, None));
+        assert_eq!((stayed.present(), stayed.pause(), stayed.counts().stayed), (path(1), None, 1));
+        // The present path is dead.
+        let mut dead = paths(PathCheck::Enhanced);
+        cookie(dead.heard(path(2), 40, true).unwrap().1, 1);
+        for _ in 1..CHALLENGES {
+            cookie(dead.expire().unwrap(), 1);
+        }
+        let challenge = cookie(dead.expire().unwrap(), 2);
+        assert_eq!(dead.answered(path(2), PathMessage::Response(challenge)).unwrap(), (true, None));
+        assert_eq!(dead.present(), path(2));
+    }
+
+    #[test]
+    fn a_check_without_an_answer_fails_and_changes_nothing() {
+        let mut paths = paths(PathCheck::Basic);
+        cookie(paths.heard(path(2), 40, true).unwrap().1, 2);
+        for _ in 1..CHALLENGES {
+            cookie(paths.expire().unwrap(), 2);
+        }
+        assert_eq!((paths.expire().unwrap(), paths.pause(), paths.present()), (None, None, path(1)));
+        assert_eq!(paths.counts(), PathChecks { begun: 1, failed: 1, ..PathChecks::default() });
+    }
+
+    #[test]
+    fn a_newer_record_over_the_present_path_ends_a_check() {
+        let mut paths = paths(PathCheck::Basic);
+        let challenge = cookie(paths.heard(path(2), 40, true).unwrap().1, 2);
+        assert_eq!(paths.heard(path(1), 40, false).unwrap(), (false, None));
+        assert!(paths.pause().is_some());
+        assert_eq!(paths.heard(path(1), 40, true).unwrap(), (false, None));
+        assert_eq!(paths.answered(path(2), PathMessage::Response(challenge)).unwrap(), (false, None));
+        assert_eq!((paths.present(), paths.counts().stayed), (path(1), 1));
+    }
+
+    #[test]
+    fn an_address_under_check_gets_at_most_three_times_what_it_sent() {
+        let mut paths = paths(PathCheck::Basic);
+        assert_eq!(paths.next(1000, 50), path(1));
+        cookie(paths.heard(path(2), 100, true).unwrap().1, 2);
+        assert!(paths.spend(path(2), 40) && paths.spend(path(1), 1000) && !paths.spend(path(2), 261));
+        assert_eq!((paths.next(211, 50), paths.next(210, 50)), (path(1), path(2)));
+        assert_eq!((paths.next(1, 50), paths.next(50, 0)), (path(1), path(2)));
+        // An older record from there adds to the budget. A newer one from elsewhere begins another check with its own.
+        assert_eq!(paths.heard(path(2), 20, false).unwrap(), (false, None));
+        assert_eq!((paths.next(60, 0), paths.next(1, 0)), (path(2), path(1)));
+        cookie(paths.heard(path(3), 10, true).unwrap().1, 3);
+        assert_eq!((paths.next(31, 0), paths.next(30, 0)), (path(1), path(3)));
+    }
+
+    #[test]
+    fn follows_without_a_check_only_if_the_settings_say_so() {
+        let never = Migration::new(PathCheck::Basic);
+        for (migration, follows) in
+            [(never, false), (never.with_unchecked(true), true), (Migration::never(), false)]
+        {
+            let mut paths = Paths::new(Side::Server, path(1), migration);
+            assert_eq!(paths.heard(path(2), 40, true).unwrap(), (follows, None));
+            assert_eq!(paths.present(), path(if follows { 2 } else { 1 }));
+            assert_eq!(paths.heard(path(3), 40, false).unwrap(), (false, None));
+        }
+    }
+
+    #[test]
+    fn answers_a_challenge_over_a_path_that_it_has_left_with_path_drop() {
+        let mut client = Paths::new(Side::Client, path(1), Migration::default());
+        assert_eq!(client.answer(path(1), [1; 8]), PathMessage::Response([1; 8]));
+        client.set_local(Local(1));
+        assert_eq!(client.answer(path(1), [2; 8]), PathMessage::Drop([2; 8]));
+        assert_eq!(client.answer(Path { local: Local(1), ..path(1) }, [3; 8]), PathMessage::Response([3; 8]));
+        // A client goes on over the interface that it has chosen; a server follows.
+        assert_eq!(client.heard(path(1), 40, true).unwrap(), (false, None));
+        assert_eq!(client.present().local, Local(1));
+        let mut server = paths(PathCheck::Basic);
+        assert_eq!(server.heard(Path { local: Local(7), ..path(1) }, 40, true).unwrap(), (false, None));
+        assert_eq!(server.present().local, Local(7));
+    }
+}
