@@ -4,6 +4,8 @@
 //! `dunlin pki demo` makes the same files.
 #![forbid(unsafe_code)]
 
+pub mod coap;
+
 use std::error::Error;
 use std::fs;
 use std::path::PathBuf;
