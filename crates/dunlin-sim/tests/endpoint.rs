@@ -3,140 +3,20 @@
 
 mod common;
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Configs, profile};
-use dunlin::auth::{Psk, PskTable};
+use common::Configs;
+use common::net::{Net, VERSIONS, client, configs};
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
-    Answer, AssociationId, ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Event, Instant, Now,
-    Profile, ProfileBuilder, PskSource, Question, ServerConfig, Side,
+    Answer, AssociationId, ConnectionIds, Ended, Endpoint, EndpointLimits, Event, Instant, Migration,
+    NodeIds, Question,
 };
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
-use dunlin_tests::{KeyType, NOW, awslc, localhost};
-
-const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
-
-fn configs(version: ProtocolVersion) -> Configs {
-    let profile = |profile: ProfileBuilder| match version {
-        ProtocolVersion::DTLS1_2 => {
-            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        }
-        _ => profile,
-    };
-    Configs::with(&awslc(), profile).cookies(true)
-}
-
-/// Endpoints at their addresses, on a network without delay.
-struct Net {
-    endpoints: BTreeMap<SocketAddr, Endpoint>,
-    now: Now,
-    /// The associations that clients have begun, by the address of the endpoint.
-    incoming: Vec<(SocketAddr, AssociationId)>,
-    /// Every datagram so far: sender, receiver, content.
-    sent: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
-    /// Datagrams from this address are lost.
-    muted: Option<SocketAddr>,
-}
-
-impl Net {
-    /// A server at [`SERVER_ADDRESS`].
-    fn new(configs: &Configs, limits: EndpointLimits) -> Self {
-        let mut server = Endpoint::new(limits);
-        server.set_server(Some(Arc::new(configs.server.clone())));
-        let endpoints = BTreeMap::from([(SERVER_ADDRESS, server)]);
-        Self { endpoints, now: NOW, incoming: Vec::new(), sent: Vec::new(), muted: None }
-    }
-
-    fn at(&mut self, address: SocketAddr) -> &mut Endpoint {
-        self.endpoints.entry(address).or_insert_with(|| Endpoint::new(EndpointLimits::default()))
-    }
-
-    fn server(&mut self) -> &mut Endpoint {
-        self.at(SERVER_ADDRESS)
-    }
-
-    fn connect(&mut self, configs: &Configs, from: SocketAddr) -> AssociationId {
-        let (config, now) = (Arc::new(configs.client.clone()), self.now);
-        self.at(from).connect(&config, localhost(), SERVER_ADDRESS, now).unwrap()
-    }
-
-    /// Carries datagrams until there are none.
-    fn run(&mut self) {
-        loop {
-            let now = self.now;
-            let mut carried = Vec::new();
-            for (address, endpoint) in &mut self.endpoints {
-                carried.extend(
-                    std::iter::from_fn(|| endpoint.poll_transmit(now)).map(|t| (*address, t.to, t.datagram)),
-                );
-            }
-            for (from, to, datagram) in &carried {
-                if self.muted == Some(*from) {
-                    continue;
-                }
-                if let Some(endpoint) = self.endpoints.get_mut(to) {
-                    endpoint.receive(now, *from, datagram);
-                }
-            }
-            for (address, endpoint) in &mut self.endpoints {
-                while let Some(event) = endpoint.poll_event() {
-                    if let EndpointEvent::Incoming(id) = event {
-                        self.incoming.push((*address, id));
-                    }
-                }
-            }
-            self.sent.append(&mut carried.clone());
-            if carried.is_empty() {
-                return;
-            }
-        }
-    }
-
-    /// Lets this time pass at once.
-    fn pass(&mut self, time: Duration) {
-        self.now.monotonic = self.now.monotonic + time;
-        let now = self.now;
-        self.endpoints.values_mut().for_each(|endpoint| endpoint.handle_timeout(now));
-        self.run();
-    }
-
-    fn is_connected(&mut self, at: SocketAddr, id: AssociationId) -> bool {
-        let association = self.at(at).association(id).unwrap();
-        association.connection().negotiated().is_some() && association.connection().error().is_none()
-    }
-
-    /// Sends data to the peer of an association.
-    fn send(&mut self, at: SocketAddr, id: AssociationId, data: &[u8]) {
-        self.at(at).update(id, |connection| connection.send(data)).unwrap().unwrap();
-        self.run();
-    }
-
-    fn read(&mut self, at: SocketAddr, id: AssociationId) -> Option<Vec<u8>> {
-        self.at(at).update(id, |connection| connection.read()).unwrap()
-    }
-
-    /// The associations of the server whose handshake is complete and that were not superseded.
-    fn served(&mut self) -> Vec<AssociationId> {
-        let ids: Vec<_> = self.incoming.iter().map(|(_, id)| *id).collect();
-        let server = self.server();
-        let is_live = |id: &AssociationId| {
-            server
-                .association(*id)
-                .is_some_and(|a| a.connection().negotiated().is_some() && !a.is_superseded())
-        };
-        ids.into_iter().filter(is_live).collect()
-    }
-}
-
-fn client(n: u16) -> SocketAddr {
-    SocketAddr::new(CLIENT_ADDRESS.ip(), n)
-}
+use dunlin_tests::{NOW, awslc, localhost};
 
 #[test]
 fn serves_many_clients_on_one_socket() {
@@ -231,7 +111,7 @@ fn a_new_handshake_supersedes_the_association_only_when_it_is_complete() {
         net.run();
         assert!(net.is_connected(CLIENT_ADDRESS, second), "{version}");
         let [new] = net.served()[..] else { panic!("one client: {:?}", net.served()) };
-        assert!(new != old && net.server().association(old).unwrap().is_superseded());
+        assert!(new != old && net.server().association(old).unwrap().ended() == Some(Ended::Superseded));
         assert_eq!(net.server().half_open(), 0);
         net.send(CLIENT_ADDRESS, second, b"back");
         assert_eq!(net.read(SERVER_ADDRESS, new).as_deref(), Some(&b"back"[..]));
@@ -329,46 +209,6 @@ fn limits_incomplete_client_hellos() {
 }
 
 #[test]
-fn limits_associations_and_half_open_ones() {
-    let configs = configs(ProtocolVersion::DTLS1_2);
-    let mut limits = EndpointLimits::default();
-    limits.half_open = 2;
-    limits.associations = 4;
-    let mut net = Net::new(&configs, limits);
-    // Clients that fall silent after their second ClientHello.
-    for n in 1..=3 {
-        net.connect(&configs, client(n));
-        for _ in 0..2 {
-            let Some(hello) = net.at(client(n)).poll_transmit(NOW) else { break };
-            net.server().receive(NOW, client(n), &hello.datagram);
-            while let Some(answer) = net.server().poll_transmit(NOW) {
-                net.at(client(n)).receive(NOW, SERVER_ADDRESS, &answer.datagram);
-            }
-        }
-    }
-    assert_eq!((net.server().half_open(), net.server().len()), (2, 2));
-    assert_eq!(net.server().discarded().full, 1);
-    // They go on, and another client finds room.
-    net.run();
-    net.pass(Duration::from_secs(1));
-    assert_eq!((net.server().half_open(), net.server().len()), (0, 3));
-    for n in 4..=5 {
-        net.connect(&configs, client(n));
-        net.run();
-    }
-    assert_eq!((net.server().len(), net.served().len()), (4, 4));
-    assert!(net.server().discarded().full > 1);
-    let config = Arc::new(configs.client.clone());
-    let full = net.server().connect(&config, localhost(), client(9), NOW);
-    assert_eq!(full, Err(Error::Misuse(Misuse::EndpointFull)));
-    // An association that is removed leaves room.
-    let one = net.served()[0];
-    net.server().remove(NOW, one);
-    net.pass(Duration::from_secs(3));
-    assert_eq!(net.served().len(), 4);
-}
-
-#[test]
 fn timers_of_all_associations_expire() {
     for version in VERSIONS {
         let configs = configs(version);
@@ -407,29 +247,6 @@ fn a_removed_association_says_goodbye_and_frees_its_address() {
         net.run();
         assert!(net.is_connected(CLIENT_ADDRESS, id));
     }
-}
-
-#[test]
-fn a_failed_handshake_frees_its_address_and_keeps_its_error() {
-    let provider = awslc();
-    let stranger = Profile::builder(Arc::clone(&provider)).credentials(vec![]).build().unwrap();
-    let server = ServerConfig::new(profile(&provider, Side::Server, KeyType::P256).build().unwrap()).unwrap();
-    let key = |secret| Arc::new(Psk::new("d1", &[secret; 32]).unwrap());
-    let table = PskTable::from_iter([Psk::new("d1", &[1; 32]).unwrap()]);
-    let server = server.with_psks(PskSource::Here(Arc::new(table)));
-    let wrong = ClientConfig::new(stranger).with_psks(vec![key(2)]);
-    let configs = Configs::new(wrong, server).cookies(true);
-    let mut net = Net::new(&configs, EndpointLimits::default());
-    let id = net.connect(&configs, CLIENT_ADDRESS);
-    net.run();
-    let (_, served) = net.incoming[0];
-    let error = net.server().association(served).unwrap().connection().error().cloned();
-    assert!(error.is_some() && net.server().half_open() == 0, "{error:?}");
-    net.at(CLIENT_ADDRESS).remove(NOW, id);
-    net.run();
-    assert_eq!(net.server().len(), 1, "until the caller removes it");
-    net.server().remove(NOW, served);
-    assert!(net.server().is_empty());
 }
 
 #[test]
@@ -497,4 +314,183 @@ fn discards_what_belongs_to_no_association() {
     assert_eq!(lonely.discarded().unwanted, 1);
     assert!(lonely.poll_transmit(NOW).is_none() && net.server().poll_transmit(NOW).is_none());
     assert_eq!(lonely.poll_timeout(), None::<Instant>);
+}
+
+fn ids(node: &[u8], len: usize) -> Arc<dyn ConnectionIds> {
+    Arc::new(NodeIds::new(node, len, awslc().random.clone()).unwrap())
+}
+
+/// Configurations with connection IDs of different lengths.
+fn with_ids(version: ProtocolVersion) -> Configs {
+    let mut configs = configs(version);
+    configs.client = configs.client.with_connection_ids(ids(&[], 5));
+    configs.server = configs.server.with_connection_ids(ids(b"n7", 8)).with_migration(Migration::never());
+    configs
+}
+
+/// The next datagram of an association with this data.
+fn datagram(net: &mut Net, at: SocketAddr, id: AssociationId, data: &[u8]) -> Vec<u8> {
+    net.at(at).update(id, |connection| connection.send(data)).unwrap().unwrap();
+    net.at(at).poll_transmit(NOW).unwrap().datagram
+}
+
+/// RFC 9146 §6: records are delivered. Without migration, the answers go to the address that the handshake has proven.
+#[test]
+fn finds_an_association_by_its_connection_id_from_any_address() {
+    for version in VERSIONS {
+        let configs = with_ids(version);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let clients = [1, 2].map(|n| (client(n), net.connect(&configs, client(n))));
+        net.run();
+        let served = net.served();
+        for (n, (address, id)) in clients.into_iter().enumerate() {
+            // Even from the address of another association.
+            let there = clients[1 - n].0;
+            let sent = datagram(&mut net, address, id, b"moved");
+            net.server().receive(NOW, there, &sent);
+            assert_eq!(net.read(SERVER_ADDRESS, served[n]).as_deref(), Some(&b"moved"[..]), "{version}");
+            assert_eq!(net.read(SERVER_ADDRESS, served[1 - n]), None);
+            let association = net.server().association(served[n]).unwrap();
+            assert_eq!(association.connection().peer_address(), address);
+            assert_eq!(association.connection().discarded(), Default::default());
+            // The same record again, and a damaged one.
+            net.server().receive(NOW, there, &sent);
+            let mut damaged = datagram(&mut net, address, id, b"damaged");
+            *damaged.last_mut().unwrap() ^= 1;
+            net.server().receive(NOW, there, &damaged);
+            let discarded = net.server().association(served[n]).unwrap().connection().discarded();
+            assert_eq!((discarded.replayed, discarded.unauthenticated), (1, 1), "{version}");
+            net.send(SERVER_ADDRESS, served[n], b"answer");
+            assert_eq!(net.read(address, id).as_deref(), Some(&b"answer"[..]));
+        }
+        // The client finds its server in the same way.
+        let answer = datagram(&mut net, SERVER_ADDRESS, served[0], b"from elsewhere");
+        net.at(client(1)).receive(NOW, client(9), &answer);
+        assert_eq!(net.read(client(1), clients[0].1).as_deref(), Some(&b"from elsewhere"[..]));
+        // An association that is gone is not found any more.
+        let late = datagram(&mut net, client(1), clients[0].1, b"late");
+        net.server().remove(NOW, served[0]);
+        let before = net.server().discarded().unknown;
+        net.server().receive(NOW, client(3), &late);
+        assert_eq!(net.server().discarded().unknown, before + 1);
+    }
+}
+
+/// Records without an ID, and those before the keys, could come from anyone.
+#[test]
+fn takes_only_protected_records_with_an_id_from_elsewhere() {
+    let cases = VERSIONS.into_iter().flat_map(|version| [(version, false), (version, true)]);
+    for (version, with_id) in cases {
+        let configs = if with_id { with_ids(version) } else { configs(version) };
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = net.connect(&configs, client(1));
+        net.run();
+        let [served] = net.served()[..] else { panic!("one client") };
+        let sent = datagram(&mut net, client(1), id, b"moved");
+        let (now, mut outcome) = (net.now, None);
+        net.server().update(served, |connection| {
+            // A fatal alert in the clear.
+            connection.receive(now, client(2), &[21, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 2, 2, 40]).unwrap();
+            connection.receive(now, client(2), &sent).unwrap();
+            outcome = Some((connection.read().is_some(), connection.discarded().other_address));
+        });
+        assert_eq!(outcome, Some((with_id, if with_id { 0 } else { 2 })), "{version}");
+        assert!(net.is_connected(SERVER_ADDRESS, served));
+    }
+}
+
+#[test]
+fn finds_an_association_by_an_id_that_it_gave_later() {
+    let configs = with_ids(ProtocolVersion::DTLS1_3);
+    let mut net = Net::new(&configs, EndpointLimits::default());
+    let id = net.connect(&configs, client(1));
+    net.run();
+    let [served] = net.served()[..] else { panic!("one client") };
+    let first = datagram(&mut net, client(1), id, b"first ID");
+    for _ in 0..3 {
+        net.at(client(1)).update(id, |connection| connection.request_connection_ids(4)).unwrap().unwrap();
+        net.run();
+        assert!(net.at(client(1)).update(id, |connection| connection.use_spare_connection_id()).unwrap());
+        let sent = datagram(&mut net, client(1), id, b"new ID");
+        assert_ne!(sent[1..9], first[1..9]);
+        assert_eq!(sent[1..3], *b"n7");
+        net.server().receive(NOW, client(2), &sent);
+        assert_eq!(net.read(SERVER_ADDRESS, served).as_deref(), Some(&b"new ID"[..]));
+    }
+    // The server has dropped the first ID in favour of newer ones.
+    net.server().receive(NOW, client(2), &first);
+    assert_eq!(net.server().discarded().unknown, 1);
+}
+
+/// Issues these IDs, the last one first.
+#[derive(Debug)]
+struct Listed(Mutex<Vec<u8>>);
+
+impl ConnectionIds for Listed {
+    fn id_len(&self) -> usize {
+        1
+    }
+
+    fn issue(&self) -> Result<Vec<u8>, Error> {
+        Ok(vec![self.0.lock().unwrap().pop().unwrap()])
+    }
+}
+
+#[test]
+fn gives_no_client_the_id_of_another() {
+    for version in VERSIONS {
+        let mut configs = with_ids(version);
+        configs.server = configs.server.with_connection_ids(Arc::new(Listed(vec![8, 7, 7].into())));
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let one = net.connect(&configs, client(1));
+        net.run();
+        let two = net.connect(&configs, client(2));
+        net.run();
+        assert_eq!((net.server().len(), net.server().discarded().full), (1, 1));
+        net.pass(Duration::from_secs(1));
+        for (n, id) in [(1, one), (2, two)] {
+            assert!(net.is_connected(client(n), id), "{version}");
+            let sent = datagram(&mut net, client(n), id, &[n as u8]);
+            net.server().receive(NOW, client(9), &sent);
+        }
+        let served = net.served();
+        assert_eq!([0, 1].map(|n| net.read(SERVER_ADDRESS, served[n])), [Some(vec![1]), Some(vec![2])]);
+    }
+}
+
+/// The address of an association that has moved is free, and a new client at its new address supersedes it.
+#[test]
+fn files_an_association_that_has_moved_under_its_new_address() {
+    for version in VERSIONS {
+        let mut configs = with_ids(version);
+        configs.server = configs.server.with_migration(Migration::default());
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = net.connect(&configs, client(1));
+        net.run();
+        let [served] = net.served()[..] else { panic!("one client") };
+        let moved = net.endpoints.remove(&client(1)).unwrap();
+        net.endpoints.insert(client(2), moved);
+        net.send(client(2), id, b"moved");
+        // The old address does not answer, so the check takes its time.
+        for _ in 0..9 {
+            net.pass(Duration::from_millis(500));
+        }
+        let address = |net: &mut Net| net.server().association(served).unwrap().connection().peer_address();
+        assert_eq!(address(&mut net), client(2), "{version}");
+        net.send(SERVER_ADDRESS, served, b"welcome");
+        assert_eq!(net.read(client(2), id).as_deref(), Some(&b"welcome"[..]));
+        let other = net.connect(&configs, client(1));
+        net.run();
+        assert!(net.is_connected(client(1), other));
+        assert_eq!(net.served().len(), 2, "{version}: nothing was superseded");
+        net.endpoints.remove(&client(2));
+        let again = net.connect(&configs, client(2));
+        net.run();
+        assert!(net.is_connected(client(2), again));
+        assert_eq!(net.server().association(served).unwrap().ended(), Some(Ended::Superseded));
+        for (_, id) in net.incoming.clone() {
+            net.server().remove(NOW, id);
+        }
+        assert!(net.server().is_empty());
+    }
 }

@@ -104,7 +104,9 @@ pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, Server
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
-pub use endpoint::{Association, AssociationId, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits};
+pub use endpoint::{
+    Association, AssociationId, Ended, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits,
+};
 pub use error::Error;
 pub use handshake::event::{Event, MessageSize};
 pub use handshake::negotiated::{HandshakeKind, Negotiated};

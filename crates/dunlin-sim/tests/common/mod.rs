@@ -11,6 +11,7 @@ use dunlin::{
 use dunlin_sim::{CLIENT_ADDRESS, Endpoint, Link, Pair, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki, localhost};
 
+pub(crate) mod net;
 pub(crate) mod peer;
 
 /// The delay of one direction.

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
-use dunlin::{Answer, Association, Discarded, DtlsConnection, Event, MessageSize, Negotiated, Side};
+use dunlin::{Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, Side};
 
 use super::shared::Owned;
 use crate::clock::now;
@@ -41,9 +41,29 @@ impl Reporter {
     }
 }
 
-/// The error of an association whose peer has begun a newer one.
-pub(super) fn superseded() -> io::Error {
-    io::Error::new(io::ErrorKind::ConnectionReset, "the peer has connected again from the same address")
+/// The error of an association that the endpoint has ended.
+pub(super) fn ended(reason: Ended) -> io::Error {
+    let (kind, text) = match reason {
+        Ended::Superseded => {
+            (io::ErrorKind::ConnectionReset, "the peer has connected again from the same address")
+        }
+        Ended::Displaced => (
+            io::ErrorKind::ConnectionAborted,
+            "too many handshakes are incomplete: a newer one took the place of this one",
+        ),
+        Ended::Anonymous => (
+            io::ErrorKind::PermissionDenied,
+            "the client has no identity, unlike the peer of the association with the same address",
+        ),
+        Ended::Idle => (io::ErrorKind::TimedOut, "nothing arrived from the peer for too long"),
+        _ => (io::ErrorKind::ConnectionAborted, "the endpoint has ended the association"),
+    };
+    io::Error::new(kind, text)
+}
+
+/// The error of an association that does not exist any more.
+fn gone() -> io::Error {
+    io::Error::from(io::ErrorKind::NotConnected)
 }
 
 /// A DTLS association with one peer, after its handshake.
@@ -71,9 +91,9 @@ impl DtlsAssociation {
         Self { owned, negotiated, handshake_bytes, reporter }
     }
 
-    /// The peer's address.
-    pub const fn peer_address(&self) -> SocketAddr {
-        self.owned.peer
+    /// The peer's address, which changes as [`dunlin::Migration`] says.
+    pub fn peer_address(&self) -> SocketAddr {
+        self.read(|association| association.connection().peer_address()).unwrap_or(self.owned.peer)
     }
 
     /// Which side this is.
@@ -132,7 +152,8 @@ impl DtlsAssociation {
     /// Receives the data of the next record. `None` after the peer's close_notify. The caller can drop the future without loss.
     ///
     /// # Errors
-    /// The association failed, or the peer has connected again from the same address ([`io::ErrorKind::ConnectionReset`]).
+    /// The association failed, the peer has connected again from the same address ([`io::ErrorKind::ConnectionReset`]), or nothing
+    /// arrived from it for [`dunlin::EndpointLimits::idle`] ([`io::ErrorKind::TimedOut`]).
     pub async fn recv(&self) -> io::Result<Option<Vec<u8>>> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }
@@ -179,8 +200,9 @@ impl DtlsAssociation {
     /// The errors of [`Self::send`].
     pub fn poll_send(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<()>> {
         self.owned.shared().act(|state| {
-            if state.endpoint.association(self.owned.id).is_none_or(Association::is_superseded) {
-                return Poll::Ready(Err(superseded()));
+            let reason = state.endpoint.association(self.owned.id).and_then(Association::ended);
+            if let Some(reason) = reason {
+                return Poll::Ready(Err(ended(reason)));
             }
             match state.endpoint.update(self.owned.id, |connection| connection.send(data)) {
                 Some(Err(dunlin::Error::Misuse(Misuse::OutputFull))) => {
@@ -189,7 +211,7 @@ impl DtlsAssociation {
                 }
                 Some(Err(e)) => Poll::Ready(Err(from_tls(e))),
                 Some(Ok(())) => Poll::Ready(Ok(())),
-                None => Poll::Ready(Err(superseded())),
+                None => Poll::Ready(Err(gone())),
             }
         })
     }
@@ -237,11 +259,11 @@ fn hear(connection: &mut DtlsConnection) {
 /// How the peer's direction has ended, if it has.
 fn end(association: &Association) -> Option<io::Result<()>> {
     let connection = association.connection();
-    match (connection.error(), connection.peer_has_closed()) {
-        _ if association.is_superseded() => Some(Err(superseded())),
-        (Some(error), _) => Some(Err(from_tls(error.clone()))),
-        (None, true) => Some(Ok(())),
-        (None, false) => None,
+    match (association.ended(), connection.error(), connection.peer_has_closed()) {
+        (Some(reason), _, _) => Some(Err(ended(reason))),
+        (None, Some(error), _) => Some(Err(from_tls(error.clone()))),
+        (None, None, true) => Some(Ok(())),
+        (None, None, false) => None,
     }
 }
 

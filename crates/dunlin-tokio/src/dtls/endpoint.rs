@@ -13,7 +13,6 @@ use tokio::net::UdpSocket;
 use super::association::DtlsAssociation;
 use super::handshake::DtlsOptions;
 use super::shared::{Handle, Owned, Shared};
-use crate::clock::now;
 use crate::error::HandshakeError;
 
 /// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.
@@ -95,17 +94,20 @@ impl DtlsEndpoint {
 
     /// Waits for the next client that has proven its address, whose handshake has begun. The caller can drop the future without loss.
     pub async fn accept(&self) -> DtlsIncoming {
-        let owned = poll_fn(|cx| self.poll_incoming(cx)).await;
-        DtlsIncoming { owned }
+        let begun = poll_fn(|cx| self.poll_incoming(cx)).await;
+        DtlsIncoming { begun }
     }
 
-    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Owned> {
+    fn poll_incoming(&self, cx: &Context<'_>) -> Poll<Result<Owned, (SocketAddr, dunlin::Error)>> {
         self.handle.0.act(|state| {
-            while let Some(id) = state.incoming.pop_front() {
+            while let Some(id) = state.incoming.pop_first() {
                 if let Some(association) = state.endpoint.association(id) {
                     let peer = association.connection().peer_address();
-                    return Poll::Ready(Owned { handle: Arc::clone(&self.handle), id, peer });
+                    return Poll::Ready(Ok(Owned { handle: Arc::clone(&self.handle), id, peer }));
                 }
+            }
+            if let Some(failed) = state.failed.pop_front() {
+                return Poll::Ready(Err(failed));
             }
             state.wait_for_client(cx);
             Poll::Pending
@@ -136,10 +138,7 @@ impl DtlsEndpoint {
         peer: SocketAddr,
         options: &DtlsOptions,
     ) -> Result<DtlsAssociation, HandshakeError> {
-        let id = self.handle.0.act(|state| {
-            state.is_refused = false;
-            state.endpoint.connect(config, server, peer, now())
-        })?;
+        let id = self.handle.0.act(|state| state.connect(config, server, peer))?;
         options.handshake(Owned { handle: Arc::clone(&self.handle), id, peer }).await
     }
 
@@ -162,13 +161,17 @@ impl fmt::Debug for DtlsEndpoint {
 
 /// A client that has begun a handshake. Its handshake continues by itself, except for questions. Dropping the value aborts it.
 pub struct DtlsIncoming {
-    owned: Owned,
+    /// The association, or the address and the error of a handshake that has failed at once.
+    begun: Result<Owned, (SocketAddr, dunlin::Error)>,
 }
 
 impl DtlsIncoming {
     /// The client's address.
     pub const fn peer_address(&self) -> SocketAddr {
-        self.owned.peer
+        match &self.begun {
+            Ok(owned) => owned.peer,
+            Err((peer, _)) => *peer,
+        }
     }
 
     /// Completes the handshake.
@@ -184,12 +187,15 @@ impl DtlsIncoming {
     /// # Errors
     /// The handshake failed or took too long.
     pub async fn accept_with(self, options: &DtlsOptions) -> Result<DtlsAssociation, HandshakeError> {
-        options.handshake(self.owned).await
+        match self.begun {
+            Ok(owned) => options.handshake(owned).await,
+            Err((_, error)) => Err(error.into()),
+        }
     }
 }
 
 impl fmt::Debug for DtlsIncoming {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DtlsIncoming").field("peer_address", &self.owned.peer).finish_non_exhaustive()
+        f.debug_struct("DtlsIncoming").field("peer_address", &self.peer_address()).finish_non_exhaustive()
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Negotiated, QuestionId, ServerConfig};
 
-use super::association::{DtlsAssociation, Reporter, superseded};
+use super::association::{DtlsAssociation, Reporter, ended};
 use super::shared::Owned;
 use crate::answers::Answers;
 use crate::clock::now;
@@ -126,18 +126,18 @@ fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
         }
         let Some(association) = state.endpoint.association(owned.id) else { return Poll::Ready(gone()) };
         let connection = association.connection();
+        if let Some(reason) = association.ended() {
+            return Poll::Ready(Step::Failed(HandshakeError::Io(ended(reason))));
+        }
         if let Some(error) = connection.error() {
             return Poll::Ready(Step::Failed(error.clone().into()));
-        }
-        if association.is_superseded() {
-            return Poll::Ready(Step::Failed(HandshakeError::Io(superseded())));
         }
         if let Some(negotiated) = connection.negotiated().filter(|_| !connection.is_handshaking()) {
             let bytes =
                 HandshakeBytes { read: association.bytes_received(), written: association.bytes_sent() };
             return Poll::Ready(Step::Complete(Box::new(negotiated.clone()), bytes));
         }
-        if state.is_refused {
+        if state.is_refused(owned.peer, owned.id) {
             let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
             return Poll::Ready(Step::Failed(HandshakeError::Io(refused)));
         }

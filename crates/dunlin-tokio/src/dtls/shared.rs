@@ -1,13 +1,14 @@
 //! What the handles of an endpoint share with the task that drives it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use dunlin::{AssociationId, Endpoint, EndpointEvent, EndpointLimits, Transmit};
+use dunlin::{AssociationId, ClientConfig, Endpoint, EndpointEvent, EndpointLimits, ServerAddress, Transmit};
+use tokio::io::Interest;
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
@@ -18,6 +19,9 @@ const MAX_DATAGRAM: usize = 65_536;
 
 /// The most datagrams that the task receives before it sends again and lets other tasks act.
 const BATCH: usize = 64;
+
+/// The most clients whose handshake has failed at once and that the application has not seen. Further ones are only counted.
+const MAX_FAILED: usize = 64;
 
 /// The socket and the endpoint.
 pub(super) struct Shared {
@@ -30,8 +34,10 @@ pub(super) struct Shared {
 
 pub(super) struct State {
     pub(super) endpoint: Endpoint,
-    /// Associations that wait for the application to accept them.
-    pub(super) incoming: VecDeque<AssociationId>,
+    /// Associations that wait for the application to accept them; names grow with time.
+    pub(super) incoming: BTreeSet<AssociationId>,
+    /// Clients whose handshake has failed at once, and why, until the application takes note.
+    pub(super) failed: VecDeque<(SocketAddr, dunlin::Error)>,
     /// The tasks that wait for a change of an association.
     waiting: BTreeMap<AssociationId, Vec<Waker>>,
     /// The tasks that wait for clients.
@@ -46,8 +52,10 @@ pub(super) struct State {
     planned: Option<dunlin::Instant>,
     /// The handles are gone, and the task ends.
     is_closed: bool,
-    /// The network says that no program receives at the address to which the socket is connected.
-    pub(super) is_refused: bool,
+    /// The association with each server, and whether the network says that no program receives there.
+    servers: BTreeMap<SocketAddr, (AssociationId, bool)>,
+    /// The tasks to wake, or to forget, without the lock: both can run code of the application, which may use the endpoint.
+    woken: Vec<Waker>,
 }
 
 /// Adds the task of `cx` to those that wait.
@@ -73,24 +81,50 @@ impl State {
         add(&mut self.senders, cx);
     }
 
-    pub(super) fn remove(&mut self, id: AssociationId) {
-        self.waiting.remove(&id);
+    /// Whether the network says that no program receives at the server's address.
+    pub(super) fn is_refused(&self, peer: SocketAddr, id: AssociationId) -> bool {
+        self.servers.get(&peer) == Some(&(id, true))
+    }
+
+    /// Connects to a server.
+    pub(super) fn connect(
+        &mut self,
+        config: &Arc<ClientConfig>,
+        server: ServerAddress,
+        peer: SocketAddr,
+    ) -> Result<AssociationId, dunlin::Error> {
+        let id = self.endpoint.connect(config, server, peer, now())?;
+        self.servers.insert(peer, (id, false));
+        Ok(id)
+    }
+
+    pub(super) fn remove(&mut self, peer: SocketAddr, id: AssociationId) {
+        self.wake(id);
+        if self.servers.get(&peer).is_some_and(|(server, _)| *server == id) {
+            self.servers.remove(&peer);
+        }
         self.endpoint.remove(now(), id);
     }
 
-    /// Sends what waits, as far as the socket takes it. Returns the tasks to wake.
-    fn flush(&mut self, socket: &UdpSocket) -> Vec<Waker> {
+    /// Wakes the tasks that wait for a change of an association.
+    fn wake(&mut self, id: AssociationId) {
+        self.woken.extend(self.waiting.remove(&id).unwrap_or_default());
+    }
+
+    /// Sends what waits, as far as the socket takes it.
+    fn flush(&mut self, socket: &UdpSocket) {
         loop {
             let Some(transmit) = self.unsent.take().or_else(|| self.next()) else {
-                return std::mem::take(&mut self.senders);
+                self.woken.append(&mut self.senders);
+                return;
             };
             match socket.try_send_to(&transmit.datagram, transmit.to) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     self.unsent = Some(transmit);
-                    return Vec::new();
+                    return;
                 }
                 // Every other failure is a lost datagram, which the engine sends again if it matters.
-                Err(e) => self.note(&e),
+                Err(e) => self.note(socket, &e),
                 Ok(_) => {}
             }
         }
@@ -106,28 +140,44 @@ impl State {
         }
     }
 
-    /// Handles an error of the socket. ICMP messages only cause errors if the socket is connected.
-    fn note(&mut self, error: &io::Error) {
-        if error.kind() == io::ErrorKind::ConnectionRefused {
-            self.is_refused = true;
-            self.waiting.values_mut().flat_map(std::mem::take).for_each(Waker::wake);
+    /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then belongs to that address.
+    fn note(&mut self, socket: &UdpSocket, error: &io::Error) {
+        let Ok(peer) = socket.peer_addr() else { return };
+        if error.kind() != io::ErrorKind::ConnectionRefused {
+            return;
+        }
+        if let Some((id, is_refused)) = self.servers.get_mut(&peer) {
+            *is_refused = true;
+            let id = *id;
+            self.wake(id);
         }
     }
 
-    /// Handles the endpoint's events. Returns the tasks to wake.
-    fn hear(&mut self) -> Vec<Waker> {
-        let mut wakers = Vec::new();
+    /// Handles the endpoint's events.
+    fn hear(&mut self) {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 EndpointEvent::Incoming(id) => {
-                    self.incoming.push_back(id);
-                    wakers.append(&mut self.acceptors);
+                    self.incoming.insert(id);
+                    self.woken.append(&mut self.acceptors);
                 }
-                EndpointEvent::Changed(id) => wakers.extend(self.waiting.remove(&id).unwrap_or_default()),
+                EndpointEvent::Failed(peer, error) => {
+                    if self.failed.len() < MAX_FAILED {
+                        self.failed.push_back((peer, error));
+                    }
+                    self.woken.append(&mut self.acceptors);
+                }
+                EndpointEvent::Changed(id) => {
+                    let ended = self.endpoint.association(id).filter(|a| a.ended().is_some());
+                    let ended = ended.map(|association| association.connection().peer_address());
+                    match ended {
+                        Some(peer) if self.incoming.remove(&id) => self.remove(peer, id),
+                        _ => self.wake(id),
+                    }
+                }
                 _ => {}
             }
         }
-        wakers
     }
 }
 
@@ -135,7 +185,8 @@ impl Shared {
     pub(super) fn new(socket: UdpSocket, limits: EndpointLimits) -> io::Result<Self> {
         let state = State {
             endpoint: Endpoint::new(limits),
-            incoming: VecDeque::new(),
+            incoming: BTreeSet::new(),
+            failed: VecDeque::new(),
             waiting: BTreeMap::new(),
             acceptors: Vec::new(),
             senders: Vec::new(),
@@ -143,7 +194,8 @@ impl Shared {
             loss: None,
             planned: None,
             is_closed: false,
-            is_refused: false,
+            servers: BTreeMap::new(),
+            woken: Vec::new(),
         };
         let local = socket.local_addr()?;
         Ok(Self { socket, local, state: Mutex::new(state), driver: Notify::new() })
@@ -163,16 +215,17 @@ impl Shared {
         let mut state = self.state();
         let was_blocked = state.unsent.is_some();
         let result = f(&mut state);
-        let mut wakers = state.flush(&self.socket);
-        wakers.extend(state.hear());
+        state.hear();
+        state.flush(&self.socket);
         let deadline = state.endpoint.poll_timeout();
         let is_earlier =
             deadline.is_some_and(|deadline| state.planned.is_none_or(|planned| deadline < planned));
         if is_earlier || state.unsent.is_some() && !was_blocked || state.is_closed {
             self.driver.notify_one();
         }
+        let woken = std::mem::take(&mut state.woken);
         drop(state);
-        wakers.into_iter().for_each(Waker::wake);
+        woken.into_iter().for_each(Waker::wake);
         result
     }
 
@@ -197,9 +250,21 @@ impl Shared {
                 () = self.driver.notified() => {}
                 _ = self.socket.readable(), if !is_closed => self.receive(&mut buffer),
                 _ = self.socket.writable(), if is_blocked => self.act(|_| {}),
+                _ = self.socket.ready(Interest::ERROR), if !is_closed => self.take_error(),
                 () = until(deadline) => self.act(|state| state.endpoint.handle_timeout(now())),
             }
         }
+    }
+
+    /// Takes the error that waits at the socket.
+    fn take_error(&self) {
+        self.act(|state| {
+            // Without an error, the socket is not ready any more.
+            let taken = self.socket.try_io(Interest::ERROR, || {
+                self.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
+            });
+            taken.iter().for_each(|error| state.note(&self.socket, error));
+        });
     }
 
     /// Receives the datagrams that are there.
@@ -212,7 +277,7 @@ impl Shared {
                         state.endpoint.receive(now(), from, datagram);
                     }
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                    Err(e) => state.note(&e),
+                    Err(e) => state.note(&self.socket, &e),
                 }
             }
         });
@@ -251,6 +316,6 @@ impl Owned {
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        self.shared().act(|state| state.remove(self.id));
+        self.shared().act(|state| state.remove(self.peer, self.id));
     }
 }

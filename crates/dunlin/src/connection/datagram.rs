@@ -12,7 +12,7 @@ use crate::error::{Error, Misuse};
 use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
 use crate::record::datagram::{Datagram, Discarded, PathChecks};
-use crate::time::Now;
+use crate::time::{Instant, Now};
 use crate::transport::{Emitter, Transport};
 use crate::wire::{ExtensionType, What};
 
@@ -73,6 +73,26 @@ impl Connection<Datagram> {
             true => Standing::PartOfHello,
             false => Standing::Unknown,
         }
+    }
+
+    /// When the latest authentic record arrived.
+    pub(crate) const fn heard_at(&self) -> Instant {
+        self.transport.heard_at()
+    }
+
+    /// When [`Self::expire_keys`] drops the keys of the previous epoch; `None` without any.
+    pub(crate) fn keys_expiry(&self) -> Option<Instant> {
+        self.transport.keys_expiry().filter(|_| self.error.is_none())
+    }
+
+    /// Drops the keys of the previous epoch if they are too old.
+    pub(crate) fn expire_keys(&mut self, now: Now) {
+        self.transport.expire_keys(now.monotonic);
+    }
+
+    /// How many connection IDs this side has issued.
+    pub(crate) const fn issued_ids(&self) -> u32 {
+        self.transport.issued_ids()
     }
 
     /// The peer's address. It changes as [`crate::Migration`] says, and [`crate::Event::PeerMoved`] reports that.

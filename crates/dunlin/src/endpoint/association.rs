@@ -1,5 +1,10 @@
 //! One association of an endpoint.
 
+use alloc::vec::Vec;
+use core::net::SocketAddr;
+
+use super::hosts::Host;
+use super::routes::Key;
 use crate::connection::DtlsConnection;
 use crate::protocol::Side;
 use crate::time::Instant;
@@ -8,35 +13,67 @@ use crate::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AssociationId(pub(super) u64);
 
+/// Why an endpoint has ended an association itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The peer has completed a newer handshake from the same address (RFC 9147 §5.11, RFC 6347 §4.2.8). Data that arrived before
+    /// remains readable.
+    Superseded,
+    /// There were too many incomplete handshakes, and a newer one took the place of this one.
+    Displaced,
+    /// A client completed a handshake without an identity at the address of an association whose peer has one. The older association
+    /// continues.
+    Anonymous,
+    /// Nothing authentic arrived from the peer for [`crate::EndpointLimits::idle`].
+    Idle,
+}
+
 /// A connection of an [`crate::Endpoint`], and what the endpoint knows of it.
 pub struct Association {
     pub(super) connection: DtlsConnection,
+    /// The address under which the endpoint has filed the association.
+    pub(super) address: SocketAddr,
+    /// The host of a client, as the limits count it. It stays if the client moves.
+    pub(super) host: Option<Host>,
     /// The random of the client's ClientHello, if this side is the server and has seen it.
     pub(super) random: Option<[u8; 32]>,
+    /// The connection IDs under which the endpoint has filed the association.
+    pub(super) keys: Vec<Key>,
+    /// The number of IDs that the connection had issued then.
+    pub(super) keys_issued: u32,
     /// The deadline under which the endpoint has filed the association.
     pub(super) deadline: Option<Instant>,
+    /// Whether this deadline may come too early.
+    pub(super) is_lazy: bool,
     /// Whether it counts as half open.
     pub(super) is_half_open: bool,
     /// Whether it is in the queue of those that may have output.
     pub(super) is_sending: bool,
     /// Whether an event announces a change that the caller has not seen yet.
     pub(super) is_announced: bool,
-    pub(super) is_superseded: bool,
+    pub(super) ended: Option<Ended>,
     pub(super) bytes_received: u64,
     pub(super) bytes_sent: u64,
 }
 
 impl Association {
-    pub(super) const fn new(connection: DtlsConnection, random: Option<[u8; 32]>) -> Self {
-        let is_half_open = matches!(connection.side(), Side::Server);
+    pub(super) fn new(connection: DtlsConnection, random: Option<[u8; 32]>) -> Self {
+        let is_half_open = connection.side() == Side::Server;
+        let address = connection.peer_address();
         Self {
             connection,
+            address,
+            host: is_half_open.then(|| Host::of(address)),
             random,
+            keys: Vec::new(),
+            keys_issued: 0,
             deadline: None,
+            is_lazy: false,
             is_half_open,
             is_sending: false,
             is_announced: false,
-            is_superseded: false,
+            ended: None,
             bytes_received: 0,
             bytes_sent: 0,
         }
@@ -47,10 +84,9 @@ impl Association {
         &self.connection
     }
 
-    /// Whether the peer has completed a newer handshake from the same address, so that this association has ended (RFC 9147 §5.11,
-    /// RFC 6347 §4.2.8). Data that it received before remains readable.
-    pub const fn is_superseded(&self) -> bool {
-        self.is_superseded
+    /// Why the endpoint has ended this association, if it has. Without a reason, [`Self::connection`] tells whether it has ended.
+    pub const fn ended(&self) -> Option<Ended> {
+        self.ended
     }
 
     /// The bytes of the peer's datagrams, without those that a server answered before it kept anything. Datagrams that are not
@@ -67,8 +103,13 @@ impl Association {
     /// Whether neither side sends anything more.
     pub(super) const fn has_ended(&self) -> bool {
         let connection = &self.connection;
-        self.is_superseded
+        self.ended.is_some()
             || connection.error().is_some()
             || connection.has_closed() && connection.peer_has_closed()
+    }
+
+    /// Whether the handshake is complete and has shown who the peer is.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.connection.negotiated().is_some_and(|negotiated| negotiated.peer.is_some())
     }
 }

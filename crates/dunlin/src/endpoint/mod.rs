@@ -1,14 +1,18 @@
 //! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
 //!
-//! [`routes`] finds associations by the peer's address. A ClientHello that no association knows goes to a connection that is
-//! forgotten again unless the client has returned a cookie.
+//! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
+//! connection that is forgotten again unless the client has returned a cookie. [`hosts`] counts the clients of each host, and
+//! [`index`] has what the endpoint files of each association.
 
 mod association;
+mod hosts;
+mod index;
+mod limits;
 mod routes;
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use core::net::SocketAddr;
 
 use crate::address::ServerAddress;
@@ -18,58 +22,32 @@ use crate::error::{Error, Misuse};
 use crate::protocol::Side;
 use crate::record::datagram::Hello;
 use crate::time::{Instant, Now};
+use crate::wire::AlertDescription;
 
-pub use association::{Association, AssociationId};
-use routes::{Route, Routes};
+pub use association::{Association, AssociationId, Ended};
+use hosts::{Host, Hosts};
+use index::Index;
+pub use limits::{EndpointDiscarded, EndpointLimits};
+use routes::{Key, Route};
 
 /// The most datagrams that wait for transmission without an association: demands for cookies, alerts and last words. Beyond it
 /// they are lost, and clients ask again.
 const MAX_STRAY: usize = 256;
 
-/// The limits of an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointLimits {
-    /// The most associations, ended ones included until the caller removes them. By default 65,536.
-    pub associations: usize,
-    /// The most handshakes of clients that a server has begun and not completed. By default 1024. Each has returned a cookie, unless
-    /// the server demands none.
-    pub half_open: usize,
-    /// The most incomplete ClientHellos, whose other fragments are missing. By default 64. Their senders have returned no cookie, so
-    /// anyone can send them. The latest one replaces the oldest one. A ClientHello in one datagram needs no place here.
-    pub partial_hellos: usize,
-}
-
-impl Default for EndpointLimits {
-    fn default() -> Self {
-        Self { associations: 65_536, half_open: 1024, partial_hellos: 64 }
-    }
-}
-
-/// The number of datagrams that an endpoint has discarded, by reason. [`DtlsConnection::discarded`] counts those of a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EndpointDiscarded {
-    /// Datagrams without a ClientHello, from an address without an association.
-    pub unknown: u64,
-    /// ClientHellos to an endpoint that is not a server, or from the address of a server that this side is connecting to.
-    pub unwanted: u64,
-    /// ClientHellos beyond a limit of the endpoint.
-    pub full: u64,
-    /// Incomplete ClientHellos that a later one has replaced.
-    pub partial: u64,
-    /// Output beyond its limit.
-    pub output: u64,
-}
+/// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of them.
+const MAX_FAILURES: usize = 64;
 
 /// What happened at an endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndpointEvent {
     /// A client has begun a handshake. The caller removes the association in the end, even if its handshake fails.
     Incoming(AssociationId),
-    /// The association has perhaps events, data or an error, or was superseded. Changes by [`Endpoint::update`] raise no event, unless
-    /// they end the association.
+    /// A client at this address has proven its address, but its handshake failed with its ClientHello. The endpoint keeps nothing of it.
+    /// A client that repeats the ClientHello fails again.
+    Failed(SocketAddr, Error),
+    /// The association has perhaps events, data or an error, or was ended ([`Association::ended`]). Changes by [`Endpoint::update`]
+    /// raise no event, unless they end the association.
     Changed(AssociationId),
 }
 
@@ -80,11 +58,14 @@ pub enum EndpointEvent {
 /// [`Endpoint::handle_timeout`] at the time that [`Endpoint::poll_timeout`] names. [`Endpoint::poll_event`] names the associations
 /// that need attention, and [`Endpoint::update`] gives access to their connections.
 ///
-/// * Associations are found by the peer's address.
+/// * A datagram belongs to the association whose connection ID it has, wherever it comes from; without an ID, to the one with its
+///   sender's address. The configurations say which IDs an association gives ([`ServerConfig::with_connection_ids`],
+///   [`crate::NodeIds`]), and whether an association follows its peer to another address ([`crate::Migration`]).
 /// * A server that demands cookies keeps nothing of a client before it has returned one, apart from a few incomplete ClientHellos
 ///   ([`EndpointLimits::partial_hellos`]).
 /// * A ClientHello from the address of an association begins a handshake beside it. Only the end of that handshake supersedes the
-///   association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347 §4.2.8).
+///   association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347 §4.2.8). A client without an identity does not
+///   supersede an association whose peer has one.
 ///
 /// # Examples
 /// A client and a server, without a network between them.
@@ -137,19 +118,17 @@ pub struct Endpoint {
     limits: EndpointLimits,
     /// The number of associations so far.
     begun: u64,
-    half_open: usize,
     associations: BTreeMap<AssociationId, Box<Association>>,
-    routes: Routes,
+    index: Index,
+    hosts: Hosts,
     /// Incomplete ClientHellos by the address of their sender.
     partial: BTreeMap<SocketAddr, Partial>,
     /// The number of incomplete ClientHellos so far.
     partial_begun: u64,
-    deadlines: BTreeSet<(Instant, AssociationId)>,
-    /// Associations that may have output.
-    sending: VecDeque<AssociationId>,
     /// Output without an association.
     stray: VecDeque<Transmit>,
-    events: VecDeque<EndpointEvent>,
+    /// The number of events about handshakes that failed at once.
+    failures: usize,
     discarded: EndpointDiscarded,
 }
 
@@ -168,16 +147,14 @@ impl Endpoint {
             server: None,
             limits,
             begun: 0,
-            half_open: 0,
             associations: BTreeMap::new(),
-            routes: Routes::new(),
+            index: Index::new(limits.idle),
+            hosts: Hosts::new(),
             partial: BTreeMap::new(),
             partial_begun: 0,
-            deadlines: BTreeSet::new(),
-            sending: VecDeque::new(),
             stray: VecDeque::new(),
-            events: VecDeque::new(),
-            discarded: EndpointDiscarded { unknown: 0, unwanted: 0, full: 0, partial: 0, output: 0 },
+            failures: 0,
+            discarded: EndpointDiscarded::NONE,
         }
     }
 
@@ -204,7 +181,7 @@ impl Endpoint {
         peer: SocketAddr,
         now: Now,
     ) -> Result<AssociationId, Error> {
-        if !self.routes.get(peer).is_empty() {
+        if !self.index.routes.get(peer).is_empty() {
             return Err(Misuse::AddressInUse.into());
         }
         if self.associations.len() >= self.limits.associations {
@@ -212,14 +189,19 @@ impl Endpoint {
         }
         let connection = DtlsConnection::client(config, server, peer, now)?;
         let id = self.insert(Association::new(connection, None));
-        self.routes.set(peer, Route { live: Some(id), next: None });
+        self.index.routes.set(peer, Route { live: Some(id), next: None });
         self.refresh(id);
         Ok(id)
     }
 
     /// Processes a datagram that was received from the address `from`.
     pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        let route = self.routes.get(from);
+        let with_id = self.index.routes.with_id_of(datagram);
+        if with_id.iter().any(Option::is_some) {
+            with_id.into_iter().flatten().for_each(|id| self.deliver(now, from, id, datagram));
+            return;
+        }
+        let route = self.index.routes.get(from);
         if let Some(hello) = Hello::read(datagram)
             && self.is_new(route, from, hello)
         {
@@ -230,70 +212,77 @@ impl Endpoint {
             self.discarded.unknown += 1;
         }
         // Only the keys tell which of two associations a protected record belongs to.
-        for id in route.ids() {
-            if let Some(association) = self.associations.get_mut(&id) {
-                association.bytes_received += datagram.len() as u64;
-                // The connection keeps its error.
-                let _ = association.connection.receive(now, from, datagram);
-                self.announce(id);
-                self.refresh(id);
-            }
+        route.ids().for_each(|id| self.deliver(now, from, id, datagram));
+    }
+
+    fn deliver(&mut self, now: Now, from: SocketAddr, id: AssociationId, datagram: &[u8]) {
+        if let Some(association) = self.associations.get_mut(&id) {
+            association.bytes_received += datagram.len() as u64;
+            // The connection keeps its error.
+            let _ = association.connection.receive(now, from, datagram);
+            self.index.announce(id, association);
+            self.refresh(id);
         }
     }
 
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Endpoint::poll_timeout`].
+    /// Associations take turns, so that one with much output does not delay the others.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         if let Some(transmit) = self.stray.pop_front() {
             return Some(transmit);
         }
-        while let Some(id) = self.sending.front().copied() {
-            if let Some(association) = self.associations.get_mut(&id) {
-                if !association.is_superseded
-                    && let Some(transmit) = association.connection.poll_transmit(now)
-                {
-                    association.bytes_sent += transmit.datagram.len() as u64;
-                    return Some(transmit);
-                }
-                association.is_sending = false;
-                self.file_deadline(id);
+        while let Some(id) = self.index.next_sender() {
+            let Some(association) = self.associations.get_mut(&id) else { continue };
+            association.is_sending = false;
+            if association.ended != Some(Ended::Superseded)
+                && let Some(transmit) = association.connection.poll_transmit(now)
+            {
+                association.bytes_sent += transmit.datagram.len() as u64;
+                self.index.send(id, association);
+                return Some(transmit);
             }
-            self.sending.pop_front();
+            self.index.file_deadline(id, association);
         }
         // An idle endpoint keeps no memory for its queues.
-        self.sending = VecDeque::new();
+        self.index.shrink();
         self.stray = VecDeque::new();
         None
     }
 
     /// When to call [`Endpoint::handle_timeout`], on the monotonic clock. `None` if no timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.deadlines.first().map(|(deadline, _)| *deadline)
+        self.index.next_deadline()
     }
 
     /// Handles the timers whose deadline has come. Then there may be more to transmit.
     pub fn handle_timeout(&mut self, now: Now) {
-        let last = (now.monotonic, AssociationId(u64::MAX));
-        let due: VecDeque<_> = self.deadlines.range(..=last).map(|(_, id)| *id).collect();
-        for id in due {
-            if let Some(association) = self.associations.get_mut(&id) {
+        for id in self.index.take_due(now.monotonic) {
+            let Some(association) = self.associations.get_mut(&id) else { continue };
+            association.deadline = None;
+            if association.connection.poll_timeout().is_some_and(|deadline| deadline <= now.monotonic) {
                 // The connection keeps its error.
                 let _ = association.connection.handle_timeout(now);
-                self.announce(id);
-                self.refresh(id);
+                self.index.announce(id, association);
             }
+            association.connection.expire_keys(now);
+            if self.index.idle_since(association).is_some_and(|deadline| deadline <= now.monotonic) {
+                self.end(id, Ended::Idle);
+            }
+            self.refresh(id);
         }
     }
 
     /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<EndpointEvent> {
-        let event = self.events.pop_front();
-        if let Some(EndpointEvent::Changed(id)) = event
-            && let Some(association) = self.associations.get_mut(&id)
-        {
-            association.is_announced = false;
-        }
-        if self.events.is_empty() {
-            self.events = VecDeque::new();
+        let event = self.index.next_event();
+        match &event {
+            Some(EndpointEvent::Changed(id)) => {
+                if let Some(association) = self.associations.get_mut(id) {
+                    association.is_announced = false;
+                }
+            }
+            Some(EndpointEvent::Failed(..)) => self.failures = self.failures.saturating_sub(1),
+            _ => {}
         }
         event
     }
@@ -313,7 +302,7 @@ impl Endpoint {
         let result = f(&mut association.connection);
         if association.has_ended() && !had_ended {
             // Other tasks of the caller may wait for this association.
-            self.announce(id);
+            self.index.announce(id, association);
         }
         self.refresh(id);
         Some(result)
@@ -322,8 +311,11 @@ impl Endpoint {
     /// Removes an association. If its connection is still open, the peer gets a close_notify.
     pub fn remove(&mut self, now: Now, id: AssociationId) {
         let Some(mut association) = self.associations.remove(&id) else { return };
-        self.forget(id, &mut association);
-        if association.is_superseded {
+        self.index.forget(id, &mut association);
+        if let Some(host) = association.host {
+            self.hosts.remove(host, id);
+        }
+        if association.ended == Some(Ended::Superseded) {
             return;
         }
         association.connection.close();
@@ -343,8 +335,8 @@ impl Endpoint {
     }
 
     /// The number of handshakes of clients that are not complete.
-    pub const fn half_open(&self) -> usize {
-        self.half_open
+    pub fn half_open(&self) -> usize {
+        self.hosts.half_open()
     }
 
     /// Counts of what was discarded so far.
@@ -364,14 +356,12 @@ impl Endpoint {
 
     /// Lets a new connection answer a ClientHello, and keeps the connection only if the client may have one.
     fn begin(&mut self, now: Now, from: SocketAddr, datagram: &[u8], hello: Hello) {
-        let route = self.routes.get(from);
+        let route = self.index.routes.get(from);
         let Some(config) = self.server.clone().filter(|_| !self.is_connecting(route)) else {
             self.discarded.unwanted += 1;
             return;
         };
-        // A client that begins anew takes the place of its own unfinished handshake.
-        let has_place = self.half_open < self.limits.half_open || route.next.is_some();
-        if !has_place || self.associations.len() >= self.limits.associations {
+        if self.is_full(from, route) {
             self.discarded.full += 1;
             return;
         }
@@ -388,18 +378,31 @@ impl Endpoint {
         // An error appears in the standing.
         let _ = connection.receive(now, from, datagram);
         match connection.standing(&config) {
-            Standing::Admitted => {
+            Standing::Admitted if connection.error().is_none() => {
                 let mut association = Association::new(*connection, random);
                 association.bytes_received = datagram.len() as u64;
                 self.admit(from, route, association);
             }
             Standing::PartOfHello => self.keep_part(from, connection, random),
-            Standing::Unknown => {
+            standing => {
+                if standing == Standing::Admitted {
+                    self.fail(from, connection.error().cloned());
+                }
                 while let Some(transmit) = connection.poll_transmit(now) {
                     self.stray(transmit);
                 }
             }
         }
+    }
+
+    /// Whether a limit leaves no room for a client at this address.
+    fn is_full(&self, from: SocketAddr, route: Route) -> bool {
+        let limits = &self.limits;
+        // A client that begins anew takes the place of its own association.
+        let is_known = !route.is_empty();
+        self.associations.len() >= limits.associations
+            || limits.half_open.min(limits.half_open_per_host) == 0
+            || !is_known && self.hosts.associations(Host::of(from)) >= limits.associations_per_host
     }
 
     /// Whether this side is connecting to the address of this route as a client.
@@ -408,18 +411,42 @@ impl Endpoint {
         live.is_some_and(|live| live.connection.side() == Side::Client && live.connection.is_handshaking())
     }
 
-    fn admit(&mut self, from: SocketAddr, route: Route, association: Association) {
-        let has_failed = association.has_ended();
-        self.half_open += 1;
-        let id = self.insert(association);
-        if !has_failed {
-            if let Some(unfinished) = route.next {
-                self.supersede(unfinished);
-            }
-            self.routes.set(from, Route { live: route.live, next: Some(id) });
+    /// Reports a handshake that failed with its ClientHello.
+    fn fail(&mut self, from: SocketAddr, error: Option<Error>) {
+        self.discarded.failed += 1;
+        if let Some(error) = error
+            && self.failures < MAX_FAILURES
+        {
+            self.failures += 1;
+            self.index.event(EndpointEvent::Failed(from, error));
         }
-        self.events.push_back(EndpointEvent::Incoming(id));
-        self.announce(id);
+    }
+
+    fn admit(&mut self, from: SocketAddr, route: Route, mut association: Association) {
+        let is_taken = |id| Key::new(id).is_some_and(|key| self.index.routes.with_key(key).next().is_some());
+        if association.connection.connection_ids().any(is_taken) {
+            // The client repeats its ClientHello, and then gets another ID.
+            association.connection.abort(AlertDescription::USER_CANCELED);
+            self.discarded.full += 1;
+            return;
+        }
+        // A client that begins anew takes the place of its own unfinished handshake.
+        if let Some(unfinished) = route.next {
+            self.end(unfinished, Ended::Superseded);
+        }
+        let host = Host::of(from);
+        let excess = self.hosts.excess_of(host, self.limits.half_open_per_host);
+        if let Some(oldest) = excess.or_else(|| self.hosts.excess(self.limits.half_open)) {
+            self.discarded.displaced += 1;
+            self.end(oldest, Ended::Displaced);
+        }
+        let id = self.insert(association);
+        self.hosts.begin(host, id);
+        self.index.routes.set(from, Route { live: route.live, next: Some(id) });
+        self.index.event(EndpointEvent::Incoming(id));
+        if let Some(association) = self.associations.get_mut(&id) {
+            self.index.announce(id, association);
+        }
         self.refresh(id);
     }
 
@@ -451,76 +478,63 @@ impl Endpoint {
         id
     }
 
-    /// Raises an event for a change that the caller did not make itself.
-    fn announce(&mut self, id: AssociationId) {
-        if let Some(association) = self.associations.get_mut(&id)
-            && !association.is_announced
-        {
-            association.is_announced = true;
-            self.events.push_back(EndpointEvent::Changed(id));
-        }
-    }
-
     /// Takes note of a change of an association.
     fn refresh(&mut self, id: AssociationId) {
         let Some(association) = self.associations.get_mut(&id) else { return };
-        let address = association.connection.peer_address();
-        if !association.is_sending && !association.is_superseded {
-            association.is_sending = true;
-            self.sending.push_back(id);
+        if association.is_half_open && !association.connection.is_handshaking() {
+            self.end_handshake(id);
         }
-        let has_ended = association.has_ended();
-        let was_half_open = association.is_half_open;
-        if was_half_open && !association.connection.is_handshaking() {
-            association.is_half_open = false;
-            self.half_open -= 1;
+        if let Some(association) = self.associations.get_mut(&id) {
+            self.index.refresh(id, association);
         }
-        if has_ended {
-            self.routes.remove(address, id);
-        } else if was_half_open && !association.is_half_open {
-            // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association.
-            let previous = self.routes.get(address).live;
-            self.routes.set(address, Route { live: Some(id), next: None });
-            if let Some(previous) = previous {
-                self.supersede(previous);
-            }
-        }
-        self.file_deadline(id);
     }
 
-    /// Ends an association in favour of a newer one, without a word to the peer.
-    fn supersede(&mut self, id: AssociationId) {
-        let Some(mut association) = self.associations.remove(&id) else { return };
-        self.forget(id, &mut association);
-        association.is_superseded = true;
-        self.associations.insert(id, association);
-        self.announce(id);
-    }
-
-    /// Removes an association from all indexes.
-    fn forget(&mut self, id: AssociationId, association: &mut Association) {
-        if core::mem::take(&mut association.is_half_open) {
-            self.half_open -= 1;
-        }
-        if let Some(deadline) = association.deadline.take() {
-            self.deadlines.remove(&(deadline, id));
-        }
-        self.routes.remove(association.connection.peer_address(), id);
-    }
-
-    /// Files an association under its present deadline.
-    fn file_deadline(&mut self, id: AssociationId) {
+    /// Gives an association of a client its place, since its handshake is complete or has failed.
+    fn end_handshake(&mut self, id: AssociationId) {
         let Some(association) = self.associations.get_mut(&id) else { return };
-        let deadline = association.connection.poll_timeout().filter(|_| !association.is_superseded);
-        if deadline == association.deadline {
+        association.is_half_open = false;
+        let address = association.address;
+        let is_authenticated = association.is_authenticated();
+        if let Some(host) = association.host {
+            self.hosts.end_handshake(host, id);
+        }
+        if association.has_ended() {
             return;
         }
-        if let Some(previous) = core::mem::replace(&mut association.deadline, deadline) {
-            self.deadlines.remove(&(previous, id));
+        let previous = self.index.routes.get(address).live;
+        // RFC 9147 §5.11: an attacker that receives at the address must not end the association of a peer that has proven more.
+        if !is_authenticated
+            && let Some(previous) = previous.and_then(|id| self.associations.get(&id))
+            && previous.is_authenticated()
+        {
+            self.end(id, Ended::Anonymous);
+            return;
         }
-        if let Some(deadline) = deadline {
-            self.deadlines.insert((deadline, id));
+        // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association.
+        self.index.routes.set(address, Route { live: Some(id), next: None });
+        if let Some(previous) = previous {
+            self.end(previous, Ended::Superseded);
         }
+    }
+
+    /// Ends an association. Its last words leave with the next output, except in favour of a newer association with the same peer.
+    fn end(&mut self, id: AssociationId, reason: Ended) {
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        association.ended = Some(reason);
+        match reason {
+            Ended::Superseded => {}
+            Ended::Idle => association.connection.close(),
+            // RFC 8446 §6.2: a lack of resources is an internal_error.
+            Ended::Displaced => association.connection.abort(AlertDescription::INTERNAL_ERROR),
+            Ended::Anonymous => association.connection.abort(AlertDescription::ACCESS_DENIED),
+        }
+        association.is_half_open = false;
+        if let Some(host) = association.host {
+            self.hosts.end_handshake(host, id);
+        }
+        self.index.forget(id, association);
+        self.index.announce(id, association);
+        self.index.send(id, association);
     }
 }
 
@@ -528,7 +542,7 @@ impl core::fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Endpoint")
             .field("associations", &self.associations.len())
-            .field("half_open", &self.half_open)
+            .field("half_open", &self.half_open())
             .finish_non_exhaustive()
     }
 }

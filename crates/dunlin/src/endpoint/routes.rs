@@ -1,9 +1,15 @@
-//! The index of associations by the peer's address. Connection IDs will be a second index beside it.
+//! The indexes of associations: by the peer's address, and by the connection IDs that this side has given.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::net::SocketAddr;
 
 use super::AssociationId;
+use crate::record::datagram;
+use crate::settings::MAX_CONNECTION_ID;
+
+/// The most associations that a datagram is given to because of its connection ID. IDs are random, and a server does not admit a
+/// client with the first ID of another. So more than one has the same ID only by chance.
+const MAX_NAMESAKES: usize = 2;
 
 /// The associations with one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,21 +30,42 @@ impl Route {
     }
 }
 
-pub(super) struct Routes(BTreeMap<SocketAddr, Route>);
+/// A connection ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    len: u8,
+    bytes: [u8; MAX_CONNECTION_ID],
+}
+
+impl Key {
+    /// `None` for an ID that is empty or too long.
+    pub(super) fn new(id: &[u8]) -> Option<Self> {
+        let mut bytes = [0; MAX_CONNECTION_ID];
+        bytes.get_mut(..id.len())?.copy_from_slice(id);
+        Some(Self { len: u8::try_from(id.len()).ok().filter(|len| *len > 0)?, bytes })
+    }
+}
+
+pub(super) struct Routes {
+    addresses: BTreeMap<SocketAddr, Route>,
+    ids: BTreeSet<(Key, AssociationId)>,
+    /// The number of IDs of each length, since a record does not say how long its ID is.
+    lengths: BTreeMap<u8, usize>,
+}
 
 impl Routes {
     pub(super) const fn new() -> Self {
-        Self(BTreeMap::new())
+        Self { addresses: BTreeMap::new(), ids: BTreeSet::new(), lengths: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, address: SocketAddr) -> Route {
-        self.0.get(&address).copied().unwrap_or_default()
+        self.addresses.get(&address).copied().unwrap_or_default()
     }
 
     pub(super) fn set(&mut self, address: SocketAddr, route: Route) {
         match route.is_empty() {
-            true => drop(self.0.remove(&address)),
-            false => drop(self.0.insert(address, route)),
+            true => drop(self.addresses.remove(&address)),
+            false => drop(self.addresses.insert(address, route)),
         }
     }
 
@@ -46,5 +73,69 @@ impl Routes {
     pub(super) fn remove(&mut self, address: SocketAddr, id: AssociationId) {
         let Route { live, next } = self.get(address);
         self.set(address, Route { live: live.filter(|l| *l != id), next: next.filter(|n| *n != id) });
+    }
+
+    /// The associations that have the connection ID in the first record of a datagram. Almost always there is at most one.
+    pub(super) fn with_id_of(&self, datagram: &[u8]) -> [Option<AssociationId>; MAX_NAMESAKES] {
+        let mut found = [None; MAX_NAMESAKES];
+        let keys = self
+            .lengths
+            .keys()
+            .filter_map(|len| datagram::connection_id(datagram, usize::from(*len)).and_then(Key::new));
+        for (place, id) in found.iter_mut().zip(keys.flat_map(|key| self.with_key(key))) {
+            *place = Some(id);
+        }
+        found
+    }
+
+    /// The associations with this connection ID.
+    pub(super) fn with_key(&self, key: Key) -> impl Iterator<Item = AssociationId> {
+        self.ids.range((key, AssociationId(0))..=(key, AssociationId(u64::MAX))).map(|(_, id)| *id)
+    }
+
+    pub(super) fn insert_key(&mut self, key: Key, id: AssociationId) {
+        if self.ids.insert((key, id)) {
+            *self.lengths.entry(key.len).or_default() += 1;
+        }
+    }
+
+    pub(super) fn remove_key(&mut self, key: Key, id: AssociationId) {
+        if self.ids.remove(&(key, id))
+            && let Some(count) = self.lengths.get_mut(&key.len)
+        {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.lengths.remove(&key.len);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of DTLS 1.3 with this connection ID.
+    fn record(id: &[u8]) -> alloc::vec::Vec<u8> {
+        [&[0b0011_0011][..], id, &[0; 20]].concat()
+    }
+
+    #[test]
+    fn finds_ids_of_every_length() {
+        let mut routes = Routes::new();
+        let ids: [&[u8]; 3] = [&[7], &[7, 8], &[9; MAX_CONNECTION_ID]];
+        for (n, id) in ids.iter().enumerate() {
+            routes.insert_key(Key::new(id).unwrap(), AssociationId(n as u64));
+        }
+        assert_eq!(routes.with_id_of(&record(&[7, 1])), [Some(AssociationId(0)), None]);
+        assert_eq!(routes.with_id_of(&record(&[7, 8])), [0, 1].map(|id| Some(AssociationId(id))));
+        assert_eq!(routes.with_id_of(&record(&[9; MAX_CONNECTION_ID])), [Some(AssociationId(2)), None]);
+        assert_eq!(routes.with_id_of(&record(&[8])), [None; 2]);
+        assert_eq!(routes.with_id_of(&[0b0010_0011, 7, 8]), [None; 2], "a record without an ID");
+        for (n, id) in ids.iter().enumerate() {
+            routes.remove_key(Key::new(id).unwrap(), AssociationId(n as u64));
+        }
+        assert!(routes.ids.is_empty() && routes.lengths.is_empty());
+        assert!(Key::new(&[]).is_none() && Key::new(&[1; MAX_CONNECTION_ID + 1]).is_none());
     }
 }

@@ -19,6 +19,8 @@ pub(super) const MAX_SPARE_IDS: usize = 8;
 pub(super) struct OwnIds {
     issuer: Option<Arc<dyn ConnectionIds>>,
     len: usize,
+    /// How many there have been.
+    issued: u32,
     ids: VecDeque<Vec<u8>>,
     /// The ID in the latest authentic record.
     latest: Vec<u8>,
@@ -27,12 +29,18 @@ pub(super) struct OwnIds {
 impl OwnIds {
     pub(super) fn new(issuer: Option<Arc<dyn ConnectionIds>>, first: Vec<u8>) -> Self {
         let (len, latest) = (first.len(), first.clone());
-        Self { issuer, len, ids: [first].into_iter().filter(|id| !id.is_empty()).collect(), latest }
+        let ids: VecDeque<_> = [first].into_iter().filter(|id| !id.is_empty()).collect();
+        Self { issuer, len, issued: u32::from(!ids.is_empty()), ids, latest }
     }
 
     /// Before the peer has agreed to use IDs of this length: none is valid yet.
     pub(super) fn offered(len: usize) -> Self {
         Self { len, ..Self::default() }
+    }
+
+    /// How many IDs there have been.
+    pub(super) const fn issued(&self) -> u32 {
+        self.issued
     }
 
     /// The length of an ID in a record that has one, in bytes.
@@ -79,6 +87,7 @@ impl OwnIds {
             }
             let id = issuer.issue()?;
             self.ids.push_back(id.clone());
+            self.issued = self.issued.wrapping_add(1);
             new.push(id);
         }
         Ok(new)

@@ -52,6 +52,15 @@ use receive::{Received, Receiver};
 use routability::PathMessage;
 use send::Sender;
 
+/// The connection ID in the first record of a datagram, if this record has one. Connection IDs of this side have `len` bytes.
+pub(crate) fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
+    let id = match header12::Header::begins_with(*datagram.first()?) {
+        true => header12::Header::read(datagram, len)?.id(datagram),
+        false => Header::read(datagram, len)?.id(datagram),
+    };
+    Some(id).filter(|id| !id.is_empty())
+}
+
 /// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.
 const EARLY_EPOCH: u64 = 1;
 /// The epoch of the handshake (RFC 9147 §6.1). Epoch 0 is unprotected, and application data begins in epoch 3.
@@ -95,7 +104,7 @@ pub struct Discarded {
     pub misplaced: u64,
     /// Records for which there was no room, because too much unread or unprocessed input waits.
     pub overflow: u64,
-    /// Datagrams from another address than the peer's.
+    /// Records from another address than the peer's that have no valid connection ID of this side.
     pub other_address: u64,
 }
 
@@ -221,8 +230,28 @@ impl Datagram {
         self.now = now;
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
         self.await_handshake(now);
-        self.receiver.expire_keys(now);
+        self.receiver.arrive(now);
         self.receiver.push(from, datagram);
+    }
+
+    /// When the latest authentic record arrived.
+    pub(crate) const fn heard_at(&self) -> Instant {
+        self.receiver.heard_at()
+    }
+
+    /// When the keys of the previous epoch are too old; `None` without any.
+    pub(crate) fn keys_expiry(&self) -> Option<Instant> {
+        self.receiver.keys_expiry()
+    }
+
+    /// Drops the keys of the previous epoch if they are too old.
+    pub(crate) fn expire_keys(&mut self, now: Instant) {
+        self.receiver.expire_keys(now);
+    }
+
+    /// How many connection IDs this side has issued.
+    pub(crate) const fn issued_ids(&self) -> u32 {
+        self.receiver.ids.issued()
     }
 
     /// Takes the next datagram to transmit, and its path. Timers start after the last one, so that they do not include the time that

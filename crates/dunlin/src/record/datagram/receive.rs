@@ -102,8 +102,9 @@ pub(crate) struct Receiver {
     epochs: Vec<ReadEpoch>,
     /// When the keys of the previous epoch expire; `None` until the next datagram arrives.
     expiry: Option<Instant>,
-    /// When the latest datagram arrived.
+    /// When the latest datagram arrived, and the latest authentic record.
     now: Instant,
+    heard_at: Instant,
     messages: Reassembler,
     /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
     to_acknowledge: Vec<RecordNumber>,
@@ -137,6 +138,7 @@ impl Receiver {
             epochs: Vec::new(),
             expiry: None,
             now: Instant::default(),
+            heard_at: Instant::default(),
             messages: Reassembler::default(),
             to_acknowledge: Vec::new(),
             owes_ack: false,
@@ -390,10 +392,26 @@ impl Receiver {
         self.is_unforgeable && !self.forgets && self.messages.has_delivered()
     }
 
+    /// A datagram arrives now.
+    pub(super) fn arrive(&mut self, now: Instant) {
+        self.now = now;
+        self.expire_keys(now);
+    }
+
+    /// When the latest authentic record arrived.
+    pub(super) const fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// When the keys of the previous epoch are too old; `None` without any.
+    pub(super) fn keys_expiry(&self) -> Option<Instant> {
+        let kept = self.epochs.len() > 1;
+        kept.then(|| self.expiry.unwrap_or(self.now + KEEP_PREVIOUS_KEYS))
+    }
+
     /// Drops the keys of the previous epoch when they are too old.
     pub(super) fn expire_keys(&mut self, now: Instant) {
-        self.now = now;
-        if self.epochs.len() > 1 && now >= *self.expiry.get_or_insert(now + KEEP_PREVIOUS_KEYS) {
+        if self.epochs.len() > 1 && now >= *self.expiry.get_or_insert(self.now + KEEP_PREVIOUS_KEYS) {
             self.epochs.remove(0);
             self.expiry = None;
         }
@@ -501,6 +519,7 @@ impl Receiver {
             self.discarded.replayed += 1;
             return Ok(Received::Nothing);
         }
+        self.heard_at = self.now;
         if number.epoch < self.present() {
             // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
             self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);
