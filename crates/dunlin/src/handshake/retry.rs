@@ -161,6 +161,18 @@ fn truncated(hash: &HashOutput) -> [u8; TRUNCATED] {
 
 /// The digest of the parts that a second ClientHello repeats: all but the extensions that RFC 8446 §4.1.2 lets change.
 pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; TRUNCATED] {
+    let mut hash = fields(provider, hello);
+    for (typ, body) in repeated_extensions(hello) {
+        hash.update(&typ.0.to_be_bytes());
+        hash.update(&(body.len() as u16).to_be_bytes());
+        hash.update(body);
+    }
+    truncated(&hash.current())
+}
+
+/// The extensions that a second ClientHello repeats, by number: wolfSSL's client changes their order, which has no meaning (RFC 8446
+/// §4.2).
+fn repeated_extensions(hello: &ClientHello) -> Vec<(ExtensionType, &[u8])> {
     const CHANGING: [ExtensionType; 6] = [
         ExtensionType::KEY_SHARE,
         // It has no meaning without PSKs, of which the second ClientHello may have none.
@@ -170,13 +182,9 @@ pub(crate) fn unchanged(provider: &CryptoProvider, hello: &ClientHello) -> [u8; 
         ExtensionType::PRE_SHARED_KEY,
         ExtensionType::PADDING,
     ];
-    let mut hash = fields(provider, hello);
-    for (typ, body) in hello.extensions().iter().filter(|(t, _)| !CHANGING.contains(t)) {
-        hash.update(&typ.0.to_be_bytes());
-        hash.update(&(body.len() as u16).to_be_bytes());
-        hash.update(body);
-    }
-    truncated(&hash.current())
+    let mut repeated: Vec<_> = hello.extensions().iter().filter(|(t, _)| !CHANGING.contains(t)).collect();
+    repeated.sort_unstable_by_key(|(typ, _)| typ.0);
+    repeated
 }
 
 /// The digest of the parts that a ClientHello repeats after a HelloVerifyRequest: "version, random, session_id, cipher_suites,
@@ -198,4 +206,44 @@ fn fields(provider: &CryptoProvider, hello: &ClientHello) -> Box<dyn HashContext
         hash.update(&suite.0.to_be_bytes());
     }
     hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Message;
+    use crate::protocol::Protocol;
+    use crate::wire::HandshakeType;
+
+    fn hello(hex: &str) -> ClientHello {
+        let digits: Vec<u8> = hex.chars().filter_map(|c| c.to_digit(16)).map(|digit| digit as u8).collect();
+        let bytes = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        ClientHello::read(Message::new(HandshakeType::CLIENT_HELLO, bytes), Protocol::Dtls13).unwrap()
+    }
+
+    /// The two ClientHellos of a DTLS 1.3 client of wolfSSL 5.9.4, which puts supported_versions elsewhere in the second one.
+    #[test]
+    fn the_extensions_of_a_second_hello_may_have_another_order() {
+        let first = hello(
+            "010000fcfefd1ea769f558ab9e674b837e569eaba7e7ab7f62ec7dd41194048adb1b07982cff000000021301010000d0002d \
+         000302000100330047004500170041040f3f543909db0b558a5f41d566c618c57907675ce2a26e1131409e1181bb3f9d8284 \
+         cca1c831e8d38f0497844e05c2f07b7634534c86440c7e4f8ed51c55d1aa002b000302fefc000d001a001806030503040308 \
+         06080b0805080a08040809060105010401000a000c000a001900180017001d00150000000e000c0000096c6f63616c686f73 \
+         7400290033000e00086465766963652d3100000000002120fe1ea4fa363a82e78d7a8a33ffa291a0e51343f29a3a75160749 \
+         8c5ac3f11e48",
+        );
+        let second = hello(
+            "0100014afefd1ea769f558ab9e674b837e569eaba7e7ab7f62ec7dd41194048adb1b07982cff0000000213010100011e002b \
+         000302fefc002c004a00486b033ea7130100008d0102c7abe6b8b7e9bf283a5cd64b28ea4f6061744f83a2af96e9e6dbdfbb \
+         57108c10f5f13d2e26517632727ceb34620d87502793b9ed7d4358a2fb2b363ddc002d000302000100330047004500170041 \
+         040f3f543909db0b558a5f41d566c618c57907675ce2a26e1131409e1181bb3f9d8284cca1c831e8d38f0497844e05c2f07b \
+         7634534c86440c7e4f8ed51c55d1aa000d001a00180603050304030806080b0805080a08040809060105010401000a000c00 \
+         0a001900180017001d00150000000e000c0000096c6f63616c686f737400290033000e00086465766963652d310000000000 \
+         21201d4a3b1e6dbac7491946ade144010dff293dd982e0b443c19db7dd309767d082",
+        );
+        assert_ne!(first.extensions().types().next(), second.extensions().types().next());
+        let repeated = repeated_extensions(&first);
+        assert_eq!(repeated.len(), 5);
+        assert_eq!(repeated, repeated_extensions(&second));
+    }
 }
