@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 pub mod datagram;
+pub mod echo;
 pub mod ends;
 pub mod peer;
 pub mod tamper;

@@ -82,6 +82,19 @@ pub fn build_go(name: &str, target: &str) -> String {
     target.to_owned()
 }
 
+/// Builds the C program `program` in `tests/peers/NAME`, with the library whose source code its Cargo.toml names, below the directory
+/// `target`. Returns its path.
+pub fn build_c(name: &str, program: &str, target: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{target}/{name}/{program}");
+    let mut build = Command::new("make");
+    build.args(["-s", "-j2", "-C"]).arg(tests.join("peers").join(name)).arg(format!("OUT={target}/{name}"));
+    // The tests may run below another make.
+    let output = build.arg(&path).env_remove("MAKEFLAGS").output().expect("make");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    path
+}
+
 /// A program and its standard streams.
 pub struct Process {
     child: Child,
