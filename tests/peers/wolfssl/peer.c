@@ -4,60 +4,13 @@
 //   peer client|server PORT 1.2|1.3 SUITE ROOT CHAIN KEY  with certificates, which both have
 
 #include <arpa/inet.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <unistd.h>
 #include <wolfssl/options.h>
 #include <wolfssl/ssl.h>
 
-// Who waits longer has hung.
-enum { PATIENCE_SECONDS = 120 };
+#include "common.h"
 
 enum { ROLE = 1, PORT, VERSION, SUITE, ROOT, CHAIN, KEY };
-
-static const char IDENTITY[] = "device-1";
-static const char *suite;
-
-static void fail(const char *what) {
-    fprintf(stderr, "wolfssl: %s\n", what);
-    exit(1);
-}
-
-static void refuse(const char *what, WOLFSSL *ssl, int result) {
-    char text[160], error[80];
-    snprintf(text, sizeof text, "%s: %s", what, wolfSSL_ERR_error_string(wolfSSL_get_error(ssl, result), error));
-    fail(text);
-}
-
-static unsigned int shared_key(unsigned char *key) {
-    for (int i = 0; i < 32; i++) key[i] = i;
-    return 32;
-}
-
-static unsigned int client_key(WOLFSSL *ssl, const char *hint, char *identity, unsigned int identity_max,
-                               unsigned char *key, unsigned int key_max) {
-    if (identity_max < sizeof IDENTITY || key_max < 32) return 0;
-    memcpy(identity, IDENTITY, sizeof IDENTITY);
-    return shared_key(key);
-}
-
-static unsigned int server_key(WOLFSSL *ssl, const char *identity, unsigned char *key, unsigned int key_max) {
-    return key_max < 32 || strcmp(identity, IDENTITY) ? 0 : shared_key(key);
-}
-
-static unsigned int client_key13(WOLFSSL *ssl, const char *hint, char *identity, unsigned int identity_max,
-                                 unsigned char *key, unsigned int key_max, const char **of_suite) {
-    *of_suite = suite;
-    return client_key(ssl, hint, identity, identity_max, key, key_max);
-}
-
-static unsigned int server_key13(WOLFSSL *ssl, const char *identity, unsigned char *key, unsigned int key_max,
-                                 const char **of_suite) {
-    *of_suite = suite;
-    return server_key(ssl, identity, key, key_max);
-}
 
 static void use_keys(WOLFSSL_CTX *ctx, int server, int is_13) {
     if (is_13 && server) wolfSSL_CTX_set_psk_server_tls13_callback(ctx, server_key13);
@@ -66,20 +19,13 @@ static void use_keys(WOLFSSL_CTX *ctx, int server, int is_13) {
     else wolfSSL_CTX_set_psk_client_callback(ctx, client_key);
 }
 
-static void use_certificates(WOLFSSL_CTX *ctx, char **files) {
-    if (wolfSSL_CTX_use_certificate_chain_file(ctx, files[CHAIN]) != WOLFSSL_SUCCESS) fail("no certificate");
-    if (wolfSSL_CTX_use_PrivateKey_file(ctx, files[KEY], WOLFSSL_FILETYPE_PEM) != WOLFSSL_SUCCESS) fail("no key");
-    if (wolfSSL_CTX_load_verify_locations(ctx, files[ROOT], NULL) != WOLFSSL_SUCCESS) fail("no root");
-    wolfSSL_CTX_set_verify(ctx, WOLFSSL_VERIFY_PEER | WOLFSSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-}
-
 static WOLFSSL_CTX *configure(int argc, char **argv, int server) {
     int is_13 = !strcmp(argv[VERSION], "1.3");
     WOLFSSL_METHOD *client_method = is_13 ? wolfTLSv1_3_client_method() : wolfTLSv1_2_client_method();
     WOLFSSL_METHOD *server_method = is_13 ? wolfTLSv1_3_server_method() : wolfTLSv1_2_server_method();
     WOLFSSL_CTX *ctx = wolfSSL_CTX_new(server ? server_method : client_method);
     if (!ctx || wolfSSL_CTX_set_cipher_list(ctx, suite) != WOLFSSL_SUCCESS) fail("no such suite");
-    if (argc > KEY) use_certificates(ctx, argv);
+    if (argc > KEY) use_certificates(ctx, argv[ROOT], argv[CHAIN], argv[KEY]);
     else use_keys(ctx, server, is_13);
     return ctx;
 }

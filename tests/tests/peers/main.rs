@@ -9,3 +9,4 @@ mod pion;
 mod rustls;
 mod tls12;
 mod wolfssl;
+mod wolfssl13;
