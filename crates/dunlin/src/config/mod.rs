@@ -9,6 +9,7 @@ use crate::resume::SettingsDigest;
 use crate::settings::{MTU_RANGE, ProfileSettings};
 
 mod client;
+mod datagram;
 mod profile;
 mod rules;
 mod server;

@@ -4,7 +4,7 @@ use crate::sync::{Arc, share};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Profile, check_mtu, profile_digest, rules, trust_digest, with_trust};
+use super::{Profile, profile_digest, rules, trust_digest, with_trust};
 use crate::auth::{Credential, Verifiers};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
 use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
@@ -12,10 +12,7 @@ use crate::error::{Error, Misuse};
 use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::Tickets;
-use crate::settings::{
-    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, Migration, ProfileSettings, PskSource,
-    Retransmission,
-};
+use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
 
 /// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
 /// for a ticket that does not open. A few suffice, because early data is fresh for only a minute.
@@ -218,55 +215,6 @@ impl ServerConfig {
     #[must_use]
     pub fn with_profile_choice(mut self, on: bool) -> Self {
         self.choose_profile = on || self.psks.is_none() && !serves_without_psk(&self.profile);
-        self
-    }
-
-    /// Sets the largest datagram to send, in bytes of UDP payload: 80 to 65507. The default is 1200.
-    ///
-    /// # Errors
-    /// The value is outside this range.
-    pub fn with_mtu(mut self, mtu: usize) -> Result<Self, Error> {
-        self.datagram.mtu = check_mtu(mtu)?;
-        Ok(self)
-    }
-
-    /// Negotiates connection IDs over datagrams (RFC 9146, RFC 9147 §9): `ids` issues those that this side receives.
-    #[must_use]
-    pub fn with_connection_ids(mut self, ids: Arc<dyn ConnectionIds>) -> Self {
-        self.connection_ids = Some(ids);
-        self
-    }
-
-    /// Sets whether and how a connection with connection IDs follows a peer whose address changes. By default it does after the
-    /// enhanced check of RFC 9853 §5.2.
-    #[must_use]
-    pub const fn with_migration(mut self, migration: Migration) -> Self {
-        self.datagram.migration = migration;
-        self
-    }
-
-    /// Sets whether every protected record of DTLS 1.3 has 16 bits of its number and a length. The default is `false`: the header
-    /// omits what the receiver does not need. Every conforming peer reads both forms (RFC 9147 §4).
-    #[must_use]
-    pub const fn with_full_record_headers(mut self, on: bool) -> Self {
-        self.datagram.full_headers = on;
-        self
-    }
-
-    /// Sets when a connection over datagrams sends a flight again, and when it gives up.
-    #[must_use]
-    pub const fn with_retransmission(mut self, retransmission: Retransmission) -> Self {
-        self.datagram.retransmission = retransmission;
-        self
-    }
-
-    /// Sets whether the transport guarantees that every datagram comes from the peer, as SCTP with SCTP-AUTH does. The default is
-    /// `false`, and it must stay so over UDP (RFC 9147 §4.5.2). With `true`, errors and alerts end a connection even if nothing
-    /// protects them, the peer's address counts as proven, and retransmissions stay at the MTU. Records that are not authentic are
-    /// still discarded.
-    #[must_use]
-    pub const fn with_unforgeable_transport(mut self, on: bool) -> Self {
-        self.datagram.is_unforgeable = on;
         self
     }
 
