@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::{App, Configs, DELAY, OwnPair, connect, epoch_bits, exchange, sent};
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::Tickets;
-use dunlin::{Event, Instant, Side};
+use dunlin::{Event, Instant, Now, Side};
 use dunlin_sim::{Conditions, Delay, Impaired, Link, Pair};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::{NOW, awslc};
@@ -130,6 +130,22 @@ fn acknowledges_a_part_of_the_last_flight_under_handshake_keys() {
     assert_eq!(epochs, [2, 3]);
     assert_eq!(sent(&pair, Side::Client, 0).len(), last + 2);
     assert!((250..500).contains(&passed(&pair).as_millis()));
+}
+
+/// RFC 8446 §6.1: close_notify is the last record of this side.
+#[test]
+fn a_side_that_has_closed_sends_no_acknowledgements() {
+    let configs = Configs::ecdsa(&awslc()).mtu(300);
+    // The client gets only the beginning of the server's flight, and will acknowledge it.
+    let mut pair = pair(&configs, losing(|i| i > 2), Box::new(Delay(DELAY)));
+    pair.run_for(DELAY * 3).unwrap();
+    let deadline = pair.client.poll_timeout().unwrap();
+    assert!(deadline.since(pair.now.monotonic) <= Duration::from_millis(250));
+    pair.client.close();
+    let now = Now { monotonic: deadline, ..pair.now };
+    pair.client.handle_timeout(now).unwrap();
+    let sent: Vec<_> = std::iter::from_fn(|| pair.client.poll_transmit(now)).collect();
+    assert_eq!(sent.len(), 1, "close_notify alone");
 }
 
 #[test]
@@ -272,7 +288,7 @@ fn timers_do_nothing_before_their_deadline() {
     while client.poll_transmit(NOW).is_some() {}
     let deadline = NOW.monotonic + Duration::from_secs(1);
     assert_eq!(client.poll_timeout(), Some(deadline));
-    let at = |monotonic| dunlin::Now { monotonic, ..NOW };
+    let at = |monotonic| Now { monotonic, ..NOW };
     client.handle_timeout(at(Instant(deadline.0 - 1))).unwrap();
     assert_eq!((client.poll_transmit(NOW), client.poll_timeout()), (None, Some(deadline)));
     client.handle_timeout(at(deadline)).unwrap();

@@ -289,8 +289,11 @@ impl Sender {
         self.handshake_complete = true;
     }
 
-    /// Sends an ACK alone.
+    /// Sends an ACK alone. RFC 8446 §6.1: after close_notify this side sends no more messages.
     pub(super) fn acknowledge(&mut self, numbers: &[RecordNumber]) -> Result<(), Error> {
+        if self.closed {
+            return Ok(());
+        }
         let mut packer = Packer::new(self.flight_mtu);
         match numbers {
             [] => packer.record(self.records(self.for_acks()), ContentType::ACK, ack::write(&[])?)?,
