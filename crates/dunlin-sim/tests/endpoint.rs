@@ -208,6 +208,40 @@ fn limits_incomplete_client_hellos() {
     assert!(net.server().is_empty());
 }
 
+/// An unprotected fragment of a ClientHello of 300 bytes.
+fn forged_fragment(random: u8, offset: u8, len: u8) -> Vec<u8> {
+    let header = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 12 + len];
+    let fragment = [1, 0, 1, 44, 0, 0, 0, 0, offset, 0, 0, len];
+    [&header[..], &fragment, &vec![random; len.into()]].concat()
+}
+
+/// Forgers can pretend to send from many addresses, or from the client's.
+#[test]
+fn forged_fragments_do_not_flush_incomplete_client_hellos() {
+    for version in VERSIONS {
+        let configs = configs(version).mtu(120);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        net.connect(&configs, CLIENT_ADDRESS);
+        let endpoint = net.at(CLIENT_ADDRESS);
+        let fragments: Vec<_> = std::iter::from_fn(|| endpoint.poll_transmit(NOW)).collect();
+        assert!(fragments.len() > 1);
+        for (i, fragment) in fragments.iter().enumerate() {
+            net.server().receive(NOW, CLIENT_ADDRESS, &fragment.datagram);
+            for n in 1..=200 {
+                net.server().receive(NOW, client(n), &forged_fragment(7, 0, 40));
+                net.server().receive(NOW, CLIENT_ADDRESS, &forged_fragment(n as u8, 0, 40));
+            }
+            // A whole ClientHello that does not parse.
+            let mut whole = forged_fragment(3, 0, 40);
+            whole[14..17].copy_from_slice(&[0, 0, 40]);
+            net.server().receive(NOW, CLIENT_ADDRESS, &whole);
+            let answer = net.server().poll_transmit(NOW);
+            assert_eq!(answer.is_some(), i + 1 == fragments.len(), "{version} {i}");
+        }
+        assert!(net.server().discarded().partial > 0);
+    }
+}
+
 #[test]
 fn timers_of_all_associations_expire() {
     for version in VERSIONS {

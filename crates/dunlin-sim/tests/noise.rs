@@ -6,6 +6,7 @@ mod common;
 
 use common::{App, Configs, around, close, connect, events, exchange};
 use dunlin::{Discarded, DtlsConnection, Side};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_tests::{awslc, providers};
 
 /// The counters of both sides.
@@ -191,4 +192,72 @@ fn replaces_keys_long_before_the_limit_of_forged_records() {
     pair.run().unwrap();
     assert_eq!((updates(&mut pair.client), updates(&mut pair.server)), (0, 0));
     exchange(&mut pair);
+}
+
+/// An unprotected record with a whole message.
+fn hello(typ: u8, number: u8, body: &[u8]) -> Vec<u8> {
+    let len = u8::try_from(body.len()).unwrap();
+    let message = [&[typ, 0, 0, len, 0, number, 0, 0, 0, 0, 0, len], body].concat();
+    let header = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 98, 0, len + 12];
+    [&header[..], &message].concat()
+}
+
+/// RFC 9147 §4.5.2, RFC 6347 §4.1.2.7: anyone can send a hello that does not parse, so it must not end a handshake.
+#[test]
+fn discards_hellos_that_do_not_parse() {
+    const CLIENT_HELLO: u8 = 1;
+    const SERVER_HELLO: u8 = 2;
+    const HELLO_VERIFY_REQUEST: u8 = 3;
+    // A HelloRetryRequest (RFC 8446 §4.1.3) without a compression method.
+    let mut retry = vec![0xfe, 0xfd];
+    retry.extend([
+        0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91,
+    ]);
+    retry.extend([
+        0xc2, 0xa2, 0x11, 0x16, 0x7a, 0xbb, 0x8c, 0x5e, 0x07, 0x9e, 0x09, 0xe2, 0xc8, 0xa8, 0x33, 0x9c,
+    ]);
+    retry.extend([0, 0x13, 0x01]);
+    let bodies = [vec![], vec![7; 40], retry];
+    let forged = |types: &[u8]| -> Vec<Vec<u8>> {
+        let numbers = |typ: u8| (0..4).map(move |number| (typ, number));
+        let messages = types.iter().copied().flat_map(numbers);
+        messages.flat_map(|(typ, n)| bodies.iter().map(move |body| hello(typ, n, body))).collect()
+    };
+    for (older, cookies) in [(false, false), (false, true), (true, false), (true, true)] {
+        let configs = Configs::with(&awslc(), |profile| match older {
+            true => profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            false => profile,
+        });
+        // DTLS 1.2 has other messages in the clear, which are not told from forged ones.
+        let forged = match older {
+            true => forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST]),
+            false => forged(&[CLIENT_HELLO, SERVER_HELLO, HELLO_VERIFY_REQUEST, 11, 20, 24]),
+        };
+        let before = move |_: &[u8]| forged.clone();
+        let mut pair = configs.cookies(cookies).pair_over(&around(before, nothing));
+        connect(&mut pair);
+        exchange(&mut pair);
+        for side in discarded(&pair) {
+            assert!(side.malformed >= 3, "{side:?}");
+        }
+    }
+}
+
+/// A forger who knows the addresses and the numbers of messages sends fragments of other messages. They do not take the place of
+/// those that the peer sends.
+#[test]
+fn forged_fragments_of_hellos_do_not_displace_the_peers() {
+    let forged = |_: &[u8]| {
+        let fragment = |typ: u8, number: u8, len: u8| {
+            let message = [typ, 0, 1, len, 0, number, 0, 0, 0, 0, 0, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9];
+            let header = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 97, 0, 21];
+            [&header[..], &message].concat()
+        };
+        let numbers = |typ: u8| (0..2).flat_map(move |n| (0..64).map(move |len| fragment(typ, n, len)));
+        [1, 2, 3].into_iter().flat_map(numbers).collect()
+    };
+    for cookies in [false, true] {
+        let mut pair = Configs::ecdsa(&awslc()).mtu(120).cookies(cookies).pair_over(&around(forged, nothing));
+        connect(&mut pair);
+    }
 }

@@ -46,9 +46,10 @@ fn unprotected_errors_and_alerts_are_fatal_only_if_nobody_can_forge_them() {
     const FATAL: [u8; 2] = [2, 40];
     // A ServerHello that announces a body of one byte, and has two.
     const BROKEN: [u8; 14] = [2, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0];
-    for (record, is_alert) in
-        [(plain(21, &FATAL), true), (plain(22, &BROKEN), false), (plain(23, b"data"), false)]
-    {
+    // A ServerHello of two bytes.
+    const SHORT: [u8; 14] = [2, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 2, 0xfe, 0xfd];
+    let records = [(21, &FATAL[..], true), (22, &BROKEN, false), (22, &SHORT, false), (23, b"data", false)];
+    for (record, is_alert) in records.map(|(typ, content, is_alert)| (plain(typ, content), is_alert)) {
         let mut configs = unforgeable(true);
         let mut client = configs.client();
         let error = receive(&mut client, &configs, &record).unwrap_err();

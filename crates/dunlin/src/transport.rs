@@ -136,10 +136,14 @@ pub(crate) trait Emitter {
     fn handshake_complete(&mut self);
 }
 
+/// Whether the state can read a message that nothing authenticates, in this protocol.
+pub(crate) type Reads<'a> = &'a dyn Fn(Protocol, &Message) -> bool;
+
 /// The whole transport: [`Emitter`] for the handshake, and the driver's own methods.
 pub(crate) trait Transport: Emitter {
-    /// The next message or alert; `None` if the received input holds no complete one.
-    fn next(&mut self) -> Result<Option<Incoming>, Error>;
+    /// The next message or alert; `None` if the received input holds no complete one. Datagrams that anyone can have sent bring only
+    /// messages for which `reads` is true.
+    fn next(&mut self, reads: Reads<'_>) -> Result<Option<Incoming>, Error>;
     /// Sends an alert under the current keys, after the queued output.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error>;
     /// Whether this side should send a KeyUpdate: near the cipher's limit, or after `after` records.

@@ -69,10 +69,20 @@ impl Connection<Datagram> {
         if self.transport.is_address_proven() || has_hello && is_free {
             return Standing::Admitted;
         }
-        match self.error.is_none() && !has_hello && self.transport.has_part_of_message() {
+        match self.error.is_none() && !has_hello && self.kept_bytes() > 0 {
             true => Standing::PartOfHello,
             false => Standing::Unknown,
         }
+    }
+
+    /// The random of the client's latest ClientHello.
+    pub(crate) const fn client_random(&self) -> [u8; 32] {
+        self.effects.client_random
+    }
+
+    /// The bytes of incomplete messages that this side keeps.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.transport.kept_bytes()
     }
 
     /// When the latest authentic record arrived.

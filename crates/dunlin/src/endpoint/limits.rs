@@ -17,7 +17,8 @@ pub struct EndpointLimits {
     /// The same for one host, so that it cannot replace the handshakes of all others. By default 256.
     pub half_open_per_host: usize,
     /// The most incomplete ClientHellos, whose other fragments are missing. By default 64. Their senders have returned no cookie, so
-    /// anyone can send them. The latest one replaces the oldest one. A ClientHello in one datagram needs no place here.
+    /// anyone can send them. The latest one replaces an older one, of which few bytes have arrived. A ClientHello in one datagram needs
+    /// no place here.
     pub partial_hellos: usize,
     /// The time after which an association ends from whose peer nothing authentic has arrived. By default `None`: never, since a
     /// device may sleep for days.

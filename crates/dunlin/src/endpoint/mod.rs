@@ -13,6 +13,7 @@ mod routes;
 use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use crate::address::ServerAddress;
@@ -135,8 +136,7 @@ pub struct Endpoint {
 /// An incomplete ClientHello.
 struct Partial {
     connection: Box<DtlsConnection>,
-    random: Option<[u8; 32]>,
-    /// Its place in the order of arrival.
+    /// Its place in the order of arrival of the latest fragments.
     number: u64,
 }
 
@@ -365,25 +365,23 @@ impl Endpoint {
             self.discarded.full += 1;
             return;
         }
-        let partial = self.partial.remove(&from);
-        let partial = partial.filter(|partial| {
-            // The first fragment of another ClientHello begins anew.
-            hello.random.is_none() || partial.random.is_none() || partial.random == hello.random
-        });
-        let (mut connection, random) = match partial {
-            Some(partial) => (partial.connection, partial.random),
-            None => (Box::new(DtlsConnection::server(&config, from, now)), None),
+        // A whole ClientHello needs nothing that was kept, and may be forged.
+        let partial = if hello.is_whole { None } else { self.partial.remove(&from) };
+        let mut connection = match partial {
+            Some(partial) => partial.connection,
+            None => Box::new(DtlsConnection::server(&config, from, now)),
         };
-        let random = hello.random.or(random);
         // An error appears in the standing.
         let _ = connection.receive(now, from, datagram);
         match connection.standing(&config) {
             Standing::Admitted if connection.error().is_none() => {
+                self.partial.remove(&from);
+                let random = Some(connection.client_random());
                 let mut association = Association::new(*connection, random);
                 association.bytes_received = datagram.len() as u64;
                 self.admit(from, route, association);
             }
-            Standing::PartOfHello => self.keep_part(from, connection, random),
+            Standing::PartOfHello => self.keep_part(from, connection),
             standing => {
                 if standing == Standing::Admitted {
                     self.fail(from, connection.error().cloned());
@@ -450,15 +448,19 @@ impl Endpoint {
         self.refresh(id);
     }
 
-    /// Keeps an incomplete ClientHello, in place of the oldest one if there are too many.
-    fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>, random: Option<[u8; 32]>) {
+    /// Keeps an incomplete ClientHello. If there are too many, drops the one of which the fewest bytes have arrived, among the older half:
+    /// small forged fragments flush each other, and no forger can keep later clients out.
+    fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>) {
         let number = self.partial_begun;
         self.partial_begun += 1;
-        self.partial.insert(from, Partial { connection, random, number });
+        self.partial.insert(from, Partial { connection, number });
         if self.partial.len() > self.limits.partial_hellos {
-            let oldest = self.partial.iter().min_by_key(|(_, partial)| partial.number);
-            if let Some(oldest) = oldest.map(|(address, _)| *address) {
-                self.partial.remove(&oldest);
+            let mut numbers: Vec<_> = self.partial.values().map(|partial| partial.number).collect();
+            let (_, median, _) = numbers.select_nth_unstable((self.partial.len() - 1) / 2);
+            let older = self.partial.iter().filter(|(_, partial)| partial.number <= *median);
+            let least = older.min_by_key(|(_, partial)| (partial.connection.kept_bytes(), partial.number));
+            if let Some(least) = least.map(|(address, _)| *address) {
+                self.partial.remove(&least);
                 self.discarded.partial += 1;
             }
         }

@@ -6,7 +6,8 @@ use super::Cx;
 use super::question::Answer;
 use crate::error::{Error, Internal};
 use crate::message::Message;
-use crate::wire::{KeyUpdateRequest, What};
+use crate::protocol::Protocol;
+use crate::wire::{HandshakeType, KeyUpdateRequest, What};
 
 /// The current state of a connection. A state holds only data that is valid in it. Each step consumes the state and returns
 /// the next one.
@@ -29,6 +30,14 @@ impl Step {
         Self::Message(Box::new(state))
     }
 
+    /// Whether the state can read this message ([`ExpectMessage::reads`]).
+    pub(crate) fn reads(&self, protocol: Protocol, message: &Message) -> bool {
+        match self {
+            Self::Message(state) => state.reads(protocol, message),
+            _ => true,
+        }
+    }
+
     /// Passes a received message to the state that waits for it.
     pub(crate) fn message(self, cx: &mut Cx<'_>, message: Message) -> Result<Self, Error> {
         let state: Box<dyn ExpectMessage> = match self {
@@ -44,6 +53,15 @@ impl Step {
 
 /// A state that waits for a message.
 pub(crate) trait ExpectMessage: Send + Sync {
+    /// Whether a message that nothing authenticates parses as one for which this state waits. Over datagrams, others are dropped: anyone
+    /// can send them, and they must not end the handshake (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7). States after the hellos take any
+    /// message but a hello.
+    fn reads(&self, _protocol: Protocol, message: &Message) -> bool {
+        let hellos =
+            [HandshakeType::CLIENT_HELLO, HandshakeType::SERVER_HELLO, HandshakeType::HELLO_VERIFY_REQUEST];
+        !hellos.contains(&message.typ)
+    }
+
     /// Handles the message, or rejects it if this state does not expect it.
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error>;
 }

@@ -286,6 +286,14 @@ struct ExpectServerHello {
 }
 
 impl ExpectMessage for ExpectServerHello {
+    fn reads(&self, _: Protocol, message: &Message) -> bool {
+        match message.typ {
+            HandshakeType::SERVER_HELLO => ServerHello::read(message.body()).is_ok(),
+            HandshakeType::HELLO_VERIFY_REQUEST => hello_verify_request::read(message.body()).is_ok(),
+            _ => false,
+        }
+    }
+
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         if message.typ == HandshakeType::HELLO_VERIFY_REQUEST && self.accepts_verify_request(cx.protocol()) {
             return self.verify(cx, &message);

@@ -63,6 +63,10 @@ pub(super) struct SentRetry {
 }
 
 impl ExpectMessage for ExpectClientHello {
+    fn reads(&self, protocol: Protocol, message: &Message) -> bool {
+        message.typ == HandshakeType::CLIENT_HELLO && ClientHello::read(message.clone(), protocol).is_ok()
+    }
+
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { config, retry } = *self;
         message.expect(HandshakeType::CLIENT_HELLO)?;

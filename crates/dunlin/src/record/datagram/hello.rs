@@ -11,6 +11,8 @@ const RANDOM_LEN: usize = 32;
 pub(crate) struct Hello {
     /// The client's random; `None` in a fragment that does not contain it.
     pub(crate) random: Option<[u8; RANDOM_LEN]>,
+    /// Whether the fragment is the whole ClientHello.
+    pub(crate) is_whole: bool,
 }
 
 impl Hello {
@@ -22,13 +24,13 @@ impl Hello {
         }
         // RFC 6347 §4.2.2, RFC 9147 §5.2: type, length, message_seq, fragment_offset, fragment_length.
         let content = datagram.get(header12::LEN..)?.get(..header.length)?;
-        let (&[typ, _, _, _, _, _, offset @ .., _, _, _], body) = content.split_first_chunk::<12>()?;
+        let (&[typ, l0, l1, l2, _, _, o0, o1, o2, len @ ..], body) = content.split_first_chunk::<12>()?;
         if typ != HandshakeType::CLIENT_HELLO.0 {
             return None;
         }
         // The random follows the version, and is the same in both ClientHellos of a handshake.
         let random = body.get(2..).and_then(|body| body.first_chunk()).copied();
-        Some(Self { random: random.filter(|_| offset == [0; 3]) })
+        Some(Self { random: random.filter(|_| [o0, o1, o2] == [0; 3]), is_whole: len == [l0, l1, l2] })
     }
 }
 
@@ -50,10 +52,15 @@ mod tests {
     #[test]
     fn finds_the_random_in_the_first_fragment() {
         let random = core::array::from_fn(|i| u8::try_from(i).unwrap());
-        assert_eq!(Hello::read(&datagram(22, 0, 0, 40)), Some(Hello { random: Some(random) }));
-        assert_eq!(Hello::read(&datagram(22, 0, 0, 34)), Some(Hello { random: Some(random) }));
-        assert_eq!(Hello::read(&datagram(22, 0, 0, 33)), Some(Hello { random: None }));
-        assert_eq!(Hello::read(&datagram(22, 0, 40, 40)), Some(Hello { random: None }));
+        let part = |random| Some(Hello { random, is_whole: false });
+        assert_eq!(Hello::read(&datagram(22, 0, 0, 40)), part(Some(random)));
+        assert_eq!(Hello::read(&datagram(22, 0, 0, 34)), part(Some(random)));
+        assert_eq!(Hello::read(&datagram(22, 0, 0, 33)), part(None));
+        assert_eq!(Hello::read(&datagram(22, 0, 40, 40)), part(None));
+        assert_eq!(
+            Hello::read(&datagram(22, 0, 0, 200)),
+            Some(Hello { random: Some(random), is_whole: true })
+        );
     }
 
     #[test]

@@ -39,7 +39,7 @@ use crate::record::protect::EXPLICIT_NONCE_LEN;
 use crate::schedule::keys::TrafficKeys;
 use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
-use crate::transport::{Emitter, Epoch, Incoming, Transport};
+use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
 use connection_id::{OwnIds, PeerIds};
@@ -197,9 +197,9 @@ impl Datagram {
         self.is_address_proven
     }
 
-    /// Whether the receiver keeps a part of a message.
-    pub(crate) fn has_part_of_message(&self) -> bool {
-        self.receiver.has_part_of_message()
+    /// The bytes that the receiver keeps of incomplete messages.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        self.receiver.kept_bytes()
     }
 
     pub(crate) const fn path(&self) -> Path {
@@ -667,12 +667,13 @@ impl Emitter for Datagram {
 }
 
 impl Transport for Datagram {
-    fn next(&mut self) -> Result<Option<Incoming>, Error> {
+    fn next(&mut self, reads: Reads<'_>) -> Result<Option<Incoming>, Error> {
         loop {
             if core::mem::take(&mut self.has_moved) {
                 return Ok(Some(Incoming::PeerMoved(self.paths.present().peer)));
             }
-            if let Some(message) = self.receiver.next_message() {
+            let protocol = self.protocol();
+            if let Some(message) = self.receiver.next_message(&|message| reads(protocol, message)) {
                 if !self.has_heard && self.side == Side::Server && !self.complete {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
                 }

@@ -12,7 +12,7 @@ use super::routability::{self, PathMessage};
 use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
 use crate::address::Path;
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::flight::reassemble::{Reassembler, Taken};
+use crate::flight::reassemble::{Origin, Reassembler, Taken};
 use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::protocol::Protocol;
@@ -190,6 +190,7 @@ impl Receiver {
     /// Lets the first message have number 1.
     pub(super) const fn forget(&mut self) {
         self.forgets = true;
+        self.messages.forget();
     }
 
     /// The sequence number of the latest unprotected record with messages.
@@ -215,12 +216,12 @@ impl Receiver {
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         let present = self.present();
-        if present == 0 {
-            // An attacker may have sent parts of further messages in the clear.
-            self.messages.clear();
-        } else if !self.messages.is_empty() {
+        // RFC 8446 §5.1: no message spans a change of keys. But an attacker may have sent parts of messages in the clear.
+        let is_peers = present > 0 || self.is_unforgeable && self.messages.has_next();
+        if is_peers && !self.messages.is_empty() {
             return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
         }
+        self.messages.clear();
         let number = match epoch {
             // RFC 6347 §4.1: ChangeCipherSpec increments the epoch.
             _ if self.protocol.changes_cipher_spec() => present + 1,
@@ -261,16 +262,24 @@ impl Receiver {
         self.epochs.last().map_or(0, |epoch| epoch.number)
     }
 
-    pub(super) fn next_message(&mut self) -> Option<Message> {
-        let message = self.messages.next_message()?;
+    /// The next whole message. Discards one in the clear for which `is_readable` is false: anyone can have sent it, and the peer's own
+    /// message may still arrive (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7).
+    pub(super) fn next_message(&mut self, is_readable: &dyn Fn(&Message) -> bool) -> Option<Message> {
+        let is_forgeable = self.present() == 0 && !self.is_unforgeable;
+        let discarded = &mut self.discarded;
+        let message = self.messages.next_message(|message| {
+            let is_taken = !is_forgeable || is_readable(message);
+            discarded.malformed += u64::from(!is_taken);
+            is_taken
+        })?;
         // The peer has something else to say than what it seemed to say.
         self.plain_alert = None;
         Some(message)
     }
 
-    /// Whether the receiver keeps a part of a message, or a message after the next one.
-    pub(super) fn has_part_of_message(&self) -> bool {
-        !self.messages.is_empty()
+    /// The bytes that the receiver keeps of a message whose rest is missing, or of messages after the next one.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.messages.received()
     }
 
     /// Whether a record with messages waits for its ACK; with `again`, even if an ACK had its number before.
@@ -356,7 +365,8 @@ impl Receiver {
         } else if header.typ != ContentType::HANDSHAKE || self.is_authentic {
             return if self.is_unforgeable { self.unforged(header, content) } else { Ok(self.misplaced()) };
         } else {
-            match self.messages.insert_first(content, self.forgets, is_present) {
+            let origin = if self.is_unforgeable { Origin::Peer } else { Origin::Anyone };
+            match self.messages.insert(content, origin, is_present) {
                 Err(e) if self.is_unforgeable => return Err(e),
                 Err(_) => return Ok(if is_present { self.malformed() } else { self.misplaced() }),
                 Ok(taken) if self.is_unforgeable => {
@@ -576,7 +586,8 @@ impl Receiver {
                 Err(PeerMisbehaved::EmptyRecord.into())
             }
             ContentType::HANDSHAKE => {
-                let taken = self.messages.insert(&content, number.epoch == self.present())?;
+                let is_present = number.epoch == self.present();
+                let taken = self.messages.insert(&content, Origin::Peer, is_present)?;
                 if !self.protocol.has_acks() {
                     let is_repeated = self.messages.take_repeated();
                     return Ok(if is_repeated { Received::Repeated } else { Received::Nothing });

@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use crate::error::Error;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
-use crate::transport::{Emitter, Epoch, Incoming, Transport};
+use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel};
 
 use receive::Receiver;
@@ -128,7 +128,7 @@ impl Emitter for Stream {
 }
 
 impl Transport for Stream {
-    fn next(&mut self) -> Result<Option<Incoming>, Error> {
+    fn next(&mut self, _: Reads<'_>) -> Result<Option<Incoming>, Error> {
         self.receiver.next()
     }
 
