@@ -11,7 +11,7 @@ use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUs
 use crate::error::{Error, Misuse};
 use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
-use crate::resume::Tickets;
+use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
 
 /// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
@@ -228,6 +228,11 @@ impl ServerConfig {
         self.profile = with_trust(&self.profile, trust.into())?;
         let client_auth = self.client_auth;
         Ok(self.with_client_auth(client_auth)?.with_predecessor(&previous))
+    }
+
+    /// The digest to which sessions and frozen associations are bound. It covers the settings that authenticate clients.
+    pub const fn session_settings(&self) -> &SettingsDigest {
+        &self.settings
     }
 
     /// Its profile.

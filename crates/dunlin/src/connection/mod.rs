@@ -25,6 +25,7 @@ use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest,
 
 mod datagram;
 mod early;
+mod frozen;
 mod stream;
 
 pub(crate) use datagram::Standing;

@@ -277,6 +277,10 @@ pub enum Misuse {
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
     NotSupported(What),
+    /// The peer has not acknowledged a message, which nobody would send again after [`crate::DtlsConnection::freeze`].
+    FlightWaits,
+    /// The association continues elsewhere ([`crate::DtlsConnection::freeze`]).
+    Frozen,
     /// The endpoint has an association with this address already.
     AddressInUse,
     /// The endpoint has as many associations as its limit allows.

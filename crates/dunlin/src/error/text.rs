@@ -267,6 +267,8 @@ texts!(Misuse "U" {
     14 Self::NotSupported(what), [what] => "not possible here: {what}",
     15 Self::AddressInUse => "an association with this address exists: end it first",
     16 Self::EndpointFull => "the endpoint has too many associations: end one first",
+    18 Self::FlightWaits => "the peer has not acknowledged the last message yet",
+    19 Self::Frozen => "the association was frozen and continues elsewhere",
 });
 
 texts!(Internal "B" {
@@ -411,6 +413,7 @@ texts!(What "W" {
     111 What::NoPremaster => "a premaster secret without content",
     112 What::NoTrust => "a client without trust settings used no PSK",
     113 What::EmptyChain => "a verified chain is empty",
+    114 What::FrozenAssociation => "frozen association",
 });
 
 impl fmt::Debug for What {

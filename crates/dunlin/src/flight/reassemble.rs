@@ -77,6 +77,16 @@ pub(crate) enum Taken {
 }
 
 impl Reassembler {
+    /// The reassembler of an association that has begun elsewhere, which has delivered the messages before number `next`.
+    pub(crate) fn continuing(next: usize) -> Self {
+        Self { next, ..Self::default() }
+    }
+
+    /// The number of the next message to deliver.
+    pub(crate) const fn next_number(&self) -> usize {
+        self.next
+    }
+
     /// Lets the first message have number 0 or 1, whichever is whole first: this side has perhaps sent a HelloRetryRequest or
     /// HelloVerifyRequest and kept nothing.
     pub(crate) const fn forget(&mut self) {

@@ -57,6 +57,10 @@ impl Effects {
                     | (Event::Renegotiated, Event::Renegotiated)
             )
         };
+        if matches!(event, Event::PeerMoved(_)) {
+            // Only the latest address counts.
+            self.events.retain(|waiting| !matches!(waiting, Event::PeerMoved(_)));
+        }
         if !self.events.iter().any(is_again) {
             self.events.push_back(event);
         }

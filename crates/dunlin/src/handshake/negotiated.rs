@@ -7,8 +7,11 @@ use alloc::vec::Vec;
 use crate::auth::{PeerIdentity, Validity};
 use crate::cache::{CacheOutcome, Known};
 use crate::early::EarlyDataOutcome;
+use crate::error::Error;
+use crate::resume;
 use crate::wire::{
-    CertificateCompressionAlgorithm, CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme,
+    CertificateCompressionAlgorithm, CipherSuite, NamedGroup, ProtocolVersion, Reader, SignatureScheme,
+    Writer,
 };
 
 /// How the two sides of a handshake proved their identities.
@@ -124,4 +127,54 @@ impl Negotiated {
     pub(crate) const fn take_peer_from_cache(&mut self) {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }
+
+    /// Writes what an application can ask about a connection that continues elsewhere, without how its handshake went.
+    pub(crate) fn freeze(&self, w: &mut Writer) -> Result<(), Error> {
+        w.u16(self.group.map_or(0, |group| group.0));
+        w.vec8(|w| w.put(self.alpn.as_deref().unwrap_or_default()));
+        w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
+        w.vec8(|w| w.put(self.profile.as_bytes()));
+        w.u8(match self.kind {
+            HandshakeKind::Full => 0,
+            HandshakeKind::Resumed => 1,
+            HandshakeKind::Cached { own, peer } => 4 | u8::from(own) | u8::from(peer) << 1,
+        });
+        w.u8(self.external_psk_added.into());
+        resume::write_peer(w, self.peer.as_ref(), self.good_until_s())?;
+        resume::write_peer(w, self.peer_certified.as_deref(), u64::MAX)
+    }
+
+    /// Reads the output of [`Self::freeze`].
+    pub(crate) fn thaw(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let group = Some(NamedGroup(r.u16()?)).filter(|group| group.0 != 0);
+        let alpn = Some(r.vec8(0)?.to_vec()).filter(|alpn| !alpn.is_empty());
+        let server_name = Some(text(r)?).filter(|name| !name.is_empty());
+        let profile = text(r)?;
+        let kind = match r.u8()? {
+            0 => HandshakeKind::Full,
+            1 => HandshakeKind::Resumed,
+            cached @ 4..=7 => HandshakeKind::Cached { own: cached & 1 != 0, peer: cached & 2 != 0 },
+            _ => return Err(r.bad_value().into()),
+        };
+        let external_psk_added = r.u8()? == 1;
+        let (peer, until_s) = resume::read_peer(r)?;
+        let (certified, _) = resume::read_peer(r)?;
+        Ok(Self {
+            group,
+            alpn,
+            server_name,
+            profile,
+            kind,
+            external_psk_added,
+            peer,
+            peer_validity: (until_s != u64::MAX).then(|| Validity::new(0, until_s)),
+            peer_certified: certified.map(Box::new),
+            ..Self::default()
+        })
+    }
+}
+
+fn text(r: &mut Reader<'_>) -> Result<String, Error> {
+    let bytes = r.vec8(0)?;
+    Ok(core::str::from_utf8(bytes).map_err(|_| r.bad_value())?.into())
 }

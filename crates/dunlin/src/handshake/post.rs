@@ -5,15 +5,18 @@ use alloc::boxed::Box;
 
 use super::step::UpdateKeys;
 use super::{Cx, ExpectMessage, Step};
+use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
 use crate::message::{self, Message, NewSessionTicket, connection_ids};
+use crate::protocol::{Protocol, Side};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
+use crate::schedule::keys::TrafficKeys;
 use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
-use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest, What};
+use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest, Reader, What, Writer};
 
 /// The connection is established.
 pub(crate) struct Traffic {
@@ -109,9 +112,31 @@ impl UpdateKeys for Traffic {
         self.write = write.rest();
         cx.emitter.end_of_flight()
     }
+
+    fn freeze(&self, w: &mut Writer) {
+        self.read.freeze(w);
+        self.write.freeze(w);
+        w.u8(self.requested.into());
+        w.u64(self.updates);
+    }
 }
 
 impl Traffic {
+    /// Continues with the output of [`UpdateKeys::freeze`]. Also returns the keys of both directions. A client keeps no further tickets.
+    pub(crate) fn thaw(
+        r: &mut Reader<'_>,
+        suite: &'static Tls13CipherSuite,
+        protocol: Protocol,
+        side: Side,
+    ) -> Result<(Self, TrafficKeys, TrafficKeys), Error> {
+        let read = RestingSecret::thaw(r, suite, protocol)?;
+        let write = RestingSecret::thaw(r, suite, protocol)?;
+        let (requested, updates) = (r.u8()? == 1, r.u64()?);
+        let on_ticket = if side == Side::Client { OnTicket::Drop } else { OnTicket::Refuse };
+        let keys = (read.keys(protocol), write.keys(protocol));
+        Ok((Self { read, write, on_ticket, requested, updates }, keys.0, keys.1))
+    }
+
     pub(crate) fn new(read: TrafficSecret, write: TrafficSecret, on_ticket: OnTicket) -> Self {
         Self { read: read.rest(), write: write.rest(), on_ticket, requested: false, updates: 0 }
     }

@@ -7,7 +7,7 @@ use super::question::Answer;
 use crate::error::{Error, Internal};
 use crate::message::Message;
 use crate::protocol::Protocol;
-use crate::wire::{HandshakeType, KeyUpdateRequest, What};
+use crate::wire::{HandshakeType, KeyUpdateRequest, What, Writer};
 
 /// The current state of a connection. A state holds only data that is valid in it. Each step consumes the state and returns
 /// the next one.
@@ -76,6 +76,9 @@ pub(crate) trait AwaitAnswer: Send + Sync {
 pub(crate) trait UpdateKeys: ExpectMessage {
     /// Replaces the sending keys.
     fn update_keys(&mut self, cx: &mut Cx<'_>, request: KeyUpdateRequest) -> Result<(), Error>;
+
+    /// Writes its secrets for a connection that continues elsewhere.
+    fn freeze(&self, w: &mut Writer);
 }
 
 /// A state in which the peer may send no_renegotiation.

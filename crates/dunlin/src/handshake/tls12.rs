@@ -18,7 +18,7 @@ use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{ClientHello, Message, ServerHello, hello_request};
 use crate::schedule::HelloTranscript;
-use crate::schedule::tls12::{MasterSecret, Randoms, VerifyData};
+use crate::schedule::tls12::{MasterSecret, Randoms, VERIFY_DATA_LEN, VerifyData};
 use crate::settings::ProfileSettings;
 use crate::wire::{AlertDescription, HandshakeType, SignatureScheme, What};
 
@@ -140,7 +140,7 @@ pub(super) struct Completed {
 }
 
 /// The role of this side, with the configuration that a renegotiation needs.
-pub(super) enum Role {
+pub(crate) enum Role {
     Client(Arc<ClientConfig>, ServerAddress),
     Server(Arc<ServerConfig>),
 }
@@ -169,6 +169,12 @@ impl Completed {
 struct Traffic {
     role: Role,
     last: Previous,
+}
+
+/// An association that continues here. Over datagrams there is no renegotiation, so nothing refers to its Finished messages.
+pub(crate) fn thawed(role: Role) -> Step {
+    let finisheds = Finisheds { client: [0; VERIFY_DATA_LEN], server: [0; VERIFY_DATA_LEN] };
+    Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended: true } }))
 }
 
 fn client_refused(cx: &mut Cx<'_>, offer: Offer) -> Result<Step, Error> {

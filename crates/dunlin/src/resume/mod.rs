@@ -217,7 +217,7 @@ impl Session {
         w.u32(u32::try_from(age_ms.div_ceil(1000)).unwrap_or(u32::MAX));
         w.u32(self.lifetime_s);
         w.u32(self.age_add);
-        self.write_peer(w)?;
+        write_peer(w, self.peer.as_ref(), self.good_until_s)?;
         w.vec8(|w| w.put(self.server_name.as_deref().unwrap_or_default().as_bytes()));
         if let Some(terms) = &self.early {
             terms.write(w);
@@ -226,21 +226,6 @@ impl Session {
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
         Ok(())
-    }
-
-    /// Writes the head of the peer's identity, the end of its validity for all but PSKs, the key for a raw key, and the identity.
-    fn write_peer(&self, w: &mut Writer) -> Result<(), Error> {
-        let key = match &self.peer {
-            Some(PeerIdentity::RawKey(key)) => Some(&**key),
-            _ => None,
-        };
-        w.u8(Head::new(self.peer.as_ref(), key).byte());
-        let Some(peer) = &self.peer else { return Ok(()) };
-        if peer.certificate_type().is_some() {
-            codec::write_time(w, self.good_until_s);
-        }
-        key.map_or(Ok(()), |key| codec::write_key(w, key))?;
-        codec::write(w, peer)
     }
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
@@ -289,8 +274,27 @@ fn text(bytes: &[u8]) -> Result<String, Error> {
     Ok(core::str::from_utf8(bytes).map_err(|_| Malformed::Value(What::Session))?.to_string())
 }
 
-/// Reads the output of [`Session::write_peer`], and the end of the peer's validity.
-fn read_peer(r: &mut Reader<'_>) -> Result<(Option<PeerIdentity>, u64), Error> {
+/// Writes the head of a peer's identity, the end of its validity for all but PSKs, the key for a raw key, and the identity.
+pub(crate) fn write_peer(
+    w: &mut Writer,
+    peer: Option<&PeerIdentity>,
+    good_until_s: u64,
+) -> Result<(), Error> {
+    let key = match peer {
+        Some(PeerIdentity::RawKey(key)) => Some(&**key),
+        _ => None,
+    };
+    w.u8(Head::new(peer, key).byte());
+    let Some(peer) = peer else { return Ok(()) };
+    if peer.certificate_type().is_some() {
+        codec::write_time(w, good_until_s);
+    }
+    key.map_or(Ok(()), |key| codec::write_key(w, key))?;
+    codec::write(w, peer)
+}
+
+/// Reads the output of [`write_peer`], and the end of the peer's validity.
+pub(crate) fn read_peer(r: &mut Reader<'_>) -> Result<(Option<PeerIdentity>, u64), Error> {
     let head = Head::read(r)?;
     let good_until_s = if head.is_certified() { codec::read_time(r)? } else { u64::MAX };
     let key = if head.is_raw_key() { Some(codec::read_key(r, head)?) } else { None };

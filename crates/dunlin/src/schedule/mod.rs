@@ -1,6 +1,7 @@
 //! The key schedules of TLS 1.2 and TLS 1.3, with transcripts, binders and exporters.
 
 use crate::error::{Error, Misuse};
+use crate::wire::Writer;
 
 pub(crate) mod binder;
 pub(crate) mod hkdf;
@@ -12,6 +13,9 @@ pub(crate) mod transcript;
 /// A source of keying material for other protocols (RFC 5705, RFC 8446 §7.5).
 pub(crate) trait Export: Send + Sync {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error>;
+
+    /// Writes its secrets for a connection that continues elsewhere.
+    fn freeze(&self, w: &mut Writer);
 }
 
 /// The exporter label from which both sides derive tickets of the handshake cache (docs/handshake-cache.md §3.4).

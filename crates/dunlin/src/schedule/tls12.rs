@@ -18,7 +18,7 @@ use crate::crypto::{
 use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::Side;
-use crate::wire::{HandshakeType, What};
+use crate::wire::{HandshakeType, Reader, What, Writer};
 
 /// The length of the master secret, in bytes (RFC 5246 §8.1).
 pub(crate) const MASTER_SECRET_LEN: usize = 48;
@@ -157,6 +157,19 @@ pub(crate) struct Exporter {
     randoms: Randoms,
 }
 
+impl Exporter {
+    /// The client's and the server's write keys, and their source.
+    pub(crate) fn thaw(
+        r: &mut Reader<'_>,
+        suite: &'static Tls12CipherSuite,
+    ) -> Result<(Self, (TrafficKeys, TrafficKeys)), Error> {
+        let master = MasterSecret::resumed(suite, HashOutput::new(r.take(MASTER_SECRET_LEN)?));
+        let randoms = Randoms { client: r.array()?, server: r.array()? };
+        let keys = master.keys(&randoms);
+        Ok((master.into_exporter(randoms), keys))
+    }
+}
+
 impl super::Export for Exporter {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
         let hash: &dyn Hash = self.secret.suite.hash;
@@ -172,5 +185,11 @@ impl super::Export for Exporter {
         let len: &[u8] = if context.is_some() { &len } else { &[] };
         prf(&*self.secret.hmac, label, [&randoms, len, context.unwrap_or_default()], out);
         Ok(())
+    }
+
+    fn freeze(&self, w: &mut Writer) {
+        w.put(self.secret.bytes.as_ref());
+        w.put(&self.randoms.client);
+        w.put(&self.randoms.server);
     }
 }

@@ -26,7 +26,7 @@ use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, SharedSecret, Tls13
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::{Protocol, Side, TransportKind};
-use crate::wire::{HandshakeType, What};
+use crate::wire::{HandshakeType, Reader, What, Writer};
 use subtle::ConstantTimeEq;
 
 const ZEROS: [u8; MAX_HASH_LEN] = [0; MAX_HASH_LEN];
@@ -215,6 +215,24 @@ impl TrafficSecret {
 }
 
 impl RestingSecret {
+    /// The keys of this generation.
+    pub(crate) fn keys(&self, protocol: Protocol) -> TrafficKeys {
+        TrafficSecret { suite: self.suite, prk: self.secret.prk() }.keys(protocol)
+    }
+
+    /// Writes it for a connection that continues elsewhere.
+    pub(crate) fn freeze(&self, w: &mut Writer) {
+        w.vec8(|w| w.put(self.secret.bytes()));
+    }
+
+    pub(crate) fn thaw(
+        r: &mut Reader<'_>,
+        suite: &'static Tls13CipherSuite,
+        protocol: Protocol,
+    ) -> Result<Self, Error> {
+        Ok(Self { suite, secret: thaw(r, suite, protocol)? })
+    }
+
     /// The secret of the next generation (RFC 8446 §7.2).
     pub(crate) fn next(&self) -> TrafficSecret {
         TrafficSecret { suite: self.suite, prk: self.secret.prk().derive(b"traffic upd", &[]).prk() }
@@ -239,9 +257,30 @@ impl Export for Exporter {
         secret.prk().expand_label(b"exporter", hash.hash(&[context]).as_ref(), out);
         Ok(())
     }
+
+    fn freeze(&self, w: &mut Writer) {
+        w.vec8(|w| w.put(self.secret.bytes()));
+    }
+}
+
+/// Reads a secret of one hash length.
+fn thaw(r: &mut Reader<'_>, suite: &Tls13CipherSuite, protocol: Protocol) -> Result<Secret, Error> {
+    let bytes = r.vec8(0)?;
+    match bytes.len() == suite.hash.algorithm().output_len() {
+        true => Ok(Secret::new(suite.hash, protocol, HashOutput::new(bytes))),
+        false => Err(r.bad_length().into()),
+    }
 }
 
 impl Exporter {
+    pub(crate) fn thaw(
+        r: &mut Reader<'_>,
+        suite: &'static Tls13CipherSuite,
+        protocol: Protocol,
+    ) -> Result<Self, Error> {
+        Ok(Self { secret: thaw(r, suite, protocol)? })
+    }
+
     /// The secret's bytes, for the key log.
     pub(crate) fn bytes(&self) -> &[u8] {
         self.secret.bytes()

@@ -19,6 +19,8 @@ pub enum What {
     Ticket,
     /// `entry of the handshake cache`
     CacheEntry,
+    /// `frozen association`
+    FrozenAssociation,
     /// `DTLSHandshake`
     DtlsHandshake,
     /// `ACK`

@@ -10,7 +10,7 @@ use crate::settings::ConnectionIds;
 use crate::wire::{HandshakeType, What};
 
 /// The most IDs of this side that are valid at one time. A further one replaces the oldest.
-const MAX_OWN_IDS: usize = 8;
+pub(super) const MAX_OWN_IDS: usize = 8;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
 
@@ -41,6 +41,22 @@ impl OwnIds {
     /// How many IDs there have been.
     pub(super) const fn issued(&self) -> u32 {
         self.issued
+    }
+
+    /// The IDs of a frozen association.
+    pub(super) fn thawed(
+        issuer: Option<Arc<dyn ConnectionIds>>,
+        len: usize,
+        ids: VecDeque<Vec<u8>>,
+        latest: Vec<u8>,
+    ) -> Self {
+        let issued = u32::try_from(ids.len()).unwrap_or(u32::MAX);
+        Self { issuer, len, ids, latest, issued }
+    }
+
+    /// The ID in the latest authentic record.
+    pub(super) fn latest(&self) -> &[u8] {
+        &self.latest
     }
 
     /// The length of an ID in a record that has one, in bytes.
@@ -104,6 +120,16 @@ pub(super) struct PeerIds {
 impl PeerIds {
     pub(super) const fn new(first: Vec<u8>) -> Self {
         Self { present: first, spare: VecDeque::new() }
+    }
+
+    /// The IDs of a frozen association.
+    pub(super) fn thawed(present: Vec<u8>, spare: Vec<Vec<u8>>) -> Self {
+        Self { present, spare: spare.into() }
+    }
+
+    /// The IDs that this side can use next.
+    pub(super) fn spare(&self) -> impl Iterator<Item = &[u8]> {
+        self.spare.iter().map(|id| &**id)
     }
 
     /// The ID of the next record; empty if records carry none.

@@ -3,6 +3,7 @@
 //! * [`header12`] and [`header13`]: the two kinds of record header.
 //! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
 //! * [`connection_id`]: the connection IDs of both sides.
+//! * [`freeze`]: the state of an association that continues elsewhere.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
 //! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
 //! * [`replay`]: detection of replayed records.
@@ -12,6 +13,7 @@ mod ciphertext12;
 mod ciphertext13;
 mod connection_id;
 mod epoch;
+mod freeze;
 mod header12;
 mod header13;
 mod hello;
@@ -44,6 +46,7 @@ use crate::wire::{AlertDescription, AlertLevel};
 
 use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::EpochKey;
+pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
 pub use path::PathChecks;

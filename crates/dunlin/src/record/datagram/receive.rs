@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::connection_id::OwnIds;
 use super::epoch::EpochKey;
+use super::freeze::{check_epoch, read_number, write_number};
 use super::replay::ReplayWindow;
 use super::routability::{self, PathMessage};
 use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
@@ -17,9 +18,11 @@ use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
+use crate::settings::ConnectionIds;
+use crate::sync::Arc;
 use crate::time::Instant;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, Reader, What, Writer};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 /// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
@@ -255,6 +258,37 @@ impl Receiver {
             true => self.early.push((path, record)),
             false => self.discarded.no_keys += 1,
         }
+    }
+
+    /// Writes its state for an association that continues elsewhere. Unread data and the previous keys are left behind.
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        self.ids.freeze(w);
+        w.u64(self.present());
+        self.epochs.last().map_or(&ReplayWindow::default(), |epoch| &epoch.window).freeze(w);
+        write_number(w, self.newest);
+        w.u16(u16::try_from(self.messages.next_number()).unwrap_or(u16::MAX));
+        w.u16(u16::try_from(self.content_limit).unwrap_or(u16::MAX));
+    }
+
+    /// Continues with the output of [`Self::freeze`].
+    pub(super) fn thaw(
+        &mut self,
+        r: &mut Reader<'_>,
+        protocol: Protocol,
+        issuer: Option<Arc<dyn ConnectionIds>>,
+        keys: &TrafficKeys,
+    ) -> Result<(), Error> {
+        self.protocol = protocol;
+        self.ids = OwnIds::thaw(r, issuer)?;
+        let number = r.u64()?;
+        let number = check_epoch(r, protocol, number)?;
+        let (key, window) = (EpochKey::new(keys)?, ReplayWindow::thaw(r)?);
+        self.epochs.push(ReadEpoch { number, key, window, forged: 0, has_asked: false });
+        self.newest = read_number(r)?;
+        self.messages = Reassembler::continuing(r.u16()?.into());
+        self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
+        self.is_authentic = true;
+        Ok(())
     }
 
     /// The number of the current epoch.

@@ -1,5 +1,8 @@
 //! The sliding window that distinguishes new records from replayed ones (RFC 9147 §4.5.1, RFC 4303 §3.4.3).
 
+use crate::error::Error;
+use crate::wire::{Reader, Writer};
+
 /// Remembers which of the last 256 record numbers of an epoch were received. RFC 9147 §4.5.1 asks for at least 64. A larger window keeps
 /// more of the records that a fast network delivers late.
 #[derive(Default)]
@@ -14,6 +17,17 @@ impl ReplayWindow {
     /// One more than the highest received number. The next number is expected to be close to it.
     pub(super) const fn expected(&self) -> u64 {
         self.next
+    }
+
+    /// Writes it for an association that continues elsewhere.
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        w.u64(self.next);
+        self.seen.iter().for_each(|half| w.put(&half.to_be_bytes()));
+    }
+
+    pub(super) fn thaw(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let next = r.u64()?;
+        Ok(Self { next, seen: [u128::from_be_bytes(r.array()?), u128::from_be_bytes(r.array()?)] })
     }
 
     /// Records the number of a received record. `false` if it is a replay, or too old to tell. Call it for authentic records

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Sealing};
+use super::freeze::check_epoch;
 use super::routability::{self, PathMessage};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::Path;
@@ -18,9 +19,10 @@ use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
 use crate::record::protect::{EXPLICIT_NONCE_LEN, Sequence};
 use crate::schedule::keys::TrafficKeys;
+use crate::settings::MTU_RANGE;
 use crate::transport::Epoch;
 use crate::wire::MAX_PLAINTEXT;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, What};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, HandshakeType, Reader, What, Writer};
 
 /// The sizes of datagrams that this side tries if larger ones do not come through, in bytes of UDP payload: what every IPv4 host
 /// must accept, one that most radio networks carry, and that of IEEE 802.15.4 with uncompressed headers.
@@ -105,6 +107,53 @@ impl Sender {
     pub(crate) const fn set_mtu(&mut self, mtu: usize) {
         self.mtu = mtu;
         self.flight_mtu = mtu;
+    }
+
+    /// Writes its state for an association that continues elsewhere.
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        self.ids.freeze(w);
+        w.u64(self.present.number);
+        w.u64(self.present.sequence.used());
+        w.u16(self.next_number());
+        w.u16(u16::try_from(self.content_limit).unwrap_or(u16::MAX));
+        w.u16(u16::try_from(self.mtu).unwrap_or(u16::MAX));
+    }
+
+    /// Continues with the output of [`Self::freeze`]. Record numbers skip ahead by `skip`.
+    pub(super) fn thaw(
+        &mut self,
+        r: &mut Reader<'_>,
+        protocol: Protocol,
+        keys: &TrafficKeys,
+        skip: u64,
+    ) -> Result<(), Error> {
+        self.protocol = protocol;
+        self.ids = PeerIds::thaw(r)?;
+        let number = r.u64()?;
+        let number = check_epoch(r, protocol, number)?;
+        let next = r.u64()?.checked_add(skip).ok_or(Internal::KeyExhausted)?;
+        let key = Some(EpochKey::new(keys)?);
+        self.present = WriteEpoch { number, key, sequence: Sequence::starting_at(next) };
+        self.next_message = Some(r.u16()?);
+        self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
+        let mtu = usize::from(r.u16()?);
+        if !MTU_RANGE.contains(&mtu) {
+            return Err(r.bad_value().into());
+        }
+        self.set_mtu(mtu);
+        self.handshake_complete = true;
+        Ok(())
+    }
+
+    /// Drops what waits for transmission, and sends nothing more.
+    pub(super) fn end_silently(&mut self) {
+        self.output = VecDeque::new();
+        self.closed = true;
+    }
+
+    /// Whether a message was not sent yet.
+    pub(super) fn has_unsent(&mut self) -> bool {
+        self.flight.messages().any(|message| !message.is_sent)
     }
 
     /// The next datagram, and its path if that is fixed.

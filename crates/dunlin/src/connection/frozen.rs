@@ -1,0 +1,191 @@
+//! Associations that continue elsewhere: in another process, or after a planned restart.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use super::Connection;
+use crate::address::ServerAddress;
+use crate::auth::{PeerIdentity, codec};
+use crate::config::{ClientConfig, ServerConfig};
+use crate::error::{Error, Misuse};
+use crate::handshake::Step;
+use crate::handshake::negotiated::Negotiated;
+use crate::handshake::post::Traffic;
+use crate::handshake::progress::Progress;
+use crate::handshake::tls12::{self, Role};
+use crate::protocol::{Protocol, Side};
+use crate::record::datagram::{Datagram, Thawing};
+use crate::resume::SettingsDigest;
+use crate::schedule::keys::TrafficKeys;
+use crate::schedule::{self, Export, tls13};
+use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings};
+use crate::sync::Arc;
+use crate::time::Now;
+use crate::transport::Emitter;
+use crate::wire::{CipherSuite, Reader, What, Writer};
+
+/// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
+const FORMAT: u8 = 1;
+
+/// Room for everything except the peer's names, in bytes, so that the buffer with the secrets does not move while it grows: a moved one
+/// would leave an unwiped copy.
+const ROOM: usize = 3072;
+
+impl Connection<Datagram> {
+    /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or [`Self::thaw_client`]. Nothing is sent
+    /// afterwards: every further call reports [`Misuse::Frozen`]. The peer notices nothing.
+    ///
+    /// The bytes contain the secrets of the connection. Whoever stores them must seal them, and must make sure that **nobody thaws them
+    /// twice**: two connections with the same keys and record numbers would reveal their plaintext. Unread data, the peer's certificates and
+    /// the memory of tickets are left behind.
+    ///
+    /// # Errors
+    /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message, [`Misuse::HandshakeNotComplete`], [`Misuse::SendClosed`] if
+    /// either side has closed, [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret; these leave the connection unchanged.
+    /// Or the connection has failed.
+    pub fn freeze(&mut self, settings: &SettingsDigest) -> Result<Zeroizing<Vec<u8>>, Error> {
+        self.check()?;
+        let Some(negotiated) = self.progress.negotiated.as_deref() else {
+            return Err(Misuse::HandshakeNotComplete.into());
+        };
+        if self.progress.send_closed || self.peer_closed {
+            return Err(Misuse::SendClosed.into());
+        }
+        // RFC 7627 §5.4: without extended master secret a connection exports nothing, and its secrets leave it on no other way.
+        let Some(exporter) = &self.progress.exporter else {
+            return Err(Misuse::NotSupported(What::FrozenAssociation).into());
+        };
+        let mut w = Writer::new();
+        let names = |peer: Option<&PeerIdentity>| peer.map_or(0, codec::max_len);
+        w.reserve(ROOM + names(negotiated.peer.as_ref()) + names(negotiated.peer_certified.as_deref()));
+        w.u8(FORMAT);
+        w.u8((self.side == Side::Server).into());
+        w.u8(self.transport.protocol().changes_cipher_spec().into());
+        w.put(settings.as_bytes());
+        w.u16(negotiated.cipher_suite.map_or(0, |suite| suite.0));
+        exporter.freeze(&mut w);
+        if let Some(Step::Traffic(state)) = &self.state {
+            state.freeze(&mut w);
+        }
+        negotiated.freeze(&mut w)?;
+        self.transport.freeze(&mut w)?;
+        let bytes = Zeroizing::new(w.finish()?);
+        self.error = Some(Misuse::Frozen.into());
+        self.state = None;
+        self.progress = Progress::default();
+        Ok(bytes)
+    }
+
+    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings.
+    ///
+    /// # Errors
+    /// The bytes do not parse, are a client's, or were written under other settings: the client needs a new handshake. Or the provider
+    /// failed.
+    pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
+        let owner = Owner {
+            side: Side::Server,
+            settings: &config.settings,
+            profile: &config.profile,
+            datagram: &config.datagram,
+            issuer: config.connection_ids.clone(),
+        };
+        owner.thaw(bytes, now, || Role::Server(Arc::clone(config)))
+    }
+
+    /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.
+    ///
+    /// # Errors
+    /// As [`Self::thaw_server`].
+    pub fn thaw_client(
+        config: &Arc<ClientConfig>,
+        server: ServerAddress,
+        bytes: &[u8],
+        now: Now,
+    ) -> Result<Self, Error> {
+        let owner = Owner {
+            side: Side::Client,
+            settings: &config.session_settings,
+            profile: &config.profile,
+            datagram: &config.datagram,
+            issuer: config.connection_ids.clone(),
+        };
+        owner.thaw(bytes, now, || Role::Client(Arc::clone(config), server))
+    }
+}
+
+/// What a configuration gives to a connection that continues.
+struct Owner<'a> {
+    side: Side,
+    settings: &'a SettingsDigest,
+    profile: &'a ProfileSettings,
+    datagram: &'a DatagramSettings,
+    issuer: Option<Arc<dyn ConnectionIds>>,
+}
+
+impl Owner<'_> {
+    fn thaw(
+        self,
+        bytes: &[u8],
+        now: Now,
+        role: impl FnOnce() -> Role,
+    ) -> Result<Connection<Datagram>, Error> {
+        Reader::all(bytes, What::FrozenAssociation, |r| {
+            let (format, is_server, is_12, settings) = (r.u8()?, r.u8()? == 1, r.u8()? == 1, r.array()?);
+            // The engine has authenticated the peer under these settings only.
+            if (format, is_server, &settings) != (FORMAT, self.side == Side::Server, self.settings.as_bytes())
+            {
+                return Err(r.bad_value().into());
+            }
+            let suite = CipherSuite(r.u16()?);
+            let (state, exporter, protocol, (read, write)) = match is_12 {
+                true => self.secrets12(r, suite, role)?,
+                false => self.secrets13(r, suite)?,
+            };
+            let mut negotiated = Negotiated::thaw(r)?;
+            negotiated.version = Some(protocol.version());
+            negotiated.cipher_suite = Some(suite);
+            let thawing = Thawing {
+                side: self.side,
+                protocol,
+                settings: self.datagram,
+                issuer: self.issuer,
+                random: self.profile.provider.random.clone(),
+                read: &read,
+                write: &write,
+            };
+            let transport = Datagram::thaw(r, thawing)?;
+            let mut connection = Connection::new(self.side, transport, now);
+            connection.state = Some(state);
+            connection.progress.exporter = Some(exporter);
+            connection.progress.key_update_after = self.profile.key_update_after;
+            connection.progress.negotiated = Some(Box::new(negotiated));
+            Ok(connection)
+        })
+    }
+
+    fn secrets13(&self, r: &mut Reader<'_>, suite: CipherSuite) -> Result<Secrets, Error> {
+        let protocol = Protocol::Dtls13;
+        let suite = self.profile.suite(suite).ok_or_else(|| r.bad_value())?;
+        let exporter = tls13::Exporter::thaw(r, suite, protocol)?;
+        let (state, read, write) = Traffic::thaw(r, suite, protocol, self.side)?;
+        Ok((Step::Traffic(Box::new(state)), Box::new(exporter), protocol, (read, write)))
+    }
+
+    fn secrets12(
+        &self,
+        r: &mut Reader<'_>,
+        suite: CipherSuite,
+        role: impl FnOnce() -> Role,
+    ) -> Result<Secrets, Error> {
+        let suites = self.profile.tls12.iter().flat_map(|tls12| &tls12.suites);
+        let suite = suites.copied().find(|known| known.id == suite).ok_or_else(|| r.bad_value())?;
+        let (exporter, (client, server)) = schedule::tls12::Exporter::thaw(r, suite)?;
+        let keys = if self.side == Side::Client { (server, client) } else { (client, server) };
+        Ok((tls12::thawed(role()), Box::new(exporter), Protocol::Dtls12, keys))
+    }
+}
+
+/// The state, the exporter, the protocol, and the keys for reading and writing.
+type Secrets = (Step, Box<dyn Export>, Protocol, (TrafficKeys, TrafficKeys));

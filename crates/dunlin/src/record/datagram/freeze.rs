@@ -1,0 +1,153 @@
+//! The record layer of an association that continues elsewhere: in another process, or after a planned restart.
+
+use core::net::{IpAddr, SocketAddr};
+
+use super::connection_id::{OwnIds, PeerIds};
+use super::{Datagram, HANDSHAKE_EPOCH};
+use crate::address::{Local, Path};
+use crate::crypto::SecureRandom;
+use crate::error::{Error, Misuse};
+use crate::flight::RecordNumber;
+use crate::protocol::{Protocol, Side};
+use crate::schedule::keys::TrafficKeys;
+use crate::settings::{ConnectionIds, DatagramSettings};
+use crate::sync::Arc;
+use crate::wire::{Reader, What, Writer};
+
+/// How far record numbers skip ahead, as a second line of defence: if an association were thawed twice against all rules, the second
+/// one would still use other numbers than what was sent before it was frozen. RFC 9147 §4.2.2: the peer reconstructs a number from its
+/// lower 16 bits, so the skip is less than 2^15.
+const SKIP: u64 = 1 << 14;
+
+/// The caller's part of a thawed connection.
+pub(crate) struct Thawing<'a> {
+    pub(crate) side: Side,
+    pub(crate) protocol: Protocol,
+    pub(crate) settings: &'a DatagramSettings,
+    pub(crate) issuer: Option<Arc<dyn ConnectionIds>>,
+    pub(crate) random: Arc<dyn SecureRandom>,
+    pub(crate) read: &'a TrafficKeys,
+    pub(crate) write: &'a TrafficKeys,
+}
+
+impl Datagram {
+    /// Writes the state of both directions, and ends them here.
+    ///
+    /// # Errors
+    /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message: nobody would send it again.
+    pub(crate) fn freeze(&mut self, w: &mut Writer) -> Result<(), Error> {
+        if self.sender.is_outstanding() || self.sender.has_unsent() || self.sender.has_next_update() {
+            return Err(Misuse::FlightWaits.into());
+        }
+        write_path(w, self.paths.present());
+        w.u8(self.paths.are_checked().into());
+        self.receiver.freeze(w);
+        self.sender.freeze(w);
+        self.end_silently();
+        Ok(())
+    }
+
+    /// Drops what waits for transmission, and all timers.
+    fn end_silently(&mut self) {
+        self.sender.end_silently();
+        self.timers = Default::default();
+    }
+
+    /// Continues with the output of [`Self::freeze`].
+    pub(crate) fn thaw(r: &mut Reader<'_>, thawing: Thawing<'_>) -> Result<Self, Error> {
+        let Thawing { side, protocol, settings, issuer, random, read, write } = thawing;
+        let path = read_path(r)?;
+        let is_checked = r.u8()? == 1;
+        let mut datagram = Self::new(side, settings, path);
+        datagram.receiver.thaw(r, protocol, issuer, read)?;
+        datagram.sender.thaw(r, protocol, write, SKIP)?;
+        if is_checked {
+            datagram.receiver.are_paths_checked = true;
+            datagram.paths.agree(random);
+        }
+        datagram.is_address_proven = true;
+        datagram.complete = true;
+        datagram.has_acknowledged = true;
+        Ok(datagram)
+    }
+}
+
+fn write_path(w: &mut Writer, Path { local, peer }: Path) {
+    w.u32(local.0);
+    match peer.ip() {
+        IpAddr::V4(ip) => w.vec8(|w| w.put(&ip.octets())),
+        IpAddr::V6(ip) => w.vec8(|w| w.put(&ip.octets())),
+    }
+    w.u16(peer.port());
+    let (flow, scope) = match peer {
+        SocketAddr::V4(_) => (0, 0),
+        SocketAddr::V6(peer) => (peer.flowinfo(), peer.scope_id()),
+    };
+    w.u32(flow);
+    w.u32(scope);
+}
+
+fn read_path(r: &mut Reader<'_>) -> Result<Path, Error> {
+    let local = Local(r.u32()?);
+    let ip = r.vec8(4)?;
+    let (port, flow, scope) = (r.u16()?, r.u32()?, r.u32()?);
+    let peer = match (<[u8; 4]>::try_from(ip), <[u8; 16]>::try_from(ip)) {
+        (Ok(ip), _) => SocketAddr::from((ip, port)),
+        (_, Ok(ip)) => core::net::SocketAddrV6::new(ip.into(), port, flow, scope).into(),
+        _ => return Err(r.bad_length().into()),
+    };
+    Ok(Path { local, peer })
+}
+
+/// Writes the number of a record.
+pub(super) fn write_number(w: &mut Writer, RecordNumber { epoch, sequence }: RecordNumber) {
+    w.u64(epoch);
+    w.u64(sequence);
+}
+
+pub(super) fn read_number(r: &mut Reader<'_>) -> Result<RecordNumber, Error> {
+    Ok(RecordNumber { epoch: r.u64()?, sequence: r.u64()? })
+}
+
+/// Checks that an epoch can carry application data in this protocol.
+pub(super) fn check_epoch(r: &Reader<'_>, protocol: Protocol, epoch: u64) -> Result<u64, Error> {
+    let fits = if protocol.changes_cipher_spec() { epoch == 1 } else { epoch > HANDSHAKE_EPOCH };
+    if fits { Ok(epoch) } else { Err(r.bad_value().into()) }
+}
+
+impl OwnIds {
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        w.u8(u8::try_from(self.len()).unwrap_or(u8::MAX));
+        w.vec16(|w| self.iter().for_each(|id| w.put(id)));
+        w.vec8(|w| w.put(self.latest()));
+    }
+
+    pub(super) fn thaw(r: &mut Reader<'_>, issuer: Option<Arc<dyn ConnectionIds>>) -> Result<Self, Error> {
+        let len = usize::from(r.u8()?);
+        let ids = r.vec16(0)?;
+        let latest = r.vec8(0)?.to_vec();
+        if ids.len().checked_rem(len).unwrap_or(ids.len()) != 0 {
+            return Err(r.bad_length().into());
+        }
+        r.limit(ids.len().checked_div(len).unwrap_or(0), super::connection_id::MAX_OWN_IDS)?;
+        let ids = ids.chunks_exact(len.max(1)).map(<[u8]>::to_vec).collect();
+        // A configuration with IDs of another length issues none for this association.
+        Ok(Self::thawed(issuer.filter(|issuer| issuer.id_len() == len), len, ids, latest))
+    }
+}
+
+impl PeerIds {
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        w.vec8(|w| w.put(self.present()));
+        w.vec16(|w| self.spare().for_each(|id| w.vec8(|w| w.put(id))));
+    }
+
+    pub(super) fn thaw(r: &mut Reader<'_>) -> Result<Self, Error> {
+        let present = r.vec8(0)?.to_vec();
+        let spare = Reader::items(r.vec16(0)?, What::FrozenAssociation, |r| {
+            r.vec8(0).map(<[u8]>::to_vec).map_err(Error::from)
+        })?;
+        r.limit(spare.len(), super::connection_id::MAX_SPARE_IDS)?;
+        Ok(Self::thawed(present, spare))
+    }
+}
