@@ -528,3 +528,34 @@ fn files_an_association_that_has_moved_under_its_new_address() {
         assert!(net.server().is_empty());
     }
 }
+
+/// An idle association drops its expanded keys, and makes them again for the next record.
+#[test]
+fn an_association_goes_on_after_a_rest() {
+    for version in VERSIONS {
+        let configs = configs(version);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = net.connect(&configs, CLIENT_ADDRESS);
+        net.run();
+        let [served] = net.served()[..] else { panic!("one client") };
+        let replayed = datagram(&mut net, CLIENT_ADDRESS, id, b"first");
+        net.server().receive(NOW, CLIENT_ADDRESS, &replayed);
+        assert!(net.read(SERVER_ADDRESS, served).is_some());
+        for n in 0..6 {
+            // The keys of the handshake expire, too.
+            net.pass(Duration::from_secs(100));
+            let now = net.now;
+            net.server().receive(now, CLIENT_ADDRESS, &replayed);
+            let (from, to) = if n % 2 == 0 {
+                ((CLIENT_ADDRESS, id), (SERVER_ADDRESS, served))
+            } else {
+                ((SERVER_ADDRESS, served), (CLIENT_ADDRESS, id))
+            };
+            assert!(net.server().association(served).unwrap().connection().max_data() > 1000);
+            net.send(from.0, from.1, b"still here");
+            assert_eq!(net.read(to.0, to.1).as_deref(), Some(&b"still here"[..]), "{version}");
+        }
+        let discarded = net.server().association(served).unwrap().connection().discarded();
+        assert_eq!((discarded.replayed, discarded.unauthenticated), (6, 0));
+    }
+}

@@ -100,6 +100,17 @@ impl Connection<Datagram> {
         self.transport.expire_keys(now.monotonic);
     }
 
+    /// When the connection may rest; `None` if it rests, or if its handshake is not complete.
+    pub(crate) fn rest_at(&self) -> Option<Instant> {
+        self.transport.rest_at().filter(|_| self.error.is_none())
+    }
+
+    /// Drops what an idle connection can make again for the next record.
+    pub(crate) fn rest(&mut self) {
+        self.effects.messages.shrink_to_fit();
+        self.transport.rest();
+    }
+
     /// How many connection IDs this side has issued.
     pub(crate) const fn issued_ids(&self) -> u32 {
         self.transport.issued_ids()

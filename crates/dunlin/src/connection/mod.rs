@@ -443,7 +443,7 @@ impl<T: Transport> Connection<T> {
             let id = QuestionId(self.asked);
             self.asked += 1;
             self.open_question = Some((id, question.kind()));
-            self.effects.event(Event::Question(id, question));
+            self.effects.event(Event::Question(id, *question));
         }
         Ok(())
     }

@@ -36,8 +36,6 @@ pub struct Association {
     pub(super) address: SocketAddr,
     /// The host of a client, as the limits count it. It stays if the client moves.
     pub(super) host: Option<Host>,
-    /// The random of the client's ClientHello, if this side is the server and has seen it.
-    pub(super) random: Option<[u8; 32]>,
     /// The connection IDs under which the endpoint has filed the association.
     pub(super) keys: Vec<Key>,
     /// The number of IDs that the connection had issued then.
@@ -58,14 +56,13 @@ pub struct Association {
 }
 
 impl Association {
-    pub(super) fn new(connection: DtlsConnection, random: Option<[u8; 32]>) -> Self {
+    pub(super) fn new(connection: DtlsConnection) -> Self {
         let is_half_open = connection.side() == Side::Server;
         let address = connection.peer_address();
         Self {
             connection,
             address,
             host: is_half_open.then(|| Host::of(address)),
-            random,
             keys: Vec::new(),
             keys_issued: 0,
             deadline: None,
@@ -98,6 +95,11 @@ impl Association {
     /// The bytes of the datagrams that were taken out for the peer, likewise.
     pub const fn bytes_sent(&self) -> u64 {
         self.bytes_sent
+    }
+
+    /// Whether this side is the server of a client whose ClientHello had this random.
+    pub(super) fn has_random(&self, random: &[u8; 32]) -> bool {
+        self.connection.side() == Side::Server && self.connection.client_random() == *random
     }
 
     /// Whether neither side sends anything more.

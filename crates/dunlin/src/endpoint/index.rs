@@ -122,7 +122,8 @@ impl Index {
             return;
         }
         association.keys_issued = issued;
-        let keys = association.connection.connection_ids().filter_map(Key::new).collect();
+        let mut keys: Vec<_> = association.connection.connection_ids().filter_map(Key::new).collect();
+        keys.shrink_to_fit();
         for key in core::mem::replace(&mut association.keys, keys) {
             if !association.keys.contains(&key) {
                 self.routes.remove_key(key, id);
@@ -156,8 +157,9 @@ impl Index {
     pub(super) fn file_deadline(&mut self, id: AssociationId, association: &mut Association) {
         let is_live = association.ended.is_none();
         let exact = association.connection.poll_timeout().filter(|_| is_live);
-        let lazy = [association.connection.keys_expiry().filter(|_| is_live), self.idle_since(association)];
-        let lazy = lazy.into_iter().flatten().min();
+        let connection = &association.connection;
+        let lazy = [connection.keys_expiry(), connection.rest_at()].map(|at| at.filter(|_| is_live));
+        let lazy = lazy.into_iter().chain([self.idle_since(association)]).flatten().min();
         let deadline = [exact, lazy].into_iter().flatten().min();
         // Every record delays these deadlines. The filed one is good enough until it comes.
         let was_lazy = core::mem::replace(&mut association.is_lazy, exact.is_none());

@@ -188,7 +188,7 @@ impl Endpoint {
             return Err(Misuse::EndpointFull.into());
         }
         let connection = DtlsConnection::client(config, server, peer, now)?;
-        let id = self.insert(Association::new(connection, None));
+        let id = self.insert(Association::new(connection));
         self.index.routes.set(peer, Route { live: Some(id), next: None });
         self.refresh(id);
         Ok(id)
@@ -265,6 +265,9 @@ impl Endpoint {
                 self.index.announce(id, association);
             }
             association.connection.expire_keys(now);
+            if association.connection.rest_at().is_some_and(|at| at <= now.monotonic) {
+                association.connection.rest();
+            }
             if self.index.idle_since(association).is_some_and(|deadline| deadline <= now.monotonic) {
                 self.end(id, Ended::Idle);
             }
@@ -348,7 +351,7 @@ impl Endpoint {
     fn is_new(&self, route: Route, from: SocketAddr, hello: Hello) -> bool {
         let mut associations = route.ids().filter_map(|id| self.associations.get(&id));
         match hello.random {
-            Some(random) => associations.all(|association| association.random != Some(random)),
+            Some(random) => associations.all(|association| !association.has_random(&random)),
             // A later fragment belongs to a new ClientHello if its first one does.
             None => route.is_empty() || self.partial.contains_key(&from),
         }
@@ -376,8 +379,7 @@ impl Endpoint {
         match connection.standing(&config) {
             Standing::Admitted if connection.error().is_none() => {
                 self.partial.remove(&from);
-                let random = Some(connection.client_random());
-                let mut association = Association::new(*connection, random);
+                let mut association = Association::new(*connection);
                 association.bytes_received = datagram.len() as u64;
                 self.admit(from, route, association);
             }

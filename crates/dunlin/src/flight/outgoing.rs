@@ -101,10 +101,18 @@ impl Flight {
             !is_acknowledged
         });
         messages.retain(|message| !message.missing.is_empty());
+        self.shrink();
+        is_progress
+    }
+
+    /// Releases the memory that an empty flight does not need.
+    fn shrink(&mut self) {
         if !self.is_outstanding() {
             self.records = Vec::new();
         }
-        is_progress
+        if self.messages.is_empty() {
+            self.messages = Vec::new();
+        }
     }
 
     /// The peer has received all sent messages, because it has answered them. Returns whether there were any.
@@ -117,9 +125,7 @@ impl Flight {
     /// Drops the messages for which `is_dropped` is true, without waiting for their ACKs.
     pub(crate) fn drop_if(&mut self, is_dropped: impl Fn(&Outgoing) -> bool) {
         self.messages.retain(|message| !is_dropped(message));
-        if !self.is_outstanding() {
-            self.records = Vec::new();
-        }
+        self.shrink();
     }
 }
 

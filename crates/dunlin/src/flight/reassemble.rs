@@ -233,6 +233,10 @@ impl Reassembler {
                 let message = Message::new(typ, bytes).with_number(number);
                 if is_readable(&message) {
                     self.messages.drain(..=at);
+                    if self.messages.is_empty() {
+                        // A connection after its handshake keeps no memory for messages.
+                        self.messages = VecDeque::new();
+                    }
                     self.next += at + 1;
                     self.latest = Some((typ, len));
                     return Some(message);

@@ -1,6 +1,7 @@
 //! Everything that a handshake hands to its caller besides messages and keys: events, questions, message sizes, secrets to log.
 
 use crate::sync::Arc;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -24,7 +25,8 @@ const MAX_NOTED: usize = 32;
 #[derive(Default)]
 pub(crate) struct Effects {
     pub(crate) events: VecDeque<Event>,
-    pub(crate) question: Option<Question>,
+    /// Boxed, since an idle connection has none.
+    pub(crate) question: Option<Box<Question>>,
     pub(crate) messages: Vec<MessageSize>,
     /// A warning alert that the driver must send.
     pub(crate) warning: Option<AlertDescription>,

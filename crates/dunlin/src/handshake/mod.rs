@@ -124,7 +124,7 @@ impl Cx<'_> {
         match known {
             Ok(answer) => state.answer(self, answer),
             Err(question) => {
-                self.effects.question = Some(question);
+                self.effects.question = Some(Box::new(question));
                 Ok(Step::Answer(state))
             }
         }

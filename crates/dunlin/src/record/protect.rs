@@ -11,7 +11,8 @@ use zeroize::Zeroizing;
 
 /// An AEAD key with its IV.
 pub(crate) struct RecordKey {
-    key: Box<dyn AeadKey>,
+    /// The expanded key; `None` while the connection rests.
+    key: Option<Box<dyn AeadKey>>,
     iv: Zeroizing<[u8; NONCE_LEN]>,
     algorithm: AeadAlgorithm,
     form: RecordForm,
@@ -23,8 +24,28 @@ pub(super) const EXPLICIT_NONCE_LEN: usize = 8;
 impl RecordKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
         let (aead, form) = (keys.aead, keys.form);
-        let key = aead.key(keys.key())?;
+        let key = Some(aead.key(keys.key())?);
         Ok(Self { key, iv: Zeroizing::new(keys.iv), algorithm: aead.algorithm(), form })
+    }
+
+    /// Whether the key is expanded. Only then it can seal and open.
+    pub(crate) const fn is_expanded(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Drops the expanded key.
+    pub(crate) fn rest(&mut self) {
+        self.key = None;
+    }
+
+    /// Expands the key again.
+    pub(crate) fn wake(&mut self, keys: &TrafficKeys) -> Result<(), CryptoError> {
+        self.key = Some(keys.aead.key(keys.key())?);
+        Ok(())
+    }
+
+    fn expanded(&self) -> Result<&dyn AeadKey, CryptoError> {
+        self.key.as_deref().ok_or(CryptoError)
     }
 
     pub(crate) const fn form(&self) -> RecordForm {
@@ -53,14 +74,14 @@ impl RecordKey {
         tag: &mut [u8; MAX_TAG_LEN],
     ) -> Result<(), CryptoError> {
         let tag = tag.get_mut(..self.tag_len()).ok_or(CryptoError)?;
-        self.key.seal(&self.nonce(number), aad, data, tag)
+        self.expanded()?.seal(&self.nonce(number), aad, data, tag)
     }
 
     /// Opens `data`, which ends with the tag, in place, and returns the length of the plaintext.
     pub(crate) fn open(&self, number: u64, aad: &[u8], data: &mut [u8]) -> Result<usize, CryptoError> {
         let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
         let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
-        self.key.open(&self.nonce(number), aad, text, tag)?;
+        self.expanded()?.open(&self.nonce(number), aad, text, tag)?;
         Ok(len)
     }
 
@@ -96,7 +117,7 @@ impl RecordKey {
         let data = body.get_mut(start..).ok_or(CryptoError)?;
         let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
         let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
-        self.key.open(&self.nonce(nonce), additional_data(len).as_ref(), text, tag)?;
+        self.expanded()?.open(&self.nonce(nonce), additional_data(len).as_ref(), text, tag)?;
         Ok(start..start + len)
     }
 

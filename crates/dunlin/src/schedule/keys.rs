@@ -38,6 +38,12 @@ impl TrafficKeys {
         Self { aead, form, key, record_number_key, iv: [0; NONCE_LEN] }
     }
 
+    /// The same keys, for a connection that expands them again after a rest.
+    pub(crate) const fn duplicate(&self) -> Self {
+        let Self { aead, form, key, record_number_key, iv } = self;
+        Self { aead: *aead, form: *form, key: *key, record_number_key: *record_number_key, iv: *iv }
+    }
+
     fn key_len(&self) -> usize {
         self.aead.algorithm().key_len().min(MAX_KEY_LEN)
     }

@@ -147,13 +147,15 @@ impl MasterSecret {
 
     /// The source of exported keying material (RFC 5705).
     pub(crate) fn into_exporter(self, randoms: Randoms) -> Exporter {
-        Exporter { secret: self, randoms }
+        Exporter { suite: self.suite, secret: self.bytes, randoms }
     }
 }
 
-/// The source of exported keying material (RFC 5705 §4).
+/// The source of exported keying material (RFC 5705 §4). It keeps the master secret without a prepared HMAC key, which takes a
+/// kilobyte and which most connections never use.
 pub(crate) struct Exporter {
-    secret: MasterSecret,
+    suite: &'static Tls12CipherSuite,
+    secret: HashOutput,
     randoms: Randoms,
 }
 
@@ -172,7 +174,7 @@ impl Exporter {
 
 impl super::Export for Exporter {
     fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), Error> {
-        let hash: &dyn Hash = self.secret.suite.hash;
+        let hash: &dyn Hash = self.suite.hash;
         if out.len() > 255 * hash.algorithm().output_len() {
             return Err(Misuse::ExporterLength.into());
         }
@@ -183,7 +185,7 @@ impl super::Export for Exporter {
             None => [0; 2],
         };
         let len: &[u8] = if context.is_some() { &len } else { &[] };
-        prf(&*self.secret.hmac, label, [&randoms, len, context.unwrap_or_default()], out);
+        prf(&*hash.hmac(self.secret.as_ref()), label, [&randoms, len, context.unwrap_or_default()], out);
         Ok(())
     }
 

@@ -13,10 +13,14 @@ use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::wire::ContentType;
 
 /// The keys of one epoch and direction.
+///
+/// An expanded key takes up to a kilobyte, which adds up in a server with many idle connections. So a connection can rest: it then
+/// keeps only the keys of the schedule, and expands them again for the next record.
 pub(crate) struct EpochKey {
     record: RecordKey,
-    /// The key that masks record numbers. `None` in DTLS 1.2, which shows them.
+    /// The key that masks record numbers. `None` in DTLS 1.2, which shows them, and while the connection rests.
     number: Option<Box<dyn RecordNumberKey>>,
+    keys: Box<TrafficKeys>,
     algorithm: AeadAlgorithm,
 }
 
@@ -34,26 +38,55 @@ pub(super) struct Sealing<'a> {
 
 impl EpochKey {
     pub(crate) fn new(keys: &TrafficKeys) -> Result<Self, CryptoError> {
-        let aead = keys.aead;
-        let number = match keys.form {
-            RecordForm::Tls13 => Some(aead.record_number_key(keys.record_number_key())?),
-            RecordForm::Tls12 { .. } => None,
-        };
-        Ok(Self { record: RecordKey::new(keys)?, number, algorithm: aead.algorithm() })
+        let number = Self::number_key(keys)?;
+        let (record, algorithm) = (RecordKey::new(keys)?, keys.aead.algorithm());
+        Ok(Self { record, number, keys: Box::new(keys.duplicate()), algorithm })
+    }
+
+    fn number_key(keys: &TrafficKeys) -> Result<Option<Box<dyn RecordNumberKey>>, CryptoError> {
+        match keys.form {
+            RecordForm::Tls13 => keys.aead.record_number_key(keys.record_number_key()).map(Some),
+            RecordForm::Tls12 { .. } => Ok(None),
+        }
+    }
+
+    /// Whether the keys are expanded.
+    pub(super) const fn is_awake(&self) -> bool {
+        self.record.is_expanded()
+    }
+
+    /// Drops the expanded keys.
+    pub(super) fn rest(&mut self) {
+        self.record.rest();
+        self.number = None;
+    }
+
+    /// Expands the keys again after a rest. [`Self::seal`] and the functions that open need that.
+    pub(super) fn wake(&mut self) -> Result<(), CryptoError> {
+        if !self.is_awake() {
+            self.record.wake(&self.keys)?;
+            self.number = Self::number_key(&self.keys)?;
+        }
+        Ok(())
+    }
+
+    /// Whether records have the form of DTLS 1.3.
+    fn is_tls13(&self) -> bool {
+        self.keys.form == RecordForm::Tls13
     }
 
     /// The most bytes that a record has beside its content, without its connection ID: header, explicit nonce, type and tag.
     pub(super) fn overhead(&self, has_id: bool) -> usize {
-        let (header, has_type) = match self.number {
-            Some(_) => (header13::MAX_LEN, true),
-            None => (header12::LEN + self.record.explicit_nonce_len(), has_id),
+        let (header, has_type) = match self.is_tls13() {
+            true => (header13::MAX_LEN, true),
+            false => (header12::LEN + self.record.explicit_nonce_len(), has_id),
         };
         header + usize::from(has_type) + self.record.tag_len()
     }
 
     /// As [`Self::overhead`], for the last record of a datagram. In DTLS 1.3 that has no length field unless headers are full.
     pub(super) fn overhead_of_last(&self, has_id: bool, is_full: bool) -> usize {
-        self.overhead(has_id) - if self.number.is_some() && !is_full { 2 } else { 0 }
+        self.overhead(has_id) - if self.is_tls13() && !is_full { 2 } else { 0 }
     }
 
     pub(super) const fn confidentiality_limit(&self) -> u64 {

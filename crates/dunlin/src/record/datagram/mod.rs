@@ -24,6 +24,7 @@ mod routability;
 mod send;
 
 use crate::sync::Arc;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -84,6 +85,9 @@ const _: () = assert!(
             >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
+/// How long a connection of an endpoint keeps its keys expanded without a datagram. To expand them again takes about a microsecond.
+const REST_AFTER: Duration = Duration::from_secs(60);
+
 /// The retransmissions of a flight without an answer after which an unprotected alert counts.
 const REPEATS_BEFORE_ALERT: u32 = 2;
 
@@ -124,7 +128,7 @@ pub struct Datagram {
     timers: Timers,
     backoff: Backoff,
     /// The timeout of repeated ACKs, once this side has acknowledged a part of the peer's flight.
-    partial_ack: Option<Backoff>,
+    partial_ack: Option<Box<Backoff>>,
     /// This side has sent an ACK since the handshake was complete.
     has_acknowledged: bool,
     /// This side does not retransmit, until the peer sends something that asks for it.
@@ -135,6 +139,8 @@ pub struct Datagram {
     repeated_at: Option<Instant>,
     /// The time of the latest datagram or timer.
     now: Instant,
+    /// The time of the latest datagram in either direction.
+    used_at: Instant,
     /// The peer has asked for the rest of the outstanding messages.
     resend_wanted: bool,
     /// The peer has asked for all outstanding messages.
@@ -164,6 +170,7 @@ impl Datagram {
             repeats: 0,
             repeated_at: None,
             now: Instant::default(),
+            used_at: Instant::default(),
             resend_wanted: false,
             repeat_wanted: false,
             has_heard: false,
@@ -231,6 +238,7 @@ impl Datagram {
             return;
         }
         self.now = now;
+        self.used_at = now;
         self.received_bytes = self.received_bytes.saturating_add(datagram.len());
         self.await_handshake(now);
         self.receiver.arrive(now);
@@ -252,6 +260,18 @@ impl Datagram {
         self.receiver.expire_keys(now);
     }
 
+    /// When the connection may rest; `None` if it rests, or if its handshake is not complete.
+    pub(crate) fn rest_at(&self) -> Option<Instant> {
+        let is_awake = self.receiver.is_awake() || self.sender.is_awake();
+        (self.complete && is_awake).then(|| self.used_at + REST_AFTER)
+    }
+
+    /// Drops the expanded keys until the next record.
+    pub(crate) fn rest(&mut self) {
+        self.receiver.rest();
+        self.sender.rest();
+    }
+
     /// How many connection IDs this side has issued.
     pub(crate) const fn issued_ids(&self) -> u32 {
         self.receiver.ids.issued()
@@ -265,6 +285,7 @@ impl Datagram {
             self.start_timers(now);
         }
         let (path, datagram) = datagram?;
+        self.used_at = now;
         let reserve = self.sender.path_message_len();
         Some((path.unwrap_or_else(|| self.paths.next(datagram.len(), reserve)), datagram))
     }
@@ -337,7 +358,8 @@ impl Datagram {
             self.timers.start(Timer::GiveUp, now + self.backoff.give_up());
         }
         // RFC 9147 §7.1: acknowledge a part of a flight after a quarter of the timeout.
-        let timeout = self.partial_ack.as_ref().map_or(self.backoff.timeout() / 4, Backoff::timeout);
+        let timeout =
+            self.partial_ack.as_ref().map_or(self.backoff.timeout() / 4, |backoff| backoff.timeout());
         if self.owes_ack() && (!self.complete || self.may_delay_acks()) {
             self.timers.start(Timer::Acknowledge, now + timeout);
         }
@@ -377,7 +399,7 @@ impl Datagram {
             return self.sender.flush_after(&numbers);
         }
         match &mut self.partial_ack {
-            None => self.partial_ack = Some(self.backoff.fresh()),
+            None => self.partial_ack = Some(Box::new(self.backoff.fresh())),
             Some(repeated) => repeated.double(),
         }
         self.sender.acknowledge(self.receiver.owed_acks())

@@ -210,6 +210,9 @@ impl Receiver {
     pub(crate) fn read(&mut self) -> Option<Vec<u8>> {
         let data = self.data.pop_front()?;
         self.unread -= data.len();
+        if self.data.is_empty() {
+            self.data = VecDeque::new();
+        }
         Some(data)
     }
 
@@ -352,6 +355,10 @@ impl Receiver {
     pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
         let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
+        if self.records.is_empty() {
+            // An idle connection keeps no memory for its queues.
+            self.records = VecDeque::new();
+        }
         let is_tls12 = self.protocol.changes_cipher_spec();
         let received = match header12::Header::read(&record, self.ids.len()) {
             Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
@@ -447,6 +454,17 @@ impl Receiver {
         self.heard_at
     }
 
+    /// Whether a key is expanded.
+    pub(super) fn is_awake(&self) -> bool {
+        self.epochs.iter().any(|epoch| epoch.key.is_awake())
+    }
+
+    /// Drops the expanded keys until the next record.
+    pub(super) fn rest(&mut self) {
+        self.epochs.iter_mut().for_each(|epoch| epoch.key.rest());
+        self.epochs.shrink_to_fit();
+    }
+
     /// When the keys of the previous epoch are too old; `None` without any.
     pub(super) fn keys_expiry(&self) -> Option<Instant> {
         let kept = self.epochs.len() > 1;
@@ -457,6 +475,7 @@ impl Receiver {
     pub(super) fn expire_keys(&mut self, now: Instant) {
         if self.epochs.len() > 1 && now >= *self.expiry.get_or_insert(self.now + KEEP_PREVIOUS_KEYS) {
             self.epochs.remove(0);
+            self.epochs.shrink_to_fit();
             self.expiry = None;
         }
     }
@@ -496,6 +515,7 @@ impl Receiver {
         if has_id != self.ids.are_used() || !self.ids.fit(header.id(&record)) {
             return Ok(self.misplaced());
         }
+        epoch.key.wake()?;
         let Ok(plaintext) = epoch.key.open12(header, &mut record) else { return self.forged(header.epoch) };
         self.ids.received(header.id(&record));
         let number = RecordNumber { epoch: header.epoch, sequence: header.sequence };
@@ -522,6 +542,7 @@ impl Receiver {
             return Ok(self.misplaced());
         }
         let (of_epoch, expected) = (epoch.number, epoch.window.expected());
+        epoch.key.wake()?;
         let Ok((sequence, plaintext)) = epoch.key.open13(expected, &header, &mut record) else {
             return self.forged(of_epoch);
         };

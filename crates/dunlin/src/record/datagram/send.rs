@@ -1,6 +1,7 @@
 //! The sender keeps messages until their flight is complete, and then packs them into as few datagrams as possible. It then
 //! keeps them for retransmission until the peer has acknowledged them.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
@@ -68,10 +69,10 @@ pub(crate) struct Sender {
     output: VecDeque<(Option<Path>, Vec<u8>)>,
     sent_bytes: usize,
     /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
-    key_update: Option<KeyUpdate>,
+    key_update: Option<Box<KeyUpdate>>,
     /// RFC 9147 §5.8.4: a KeyUpdate that must wait for the ACK of the previous one, and its key. There is at most one,
     /// because one answer covers all requests of the peer.
-    next_update: Option<(Vec<u8>, Option<EpochKey>)>,
+    next_update: Option<Box<(Vec<u8>, Option<EpochKey>)>>,
     /// The number of this side's latest NewConnectionId, and how many further IDs the peer has requested since. RFC 9147 §9: only one
     /// such message may wait for its ACK.
     new_ids: Option<u16>,
@@ -158,7 +159,12 @@ impl Sender {
 
     /// The next datagram, and its path if that is fixed.
     pub(crate) fn transmit(&mut self) -> Option<(Option<Path>, Vec<u8>)> {
-        self.output.pop_front()
+        let datagram = self.output.pop_front();
+        if self.output.is_empty() {
+            // An idle connection keeps no memory for the queue.
+            self.output = VecDeque::new();
+        }
+        datagram
     }
 
     /// Whether a KeyUpdate waits for the ACK of the previous one.
@@ -200,7 +206,7 @@ impl Sender {
 
     pub(super) fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
         if self.key_update.is_some() && message.first() == Some(&HandshakeType::KEY_UPDATE.0) {
-            return match self.next_update.replace((message, None)) {
+            return match self.next_update.replace(Box::new((message, None))) {
                 None => Ok(()),
                 Some(_) => Err(Internal::Bug(What::ThirdKeyUpdate).into()),
             };
@@ -214,8 +220,8 @@ impl Sender {
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
         let key = EpochKey::new(keys)?;
-        if let Some((_, next)) = &mut self.next_update {
-            *next = Some(key);
+        if let Some(next) = &mut self.next_update {
+            next.1 = Some(key);
             return Ok(());
         }
         if self.present.number > HANDSHAKE_EPOCH {
@@ -237,7 +243,7 @@ impl Sender {
     fn begin_update(&mut self, key: EpochKey) -> Result<(), Error> {
         let number = self.flight.last_number().ok_or(Internal::Bug(What::NoUpdate))?;
         self.flush()?;
-        self.key_update = Some(KeyUpdate { number, key });
+        self.key_update = Some(Box::new(KeyUpdate { number, key }));
         Ok(())
     }
 
@@ -252,16 +258,18 @@ impl Sender {
         match self.key_update.take() {
             // The peer takes messages in order, so the ACK of a KeyUpdate alone does not mean that it has replaced its keys.
             Some(update) if self.flight.contains_up_to(update.number) => self.key_update = Some(update),
-            Some(KeyUpdate { key, .. }) => {
+            Some(update) => {
+                let KeyUpdate { key, .. } = *update;
                 let number = self.present.number + 1;
                 self.present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
-                if let Some((message, Some(key))) = self.next_update.take() {
+                if let Some((message, Some(key))) = self.next_update.take().map(|next| *next) {
                     self.message(message)?;
                     self.begin_update(key)?;
                 }
             }
             None => {}
         }
+        self.drop_keys();
         Ok(is_progress)
     }
 
@@ -292,7 +300,7 @@ impl Sender {
     /// Forgets the outstanding messages, because the peer has received them.
     pub(super) fn drop_flight(&mut self) {
         self.flight.drop_if(|message| message.is_sent);
-        self.past.clear();
+        self.past = Vec::new();
     }
 
     /// Whether the peer has not acknowledged a message that was sent.
@@ -318,6 +326,20 @@ impl Sender {
     /// Whether the sender protects its records.
     pub(super) const fn is_protected(&self) -> bool {
         self.present.key.is_some()
+    }
+
+    /// Whether a key is expanded.
+    pub(super) fn is_awake(&self) -> bool {
+        self.present.key.as_ref().is_some_and(EpochKey::is_awake)
+    }
+
+    /// Drops the expanded keys until the next record.
+    pub(super) fn rest(&mut self) {
+        self.past
+            .iter_mut()
+            .chain([&mut self.present])
+            .filter_map(|e| e.key.as_mut())
+            .for_each(EpochKey::rest);
     }
 
     /// Whether the peer has not acknowledged a KeyUpdate yet.
@@ -443,13 +465,21 @@ impl Sender {
             }
             self.queue(None, bytes);
         }
+        self.drop_keys();
+        Ok(total)
+    }
+
+    /// Drops the keys of earlier epochs that no message and no ACK needs any more.
+    fn drop_keys(&mut self) {
         let is_needed = |WriteEpoch { number, .. }: &WriteEpoch| {
             let carries_change = self.protocol.changes_cipher_spec() && self.flight.needs_epoch(number + 1);
             let for_acks = *number == HANDSHAKE_EPOCH && !self.handshake_complete;
             self.flight.needs_epoch(*number) || carries_change || for_acks
         };
         self.past.retain(is_needed);
-        Ok(total)
+        if self.past.is_empty() {
+            self.past = Vec::new();
+        }
     }
 
     fn records(&self, epoch: &WriteEpoch) -> Records {
@@ -560,8 +590,9 @@ impl WriteEpoch {
         (is_last, is_full): (bool, bool),
         out: &mut Vec<u8>,
     ) -> Result<u64, Error> {
-        match &self.key {
+        match &mut self.key {
             Some(key) => {
+                key.wake()?;
                 let sealing = Sealing { epoch: self.number, typ, id, is_last, is_full };
                 key.seal(&sealing, &mut self.sequence, content, out)
             }
