@@ -190,7 +190,7 @@ impl super::Export for Exporter {
     }
 
     fn freeze(&self, w: &mut Writer) {
-        w.put(self.secret.bytes.as_ref());
+        w.put(self.secret.as_ref());
         w.put(&self.randoms.client);
         w.put(&self.randoms.server);
     }
