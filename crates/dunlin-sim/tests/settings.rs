@@ -12,6 +12,7 @@ use dunlin::error::Error;
 use dunlin::resume::Tickets;
 use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, Retransmission, Side};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{Delay, Pair, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::awslc;
@@ -142,7 +143,17 @@ fn retransmits_in_datagrams_of_the_new_size() {
 
 /// RFC 9147 §4: the first ClientHello may have the version of DTLS 1.0 in its records, and no later message may.
 #[test]
-fn only_records_of_the_first_hello_have_the_oldest_version() {
+fn records_have_the_oldest_version_until_the_server_chooses_one() {
+    // After a HelloVerifyRequest, which chooses none.
+    let mut pair = Configs::with(&awslc(), |profile| {
+        profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+    })
+    .cookies(true)
+    .pair();
+    connect(&mut pair);
+    let first: Vec<_> = sent(&pair, Side::Client, 0).iter().map(|sent| [sent[1], sent[2]]).collect();
+    assert_eq!(first[..3], [[254, 255], [254, 255], [254, 253]]);
+    // RFC 9147 §4: not after a HelloRetryRequest.
     let mut pair = Configs::ecdsa(&awslc()).cookies(true).pair();
     connect(&mut pair);
     let versions = |by| -> Vec<_> {

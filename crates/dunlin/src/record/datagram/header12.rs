@@ -86,25 +86,23 @@ pub(super) const fn number(epoch: u64, sequence: u64) -> u64 {
     epoch << 48 | sequence
 }
 
-/// The version in records with a client's first hello. RFC 9147 §4 allows it for compatibility with servers that know only DTLS 1.0.
+/// The version in records with a ClientHello before the server has chosen a version. RFC 9147 §4 allows it for compatibility with
+/// servers that know only DTLS 1.0, except after a HelloRetryRequest. A HelloVerifyRequest chooses no version (RFC 6347 §4.2.1).
 const FIRST_VERSION: ProtocolVersion = ProtocolVersion::DTLS1_0;
 
-/// Whether an unprotected record has a part of a client's first message, which is its first ClientHello: type, length, and number 0.
-fn is_first_hello(content: &[u8]) -> bool {
-    matches!(content, [typ, _, _, _, 0, 0, ..] if *typ == HandshakeType::CLIENT_HELLO.0)
-}
-
-/// Appends an unprotected record.
+/// Appends an unprotected record. `is_initial` says that no version is chosen yet.
 pub(super) fn write_plain(
     typ: ContentType,
     sequence: u64,
     content: &[u8],
+    is_initial: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), Error> {
     let start = out.len();
     write(typ, (0, sequence), &[], content.len(), out)?;
-    if typ == ContentType::HANDSHAKE
-        && is_first_hello(content)
+    if is_initial
+        && typ == ContentType::HANDSHAKE
+        && content.first() == Some(&HandshakeType::CLIENT_HELLO.0)
         && let Some(version) = out.get_mut(start + 1..start + 3)
     {
         version.copy_from_slice(&FIRST_VERSION.0.to_be_bytes());

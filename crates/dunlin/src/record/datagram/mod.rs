@@ -43,7 +43,7 @@ use crate::schedule::keys::TrafficKeys;
 use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
 use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
-use crate::wire::{AlertDescription, AlertLevel};
+use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
 
 use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::EpochKey;
@@ -703,6 +703,9 @@ impl Transport for Datagram {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
                 }
                 self.has_heard = true;
+                if message.typ == HandshakeType::SERVER_HELLO {
+                    self.sender.knows_version();
+                }
                 if self.protocol().has_acks() && !self.complete {
                     self.answered();
                 }

@@ -39,6 +39,8 @@ struct WriteEpoch {
     /// `None` in epoch 0.
     key: Option<EpochKey>,
     sequence: Sequence,
+    /// In epoch 0, whether the server has not chosen a version yet.
+    is_initial: bool,
 }
 
 /// A KeyUpdate in flight, and the key that follows it.
@@ -92,7 +94,7 @@ impl Sender {
             new_ids: None,
             owed_ids: None,
             content_limit: MAX_PLAINTEXT,
-            present: WriteEpoch { number: 0, key: None, sequence: Sequence::default() },
+            present: WriteEpoch { number: 0, key: None, sequence: Sequence::default(), is_initial: true },
             past: Vec::new(),
             handshake_complete: false,
             flight: Flight::default(),
@@ -133,8 +135,8 @@ impl Sender {
         let number = r.u64()?;
         let number = check_epoch(r, protocol, number)?;
         let next = r.u64()?.checked_add(skip).ok_or(Internal::KeyExhausted)?;
-        let key = Some(EpochKey::new(keys)?);
-        self.present = WriteEpoch { number, key, sequence: Sequence::starting_at(next) };
+        self.present =
+            WriteEpoch { sequence: Sequence::starting_at(next), ..WriteEpoch::with_key(number, EpochKey::new(keys)?) };
         self.next_message = Some(r.u16()?);
         self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
         let mtu = usize::from(r.u16()?);
@@ -165,6 +167,11 @@ impl Sender {
             self.output = VecDeque::new();
         }
         datagram
+    }
+
+    /// Notes that the server has chosen a version, or has sent a HelloRetryRequest.
+    pub(super) const fn knows_version(&mut self) {
+        self.present.is_initial = false;
     }
 
     /// Whether a KeyUpdate waits for the ACK of the previous one.
@@ -234,7 +241,7 @@ impl Sender {
             Epoch::Handshake => HANDSHAKE_EPOCH,
             Epoch::Application => HANDSHAKE_EPOCH + 1,
         };
-        let present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
+        let present = WriteEpoch::with_key(number, key);
         self.past.push(core::mem::replace(&mut self.present, present));
         Ok(())
     }
@@ -261,7 +268,7 @@ impl Sender {
             Some(update) => {
                 let KeyUpdate { key, .. } = *update;
                 let number = self.present.number + 1;
-                self.present = WriteEpoch { number, key: Some(key), sequence: Sequence::default() };
+                self.present = WriteEpoch::with_key(number, key);
                 if let Some((message, Some(key))) = self.next_update.take().map(|next| *next) {
                     self.message(message)?;
                     self.begin_update(key)?;
@@ -581,6 +588,10 @@ impl Sender {
 }
 
 impl WriteEpoch {
+    fn with_key(number: u64, key: EpochKey) -> Self {
+        Self { number, key: Some(key), sequence: Sequence::default(), is_initial: false }
+    }
+
     /// Appends a record to `out` and returns its number. `is_last` and `is_full` are those of [`Sealing`].
     fn seal(
         &mut self,
@@ -598,7 +609,7 @@ impl WriteEpoch {
             }
             None => {
                 let number = self.sequence.next()?;
-                header12::write_plain(typ, number, content, out)?;
+                header12::write_plain(typ, number, content, self.is_initial, out)?;
                 Ok(number)
             }
         }
