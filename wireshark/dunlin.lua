@@ -1,8 +1,8 @@
 -- Dissects Dunlin's additions to TLS in Wireshark and tshark. Run `tshark -X lua_script:wireshark/dunlin.lua …`, or copy this
 -- file into the folder of personal Lua plugins (Help, About Wireshark, Folders). TLS 1.3 needs the key log of one side.
 --
--- It dissects handshake_cache and abbreviated messages (docs/handshake-cache.md), and cached_info (RFC 7924). It works on the
--- messages that Wireshark has found. Wireshark itself still marks abbreviated messages as "Malformed Packet".
+-- It dissects handshake_cache and abbreviated messages (docs/handshake-cache.md), and cached_info (RFC 7924), over streams and
+-- over datagrams. It works on the messages that Wireshark has found, and over datagrams on those that are not fragmented. Wireshark itself still marks abbreviated messages as "Malformed Packet".
 
 local dunlin = Proto("dunlin", "Dunlin's TLS extensions")
 
@@ -191,7 +191,9 @@ function dunlin.dissector(_, pinfo, root)
         local field, header = source[1], source[2]
         for _, found in ipairs({ field() }) do
             local range = found.range
-            if range:len() >= header then
+            -- A fragment of a message in datagrams: its length is not the message's.
+            local is_part = header > 4 and range:len() >= header and range(1, 3):uint() ~= range(9, 3):uint()
+            if range:len() >= header and not is_part then
                 local ok, what = pcall(message, lazy, range, header, pinfo)
                 if not ok then
                     if what ~= short then error(what) end

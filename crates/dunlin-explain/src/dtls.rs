@@ -1,4 +1,5 @@
-//! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4).
+//! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4), both also with connection IDs
+//! (RFC 9146).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,6 +18,10 @@ use crate::tls12;
 
 /// Type, version, epoch, sequence number and length.
 const PLAIN_HEADER: usize = 13;
+/// The position of the length in this header, and of a connection ID before it.
+const LENGTH_AT: usize = 11;
+/// The type of protected records with a connection ID before DTLS 1.3 (RFC 9146 §4).
+const TLS12_CID: ContentType = ContentType(25);
 /// The longest body that any version allows, in bytes (RFC 6347 §4.1).
 const MAX_BODY: usize = (1 << 14) + 2048;
 /// Message type, message length, message_seq, fragment_offset and fragment_length (RFC 9147 §5.2).
@@ -31,6 +36,8 @@ struct Header {
     number: Option<u64>,
     len: usize,
     body: usize,
+    /// The position and the length of the connection ID.
+    id: (usize, usize),
     is_unified: bool,
 }
 
@@ -39,54 +46,66 @@ fn number(bytes: &[u8]) -> usize {
 }
 
 impl Header {
-    fn read(bytes: &[u8]) -> Option<Self> {
+    /// Reads the header of a record. Only the hellos tell the length of connection IDs: `id_len`, 0 without IDs.
+    fn read(bytes: &[u8], id_len: usize) -> Option<Self> {
         let header = match bytes.first()? {
             // RFC 9147 §4.1.
-            first if first & 0b1110_0000 == 0b0010_0000 => Self::unified(bytes)?,
-            _ => Self::plain(bytes)?,
+            first if first & 0b1110_0000 == 0b0010_0000 => Self::unified(bytes, id_len)?,
+            _ => Self::plain(bytes, id_len)?,
         };
         (header.body <= MAX_BODY && header.len + header.body <= bytes.len()).then_some(header)
     }
 
-    /// Reads the header of `DTLSPlaintext`, and of `DTLSCiphertext` before DTLS 1.3. Records with a connection ID (type
-    /// 25, RFC 9146 §4) are not read: their header does not tell the length of the ID.
-    fn plain(bytes: &[u8]) -> Option<Self> {
-        let header = bytes.get(..PLAIN_HEADER)?;
-        let is_dtls = matches!(header, [20..=24 | 26, 0xfe, 0xfc | 0xfd | 0xff, ..]);
+    /// Reads the header of `DTLSPlaintext`, and of `DTLSCiphertext` before DTLS 1.3.
+    fn plain(bytes: &[u8], id_len: usize) -> Option<Self> {
+        let typ = ContentType(*bytes.first()?);
+        let id_len = if typ == TLS12_CID { Some(id_len).filter(|len| *len > 0)? } else { 0 };
+        let header = bytes.get(..PLAIN_HEADER + id_len)?;
+        let is_dtls = matches!(header, [20..=26, 0xfe, 0xfc | 0xfd | 0xff, ..]);
         is_dtls.then(|| Self {
-            typ: ContentType(header[0]),
+            typ,
             epoch: number(&header[3..5]) as u64,
-            number: Some(number(&header[5..11]) as u64),
-            len: PLAIN_HEADER,
-            body: number(&header[11..13]),
+            number: Some(number(&header[5..LENGTH_AT]) as u64),
+            len: header.len(),
+            body: number(&header[LENGTH_AT + id_len..]),
+            id: (LENGTH_AT, id_len),
             is_unified: false,
         })
     }
 
-    /// Reads a unified header without a connection ID (RFC 9147 §4).
-    fn unified(bytes: &[u8]) -> Option<Self> {
+    /// Reads a unified header (RFC 9147 §4).
+    fn unified(bytes: &[u8], id_len: usize) -> Option<Self> {
         let flags = *bytes.first()?;
-        if flags & 0b0001_0000 != 0 {
-            return None;
-        }
-        let number_len = if flags & 0b0000_1000 == 0 { 1 } else { 2 };
-        let (len, body) = match flags & 0b0000_0100 {
-            0 => (1 + number_len, bytes.len().checked_sub(1 + number_len)?),
-            _ => (3 + number_len, number(bytes.get(1 + number_len..3 + number_len)?)),
+        let id_len = match flags & 0b0001_0000 {
+            0 => 0,
+            _ => Some(id_len).filter(|len| *len > 0)?,
         };
-        let epoch = u64::from(flags & 0b11);
-        Some(Self { typ: ContentType::APPLICATION_DATA, epoch, number: None, len, body, is_unified: true })
+        let before = 1 + id_len + if flags & 0b0000_1000 == 0 { 1 } else { 2 };
+        let (len, body) = match flags & 0b0000_0100 {
+            0 => (before, bytes.len().checked_sub(before)?),
+            _ => (before + 2, number(bytes.get(before..before + 2)?)),
+        };
+        let (typ, epoch) = (ContentType::APPLICATION_DATA, u64::from(flags & 0b11));
+        Some(Self { typ, epoch, number: None, len, body, id: (1, id_len), is_unified: true })
+    }
+
+    /// The connection ID of `record`, which begins with this header; empty without one.
+    fn id<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        let (at, len) = self.id;
+        record.get(at..at + len).unwrap_or_default()
     }
 }
 
 /// Whether a datagram certainly begins with a DTLS record. A unified header is too short to be sure.
 pub(crate) fn begins(datagram: &[u8]) -> bool {
-    Header::read(datagram).is_some_and(|header| !header.is_unified)
+    let is_plain = Header::read(datagram, 0).is_some_and(|header| !header.is_unified);
+    // Without the hellos, a record with a connection ID cannot be read, but recognised.
+    is_plain || matches!(datagram, [25, 0xfe, 0xfd, ..] if datagram.len() > PLAIN_HEADER)
 }
 
 /// The unencrypted handshake fragment at the beginning of a datagram.
 fn first_fragment(datagram: &[u8]) -> Option<Fragment<'_>> {
-    let header = Header::read(datagram).filter(|h| h.typ == ContentType::HANDSHAKE && h.epoch == 0)?;
+    let header = Header::read(datagram, 0).filter(|h| h.typ == ContentType::HANDSHAKE && h.epoch == 0)?;
     Fragment::read(&mut datagram.get(header.len..header.len + header.body)?)
 }
 
@@ -106,7 +125,7 @@ pub(crate) fn client_random(datagram: &[u8]) -> Option<[u8; 32]> {
 pub(crate) fn read_hellos<'a>(session: &mut Session<'_>, datagrams: impl Iterator<Item = &'a [u8]>) {
     let mut messages = Messages::default();
     for mut rest in datagrams {
-        while let Some(header) = Header::read(rest) {
+        while let Some(header) = Header::read(rest, 0) {
             let (record, after) = rest.split_at(header.len + header.body);
             rest = after;
             if header.is_unified || header.epoch != 0 || header.typ != ContentType::HANDSHAKE {
@@ -157,7 +176,7 @@ impl<'s> Direction<'s> {
         let mut records = Vec::new();
         let mut rest = datagram;
         while lines.are_left()
-            && let Some(header) = Header::read(rest)
+            && let Some(header) = Header::read(rest, self.session.id_len(self.side))
         {
             let (bytes, after) = rest.split_at(header.len + header.body);
             rest = after;
@@ -174,6 +193,7 @@ impl<'s> Direction<'s> {
         let mut record = Record::new(self.side, name, header.len);
         record.epoch = Some(header.epoch);
         record.number = header.number;
+        record.connection_id = Some(header.id(bytes)).filter(|id| !id.is_empty()).map(message::hex);
         if header.is_unified {
             if let Some((epoch, opened, bytes)) = self.open(header, bytes) {
                 record.epoch = Some(epoch);
@@ -186,12 +206,14 @@ impl<'s> Direction<'s> {
             }
         } else if header.epoch == 0 {
             record.parts = self.parts(header.typ, bytes.get(header.len..).unwrap_or_default());
-        } else if let Some((content, bytes)) = self.open12(header, bytes) {
+        } else if let Some((typ, content, bytes)) = self.open12(header, bytes) {
             record.protection = Protection::Opened;
             record.protection_bytes = header.body - content.len();
-            record.parts = self.parts(header.typ, bytes.get(content).unwrap_or_default());
+            record.parts = self.parts(typ, bytes.get(content).unwrap_or_default());
         } else {
-            content::seal(&mut record, header.typ, header.body, self.session.overhead12());
+            // A connection ID hides the type, and the padding.
+            let overhead = self.session.overhead12().filter(|_| header.typ != TLS12_CID);
+            content::seal(&mut record, header.typ, header.body, overhead);
         }
         record
     }
@@ -201,20 +223,24 @@ impl<'s> Direction<'s> {
     fn open(&mut self, header: Header, bytes: &[u8]) -> Option<(u64, Opened, Vec<u8>)> {
         self.keys.iter_mut().rev().filter(|epoch| epoch.number & 0b11 == header.epoch).find_map(|epoch| {
             let mut copy = bytes.to_vec();
-            let opened = epoch.keys.open(epoch.expected, &mut copy).ok()?;
+            let opened = epoch.keys.open(epoch.expected, header.id.1, &mut copy).ok()?;
             epoch.expected = epoch.expected.max(opened.number + 1);
             Some((epoch.number, opened, copy))
         })
     }
 
-    /// Decrypts a DTLS 1.2 record of epoch 1, the only one with known keys: the range of its content, and its bytes.
-    fn open12(&self, header: Header, bytes: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
+    /// Decrypts a DTLS 1.2 record of epoch 1, the only one with known keys: its type, the range of its content, and its bytes.
+    fn open12(&self, header: Header, bytes: &[u8]) -> Option<(ContentType, Range<usize>, Vec<u8>)> {
         let keys = self.keys12.as_ref().filter(|_| header.epoch == 1)?;
         // The AEAD's number is the epoch followed by the sequence number (RFC 6347 §4.1.2.1).
         let number = header.epoch << 48 | header.number?;
         let version = *bytes.get(1..)?.first_chunk()?;
         let mut body = bytes.get(header.len..)?.to_vec();
-        Some((keys.open(number, header.typ, version, &mut body)?, body))
+        let (typ, content) = match header.typ {
+            TLS12_CID => keys.open_with_id(number, version, header.id(bytes), &mut body)?,
+            typ => (typ, keys.open(number, typ, version, &mut body)?),
+        };
+        Some((typ, content, body))
     }
 
     fn parts(&mut self, typ: ContentType, mut content: &[u8]) -> Vec<Part> {
@@ -344,16 +370,30 @@ mod tests {
     }
 
     #[test]
-    fn reads_record_headers_and_rejects_connection_ids() {
+    fn reads_record_headers() {
         let plain = [22, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9, 0, 1, 7];
-        let header = Header::read(&plain).unwrap();
+        let header = Header::read(&plain, 3).unwrap();
         assert_eq!((header.epoch, header.number, header.len, header.body), (1, Some(9), 13, 1));
-        assert!(Header::read(&plain[..13]).is_none());
-        let header = Header::read(&[0b0010_1110, 1, 2, 0, 2, 7, 7, 7]).unwrap();
+        assert!(Header::read(&plain[..13], 0).is_none());
+        let header = Header::read(&[0b0010_1110, 1, 2, 0, 2, 7, 7, 7], 0).unwrap();
         assert_eq!((header.epoch, header.len, header.body), (2, 5, 2));
-        let header = Header::read(&[0b0010_0011, 1, 7, 7, 7]).unwrap();
+        let header = Header::read(&[0b0010_0011, 1, 7, 7, 7], 0).unwrap();
         assert_eq!((header.epoch, header.len, header.body), (3, 2, 3));
-        assert!(Header::read(&[0b0011_0011, 1, 7, 7, 7]).is_none(), "a connection ID");
-        assert!(Header::read(&[]).is_none());
+        assert!(Header::read(&[], 0).is_none());
+    }
+
+    #[test]
+    fn reads_record_headers_with_connection_ids_only_if_their_length_is_known() {
+        let plain = [25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0, 0, 9, 4, 5, 0, 1, 7];
+        let header = Header::read(&plain, 2).unwrap();
+        assert_eq!(
+            (header.id(&plain), header.number, header.len, header.body),
+            (&[4, 5][..], Some(9), 15, 1)
+        );
+        assert!(Header::read(&plain, 0).is_none() && begins(&plain) && !begins(&plain[..13]));
+        let unified = [0b0011_0111, 4, 5, 1, 0, 1, 7];
+        let header = Header::read(&unified, 2).unwrap();
+        assert_eq!((header.id(&unified), header.len, header.body), (&[4, 5][..], 6, 1));
+        assert!(Header::read(&unified, 0).is_none());
     }
 }

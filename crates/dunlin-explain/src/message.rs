@@ -86,6 +86,30 @@ pub(crate) fn client_random(body: &[u8]) -> Option<[u8; 32]> {
     body.get(2..34)?.try_into().ok()
 }
 
+/// The length of the connection ID in a ClientHello or ServerHello, in bytes: of the ID that the peer of the sender puts into its
+/// records (RFC 9146 §3). `None` without the extension.
+pub(crate) fn connection_id(typ: HandshakeType, body: &[u8], is_datagram: bool) -> Option<usize> {
+    let mut w = Walk::new(body);
+    w.take(34)?;
+    w.prefixed(1)?;
+    if typ == HandshakeType::SERVER_HELLO {
+        w.take(3)?;
+    } else {
+        if is_datagram {
+            w.prefixed(1)?;
+        }
+        w.prefixed(2)?;
+        w.prefixed(1)?;
+    }
+    let mut extensions = Walk::new(w.prefixed(2)?);
+    while let (Some(typ), Some(body)) = (extensions.number(2), extensions.prefixed(2)) {
+        if ExtensionType(typ as u16) == ExtensionType::CONNECTION_ID {
+            return Walk::new(body).prefixed(1).map(<[u8]>::len);
+        }
+    }
+    None
+}
+
 /// The fields of a message, including its header of `header` bytes.
 pub(crate) fn fields(typ: HandshakeType, header: usize, body: &[u8], dialect: Dialect) -> Vec<Field> {
     let mut w = Walk::new(body);
@@ -205,6 +229,22 @@ impl<'a> Walk<'a> {
                 let n = self.rest.len();
                 self.fixed("verify_data", n).map(drop)
             }
+            // RFC 9147 §9.
+            HandshakeType::NEW_CONNECTION_ID => {
+                let (list, field) = self.vector("cids", 2)?;
+                let mut inner = Walk::new(list);
+                while !inner.rest.is_empty() && inner.fields.len() < MAX_FIELDS {
+                    let Some((id, field)) = inner.vector("cid", 1) else { break };
+                    field.value = Some(hex(id));
+                }
+                field.fields = inner.finish();
+                self.named("usage", 1, |n| match n {
+                    0 => "cid_immediate".to_owned(),
+                    1 => "cid_spare".to_owned(),
+                    n => n.to_string(),
+                })
+            }
+            HandshakeType::REQUEST_CONNECTION_ID => self.named("num_cids", 1, |n| n.to_string()),
             HandshakeType::KEY_UPDATE => {
                 self.named("request_update", 1, |n| KeyUpdateRequest(n as u8).to_string())
             }
@@ -380,6 +420,10 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::CLIENT_CERTIFICATE_TYPE | E::SERVER_CERTIFICATE_TYPE, _) => {
             one(|n| CertificateType(n as u8).to_string())
         }
+        (E::CONNECTION_ID, _) => match w.prefixed(1)? {
+            [] => Some("none to be received".to_owned()),
+            id => Some(hex(id)),
+        },
         (E::CACHED_INFO, Place::ClientHello) => cached_objects(w.prefixed(2)?),
         (E::CACHED_INFO, _) => Some(list(w.prefixed(2)?, 1, cached_type)),
         (E::HANDSHAKE_CACHE, Place::ClientHello) => cache_offer(&mut w),
@@ -415,7 +459,7 @@ fn cached_objects(objects: &[u8]) -> Option<String> {
     Some(all.join(", "))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

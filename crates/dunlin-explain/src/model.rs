@@ -130,6 +130,9 @@ pub struct Record {
     /// The sequence number, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub number: Option<u64>,
+    /// The connection ID in its header, in hexadecimal (RFC 9146, RFC 9147 §9).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connection_id: Option<String>,
     /// How the record was protected.
     pub protection: Protection,
     /// The size of the header.
@@ -149,6 +152,7 @@ impl Record {
             content_type,
             epoch: None,
             number: None,
+            connection_id: None,
             protection: Protection::None,
             header_bytes,
             protection_bytes: 0,

@@ -14,6 +14,8 @@ use crate::tls12;
 pub(crate) struct Session<'k> {
     random: Option<[u8; 32]>,
     hello: Option<ServerHello>,
+    /// The lengths of the connection IDs in the hellos of client and server.
+    ids: [Option<usize>; 2],
     is_datagram: bool,
     key_logs: &'k [&'k KeyLog],
 }
@@ -21,7 +23,7 @@ pub(crate) struct Session<'k> {
 impl<'k> Session<'k> {
     /// Reads the hellos in the unencrypted handshake bytes of both directions.
     pub(crate) fn new(is_datagram: bool, plain: &[Vec<u8>; 2], key_logs: &'k [&'k KeyLog]) -> Self {
-        let mut session = Self { random: None, hello: None, is_datagram, key_logs };
+        let mut session = Self { random: None, hello: None, ids: [None; 2], is_datagram, key_logs };
         for (typ, body) in plain.iter().flat_map(|plain| content::messages(plain)) {
             match typ {
                 HandshakeType::CLIENT_HELLO => session.client_hello(body),
@@ -34,12 +36,30 @@ impl<'k> Session<'k> {
 
     pub(crate) fn client_hello(&mut self, body: &[u8]) {
         self.random = self.random.or_else(|| message::client_random(body));
+        let id = message::connection_id(HandshakeType::CLIENT_HELLO, body, self.is_datagram);
+        self.ids[0] = self.ids[0].or(id);
     }
 
     pub(crate) fn server_hello(&mut self, body: &[u8]) {
         // Only a HelloRetryRequest is followed by another ServerHello. A later one belongs to a renegotiation.
         if self.hello.is_none_or(|hello| hello.is_retry) {
             self.hello = ServerHello::read(body).or(self.hello);
+            let id = message::connection_id(HandshakeType::SERVER_HELLO, body, self.is_datagram);
+            self.ids[1] = self.ids[1].or(id);
+        }
+    }
+
+    /// The length of the connection IDs in the records of this side, in bytes: those that its peer wants to receive. 0 without them.
+    pub(crate) fn id_len(&self, side: Side) -> usize {
+        match self.ids {
+            [Some(client), Some(server)] => {
+                if side == Side::Client {
+                    server
+                } else {
+                    client
+                }
+            }
+            _ => 0,
         }
     }
 

@@ -109,6 +109,7 @@ impl Record {
         let mut words = vec![self.content_type.clone()];
         words.extend(self.epoch.map(|epoch| format!("epoch {epoch}")));
         words.extend(self.number.map(|number| format!("number {number}")));
+        words.extend(self.connection_id.as_ref().map(|id| format!("connection ID {id}")));
         words.push(
             match self.protection {
                 Protection::None => "in the clear",

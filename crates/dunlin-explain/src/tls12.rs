@@ -74,6 +74,37 @@ impl Keys {
         version: [u8; 2],
         body: &mut [u8],
     ) -> Option<Range<usize>> {
+        self.open_as(number, body, |number, len| [&number[..], &[typ.0], &version, &len].concat())
+    }
+
+    /// Decrypts the body of a record of the type tls12_cid, and returns its real type and the range of its content.
+    pub(crate) fn open_with_id(
+        &self,
+        number: u64,
+        version: [u8; 2],
+        id: &[u8],
+        body: &mut [u8],
+    ) -> Option<(ContentType, Range<usize>)> {
+        const TLS12_CID: u8 = 25;
+        let id_len = u8::try_from(id.len()).ok()?;
+        // RFC 9146 §5.3: the additional data.
+        let inner = self.open_as(number, body, |number, len| {
+            let placeholder = [&[0xff; 8][..], &[TLS12_CID, id_len, TLS12_CID], &version].concat();
+            [&placeholder[..], number, id, &len].concat()
+        })?;
+        // RFC 9146 §4: `DTLSInnerPlaintext` is content, type, zeros.
+        let plaintext = body.get(inner.clone())?;
+        let len = plaintext.iter().rposition(|byte| *byte != 0)?;
+        Some((ContentType(plaintext[len]), inner.start..inner.start + len))
+    }
+
+    /// Decrypts a body with the additional data that `aad` makes of the record's number and the content's length.
+    fn open_as(
+        &self,
+        number: u64,
+        body: &mut [u8],
+        aad: impl Fn(&[u8; 8], [u8; 2]) -> Vec<u8>,
+    ) -> Option<Range<usize>> {
         let start = if self.is_explicit { EXPLICIT } else { 0 };
         let end = body.len().checked_sub(self.tag).filter(|end| *end >= start)?;
         let (explicit, rest) = body.split_at_mut(start);
@@ -82,10 +113,7 @@ impl Keys {
         let number = number.to_be_bytes();
         let mixed: &[u8] = if self.is_explicit { explicit } else { &number };
         nonce.iter_mut().rev().zip(mixed.iter().rev()).for_each(|(n, m)| *n ^= m);
-        let mut aad = [0; 13];
-        let len = (text.len() as u16).to_be_bytes();
-        let fields = [&number[..], &[typ.0], &version, &len].concat();
-        aad.copy_from_slice(&fields);
+        let aad = aad(&number, (text.len() as u16).to_be_bytes());
         self.key.open(&nonce, &aad, text, tag).ok()?;
         Some(start..end)
     }

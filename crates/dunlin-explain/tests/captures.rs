@@ -4,9 +4,14 @@
 mod common;
 
 use common::{
-    Segment, check, cut_pcap, dtls, explained, messages, pcap, segments, tcp_capture, tls, udp_frames,
+    Segment, Traffic, check, cut_pcap, dtls, dtls_with_ids, dtls12, explained, messages, pcap, segments,
+    tcp_capture, tls, udp_frames,
 };
 use dunlin::Side;
+use dunlin_awslc::tls12::{
+    TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8, TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+    TLS12_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+};
 use dunlin_awslc::{
     TLS13_AES_128_CCM_8_SHA256, TLS13_AES_128_CCM_SHA256, TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
     TLS13_CHACHA20_POLY1305_SHA256,
@@ -319,7 +324,7 @@ fn counts_bytes_that_were_not_captured() {
 #[test]
 fn reports_captures_without_tls_and_rejects_other_files() {
     let arp = [&[0xff; 6][..], &[2; 6], &[8, 6], &[0; 28]].concat();
-    let plain = common::Traffic {
+    let plain = Traffic {
         sent: vec![
             (Side::Client, b"GET / HTTP/1.0\r\n\r\n".to_vec()),
             (Side::Server, b"HTTP/1.0 200\r\n".to_vec()),
@@ -463,6 +468,95 @@ fn explains_dtls_1_3() {
         assert_eq!(closed.problems, Vec::<String>::new());
         assert!(closed.bytes.of(Layer::Sealed) > 0);
         assert_eq!(closed.bytes.tls(), sent as u64);
+    }
+}
+
+/// The connection IDs in the records of a side, each once.
+fn ids(explanation: &Explanation, from: Side) -> Vec<String> {
+    let records = explanation.flows[0].records.iter().filter(|record| record.from == from);
+    let mut ids: Vec<_> = records.filter_map(|record| record.connection_id.clone()).collect();
+    ids.dedup();
+    ids
+}
+
+#[test]
+fn explains_connection_ids_of_dtls_1_3() {
+    let traffic = dtls_with_ids(&TLS13_AES_128_GCM_SHA256);
+    let file = pcap(DataLink::ETHERNET, &udp_frames(&traffic));
+    let explanation = explained(&file, Some(&traffic.key_log()));
+    assert_eq!(explanation.problems, Vec::<String>::new());
+    assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
+    for (side, len, new) in [(Side::Client, 10, "RequestConnectionId"), (Side::Server, 8, "NewConnectionId")]
+    {
+        let ids = ids(&explanation, side);
+        // Each side sends an ID of its peer, and then the one that replaces it.
+        assert!(ids.len() >= 2 && ids.iter().all(|id| id.len() == len && id.starts_with("c1d0")), "{ids:?}");
+        let names = messages(&explanation, side);
+        assert!(names.iter().any(|name| name == new) && names.iter().any(|name| name == "NewConnectionId"));
+    }
+    let new = common::parts(&explanation.flows[0]).find(|part| part.name == "NewConnectionId").unwrap();
+    let [_, cids, usage] = &new.fields[..] else { panic!("{new:?}") };
+    assert_eq!((cids.fields.len(), usage.value.as_deref()), (1, Some("cid_immediate")));
+    // Without the hellos the length of the IDs is unknown.
+    let rest = Traffic { sent: traffic.sent[4..].to_vec(), keys: traffic.keys.clone() };
+    let explanation = explained(&pcap(DataLink::ETHERNET, &udp_frames(&rest)), Some(&traffic.key_log()));
+    assert!(!explanation.problems.is_empty());
+}
+
+#[test]
+fn explains_dtls_1_2_with_and_without_connection_ids() {
+    for suite in [
+        &TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+        &TLS12_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+        &TLS12_ECDHE_ECDSA_WITH_AES_128_CCM_8,
+    ] {
+        for with_ids in [false, true] {
+            let traffic = dtls12(suite, with_ids);
+            let file = pcap(DataLink::ETHERNET, &udp_frames(&traffic));
+            let explanation = explained(&file, Some(&traffic.key_log()));
+            assert_eq!(explanation.problems, Vec::<String>::new());
+            assert_eq!(explanation.bytes.of(Layer::Sealed), 0);
+            let (data, close) = ("application data", "alert warning close_notify");
+            let client = [
+                "ClientHello",
+                "ClientHello",
+                "Certificate",
+                "ClientKeyExchange",
+                "CertificateVerify",
+                "ChangeCipherSpec",
+                "Finished",
+                data,
+                data,
+                close,
+            ];
+            let server = [
+                "HelloVerifyRequest",
+                "ServerHello",
+                "Certificate",
+                "ServerKeyExchange",
+                "CertificateRequest",
+                "ServerHelloDone",
+                "ChangeCipherSpec",
+                "Finished",
+                data,
+                close,
+            ];
+            assert_eq!(messages(&explanation, Side::Client), client);
+            assert_eq!(messages(&explanation, Side::Server), server);
+            let flow = &explanation.flows[0];
+            assert_eq!((flow.protocol, flow.version.as_deref()), (Some("DTLS"), Some("DTLSv1.2")));
+            let lens = [Side::Client, Side::Server].map(|side| ids(&explanation, side));
+            let lens = lens.map(|ids| ids.iter().map(String::len).collect::<Vec<_>>());
+            assert_eq!(lens, if with_ids { [vec![10], vec![8]] } else { [vec![], vec![]] });
+            let protected = flow.records.iter().filter(|record| record.epoch == Some(1));
+            assert!(protected.into_iter().all(|record| (record.content_type == "tls12_cid") == with_ids));
+            // The certificates are fragmented.
+            assert!(common::parts(flow).filter(|part| part.name == "Certificate").count() > 2);
+
+            let closed = explained(&file, None);
+            assert_eq!(closed.problems, Vec::<String>::new());
+            assert_eq!(closed.bytes.tls(), explanation.bytes.tls());
+        }
     }
 }
 

@@ -8,6 +8,8 @@ use std::process::Command;
 use common::Traffic;
 use dunlin::Side;
 use dunlin_awslc::TLS13_AES_128_GCM_SHA256;
+use dunlin_awslc::tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+use pcap_file::DataLink;
 
 /// The values of these fields, one line for each packet that has any of them.
 fn fields(traffic: &Traffic, fields: &[&str]) -> Vec<String> {
@@ -22,13 +24,22 @@ fn shown(traffic: &Traffic, filter: &str) -> usize {
 }
 
 fn tshark<'a>(traffic: &Traffic, arguments: impl IntoIterator<Item = &'a str>) -> String {
+    run(&common::tcp_capture(&common::segments(traffic, 1000)), traffic, arguments)
+}
+
+/// The output for traffic in datagrams.
+fn tshark_of_datagrams<'a>(traffic: &Traffic, arguments: impl IntoIterator<Item = &'a str>) -> String {
+    run(&common::pcap(DataLink::ETHERNET, &common::udp_frames(traffic)), traffic, arguments)
+}
+
+fn run<'a>(capture: &[u8], traffic: &Traffic, arguments: impl IntoIterator<Item = &'a str>) -> String {
     let place = tempfile::tempdir().unwrap();
-    let capture = common::tcp_capture(&common::segments(traffic, 1000));
     std::fs::write(place.path().join("capture"), capture).unwrap();
     std::fs::write(place.path().join("keys"), &traffic.keys).unwrap();
     let mut tshark = Command::new("tshark");
     let script = concat!("lua_script:", env!("CARGO_MANIFEST_DIR"), "/../../wireshark/dunlin.lua");
-    tshark.args(["-r", "capture", "-o", "tls.keylog_file:keys", "-X", script]).args(arguments);
+    tshark.args(["-r", "capture", "-o", "tls.keylog_file:keys", "-X", script]);
+    tshark.args(["-d", "udp.port==4433,dtls"]).args(arguments);
     tshark.current_dir(place.path());
     let output = tshark.output().expect("tshark runs: `tools/setup test` installs it");
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -70,6 +81,55 @@ fn dissects_the_handshake_cache_of_tls_1_3() {
     let lines = tshark(&repeat, []);
     assert_eq!(lines.lines().filter(|line| line.contains(&format!("[{words}]"))).count(), 2, "{lines}");
     assert!(tshark(&repeat, ["-V"]).contains(&format!("{words}: the receiver has it in its cache")));
+}
+
+#[test]
+fn dissects_the_handshake_cache_of_dtls_1_2() {
+    let [initial, repeat] = common::dtls12_cached(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
+    let all = ["dunlin.handshake_cache.flags", "dunlin.abbreviated", "dunlin.malformed"];
+    let arguments = ["-T", "fields"].into_iter().chain(all.iter().flat_map(|field| ["-e", field]));
+    let found = |traffic: &Traffic| -> Vec<String> {
+        let output = tshark_of_datagrams(traffic, arguments.clone());
+        output.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+    };
+    assert_eq!(found(&initial), [""; 0], "both sides only announce their support");
+    // Both ClientHellos, then the server's flight with its request, and the client's.
+    assert_eq!(found(&repeat), ["0x03\t\t", "0x03\t\t", "0x03\t11,13\t", "\t11\t"]);
+}
+
+/// Fragments of a message are not malformed messages.
+#[test]
+fn takes_fragments_of_datagrams_for_what_they_are() {
+    let traffic = common::dtls12(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, false);
+    assert_eq!(tshark_of_datagrams(&traffic, ["-Y", "dunlin.malformed"]), "");
+}
+
+/// The records of `explain` are those of Wireshark, also with connection IDs.
+#[test]
+fn explain_agrees_with_wireshark_on_records_of_dtls_1_2() {
+    for ids in [false, true] {
+        let traffic = common::dtls12(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, ids);
+        let all = ["dtls.record.epoch", "dtls.record.sequence_number", "dtls.record.length"];
+        let arguments = ["-T", "fields"].into_iter().chain(all.iter().flat_map(|field| ["-e", field]));
+        let output = tshark_of_datagrams(&traffic, arguments);
+        let mut expected = Vec::new();
+        for line in output.lines() {
+            let columns: Vec<Vec<&str>> =
+                line.split('\t').map(|column| column.split(',').collect()).collect();
+            let [epochs, numbers, lengths] = &columns[..] else { panic!("{line}") };
+            for ((epoch, number), length) in epochs.iter().zip(numbers).zip(lengths) {
+                expected.push([epoch, number, length].map(|value| value.parse::<u64>().unwrap()));
+            }
+        }
+        let file = common::pcap(DataLink::ETHERNET, &common::udp_frames(&traffic));
+        let explanation = common::explained(&file, Some(&traffic.key_log()));
+        let records = explanation.flows[0].records.iter().map(|record| {
+            let length = (record.bytes() - record.header_bytes) as u64;
+            [record.epoch.unwrap(), record.number.unwrap(), length]
+        });
+        assert_eq!(records.collect::<Vec<_>>(), expected);
+        assert!(expected.len() > 15, "{}", expected.len());
+    }
 }
 
 #[test]

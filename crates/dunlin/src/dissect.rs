@@ -90,12 +90,13 @@ impl DatagramKeys {
         Ok(Self { secret: secret.rest(), key })
     }
 
-    /// Opens a whole record with a unified header in place. The record's number must be close to `expected`.
+    /// Opens a whole record with a unified header in place. The record's number must be close to `expected`. If the record has a
+    /// connection ID, the ID has `id_len` bytes.
     ///
     /// # Errors
-    /// The record has other keys, or a connection ID. The content of `record` is then undefined.
-    pub fn open(&self, expected: u64, record: &mut [u8]) -> Result<Opened, CryptoError> {
-        let header = Header::read(record, 0).ok_or(CryptoError)?;
+    /// The record has other keys, or an ID of another length. The content of `record` is then undefined.
+    pub fn open(&self, expected: u64, id_len: usize, record: &mut [u8]) -> Result<Opened, CryptoError> {
+        let header = Header::read(record, id_len).ok_or(CryptoError)?;
         let (number, range) = self.key.open13(expected, &header, record)?;
         Ok(inner(record.get(range.clone()).unwrap_or_default(), range.start, number))
     }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::crypto::Tls13CipherSuite;
+use dunlin::crypto::{Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::{
-    ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, Profile, ServerConfig, Side,
+    ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, NodeIds, Profile, ServerConfig, Side,
     TlsConnection, Trust,
 };
 use dunlin_explain::{Bytes, Explanation, Field, KeyLog, Layer, explain};
@@ -130,14 +130,88 @@ fn tls_between(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, log: &Log
 pub(crate) fn dtls(suite: &'static Tls13CipherSuite) -> Traffic {
     let log = Arc::new(Log::default());
     let (client, server) = configs(suite, &log);
-    let (client, server) = (client.with_mtu(400).unwrap(), server.with_mtu(400).unwrap().with_cookies(true));
+    dtls_between(client, server, &log, |pair| {
+        pair.client.update_keys(true).unwrap();
+    })
+}
+
+/// The same with connection IDs of 4 and 5 bytes: client and server replace theirs, and the client asks for more.
+pub(crate) fn dtls_with_ids(suite: &'static Tls13CipherSuite) -> Traffic {
+    let log = Arc::new(Log::default());
+    let (client, server) = with_ids(configs(suite, &log));
+    dtls_between(client, server, &log, |pair| {
+        pair.client.replace_connection_id().unwrap();
+        pair.server.replace_connection_id().unwrap();
+        pair.run().unwrap();
+        pair.client.request_connection_ids(1).unwrap();
+        pair.client.update_keys(true).unwrap();
+    })
+}
+
+/// A connection of DTLS 1.2, with a cookie and fragmented messages, and perhaps with connection IDs: handshake, data, close.
+pub(crate) fn dtls12(suite: &'static Tls12CipherSuite, ids: bool) -> Traffic {
+    let log = Arc::new(Log::default());
+    let configs = configs12(suite, &log);
+    let (client, server) = if ids { with_ids(configs) } else { configs };
+    dtls_between(client, server, &log, |_| {})
+}
+
+/// Two such connections between a client and a server with handshake caches, whose messages are not fragmented.
+pub(crate) fn dtls12_cached(suite: &'static Tls12CipherSuite) -> [Traffic; 2] {
+    let log = Arc::new(Log::default());
+    let (client, server) = configs12(suite, &log);
+    let (clients, servers) = (Arc::new(MemoryServerCache::new(1)), Arc::new(MemoryClientCache::default()));
+    let client = client.with_handshake_cache(CacheMode::Compact, servers, DEFAULT_MAX_AGE);
+    let server = server.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE).unwrap();
+    [(); 2].map(|()| dtls_at(4000, client.clone(), server.clone(), &log, |_| {}))
+}
+
+fn configs12(suite: &'static Tls12CipherSuite, log: &Arc<Log>) -> (ClientConfig, ServerConfig) {
+    let pki = Pki::shared(KeyType::P256);
+    let profile = |leaf: &dunlin_tests::Leaf| {
+        Profile::builder(awslc())
+            .cipher_suites(vec![])
+            .tls12_cipher_suites(vec![suite])
+            .trust(Trust { x509: Some(pki.trust()), raw_key: None })
+            .credentials(vec![leaf.x509(&awslc())])
+            .key_log(Some(Arc::clone(log) as _))
+            .build()
+            .unwrap()
+    };
+    let server = ServerConfig::new(profile(&pki.server)).unwrap().with_client_auth(ClientAuth::Required);
+    (ClientConfig::new(profile(&pki.client)), server.unwrap())
+}
+
+fn with_ids((client, server): (ClientConfig, ServerConfig)) -> (ClientConfig, ServerConfig) {
+    let ids = |len| Arc::new(NodeIds::new(&[0xc1, 0xd0], len, awslc().random.clone()).unwrap());
+    (client.with_connection_ids(ids(4)), server.with_connection_ids(ids(5)))
+}
+
+fn dtls_between(
+    client: ClientConfig,
+    server: ServerConfig,
+    log: &Log,
+    between: impl FnOnce(&mut Pair<DtlsConnection, DtlsConnection>),
+) -> Traffic {
+    dtls_at(400, client, server, log, between)
+}
+
+/// A connection with data before and after the calls of `between`.
+fn dtls_at(
+    mtu: usize,
+    client: ClientConfig,
+    server: ServerConfig,
+    log: &Log,
+    between: impl FnOnce(&mut Pair<DtlsConnection, DtlsConnection>),
+) -> Traffic {
+    let (client, server) = (client.with_mtu(mtu).unwrap(), server.with_mtu(mtu).unwrap().with_cookies(true));
     let client = DtlsConnection::client(&Arc::new(client), localhost(), SERVER_ADDRESS, NOW).unwrap();
     let server = DtlsConnection::server(&Arc::new(server), CLIENT_ADDRESS, NOW);
     let mut pair = Pair::new(client, server, NOW, Duration::from_millis(5));
     pair.run().unwrap();
     pair.client.send(b"before").unwrap();
     pair.run().unwrap();
-    pair.client.update_keys(true).unwrap();
+    between(&mut pair);
     pair.run().unwrap();
     pair.client.send(b"after").unwrap();
     pair.server.send(b"after").unwrap();

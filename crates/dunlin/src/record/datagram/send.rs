@@ -135,8 +135,10 @@ impl Sender {
         let number = r.u64()?;
         let number = check_epoch(r, protocol, number)?;
         let next = r.u64()?.checked_add(skip).ok_or(Internal::KeyExhausted)?;
-        self.present =
-            WriteEpoch { sequence: Sequence::starting_at(next), ..WriteEpoch::with_key(number, EpochKey::new(keys)?) };
+        self.present = WriteEpoch {
+            sequence: Sequence::starting_at(next),
+            ..WriteEpoch::with_key(number, EpochKey::new(keys)?)
+        };
         self.next_message = Some(r.u16()?);
         self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
         let mtu = usize::from(r.u16()?);
