@@ -45,11 +45,21 @@ pub(crate) struct Packer {
     datagrams: Vec<Vec<Planned>>,
     /// The length that the last datagram will have, in bytes.
     used: usize,
+    /// Whether no message follows a fragment of another one in a record.
+    fragments_end_records: bool,
+    /// Whether the last record ends with a fragment.
+    after_fragment: bool,
 }
 
 impl Packer {
     pub(crate) const fn new(mtu: usize) -> Self {
-        Self { mtu, datagrams: Vec::new(), used: 0 }
+        Self { mtu, datagrams: Vec::new(), used: 0, fragments_end_records: false, after_fragment: false }
+    }
+
+    /// Begins a new record after the last fragment of a message. Scandium 3.14 drops what follows it in the same record.
+    pub(crate) const fn end_records_with_fragments(mut self, is_wanted: bool) -> Self {
+        self.fragments_end_records = is_wanted;
+        self
     }
 
     pub(crate) fn into_datagrams(self) -> Vec<Vec<Planned>> {
@@ -83,8 +93,9 @@ impl Packer {
         loop {
             let rest = body.get(offset..range.end).unwrap_or_default();
             let least = HEADER_LEN + rest.len().min(MIN_PIECE);
+            let is_closed = self.fragments_end_records && self.after_fragment;
             let room = match self.room(records) {
-                Some(room) if room >= least => room,
+                Some(room) if room >= least && !is_closed => room,
                 _ => self.begin_record(records, ContentType::HANDSHAKE, least)?,
             };
             let piece = rest.get(..rest.len().min(room.saturating_sub(HEADER_LEN))).unwrap_or_default();
@@ -97,6 +108,7 @@ impl Packer {
             if let Some(record) = self.datagrams.last_mut().and_then(|records| records.last_mut()) {
                 record.pieces.push(Piece { number, range: offset..end });
             }
+            self.after_fragment = piece.len() < body.len();
             offset = end;
             if offset >= range.end {
                 return Ok(());
@@ -121,6 +133,7 @@ impl Packer {
             self.used = 0;
         }
         self.used += records.overhead;
+        self.after_fragment = false;
         let room = records.limit.min(self.mtu.saturating_sub(self.used));
         // The smallest MTU and the smallest record size limit both guarantee this room.
         if room < least {
@@ -196,6 +209,25 @@ mod tests {
             }
             assert_eq!(bodies, [first[4..].to_vec(), second[4..].to_vec()]);
         }
+    }
+
+    #[test]
+    fn no_message_shares_a_record_with_the_last_fragment_before_it() {
+        let packed = |is_wanted| {
+            let mut packer = Packer::new(256).end_records_with_fragments(is_wanted);
+            for (number, len) in [(0, 20), (1, 300), (2, 30), (3, 40)] {
+                packer.message(PLAIN, number, &message(len), &(0..len)).unwrap();
+            }
+            let numbers =
+                |record: &Planned| record.pieces.iter().map(|piece| piece.number).collect::<Vec<_>>();
+            let datagrams = packer.into_datagrams();
+            datagrams
+                .iter()
+                .map(|records| records.iter().map(numbers).collect::<Vec<_>>())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(packed(false), [vec![vec![0, 1]], vec![vec![1, 2, 3]]]);
+        assert_eq!(packed(true), [vec![vec![0, 1]], vec![vec![1], vec![2, 3]]]);
     }
 
     #[test]

@@ -415,7 +415,7 @@ impl Sender {
             self.flight.drop_if(|message| !message.is_sent);
             return Ok(());
         }
-        let mut packer = Packer::new(self.flight_mtu);
+        let mut packer = self.packer(self.flight_mtu);
         self.pack_acks(&mut packer, to_acknowledge)?;
         self.pack_messages(&mut packer, false)?;
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
@@ -424,9 +424,14 @@ impl Sender {
     /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         // With a small budget, at least the first message comes through, which the peer can acknowledge.
-        let mut packer = Packer::new(self.flight_mtu.min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
+        let mut packer = self.packer(self.flight_mtu.min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
         self.pack_messages(&mut packer, true)?;
         self.seal(packer.into_datagrams(), budget)
+    }
+
+    /// A packer for a flight. In DTLS 1.2, some peers need a new record after a fragmented message.
+    const fn packer(&self, mtu: usize) -> Packer {
+        Packer::new(mtu).end_records_with_fragments(self.protocol.changes_cipher_spec())
     }
 
     fn pack_messages(&mut self, packer: &mut Packer, again: bool) -> Result<(), Error> {
