@@ -16,7 +16,8 @@ pub const IDS: [Option<usize>; 3] = [None, Some(0), Some(8)];
 
 /// A process of such a program.
 pub struct EchoPeer {
-    process: Process,
+    /// The process.
+    pub process: Process,
     lines: usize,
     _files: Files,
 }

@@ -95,6 +95,19 @@ pub fn build_c(name: &str, program: &str, target: &str) -> String {
     path
 }
 
+/// Compiles the Java program in `tests/peers/NAME` into the folder `target`. Returns its class path, to which `tools/setup` has
+/// brought the libraries.
+pub fn build_java(name: &str, target: &str) -> String {
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let libraries = tests.join("../target/peers").join(name).join("*");
+    let libraries = libraries.to_str().expect("path");
+    let mut build = program("javac");
+    build.args(["-cp", libraries, "-d", target]).arg(tests.join("peers").join(name).join("Peer.java"));
+    let output = build.output().expect("javac");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    format!("{target}:{libraries}")
+}
+
 /// A program and its standard streams.
 pub struct Process {
     child: Child,

@@ -7,6 +7,7 @@ mod go;
 mod openssl;
 mod pion;
 mod rustls;
+mod scandium;
 mod tls12;
 mod wolfssl;
 mod wolfssl13;

@@ -42,7 +42,7 @@ fn cid(len: Option<usize>) -> [String; 2] {
     ["-cid".to_owned(), len.map_or(-1, |len| len as i32).to_string()]
 }
 
-fn tls12(profile: ProfileBuilder) -> Profile {
+pub(crate) fn tls12(profile: ProfileBuilder) -> Profile {
     profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()).build().unwrap()
 }
 
@@ -63,7 +63,7 @@ fn psk() -> Psk {
 }
 
 /// A configuration with certificates of this kind, or with a PSK.
-fn client(authentication: Option<KeyType>, id: Option<usize>) -> ClientConfig {
+pub(crate) fn client(authentication: Option<KeyType>, id: Option<usize>) -> ClientConfig {
     let config = match authentication {
         None => ClientConfig::new(psk_profile()).with_psks(vec![Arc::new(psk())]),
         Some(typ) => ClientConfig::new(tls12(client_profile(typ))),
@@ -74,7 +74,7 @@ fn client(authentication: Option<KeyType>, id: Option<usize>) -> ClientConfig {
     }
 }
 
-fn server(authentication: Option<KeyType>, id: Option<usize>) -> ServerConfig {
+pub(crate) fn server(authentication: Option<KeyType>, id: Option<usize>) -> ServerConfig {
     let config = match authentication {
         None => {
             let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
