@@ -198,6 +198,8 @@ impl Retransmission {
     /// Sets whether a connection waits for a timer before it answers what needs no answer at once: it acknowledges messages after
     /// the handshake after a quarter of the timeout (RFC 9147 §7.1), and after an ACK of a part of a flight it sends the rest
     /// when its timeout ends. The default is `false`. With `true`, a connection sends fewer datagrams, but recovers later from loss.
+    /// Only the runner of BoringSSL's conformance tests needs this setting.
+    #[doc(hidden)]
     #[must_use]
     pub const fn with_patience(mut self, on: bool) -> Self {
         self.patient = on;
