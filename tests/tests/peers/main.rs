@@ -4,6 +4,7 @@
 mod dtls12;
 mod gnutls;
 mod go;
+mod mbedtls;
 mod openssl;
 mod pion;
 mod rustls;

@@ -56,7 +56,7 @@ impl Packer {
         Self { mtu, datagrams: Vec::new(), used: 0, fragments_end_records: false, after_fragment: false }
     }
 
-    /// Begins a new record after the last fragment of a message. Scandium 3.14 drops what follows it in the same record.
+    /// Begins a new record after the last fragment of a message. Scandium 3.14 and Mbed TLS 3.6 drop what follows it in the same record.
     pub(crate) const fn end_records_with_fragments(mut self, is_wanted: bool) -> Self {
         self.fragments_end_records = is_wanted;
         self

@@ -1,0 +1,1 @@
+//! Empty: Cargo.toml names the source code that the Makefile compiles.
