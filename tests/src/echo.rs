@@ -1,5 +1,5 @@
-//! Peers for DTLS that are programs over other libraries (`tests/peers`). They print the address, what was agreed and the end, a line
-//! each, and echo records.
+//! Peers that are programs over other libraries (`tests/peers`). They print the address, what was agreed and the end, a line each,
+//! and echo data.
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -44,13 +44,18 @@ impl EchoPeer {
         format!("127.0.0.1:{port}").parse().expect("address")
     }
 
-    /// Completes the handshake. Returns the peer's report of the connection.
-    pub fn handshake(&mut self, link: &mut UdpLink) -> HashMap<String, String> {
-        link.handshake().unwrap_or_else(|e| panic!("{e} / {}", self.process.errors()));
+    /// Returns its report of a connection, by name.
+    pub fn connected(&mut self) -> HashMap<String, String> {
         let line = self.line();
         let values = line.strip_prefix("connected ").unwrap_or_else(|| panic!("{line}"));
         let pair = |value: &str| value.split_once('=').map(|(k, v)| (k.into(), v.into())).expect("pair");
-        let values: HashMap<String, String> = values.split(' ').map(pair).collect();
+        values.split(' ').map(pair).collect()
+    }
+
+    /// Completes the handshake. Returns the peer's report of the connection.
+    pub fn handshake(&mut self, link: &mut UdpLink) -> HashMap<String, String> {
+        link.handshake().unwrap_or_else(|e| panic!("{e} / {}", self.process.errors()));
+        let values = self.connected();
         let mut exported = [0; 32];
         link.connection.export(b"EXPORTER-of-a-test", None, &mut exported).expect("key");
         assert_eq!(values["exported"], hex(&exported));

@@ -6,12 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use dunlin::wire::{AlertDescription, NamedGroup};
 use dunlin::{Error, Event, ServerConfig, TlsConnection};
+use dunlin_tests::echo::{EchoPeer, certificates};
 use dunlin_tests::ends::{
     KEYS, MIB, client, client_profile, client_with, server, server_config, server_config_with,
     server_profile, with_sessions,
 };
-use dunlin_tests::peer::{Files, Link, Process, build_go, listen, now, text};
-use dunlin_tests::{KeyType, Pki, awslc, ends};
+use dunlin_tests::peer::{Files, Link, build_go, listen, now, text};
+use dunlin_tests::{KeyType, awslc, ends};
 
 /// The groups that both sides support. For a retry, the client's first share is of another group.
 const GROUPS: [NamedGroup; 3] = [NamedGroup::X25519, NamedGroup::SECP256R1, NamedGroup::SECP384R1];
@@ -24,24 +25,19 @@ fn program() -> &'static str {
 
 /// A process of the peer. It connects to the test by TCP in either TLS role.
 struct Go {
-    process: Process,
+    peer: EchoPeer,
     listener: TcpListener,
-    lines: usize,
-    _files: Files,
 }
 
 impl Go {
     fn new(role: &str, typ: KeyType, more: &[&str]) -> Self {
-        let (pki, files) = (Pki::shared(typ), Files::default());
-        let leaf = if role == "server" { &pki.server } else { &pki.client };
-        let (cert, key) = (files.write("cert.pem", leaf.chain_pem()), files.write("key.pem", leaf.key_pem()));
-        let roots = files.write("roots.pem", pki.root_pem());
+        let files = Files::default();
+        let [roots, cert, key] = certificates(&files, typ, role);
         let (listener, port) = listen();
         let address = format!("127.0.0.1:{port}");
-        let mut args =
-            vec!["-role", role, "-connect", &address, "-cert", &cert, "-key", &key, "-roots", &roots];
-        args.extend(more);
-        Self { process: Process::client(program(), &args), listener, lines: 0, _files: files }
+        let args = ["-role", role, "-connect", &address, "-cert", &cert, "-key", &key, "-roots", &roots];
+        let args: Vec<String> = args.iter().chain(more).map(|&arg| arg.to_owned()).collect();
+        Self { peer: EchoPeer::new(program(), files, &args), listener }
     }
 
     /// Accepts its next connection as the other side.
@@ -49,32 +45,17 @@ impl Go {
         Link::accept(connection, &self.listener)
     }
 
-    /// Returns its next line.
-    fn line(&mut self) -> String {
-        let n = self.lines;
-        self.lines += 1;
-        let output = self.process.output_until("line", |o| o.iter().filter(|b| **b == b'\n').count() > n);
-        String::from_utf8(output.to_vec()).unwrap().lines().nth(n).unwrap().to_owned()
-    }
-
-    /// Returns its report of a connection, by name.
-    fn connected(&mut self) -> HashMap<String, String> {
-        let line = self.line();
-        let values = line.strip_prefix("connected ").unwrap_or_else(|| panic!("{line}"));
-        values.split(' ').map(|v| v.split_once('=').map(|(k, v)| (k.into(), v.into())).unwrap()).collect()
-    }
-
     /// Connects, echoes `data` and closes. Returns the connection and the peer's report.
     fn converse(&mut self, connection: TlsConnection, data: &[u8]) -> (Link, HashMap<String, String>) {
         let mut link = self.accept(connection);
         let result = link.handshake();
-        result.unwrap_or_else(|e| panic!("{e} / {} {}", self.line(), self.process.errors()));
-        let said = self.connected();
+        result.unwrap_or_else(|e| panic!("{e} / {} {}", self.peer.line(), self.peer.process.errors()));
+        let said = self.peer.connected();
         link.send(data).unwrap();
         assert!(link.receive(data.len()).unwrap() == data, "the echo differs");
         link.close();
         link.wait_for(|e| matches!(e, Event::PeerClosed)).unwrap();
-        assert_eq!(self.line(), "closed");
+        assert_eq!(self.peer.line(), "closed");
         (link, said)
     }
 }
@@ -200,7 +181,7 @@ fn updates_keys() {
     for (ours, mut go, ..) in both(KeyType::P256, &[]) {
         let mut link = go.accept(ours);
         link.handshake().unwrap();
-        go.connected();
+        go.peer.connected();
         // The echo is under the new keys of both sides.
         link.connection.update_keys(true).unwrap();
         let data = text(MIB);
@@ -208,7 +189,7 @@ fn updates_keys() {
         assert!(link.receive(data.len()).unwrap() == data);
         assert!(link.events.iter().any(|e| matches!(e, Event::PeerUpdatedKeys)));
         link.close();
-        assert_eq!(go.line(), "closed");
+        assert_eq!(go.peer.line(), "closed");
     }
 }
 
@@ -221,7 +202,7 @@ fn agrees_on_alpn_and_exporters() {
         let mut go = Go::new(role, KeyType::P256, &["-alpn", "theirs,common"]);
         let mut link = go.accept(ours);
         link.handshake().unwrap();
-        let said = go.connected();
+        let said = go.peer.connected();
         assert_eq!(link.connection.negotiated().unwrap().alpn.as_deref(), Some(&b"common"[..]));
         assert_eq!(said["alpn"], "common");
         let mut exported = [0; 100];
@@ -244,7 +225,7 @@ fn each_side_reports_a_refusal() {
             "server" => assert!(matches!(result, Err(Error::Authentication(_))), "{result:?}"),
             _ => assert_eq!(result, Err(Error::AlertReceived(AlertDescription::BAD_CERTIFICATE))),
         }
-        let said = go.line();
+        let said = go.peer.line();
         assert!(said.starts_with("failed: ") && said.contains("unknown"), "{said}");
     }
     // A Dunlin client without certificate.
@@ -252,5 +233,5 @@ fn each_side_reports_a_refusal() {
     let mut link = go.accept(ends::anonymous_client(known));
     let refused = link.handshake().and_then(|()| link.receive(1).map(drop));
     assert_eq!(refused, Err(Error::AlertReceived(AlertDescription::CERTIFICATE_REQUIRED)));
-    assert!(go.line().contains("client didn't provide a certificate"));
+    assert!(go.peer.line().contains("client didn't provide a certificate"));
 }
