@@ -177,6 +177,15 @@ fn use_libcoaps_server(library: &str, files: Files, arguments: &[&str], credenti
     assert_eq!(ask(&["put", "/letter", "hello"]), format!("{who}Created: \n"));
     assert_eq!(ask(&["get", "/letter"]), format!("{who}Content: hello\n"));
     assert_eq!(ask(&["get", "/nothing"]), format!("{who}NotFound: Not Found\n"));
+    // This resource tells observers when it changes.
+    ask(&["put", "/example_data", "first"]);
+    let second = Relay::new(&server);
+    let address = second.address.to_string();
+    let observe = line(&address, credentials, &["observe", "/example_data"]);
+    let mut observer = Process::client(env!("CARGO_BIN_EXE_coap_client"), &observe);
+    observer.output_until("first", |output| output.ends_with(b"Content: first\n"));
+    ask(&["put", "/example_data", "second"]);
+    observer.output_until("second", |output| output.ends_with(b"Content: first\nContent: second\n"));
     // This resource acknowledges the request first, and answers a second later.
     assert_eq!(ask(&["get", "/async?1"]), format!("{who}Content: done\n"));
 }

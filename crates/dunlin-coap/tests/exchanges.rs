@@ -536,3 +536,64 @@ fn a_response_without_the_option_registers_no_observer() {
     assert!(!server.respond(START, request, observable(b"22.3 C")).unwrap());
     assert_eq!(sent(&mut server).last().unwrap(), CONTENT);
 }
+
+/// Bytes that differ from call to call.
+fn noise() -> impl FnMut() -> u8 {
+    let mut state = 1_u32;
+    move || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 24) as u8
+    }
+}
+
+#[test]
+fn takes_options_of_every_length_and_number() {
+    let mut server =
+        exchanges_with(Parameters { critical_options: (0..4000).collect(), ..Parameters::default() });
+    for (id, (number, length)) in
+        [(1, 0), (12, 12), (13, 13), (14, 268), (268, 269), (269, 270), (270, 600), (3999, 900)]
+            .into_iter()
+            .enumerate()
+    {
+        let mut message = get();
+        message.add_option(CoapOption::from(number), vec![7; length]);
+        message.header.message_id = id as u16;
+        server.receive(START, &message.to_bytes().unwrap());
+        let (_, packet) = requested(&mut server);
+        assert_eq!(packet.get_option(CoapOption::from(number)).unwrap().back().unwrap(), &vec![7; length]);
+    }
+}
+
+/// Neither random messages nor damaged ones do more than is answered to them.
+#[test]
+fn random_messages_do_no_harm() {
+    let mut noise = noise();
+    for round in 0..2000 {
+        let mut both = exchanges();
+        let mut request = get();
+        request.set_observe_value(0);
+        both.request(START, request).unwrap();
+        let own = sent(&mut both).remove(0);
+        for _ in 0..20 {
+            let mut message = match round % 4 {
+                0 => (0..noise() % 40).map(|_| noise()).collect(),
+                1 => GET.to_vec(),
+                2 => about(&own, noise() % 4, 0x45, id(&own), b"\x61\x0c\xff22.9 Cel"),
+                _ => b"\x41\x01\x30\x39\x4a\x60\x5btemperature".to_vec(),
+            };
+            if let Some(at) = usize::from(noise()).checked_rem(message.len()) {
+                message[at] = noise();
+            }
+            both.receive(START, &message);
+            while let Some(event) = both.poll_event() {
+                if let ExchangeEvent::Request(request, _) = event {
+                    let _ = both.respond(START, request, observable(b"x"));
+                }
+            }
+            assert!(sent(&mut both).len() <= 2);
+        }
+        while let Some(deadline) = both.poll_timeout() {
+            both.handle_timeout(deadline);
+        }
+    }
+}
