@@ -101,7 +101,7 @@ impl Table<'_> {
     }
 
     fn step(&mut self, who: usize) {
-        let what = self.script.u8() % 16;
+        let what = self.script.u8() % 17;
         match what {
             0 | 1 => self.transmit(who),
             2 => {
@@ -160,6 +160,7 @@ impl Table<'_> {
                 self.is_forced = true;
                 self.parties[who].watched.receive_end();
             }
+            16 => self.parties[who].watched.change_ids(self.script.u8()),
             // An answer without a question.
             15 => {
                 let Some((id, _)) = &self.parties[who].question else { return };

@@ -114,6 +114,11 @@ impl Walk<'_> {
                     _ => {}
                 }
             }
+            // HelloVerifyRequest
+            3 => {
+                self.skip(2);
+                self.pass(1);
+            }
             // CertificateStatus
             22 => {
                 self.skip(1);
@@ -146,8 +151,8 @@ impl Walk<'_> {
 pub(crate) enum Dialect {
     /// TLS 1.3 or DTLS 1.3.
     Tls13(TransportKind),
-    /// TLS 1.2 with this key exchange, with or without a PSK.
-    Tls12 { psk: bool, exchange: Tls12KeyExchange },
+    /// TLS 1.2 or DTLS 1.2 with this key exchange, with or without a PSK.
+    Tls12 { kind: TransportKind, psk: bool, exchange: Tls12KeyExchange },
 }
 
 impl Dialect {
@@ -156,6 +161,7 @@ impl Dialect {
         match setting.tls12 {
             None => Self::Tls13(setting.kind),
             Some(tls12) => Self::Tls12 {
+                kind: setting.kind,
                 psk: setting.is_psk(),
                 exchange: match setting.way {
                     Way::PskAlone => Tls12KeyExchange::Psk,
@@ -168,7 +174,7 @@ impl Dialect {
 
 fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
     let mut walk = Walk { body, at: 0, found: Vec::new() };
-    if let Dialect::Tls12 { psk, exchange } = dialect
+    if let Dialect::Tls12 { psk, exchange, .. } = dialect
         && walk.tls12(typ, psk, exchange)
     {
         return walk.found;
@@ -178,7 +184,9 @@ fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
         1 => {
             walk.skip(34);
             walk.pass(1);
-            if dialect == Dialect::Tls13(TransportKind::Datagram) {
+            if let Dialect::Tls13(TransportKind::Datagram)
+            | Dialect::Tls12 { kind: TransportKind::Datagram, .. } = dialect
+            {
                 walk.pass(1);
             }
             walk.pass(2);
@@ -351,7 +359,8 @@ mod tests {
     #[test]
     fn finds_the_vectors_of_a_server_key_exchange() {
         let body = [0, 1, b'h', 3, 0, 23, 3, 4, 1, 2];
-        let dialect = Dialect::Tls12 { psk: true, exchange: Tls12KeyExchange::Ecdhe };
+        let dialect =
+            Dialect::Tls12 { kind: TransportKind::Stream, psk: true, exchange: Tls12KeyExchange::Ecdhe };
         let found = vectors(dialect, 12, &body);
         assert_eq!(found.iter().map(|vector| (vector.at, vector.end)).collect::<Vec<_>>(), [(0, 3), (6, 10)]);
     }
@@ -360,7 +369,7 @@ mod tests {
     #[test]
     fn edit_never_panics() {
         let bytes: Vec<u8> = (0..=255).collect();
-        let tls12 = |exchange, psk| Dialect::Tls12 { psk, exchange };
+        let tls12 = |exchange, psk| Dialect::Tls12 { kind: TransportKind::Datagram, psk, exchange };
         let dialects = [
             Dialect::Tls13(TransportKind::Datagram),
             tls12(Tls12KeyExchange::Ecdhe, false),

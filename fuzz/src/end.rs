@@ -10,7 +10,7 @@ use dunlin::{
 
 use crate::MEMORY;
 use crate::setting::{MAX_EARLY_DATA, NOW, World, localhost};
-use crate::traffic::{ALERT, HANDSHAKE, Record, Stream, records_of};
+use crate::traffic::{ALERT, HANDSHAKE, Protection, Record, Stream, records_of};
 
 /// The address of both sides.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
@@ -129,6 +129,26 @@ impl End {
         }
     }
 
+    /// Requests connection IDs, replaces its own, or uses a spare one of the peer; does nothing over a stream.
+    pub(crate) fn change_ids(&mut self, how: u8) {
+        let Self::Dtls(dtls) = self else { return };
+        // The connection keeps its error.
+        let _ = match how % 4 {
+            0 => dtls.request_connection_ids(how / 4),
+            1 => dtls.replace_connection_id(),
+            _ => {
+                dtls.use_spare_connection_id();
+                Ok(())
+            }
+        };
+    }
+
+    /// Whether both directions have connection IDs.
+    pub(crate) fn has_ids(&self) -> bool {
+        let Self::Dtls(dtls) = self else { return false };
+        !dtls.peer_connection_id().is_empty() && dtls.connection_ids().next().is_some()
+    }
+
     /// See [`dunlin::Connection::update_keys`].
     pub(crate) fn update_keys(&mut self, both: bool) -> Result<(), Error> {
         either!(self, c => c.update_keys(both))
@@ -203,8 +223,8 @@ pub(crate) struct Watched {
     output: Stream,
     /// Whether it exports keying material once it is connected.
     exports: bool,
-    /// Whether it may negotiate TLS 1.2.
-    has_tls12: bool,
+    /// The protection of TLS 1.2 or DTLS 1.2, if it may negotiate that.
+    tls12: Option<Protection>,
     /// The early data that it received, in bytes.
     early: usize,
     /// Whether it has sent a protected record.
@@ -231,7 +251,7 @@ impl Watched {
             output: Stream::default(),
             // RFC 7627 §5.4.
             exports: !world.setting.is_unbound(),
-            has_tls12: world.setting.tls12.is_some(),
+            tls12: world.setting.tls12.map(|_| world.setting.tls12_protection()),
             early: 0,
             has_protected: false,
             alert: None,
@@ -331,6 +351,12 @@ impl Watched {
         self.call(End::expire);
     }
 
+    /// See [`End::change_ids`].
+    pub(crate) fn change_ids(&mut self, how: u8) {
+        self.given += 64;
+        self.call(|end| end.change_ids(how));
+    }
+
     /// See [`End::update_keys`].
     pub(crate) fn update_keys(&mut self, both: bool) {
         self.given += 64;
@@ -426,7 +452,7 @@ impl Watched {
         );
         let records = match &self.end {
             End::Tls(_) => self.output.push(&packet),
-            End::Dtls(_) => records_of(&packet),
+            End::Dtls(_) => records_of(&packet, self.tls12),
         };
         records.iter().for_each(|record| self.judge(record));
         Some(packet)
@@ -464,7 +490,8 @@ impl Watched {
                 let alert = match error.alert() {
                     // Before TLS 1.3, this alert had another name (RFC 5246 §7.2.2).
                     Some(AlertDescription::CERTIFICATE_REQUIRED | AlertDescription::MISSING_EXTENSION)
-                        if self.has_tls12 && self.alert == Some(AlertDescription::HANDSHAKE_FAILURE) =>
+                        if self.tls12.is_some()
+                            && self.alert == Some(AlertDescription::HANDSHAKE_FAILURE) =>
                     {
                         self.alert
                     }

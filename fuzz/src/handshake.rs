@@ -25,6 +25,9 @@ const MAX_TURNS: usize = 64;
 /// The type of the extension extended_master_secret (RFC 7627 §5.1).
 const EXTENDED_MASTER_SECRET: u16 = 23;
 
+/// The versions without certificate types and binders.
+const TLS12: [Option<ProtocolVersion>; 2] = [Some(ProtocolVersion::TLS1_2), Some(ProtocolVersion::DTLS1_2)];
+
 /// The early data of clients.
 const EARLY: &[u8] = b"at first";
 
@@ -168,7 +171,7 @@ impl<'s> Play<'s> {
             now: NOW,
             withheld,
             is_disturbed: withheld != Withheld::Nothing,
-            joiner: Joiner::new(kind),
+            joiner: Joiner::new(&world.setting),
             held: Vec::new(),
             waiting: Vec::new(),
             question: None,
@@ -367,7 +370,10 @@ impl<'s> Play<'s> {
         let epoch = self.script.u8() & 3;
         match (self.world.setting.tls12, first) {
             (Some(_), true) => self.world.setting.tls12_protection(),
-            (_, first) => Protection { tag_len: if first { 16 } else { 8 }, epoch, tls12: None },
+            (_, first) => {
+                let id = self.protection.and_then(|protection| protection.id);
+                Protection { tag_len: if first { 16 } else { 8 }, epoch, tls12: None, id }
+            }
         }
     }
 
@@ -458,7 +464,7 @@ impl<'s> Play<'s> {
     /// Makes a call that the script demands.
     fn act(&mut self) {
         let what = self.script.u8() % 24;
-        self.is_disturbed |= (1..=15).contains(&what);
+        self.is_disturbed |= (1..=17).contains(&what);
         match what {
             1 => drop(self.tested.send(self.script.bytes())),
             2 => self.tested.update_keys(false),
@@ -481,6 +487,8 @@ impl<'s> Play<'s> {
             }
             14 => self.tested.renegotiate(self.now),
             15 => drop(self.peer.renegotiate(self.now)),
+            16 => self.tested.change_ids(self.script.u8()),
+            17 => self.peer.change_ids(self.script.u8()),
             _ => {}
         }
     }
@@ -493,7 +501,7 @@ impl<'s> Play<'s> {
             // A client sees no certificate types, and TLS 1.2 has none.
             Withheld::Binder => assert!(
                 self.side == Side::Client
-                    || negotiated.version == Some(ProtocolVersion::TLS1_2)
+                    || TLS12.contains(&negotiated.version)
                     || !negotiated.is_resumed() && !matches!(negotiated.peer, Some(PeerIdentity::Psk(_))),
                 "believed {:?} without a binder",
                 negotiated.peer
@@ -535,6 +543,7 @@ impl<'s> Play<'s> {
         let negotiated = self.tested.end().negotiated().expect("connected without negotiated parameters");
         let is_cached = self.world.setting.is_peer_cached(self.side);
         assert!(negotiated.is_peer_cached() || !is_cached, "the cache is not used");
+        assert_eq!(self.tested.end().has_ids(), self.world.setting.has_ids(), "connection IDs");
         if self.world.setting.tls12.is_some() && self.world.setting.renegotiates() {
             self.renegotiate();
         }

@@ -10,9 +10,11 @@
 )]
 
 pub mod api;
+pub mod datagram;
 mod edit;
 mod end;
 pub mod files;
+pub mod fragments;
 pub mod handshake;
 pub mod record;
 mod script;
@@ -33,9 +35,11 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 8] = [
     ("wire", wire::run),
     ("record", record::run),
+    ("datagram", datagram::run),
+    ("fragments", fragments::run),
     ("client", handshake::client),
     ("server", handshake::server),
     ("api", api::run),

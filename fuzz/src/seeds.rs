@@ -61,8 +61,34 @@ pub fn all() -> BTreeSet<Seed> {
         add("record", [&[kind, suite, 0, 1], RECORDS].concat());
         add("record", [&[kind, suite, 40, 0], RECORDS].concat());
     }
+    for (version, own, peers) in [(0, 0, 0), (0, 4, 8), (1, 0, 0), (1, 4, 8)] {
+        for suite in [0, 2, 4] {
+            add("datagram", [&[version, 0, suite, own, peers], DATAGRAMS].concat());
+        }
+        add("datagram", [&[version, 1, 0, own, peers], DATAGRAMS].concat());
+    }
+    for first in [0, 2, 3, 7] {
+        add("fragments", [&[first], FRAGMENTS].concat());
+    }
     seeds
 }
+
+/// Steps for the target `datagram`: data, delivered in another order and twice, and forgeries.
+const DATAGRAMS: &[u8] = &[
+    0, 3, 1, 2, 3, 0, 0, 0, 2, 8, 9, // three datagrams
+    2, 1, 2, 0, 2, 1, // delivered
+    4, 2, 0, 0x3f, 4, 2, 5, 1, 4, 2, 12, 0, // changed
+    7, 20, 22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7, 1, 0, 0, 1, 0, 1, 0, // in the clear
+    7, 3, 0x2f, 1, 2, 2, 2,
+];
+
+/// Messages and steps for the target `fragments`.
+const FRAGMENTS: &[u8] = &[
+    2, 1, 0, 100, 11, 1, 0, 20, 0, 0, // three messages
+    0, 0, 0, 40, 60, 10, 0, 1, 0, 200, 0, 0, 9, // a piece, and a forged one
+    0, 1, 0, 0, 50, 0, 30, 20, 15, 1, // two pieces of one record, and a whole message
+    0, 0, 0, 0, 90, 15, 2, 12, 1, 11, 0, 50, 7, 0, 20, 14, 4, 1, 2, 3, 4,
+];
 
 /// Calls for the target `api`: data, KeyUpdates, and the ends, each delivered and read.
 const CONVERSATION: &[u8] = &[
@@ -98,7 +124,7 @@ const RECORDS: &[u8] = &[
 /// together.
 fn settings() -> Vec<Vec<u8>> {
     let plain = (0..32).map(|first| Setting::write(first, 2, 0));
-    let special = [0, 1, TLS12].into_iter().flat_map(|first| {
+    let special = [0, 1, TLS12, TLS12 | 1].into_iter().flat_map(|first| {
         (0..16)
             .map(move |bit| Setting::write(first, 2, 1 << bit))
             .chain([4, 8, 12].map(|suite| Setting::write(first, suite, 0)))
@@ -112,14 +138,26 @@ fn settings() -> Vec<Vec<u8>> {
     let exchanged = exchanges.map(|(first, suite)| Setting::write(first, suite | 2, 0));
     // The handshake cache in each mode, and in the first mode with everything else that decides which certificates are
     // omitted.
-    let ways = [0, 1, 2, 3, TLS12, TLS12 | 2];
+    let ways = [0, 1, 2, 3, TLS12, TLS12 | 1, TLS12 | 2];
     let cached =
         ways.into_iter().flat_map(|first| (1..4).map(move |mode| Setting::write(first, mode << 4 | 2, 0)));
     let beside = ways.into_iter().flat_map(|first| {
         let suited = [0, 1, 2, 3, 5, 9, 14, 15].map(|bit| Setting::write(first, COMPACT | 1, 1 << bit));
         suited.into_iter().chain([Setting::write(first | 8, COMPACT | 2, 0)])
     });
-    let all = plain.chain(special).chain(together).chain(early).chain(resumed).chain(exchanged);
+    // DTLS 1.2 likewise, with a cookie and with connection IDs.
+    let dtls = (0..16).map(|way| Setting::write(TLS12 | way << 1 | 1, 2, 1 << 14));
+    let versions =
+        (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1 | 1, way << 2)));
+    let versions = versions.map(|(first, suite)| Setting::write(first, suite | 2, 1 << 14 | 2));
+    let all = plain
+        .chain(special)
+        .chain(dtls)
+        .chain(versions)
+        .chain(together)
+        .chain(early)
+        .chain(resumed)
+        .chain(exchanged);
     all.chain(cached).chain(beside).collect()
 }
 
@@ -157,7 +195,7 @@ fn traffic(setting: &[u8]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut inputs, mut packets) = (Vec::new(), Vec::new());
     for _ in 0..2 {
         let mut ends = [Side::Client, Side::Server].map(|side| End::new(&world, side, NOW));
-        let mut joiners = [(); 2].map(|()| Joiner::new(setting.kind));
+        let mut joiners = [(); 2].map(|()| Joiner::new(&setting));
         let mut is_quiet = false;
         while !is_quiet {
             is_quiet = true;

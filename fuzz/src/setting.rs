@@ -13,8 +13,8 @@ use dunlin::resume::{Session, Tickets};
 use dunlin::wire::CertificateCompressionAlgorithm;
 use dunlin::wire::{CipherSuite, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, EarlyDataProtocols, Now, Profile, PskSource, Question,
-    ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
+    Answer, ClientAuth, ClientConfig, Credential, EarlyDataProtocols, NodeIds, Now, Profile, PskSource,
+    Question, ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
 };
 use dunlin_null::{FFDHE2048, SIGNATURE, TLS12_CIPHER_SUITES};
 use dunlin_store::{
@@ -26,7 +26,7 @@ use pki_types::{
 };
 
 use crate::script::Script;
-use crate::traffic::Protection;
+use crate::traffic::{ID_LEN, Protection};
 
 /// 2027-01-01T00:00:00Z, a time at which the fixtures' certificates are valid.
 pub(crate) const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
@@ -148,7 +148,7 @@ pub struct Setting {
     pub(crate) suites: u8,
     /// The mode of the handshake cache on both sides.
     pub(crate) cache: Option<CacheMode>,
-    /// The configuration for TLS 1.2; `None` for TLS 1.3 only.
+    /// The configuration for TLS 1.2 or DTLS 1.2; `None` for TLS 1.3 or DTLS 1.3 only.
     pub(crate) tls12: Option<Tls12>,
     flags: u16,
 }
@@ -182,8 +182,8 @@ flags! {
     early = 12;
     /// The master secret is not bound to the handshake: in TLS 1.2, the tested side sees no extended_master_secret.
     unbound = 13;
-    /// TLS 1.2 connections may renegotiate.
-    renegotiates = 14;
+    /// TLS 1.2 connections may renegotiate; over datagrams, both sides have connection IDs.
+    special = 14;
     /// Both sides check CRLs.
     revokes = 15;
 }
@@ -206,10 +206,6 @@ impl Setting {
             tls12: Tls12::read(first >> 5),
             flags: script.u16(),
         };
-        // The engine has no DTLS 1.2.
-        if setting.kind == TransportKind::Datagram {
-            setting.tls12 = None;
-        }
         // A PSK already identifies the client.
         if setting.is_psk() {
             setting.client_auth = ClientAuth::None;
@@ -221,6 +217,16 @@ impl Setting {
     pub fn write(first: u8, second: u8, flags: u16) -> Vec<u8> {
         let [a, b] = flags.to_be_bytes();
         vec![first, second, a, b]
+    }
+
+    /// Whether TLS 1.2 connections may renegotiate.
+    pub(crate) fn renegotiates(&self) -> bool {
+        self.special() && self.kind == TransportKind::Stream
+    }
+
+    /// Whether both sides have connection IDs.
+    pub(crate) fn has_ids(&self) -> bool {
+        self.special() && self.kind == TransportKind::Datagram
     }
 
     /// Whether the two sides share an external PSK.
@@ -255,14 +261,14 @@ impl Setting {
         self.tls12.is_some() && self.unbound()
     }
 
-    /// Returns how records are protected in TLS 1.2.
+    /// Returns how records are protected in TLS 1.2 and DTLS 1.2, without a connection ID.
     pub(crate) const fn tls12_protection(&self) -> Protection {
         let (tag_len, nonce_len) = match self.suites {
             2 => (8, 8),
             3 => (16, 0),
             _ => (16, 8),
         };
-        Protection { tag_len, epoch: 0, tls12: Some(nonce_len) }
+        Protection { tag_len, epoch: 1, tls12: Some(nonce_len), id: None }
     }
 
     /// Returns the keys of the certificates.
@@ -347,6 +353,15 @@ impl World {
         let (client, server) = match setting.cache {
             Some(mode) => with_cache(client, server, mode),
             None => (client, server),
+        };
+        let (client, server) = match setting.has_ids() {
+            true => {
+                let ids = || {
+                    Arc::new(NodeIds::new(&[], ID_LEN, server.profile().provider().random.clone()).unwrap())
+                };
+                (client.with_connection_ids(ids()), server.clone().with_connection_ids(ids()))
+            }
+            false => (client, server),
         };
         let (client, server) = (Arc::new(client), Arc::new(server));
         Self { setting, client, server, psk, sessions: HashMap::new() }

@@ -3,6 +3,8 @@
 use dunlin::TransportKind;
 use dunlin_null::TAG;
 
+use crate::setting::Setting;
+
 /// Content types (RFC 8446 §5.1).
 const CHANGE_CIPHER_SPEC: u8 = 20;
 /// Content types (RFC 8446 §5.1).
@@ -11,16 +13,23 @@ pub(crate) const ALERT: u8 = 21;
 pub(crate) const HANDSHAKE: u8 = 22;
 /// Content types (RFC 8446 §5.1).
 pub(crate) const APPLICATION_DATA: u8 = 23;
+/// The content type of protected records with a connection ID in DTLS 1.2 (RFC 9146 §4).
+const TLS12_CID: u8 = 25;
+
+/// The length of all connection IDs, in bytes.
+pub(crate) const ID_LEN: usize = 4;
 
 /// How a record is protected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Protection {
     /// The length of the tag, in bytes.
     pub(crate) tag_len: usize,
-    /// The low two bits of the epoch (RFC 9147 §4); unused on streams.
+    /// In DTLS 1.3 the low two bits of the epoch (RFC 9147 §4), in DTLS 1.2 the epoch; unused on streams.
     pub(crate) epoch: u8,
-    /// In TLS 1.2, the bytes of the nonce in the record. In TLS 1.3 the type is also protected.
+    /// In TLS 1.2 and DTLS 1.2, the bytes of the nonce in the record. In other versions the type is also protected.
     pub(crate) tls12: Option<usize>,
+    /// The connection ID of the receiver. With it, DTLS 1.2 also protects the type.
+    pub(crate) id: Option<[u8; ID_LEN]>,
 }
 
 /// The length of a TLS 1.2 Finished with its header, in bytes.
@@ -40,14 +49,14 @@ pub(crate) struct Record {
 impl Record {
     /// Opens a protected record without its header: content, type, zeros, tag. No content ends with the bytes of the tag,
     /// because they are not content types.
-    fn open(body: &[u8], epoch: u8) -> Self {
+    fn open(body: &[u8], epoch: u8, id: Option<[u8; ID_LEN]>) -> Self {
         let tag_len = tag_len(body);
         let mut content = body[..body.len() - tag_len].to_vec();
         while content.last() == Some(&0) {
             content.pop();
         }
         let typ = content.pop().unwrap_or(0);
-        Self { typ, content, protection: Some(Protection { tag_len, epoch, tls12: None }) }
+        Self { typ, content, protection: Some(Protection { tag_len, epoch, tls12: None, id }) }
     }
 
     /// Opens a protected TLS 1.2 record without its header: a part of the nonce, content, tag.
@@ -60,7 +69,7 @@ impl Record {
     /// Appends the record to `out`.
     pub(crate) fn write(&self, kind: TransportKind, number: u64, padding: usize, out: &mut Vec<u8>) {
         let number = number.to_be_bytes();
-        let Some(Protection { tag_len, epoch, tls12 }) = self.protection else {
+        let Some(Protection { tag_len, epoch, tls12, id }) = self.protection else {
             out.extend_from_slice(&[self.typ, 3, 3]);
             if kind == TransportKind::Datagram {
                 out.truncate(out.len() - 2);
@@ -72,18 +81,39 @@ impl Record {
             return;
         };
         if let Some(nonce_len) = tls12 {
-            let len = nonce_len + self.content.len() + tag_len;
-            out.extend_from_slice(&[self.typ, 3, 3]);
+            let id = id.filter(|_| kind == TransportKind::Datagram);
+            let inner = id.map_or(0, |_| 1 + padding);
+            let len = nonce_len + self.content.len() + inner + tag_len;
+            match kind {
+                TransportKind::Stream => out.extend_from_slice(&[self.typ, 3, 3]),
+                TransportKind::Datagram => {
+                    out.push(if id.is_some() { TLS12_CID } else { self.typ });
+                    out.extend_from_slice(&[0xfe, 0xfd, 0, epoch]);
+                    out.extend_from_slice(&number[2..]);
+                    out.extend_from_slice(id.as_ref().map_or(&[], |id| &id[..]));
+                }
+            }
             out.extend_from_slice(&(len as u16).to_be_bytes());
             out.extend_from_slice(&number[..nonce_len]);
             out.extend_from_slice(&self.content);
+            if id.is_some() {
+                out.push(self.typ);
+                out.resize(out.len() + padding, 0);
+            }
             out.extend_from_slice(&TAG[..tag_len]);
             return;
         }
-        match kind {
-            TransportKind::Stream => out.extend_from_slice(&[APPLICATION_DATA, 3, 3]),
+        match (kind, id) {
+            (TransportKind::Stream, _) => out.extend_from_slice(&[APPLICATION_DATA, 3, 3]),
             // 16 bits of the number, and a length.
-            TransportKind::Datagram => out.extend_from_slice(&[0x2c | epoch, number[6], number[7]]),
+            (TransportKind::Datagram, None) => {
+                out.extend_from_slice(&[0x2c | epoch & 3, number[6], number[7]]);
+            }
+            (TransportKind::Datagram, Some(id)) => {
+                out.push(0x3c | epoch & 3);
+                out.extend_from_slice(&id);
+                out.extend_from_slice(&number[6..]);
+            }
         }
         // The shortest record that has a sample for its record number (RFC 9147 §4.2.3).
         let padding = match kind {
@@ -141,11 +171,11 @@ impl Stream {
         if self.has_changed && self.tls12.is_none() && typ != APPLICATION_DATA && tag_len(body) >= 8 {
             let tag_len = if tag_len(body) == TAG.len() { TAG.len() } else { 8 };
             let nonce_len = body.len().saturating_sub(tag_len + TLS12_FINISHED);
-            self.tls12 = Some(Protection { tag_len, epoch: 0, tls12: Some(nonce_len) });
+            self.tls12 = Some(Protection { tag_len, epoch: 0, tls12: Some(nonce_len), id: None });
         }
         let record = match (self.tls12, typ) {
             (Some(protection), _) => Record::open_tls12(typ, body, protection),
-            (None, APPLICATION_DATA) => Record::open(body, 0),
+            (None, APPLICATION_DATA) => Record::open(body, 0, None),
             (None, _) => Record { typ, content: body.to_vec(), protection: None },
         };
         if typ == CHANGE_CIPHER_SPEC {
@@ -156,24 +186,42 @@ impl Stream {
     }
 }
 
-/// Returns the records of a datagram that the engine wrote.
-pub(crate) fn records_of(datagram: &[u8]) -> Vec<Record> {
+/// Returns the records of a datagram that the engine wrote. `tls12` is the protection of DTLS 1.2.
+pub(crate) fn records_of(datagram: &[u8], tls12: Option<Protection>) -> Vec<Record> {
     let mut records = Vec::new();
     let mut rest = datagram;
     while let Some(first) = rest.first() {
-        let (header, len) = match first & 0xe0 {
-            0x20 => {
-                let header = 2 + usize::from(first >> 3 & 1);
+        let is_unified = first & 0xe0 == 0x20;
+        let has_id = if is_unified { first & 0x10 != 0 } else { *first == TLS12_CID };
+        let id_len = if has_id { ID_LEN } else { 0 };
+        let id_at = if is_unified { 1 } else { 11 };
+        let id = has_id.then(|| *rest[id_at..].first_chunk().unwrap());
+        let (header, len) = match is_unified {
+            true => {
+                let header = 2 + id_len + usize::from(first >> 3 & 1);
                 match first & 4 {
                     0 => (header, rest.len() - header),
                     _ => (header + 2, u16::from_be_bytes([rest[header], rest[header + 1]]).into()),
                 }
             }
-            _ => (13, u16::from_be_bytes([rest[11], rest[12]]).into()),
+            false => {
+                let at = 11 + id_len;
+                (at + 2, u16::from_be_bytes([rest[at], rest[at + 1]]).into())
+            }
         };
         let body = &rest[header..header + len];
-        records.push(match first & 0xe0 {
-            0x20 => Record::open(body, first & 3),
+        records.push(match (is_unified, tls12) {
+            (true, _) => Record::open(body, first & 3, id),
+            (false, Some(protection)) if rest[3..5] != [0, 0] => {
+                let protection = Protection { epoch: rest[4], id, ..protection };
+                match id {
+                    None => Record::open_tls12(*first, body, protection),
+                    Some(_) => {
+                        let inner = &body[protection.tls12.unwrap_or(0)..];
+                        Record { protection: Some(protection), ..Record::open(inner, 0, id) }
+                    }
+                }
+            }
             _ => Record { typ: *first, content: body.to_vec(), protection: None },
         });
         rest = &rest[header + len..];
@@ -214,20 +262,23 @@ pub(crate) enum Unit {
 pub(crate) struct Joiner {
     kind: TransportKind,
     stream: Stream,
+    /// The protection of DTLS 1.2.
+    tls12: Option<Protection>,
     partial: Vec<u8>,
 }
 
 impl Joiner {
     /// Starts at the beginning of a connection.
-    pub(crate) fn new(kind: TransportKind) -> Self {
-        Self { kind, stream: Stream::default(), partial: Vec::new() }
+    pub(crate) fn new(setting: &Setting) -> Self {
+        let tls12 = setting.tls12.map(|_| setting.tls12_protection());
+        Self { kind: setting.kind, stream: Stream::default(), tls12, partial: Vec::new() }
     }
 
     /// Returns the units that these bytes of a stream, or this datagram of the engine, complete.
     pub(crate) fn join(&mut self, bytes: &[u8]) -> Vec<Unit> {
         let records = match self.kind {
             TransportKind::Stream => self.stream.push(bytes),
-            TransportKind::Datagram => records_of(bytes),
+            TransportKind::Datagram => records_of(bytes, self.tls12),
         };
         let mut units = Vec::new();
         for record in records {

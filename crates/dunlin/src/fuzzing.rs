@@ -5,18 +5,20 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::cache::{CachedPeer, CachedServer};
-use crate::crypto::{HashOutput, Tls13CipherSuite};
+use crate::crypto::{AeadAlgorithm, HashOutput, Tls13CipherSuite};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
 use crate::flight::ack;
+use crate::flight::reassemble::{Origin, Reassembler, Taken};
 use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
     Message, NewSessionTicket, ServerHello, encode, encrypted_extensions, key_update,
 };
 use crate::protocol::{Protocol, Side, TransportKind};
-use crate::record::datagram::Datagram;
+use crate::record::datagram::{Datagram, Discarded};
 use crate::record::stream::Stream;
 use crate::resume::{ClientSession, Session, SettingsDigest};
+use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::schedule::tls13::TrafficSecret;
 use crate::settings::DatagramSettings;
 use crate::transport::{Epoch, Incoming, Transport};
@@ -32,6 +34,9 @@ const CONTEXTS: [Context; 7] = [
     Context::Certificate,
     Context::NewSessionTicket,
 ];
+
+/// The extensions of a ClientHello whose details the engine does not keep.
+const LOSSY: [ExtensionType; 2] = [ExtensionType::STATUS_REQUEST, ExtensionType::EC_POINT_FORMATS];
 
 /// A structure that the engine reads from bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,11 +109,9 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
                 suites,
                 &extensions,
             )?;
-            // The engine does not keep the details of these two.
-            let lossy = [ExtensionType::STATUS_REQUEST, ExtensionType::EC_POINT_FORMATS];
             let is_exact = hello.legacy_version == protocol.legacy_version()
                 && hello.compression_methods() == [0]
-                && !hello.extensions().types().any(|typ| lossy.contains(&typ))
+                && !hello.extensions().types().any(|typ| LOSSY.contains(&typ))
                 // RFC 5246 §7.4.1.2: before TLS 1.3, a ClientHello could omit the extensions.
                 && hello.extensions().types().next().is_some();
             Rewritten { bytes: body(written), is_exact }
@@ -182,8 +185,8 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
             let mut w = crate::wire::Writer::new();
             rewrite_extensions(&extensions, context)?.write(&mut w);
             let bytes = w.finish()?.split_off(2);
-            let asks_ocsp = extensions.types().any(|typ| typ == ExtensionType::STATUS_REQUEST);
-            Rewritten { bytes, is_exact: context != Context::ClientHello || !asks_ocsp }
+            let is_lossy = context == Context::ClientHello && extensions.types().any(|t| LOSSY.contains(&t));
+            Rewritten { bytes, is_exact: !is_lossy }
         }
     })
 }
@@ -227,6 +230,36 @@ pub enum Carried {
     PeerMoved,
 }
 
+/// Joins fragments of messages, without a record layer.
+#[derive(Default)]
+pub struct Fragments(Reassembler);
+
+impl Fragments {
+    /// With `forgets`, the first message may have number 0 or 1.
+    pub fn new(forgets: bool) -> Self {
+        let mut fragments = Self::default();
+        if forgets {
+            fragments.0.forget();
+        }
+        fragments
+    }
+
+    /// Takes the content of a record, which anyone can have sent if it `is_forgeable`. Returns whether there was room for all of it.
+    ///
+    /// # Errors
+    /// The content does not parse, or contradicts earlier fragments that only the peer can have sent.
+    pub fn insert(&mut self, content: &[u8], is_forgeable: bool) -> Result<bool, Error> {
+        let origin = if is_forgeable { Origin::Anyone } else { Origin::Peer };
+        Ok(self.0.insert(content, origin, true)? == Taken::All)
+    }
+
+    /// The next message for which `is_readable` is true, with its number. Both get the header, too.
+    pub fn next(&mut self, is_readable: impl Fn(u16, &[u8]) -> bool) -> Option<(u16, Vec<u8>)> {
+        let message = self.0.next_message(|message| is_readable(message.number, message.bytes()))?;
+        Some((message.number, message.bytes().to_vec()))
+    }
+}
+
 /// The peer's address, which record layers ignore.
 const ANYWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
@@ -239,6 +272,26 @@ impl RecordLayer {
                 let settings = DatagramSettings { mtu, ..DatagramSettings::default() };
                 Self::Datagram(Datagram::new(Side::Client, &settings, ANYWHERE.into()))
             }
+        }
+    }
+
+    /// A client's record layer for DTLS, of version 1.2 or 1.3. It receives the connection ID `own` and sends `peers`; either may be
+    /// empty.
+    pub fn datagram(mtu: usize, is_dtls12: bool, own: Vec<u8>, peers: Vec<u8>) -> Self {
+        let mut layer = Self::new(TransportKind::Datagram, mtu);
+        if is_dtls12 {
+            // Datagrams take every protocol.
+            let _ = layer.transport().agree(Protocol::Dtls12);
+        }
+        layer.transport().use_connection_ids(None, own, peers);
+        layer
+    }
+
+    /// The number of discarded records and datagrams, over datagrams.
+    pub fn discarded(&self) -> Discarded {
+        match self {
+            Self::Stream(_) => Discarded::default(),
+            Self::Datagram(datagram) => datagram.discarded(),
         }
     }
 
@@ -287,7 +340,7 @@ impl RecordLayer {
         }
     }
 
-    /// Sets keys derived from an all-zero secret, for the handshake or the application, and for sending or receiving.
+    /// Sets keys derived from an all-zero secret, in DTLS 1.2 zeros, for the handshake or the application, and for sending or receiving.
     ///
     /// # Errors
     /// The record layer returns an error.
@@ -297,9 +350,17 @@ impl RecordLayer {
         application: bool,
         sending: bool,
     ) -> Result<(), Error> {
-        let secret = HashOutput::new(&[0; 48]);
         let protocol = self.transport().protocol();
-        let keys = TrafficSecret::logged(suite, protocol, secret).keys(protocol);
+        let keys = match protocol.changes_cipher_spec() {
+            true => {
+                let explicit_nonce = suite.aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
+                TrafficKeys::zeros(suite.aead, RecordForm::Tls12 { explicit_nonce, proves_psk: false })
+            }
+            false => {
+                let secret = HashOutput::new(&[0; 48]);
+                TrafficSecret::logged(suite, protocol, secret).keys(protocol)
+            }
+        };
         let epoch = if application { Epoch::Application } else { Epoch::Handshake };
         match sending {
             true => self.transport().write_keys(epoch, &keys),
