@@ -1,6 +1,10 @@
 //! `dunlin client --udp` and `dunlin server --udp`.
 
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
 
 use crate::common::Place;
 use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
@@ -210,6 +214,78 @@ fn negotiates_connection_ids_over_udp() {
     let server = Server::new(&place, &format!("{SERVER} --udp --cid 4"));
     let told = server.echo(&place, &format!("{CLIENT} --udp --cid c0ffee"), "hello\n");
     assert!(told.contains("\nConnection ID      received c0ffee and sent "), "{told}");
+}
+
+/// A network address translator between a client and a server.
+struct Nat {
+    port: u16,
+    server: SocketAddr,
+    inside: Arc<UdpSocket>,
+    client: Arc<Mutex<SocketAddr>>,
+    outside: Arc<Mutex<UdpSocket>>,
+}
+
+impl Nat {
+    fn new(server: u16) -> Self {
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
+        let inside = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let port = inside.local_addr().unwrap().port();
+        let outside = Arc::new(Mutex::new(UdpSocket::bind("127.0.0.1:0").unwrap()));
+        let client = Arc::new(Mutex::new(server));
+        let nat = Self { port, server, inside, client, outside };
+        nat.rebind();
+        let (inside, client, outside) = (nat.inside.clone(), nat.client.clone(), nat.outside.clone());
+        std::thread::spawn(move || {
+            let mut datagram = [0; 2048];
+            while let Ok((len, from)) = inside.recv_from(&mut datagram) {
+                *client.lock().unwrap() = from;
+                outside.lock().unwrap().send(&datagram[..len]).unwrap_or_default();
+            }
+        });
+        nat
+    }
+
+    /// Gives the client another address. What the server sends to the previous one is lost.
+    fn rebind(&self) {
+        let outside = UdpSocket::bind("127.0.0.1:0").unwrap();
+        outside.connect(self.server).unwrap();
+        let (address, from_server) = (outside.local_addr().unwrap(), outside.try_clone().unwrap());
+        *self.outside.lock().unwrap() = outside;
+        let (inside, client, current) = (self.inside.clone(), self.client.clone(), self.outside.clone());
+        std::thread::spawn(move || {
+            let mut datagram = [0; 2048];
+            while let Ok(len) = from_server.recv(&mut datagram) {
+                if current.lock().unwrap().local_addr().unwrap() != address {
+                    return;
+                }
+                inside.send_to(&datagram[..len], *client.lock().unwrap()).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn a_connection_with_ids_survives_a_new_address() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3 --cid"));
+    for (version, _) in VERSIONS {
+        let nat = Nat::new(server.port);
+        let client = format!("client localhost:{} {CLIENT} {version} --cid --json", nat.port);
+        let mut client = Running::new(&place, &client);
+        for round in 0..3 {
+            // Data can be lost while the server checks the address.
+            let text = format!("in round {round}\n");
+            let data = format!("\"base64\":\"{}\"", Base64::encode_string(text.as_bytes()));
+            let is_echoed = (0..100).any(|_| {
+                client.write(&text);
+                let mut lines =
+                    std::iter::from_fn(|| client.lines.recv_timeout(Duration::from_millis(300)).ok());
+                lines.any(|line| line.contains(&data))
+            });
+            assert!(is_echoed, "{version} round {round}");
+            nat.rebind();
+        }
+    }
 }
 
 #[test]
