@@ -178,6 +178,37 @@ async fn an_observer_follows_a_resource() {
 }
 
 #[tokio::test]
+async fn an_observer_learns_of_a_change_while_the_handler_answers_the_registration() {
+    let value = Arc::new(AtomicU32::new(1));
+    let [called, released] = [(); 2].map(|()| Arc::new(Notify::new()));
+    let (current, call, release) = (Arc::clone(&value), Arc::clone(&called), Arc::clone(&released));
+    let handler = move |request: CoapRequest<Peer>| {
+        let read = current.load(Ordering::Relaxed);
+        let (call, release) = (Arc::clone(&call), Arc::clone(&release));
+        async move {
+            if read == 1 {
+                call.notify_one();
+                release.notified().await;
+            }
+            let mut response = with_payload(request, read.to_string())?;
+            response.message.set_observe_value(0);
+            Some(response)
+        }
+    };
+    let (client, server) = pair(Parameters::default(), handler).await;
+    let mut observation = client.observe(get("/value"));
+    called.notified().await;
+    value.store(2, Ordering::Relaxed);
+    server.changes.notify("/value");
+    // The server hears of the change before the handler has answered.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    released.notify_one();
+    while text(observation.next().await.unwrap()) != "2" {}
+}
+
+#[tokio::test]
 async fn a_resource_that_cannot_be_observed_answers_once() {
     let (client, _server) = pair(Parameters::default(), who).await;
     let mut observation = client.observe(get("/x"));

@@ -597,3 +597,81 @@ fn random_messages_do_no_harm() {
         }
     }
 }
+
+#[test]
+fn an_acknowledgement_answers_only_the_request_with_both_its_id_and_its_token() {
+    let mut client = exchanges_with(Parameters { nstart: 2, ..Parameters::default() });
+    let [first, second] = [(); 2].map(|()| client.request(START, get()).unwrap());
+    let requests = sent(&mut client);
+    client.receive(START, &about(&requests[0], 2, 0x45, id(&requests[1]), b"\xffno"));
+    assert!(client.poll_event().is_none() && client.is_open(first) && client.is_open(second));
+    // An empty acknowledgement with a token is malformed (RFC 7252 §4.1).
+    client.receive(START, &about(&requests[0], 2, 0, id(&requests[0]), b""));
+    client.handle_timeout(after(3));
+    assert_eq!(sent(&mut client), requests);
+}
+
+#[test]
+fn a_cancelled_request_is_not_retransmitted() {
+    let mut client = exchanges();
+    let first = client.request(START, get()).unwrap();
+    let second = client.request(START, get()).unwrap();
+    sent(&mut client);
+    client.cancel(START, first);
+    // The next one takes its place.
+    assert_eq!(sent(&mut client).len(), 1);
+    client.cancel(START, second);
+    assert_eq!(client.poll_timeout(), None);
+}
+
+/// RFC 7641 §3.4: numbers are compared modulo 2^24.
+#[test]
+fn a_client_orders_notifications_across_the_end_of_their_numbers() {
+    let (mut client, exchange, request) = observing();
+    let numbers: [(&[u8], bool); 6] = [
+        (b"\x63\x80\x00\x00", true),
+        (b"\x63\xff\xff\xff", true),
+        (b"\x63\xff\xff\xff", false),
+        (b"\x60", true),
+        (b"\x63\x80\x00\x01", false),
+        (b"\x61\x01", true),
+    ];
+    for (id, (number, is_newer)) in (100..).zip(numbers) {
+        client.receive(after(1), &about(&request, 1, 0x45, id, number));
+        assert_eq!(outcome(&mut client, exchange).is_some(), is_newer, "{number:02x?}");
+    }
+}
+
+#[test]
+fn only_a_successful_answer_to_a_get_registers_an_observer() {
+    let mut error = observable(b"");
+    error.header.code = MessageClass::Response(ResponseType::NotFound);
+    for (method, response) in [(3, observable(b"")), (1, error)] {
+        let mut server = exchanges();
+        server.receive(START, &[0x41, method, 0, 1, 0x4a, 0x60]);
+        let (request, _) = requested(&mut server);
+        assert!(!server.respond(START, request, response).unwrap());
+        // The answer has no Observe option.
+        assert_eq!(sent(&mut server).remove(0).len(), 5);
+    }
+}
+
+#[test]
+fn limits_the_observations_of_a_peer() {
+    let mut server = exchanges_with(Parameters { remembered: 1000, ..Parameters::default() });
+    let observers = (0..100).filter(|n| {
+        server.receive(START, &[0x41, 1, 0, *n, *n, 0x60]);
+        let (request, _) = requested(&mut server);
+        server.respond(START, request, observable(b"")).unwrap()
+    });
+    assert_eq!(observers.count(), 64);
+}
+
+#[test]
+fn remembers_only_the_latest_messages() {
+    let mut server = exchanges_with(Parameters { remembered: 2, ..Parameters::default() });
+    for (number, is_new) in [(1, true), (2, true), (1, false), (3, true), (2, false), (1, true)] {
+        server.receive(START, &[0x41, 1, 0, number, 0x4a]);
+        assert_eq!(server.poll_event().is_some(), is_new, "{number}");
+    }
+}

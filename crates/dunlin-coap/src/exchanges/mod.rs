@@ -413,3 +413,25 @@ fn empty(typ: MessageType, id: u16) -> Vec<u8> {
     message.header.code = MessageClass::Empty;
     encode(message, typ, id)
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_notifications_begin_again_after_24_bits() {
+        let mut server = Exchanges::new(Parameters::default(), 1024, 1).unwrap();
+        server.receive(Instant(0), b"\x41\x01\x30\x39\x4a\x60");
+        let Some(ExchangeEvent::Request(id, _)) = server.poll_event() else { panic!("no request") };
+        let mut response = Packet::new();
+        response.header.code = MessageClass::Response(ResponseType::Content);
+        response.set_observe_value(0);
+        assert!(server.respond(Instant(0), id, response.clone()).unwrap());
+        server.observers.get_mut(&id).unwrap().sequence = 0xff_ffff;
+        server.notify(Instant(0), id, response).unwrap();
+        let notification = std::iter::from_fn(|| server.poll_transmit()).last().unwrap();
+        assert_eq!(notification.get(4..), Some(&b"\x4a\x60"[..]));
+    }
+}
