@@ -254,3 +254,22 @@ fn long_ids_limit_how_small_datagrams_get() {
         exchange(&mut pair);
     }
 }
+
+/// RFC 9147 §8: what follows a KeyUpdate has the new keys, which need its ACK first.
+#[test]
+fn messages_about_ids_wait_for_the_ack_of_a_key_update() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(2), Some(4)).pair();
+    connect(&mut pair);
+    pair.client.update_keys(false).unwrap();
+    assert_eq!(pair.client.request_connection_ids(1), Err(Error::Misuse(Misuse::KeyUpdateWaits)));
+    pair.client.replace_connection_id().unwrap();
+    let before = own(&pair, Side::Client);
+    pair.run().unwrap();
+    assert_eq!(own(&pair, Side::Client).len(), before.len() + 1, "the new ID leaves after the ACK");
+    exchange(&mut pair);
+    pair.client.request_connection_ids(1).unwrap();
+    pair.run().unwrap();
+    assert!(pair.client.use_spare_connection_id());
+    exchange(&mut pair);
+    close(&mut pair);
+}

@@ -53,7 +53,11 @@ pub struct Path {
 }
 
 impl From<SocketAddr> for Path {
-    fn from(peer: SocketAddr) -> Self {
+    /// The flow label of IPv6 does not belong to an address.
+    fn from(mut peer: SocketAddr) -> Self {
+        if let SocketAddr::V6(peer) = &mut peer {
+            peer.set_flowinfo(0);
+        }
         Self { local: Local::default(), peer }
     }
 }

@@ -127,11 +127,10 @@ impl Connection<Datagram> {
     }
 
     /// Sends over this socket or interface of the caller from now on, for example because the previous one has lost its network. In
-    /// DTLS 1.3 a spare connection ID of the peer, if there is one, keeps observers from linking the two
-    /// ([`Self::request_connection_ids`]). The peer follows once it has received newer data and has checked the new address.
+    /// DTLS 1.3 this side uses a spare connection ID of the peer there, if it has one ([`Self::request_connection_ids`]). Observers of both
+    /// paths can still link them by the ID in the peer's challenge, until the peer has moved. The peer follows once it has received newer data and has checked the new address.
     pub fn set_local(&mut self, local: Local) {
         if local != self.transport.path().local {
-            self.transport.use_spare_peer_id();
             self.transport.set_local(local);
         }
     }
@@ -235,10 +234,13 @@ impl Connection<Datagram> {
     /// Asks the peer for spare connection IDs (RFC 9147 §9), for [`Self::use_spare_connection_id`]. The peer may send fewer.
     ///
     /// # Errors
-    /// [`Misuse::NotSupported`] in DTLS 1.2, or if this side sends no connection IDs. Or the handshake is not complete, this side has
+    /// [`Misuse::NotSupported`] in DTLS 1.2, or if this side sends no connection IDs; [`Misuse::KeyUpdateWaits`]. Or the handshake is not complete, this side has
     /// closed, or the connection has failed.
     pub fn request_connection_ids(&mut self, count: u8) -> Result<(), Error> {
         self.check_ids(self.transport.sends_connection_id())?;
+        if self.transport.key_update_waits() {
+            return Err(Misuse::KeyUpdateWaits.into());
+        }
         let request = self.transport.message(connection_ids::write_request(count)?);
         match request.and_then(|()| self.transport.end_of_flight()) {
             Ok(()) => Ok(()),

@@ -31,7 +31,7 @@ const FORMAT: u8 = 1;
 
 /// Room for everything except the peer's names, in bytes, so that the buffer with the secrets does not move while it grows: a moved one
 /// would leave an unwiped copy.
-const ROOM: usize = 3072;
+const ROOM: usize = 6144;
 
 impl Connection<Datagram> {
     /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or [`Self::thaw_client`]. Nothing is sent
@@ -42,7 +42,7 @@ impl Connection<Datagram> {
     /// the memory of tickets are left behind.
     ///
     /// # Errors
-    /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message, [`Misuse::HandshakeNotComplete`], [`Misuse::SendClosed`] if
+    /// [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for transmission, [`Misuse::HandshakeNotComplete`], [`Misuse::SendClosed`] if
     /// either side has closed, [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret; these leave the connection unchanged.
     /// Or the connection has failed.
     pub fn freeze(&mut self, settings: &SettingsDigest) -> Result<Zeroizing<Vec<u8>>, Error> {
@@ -57,6 +57,7 @@ impl Connection<Datagram> {
         let Some(exporter) = &self.progress.exporter else {
             return Err(Misuse::NotSupported(What::FrozenAssociation).into());
         };
+        self.transport.check_settled()?;
         let mut w = Writer::new();
         let names = |peer: Option<&PeerIdentity>| peer.map_or(0, codec::max_len);
         w.reserve(ROOM + names(negotiated.peer.as_ref()) + names(negotiated.peer_certified.as_deref()));
@@ -70,7 +71,7 @@ impl Connection<Datagram> {
             state.freeze(&mut w);
         }
         negotiated.freeze(&mut w)?;
-        self.transport.freeze(&mut w)?;
+        self.transport.freeze(&mut w);
         let bytes = Zeroizing::new(w.finish()?);
         self.error = Some(Misuse::Frozen.into());
         self.state = None;
@@ -154,6 +155,7 @@ impl Owner<'_> {
                 random: self.profile.provider.random.clone(),
                 read: &read,
                 write: &write,
+                now: now.monotonic,
             };
             let transport = Datagram::thaw(r, thawing)?;
             let mut connection = Connection::new(self.side, transport, now);

@@ -413,7 +413,7 @@ texts!(What "W" {
     111 What::NoPremaster => "a premaster secret without content",
     112 What::NoTrust => "a client without trust settings used no PSK",
     113 What::EmptyChain => "a verified chain is empty",
-    114 What::FrozenAssociation => "frozen association",
+    116 What::FrozenAssociation => "frozen association",
 });
 
 impl fmt::Debug for What {

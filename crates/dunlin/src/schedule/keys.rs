@@ -3,6 +3,7 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::crypto::{Aead, MAX_KEY_LEN, NONCE_LEN};
+use crate::wire::{Malformed, Reader, Writer};
 
 /// The form of protected records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,22 @@ impl TrafficKeys {
     pub(crate) const fn duplicate(&self) -> Self {
         let Self { aead, form, key, record_number_key, iv } = self;
         Self { aead: *aead, form: *form, key: *key, record_number_key: *record_number_key, iv: *iv }
+    }
+
+    /// Writes the keys for a connection that continues elsewhere.
+    pub(crate) fn freeze(&self, w: &mut Writer) {
+        w.put(&self.key);
+        w.put(&self.record_number_key);
+        w.put(&self.iv);
+    }
+
+    /// Reads the output of [`Self::freeze`].
+    pub(crate) fn thaw(
+        r: &mut Reader<'_>,
+        aead: &'static dyn Aead,
+        form: RecordForm,
+    ) -> Result<Self, Malformed> {
+        Ok(Self { aead, form, key: r.array()?, record_number_key: r.array()?, iv: r.array()? })
     }
 
     fn key_len(&self) -> usize {

@@ -11,7 +11,7 @@ pub enum PathCheck {
     Basic,
     /// First the peer is asked over the present path whether it has left that path. So an attacker who forwards the peer's records faster
     /// than the true path cannot move the connection. If the present path is dead, the check takes longer by its timeout. Meanwhile
-    /// answers already go to the new address, within the limit of amplification.
+    /// answers go to both addresses, to the new one within the limit of amplification.
     Enhanced,
 }
 

@@ -115,17 +115,19 @@ impl OwnIds {
 #[derive(Default)]
 pub(super) struct PeerIds {
     present: Vec<u8>,
+    /// The one before it, for the path that this side has left.
+    previous: Option<Vec<u8>>,
     spare: VecDeque<Vec<u8>>,
 }
 
 impl PeerIds {
     pub(super) const fn new(first: Vec<u8>) -> Self {
-        Self { present: first, spare: VecDeque::new() }
+        Self { present: first, previous: None, spare: VecDeque::new() }
     }
 
     /// The IDs of a frozen association.
     pub(super) fn thawed(present: Vec<u8>, spare: Vec<Vec<u8>>) -> Self {
-        Self { present, spare: spare.into() }
+        Self { present, previous: None, spare: spare.into() }
     }
 
     /// The IDs that this side can use next.
@@ -136,6 +138,11 @@ impl PeerIds {
     /// The ID of the next record; empty if records carry none.
     pub(super) fn present(&self) -> &[u8] {
         &self.present
+    }
+
+    /// The ID before it.
+    pub(super) fn previous(&self) -> Option<&[u8]> {
+        self.previous.as_deref()
     }
 
     /// Takes new IDs. `longest` is the length of the longest one that leaves room for data.
@@ -160,7 +167,7 @@ impl PeerIds {
     pub(super) fn advance(&mut self) -> bool {
         match self.spare.pop_front() {
             Some(id) => {
-                self.present = id;
+                self.previous = Some(core::mem::replace(&mut self.present, id));
                 true
             }
             None => false,

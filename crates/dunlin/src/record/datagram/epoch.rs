@@ -10,7 +10,7 @@ use crate::error::{Error, Internal};
 use crate::record::limits;
 use crate::record::protect::{RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
-use crate::wire::ContentType;
+use crate::wire::{ContentType, Reader, Writer};
 
 /// The keys of one epoch and direction.
 ///
@@ -48,6 +48,16 @@ impl EpochKey {
             RecordForm::Tls13 => keys.aead.record_number_key(keys.record_number_key()).map(Some),
             RecordForm::Tls12 { .. } => Ok(None),
         }
+    }
+
+    /// Writes the keys for an association that continues elsewhere.
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        self.keys.freeze(w);
+    }
+
+    /// Reads the output of [`Self::freeze`]. The algorithm is that of `like`.
+    pub(super) fn thaw(r: &mut Reader<'_>, like: &TrafficKeys) -> Result<Self, Error> {
+        Ok(Self::new(&TrafficKeys::thaw(r, like.aead, like.form)?)?)
     }
 
     /// Whether the keys are expanded.

@@ -12,12 +12,13 @@ use crate::protocol::{Protocol, Side};
 use crate::schedule::keys::TrafficKeys;
 use crate::settings::{ConnectionIds, DatagramSettings};
 use crate::sync::Arc;
+use crate::time::Instant;
 use crate::wire::{Reader, What, Writer};
 
-/// How far record numbers skip ahead, as a second line of defence: if an association were thawed twice against all rules, the second
-/// one would still use other numbers than what was sent before it was frozen. RFC 9147 §4.2.2: the peer reconstructs a number from its
-/// lower 16 bits, so the skip is less than 2^15.
-const SKIP: u64 = 1 << 14;
+/// How far record numbers skip ahead, as a second line of defence: what was sent before the association was frozen, or after it against
+/// all rules, had other numbers. RFC 9147 §4.2.2: the peer reconstructs a number from its lower 16 bits, so several skips in a row, whose
+/// records were all lost, must stay below 2^15.
+const SKIP: u64 = 1 << 10;
 
 /// The caller's part of a thawed connection.
 pub(crate) struct Thawing<'a> {
@@ -28,38 +29,41 @@ pub(crate) struct Thawing<'a> {
     pub(crate) random: Arc<dyn SecureRandom>,
     pub(crate) read: &'a TrafficKeys,
     pub(crate) write: &'a TrafficKeys,
+    pub(crate) now: Instant,
 }
 
 impl Datagram {
-    /// Writes the state of both directions, and ends them here.
+    /// Checks that no message is on its way.
     ///
     /// # Errors
-    /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message: nobody would send it again.
-    pub(crate) fn freeze(&mut self, w: &mut Writer) -> Result<(), Error> {
-        if self.sender.is_outstanding() || self.sender.has_unsent() || self.sender.has_next_update() {
-            return Err(Misuse::FlightWaits.into());
+    /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message, which nobody would send again; while a part of a message has
+    /// arrived, which the peer would not send again; or while output waits.
+    pub(crate) fn check_settled(&mut self) -> Result<(), Error> {
+        match self.sender.is_settled() && self.receiver.is_settled() {
+            true => Ok(()),
+            false => Err(Misuse::FlightWaits.into()),
         }
+    }
+
+    /// Writes the state of both directions, and ends them here, without a word to the peer.
+    pub(crate) fn freeze(&mut self, w: &mut Writer) {
         write_path(w, self.paths.present());
         w.u8(self.paths.are_checked().into());
         self.receiver.freeze(w);
         self.sender.freeze(w);
-        self.end_silently();
-        Ok(())
-    }
-
-    /// Drops what waits for transmission, and all timers.
-    fn end_silently(&mut self) {
+        self.receiver.end_silently();
         self.sender.end_silently();
         self.timers = Default::default();
     }
 
     /// Continues with the output of [`Self::freeze`].
     pub(crate) fn thaw(r: &mut Reader<'_>, thawing: Thawing<'_>) -> Result<Self, Error> {
-        let Thawing { side, protocol, settings, issuer, random, read, write } = thawing;
+        let Thawing { side, protocol, settings, issuer, random, read, write, now } = thawing;
         let path = read_path(r)?;
         let is_checked = r.u8()? == 1;
         let mut datagram = Self::new(side, settings, path);
-        datagram.receiver.thaw(r, protocol, issuer, read)?;
+        (datagram.now, datagram.used_at) = (now, now);
+        datagram.receiver.thaw(r, protocol, issuer, read, now)?;
         datagram.sender.thaw(r, protocol, write, SKIP)?;
         if is_checked {
             datagram.receiver.are_paths_checked = true;

@@ -216,8 +216,10 @@ impl Datagram {
         self.paths.present()
     }
 
-    /// Sends over this socket or interface of the caller from now on.
-    pub(crate) const fn set_local(&mut self, local: Local) {
+    /// Sends over this socket or interface of the caller from now on, under a spare connection ID of the peer, if there is one.
+    pub(crate) fn set_local(&mut self, local: Local) {
+        self.sender.fix_output(self.paths.present());
+        self.sender.ids.advance();
         self.paths.set_local(local);
     }
 
@@ -286,14 +288,25 @@ impl Datagram {
         }
         let (path, datagram) = datagram?;
         self.used_at = now;
-        let reserve = self.sender.path_message_len();
-        Some((path.unwrap_or_else(|| self.paths.next(datagram.len(), reserve)), datagram))
+        let path = path.unwrap_or_else(|| {
+            let (path, also) = self.paths.next(datagram.len(), self.sender.path_message_len());
+            if let Some(also) = also {
+                self.sender.transmit_next(also, datagram.clone());
+            }
+            path
+        });
+        Some((path, datagram))
     }
 
     /// Takes note of the path of an authentic record.
     fn follow(&mut self) -> Result<(), Error> {
         match self.receiver.take_heard() {
             Some(heard) => {
+                if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
+                    // The peer is back, and still lacks a message.
+                    self.progress();
+                    self.resend_wanted = true;
+                }
                 let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
                 self.after_step(next)
             }
@@ -304,7 +317,12 @@ impl Datagram {
     /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
     fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         match message {
-            PathMessage::Challenge(cookie) => self.send_about(path, self.paths.answer(path, cookie)),
+            // It is no longer than the challenge, so an address under check gets it in any case.
+            PathMessage::Challenge(_) if !self.sender.has_room() => Ok(()),
+            PathMessage::Challenge(cookie) => {
+                let _ = self.paths.spend(path, self.sender.path_message_len());
+                self.sender.path_message(path, self.paths.answer(path, cookie))
+            }
             answer => {
                 let next = self.paths.answered(path, answer)?;
                 self.after_step(next)

@@ -33,7 +33,7 @@ pub struct PathChecks {
     /// The peer is still at its present address: it said so, or sent something newer from there. A network that delivers copies over
     /// another path can be an attack.
     pub stayed: u64,
-    /// Nobody answered.
+    /// Nobody answered, before the check ended or a still newer address took its place.
     pub failed: u64,
 }
 
@@ -99,16 +99,17 @@ impl Paths {
         self.present.local = local;
     }
 
-    /// The path of the next datagram, of `len` bytes. `reserve` bytes of the budget stay for a challenge.
+    /// The path of the next datagram, of `len` bytes, and one for a copy of it. `reserve` bytes of the budget stay for a challenge.
     ///
-    /// An answer goes to the address of the newest record, as far as the budget of an address under check allows (RFC 9853 §5).
-    pub(super) fn next(&mut self, len: usize, reserve: usize) -> Path {
+    /// An answer goes to the address of the newest record, as far as the budget of an address under check allows (RFC 9853 §5). While it
+    /// is open whether the peer has left the present path, a copy goes over that one: somebody else may have forwarded the record.
+    pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
             Some(check) if len.saturating_add(reserve) <= check.budget() => {
                 check.sent += len;
-                check.path
+                (check.path, (check.stage == Stage::Present).then_some(self.present))
             }
-            _ => self.present,
+            _ => (self.present, None),
         }
     }
 
@@ -158,6 +159,7 @@ impl Paths {
         match self.migration.check.filter(|_| self.are_checked()) {
             Some(kind) => {
                 self.counts.begun += 1;
+                self.counts.failed += u64::from(self.check.is_some());
                 let stage = if kind == PathCheck::Basic { Stage::New } else { Stage::Present };
                 let check = Check { path, received: len, sent: 0, stage, cookies: Vec::new() };
                 self.check = Some(Box::new(check));
@@ -318,9 +320,10 @@ mod tests {
         assert_eq!(left.answered(path(2), PathMessage::Drop(asked)).unwrap(), (false, None));
         let challenge = cookie(left.answered(path(1), PathMessage::Drop(asked)).unwrap().1, 2);
         assert_eq!(left.answered(path(2), PathMessage::Response(challenge)).unwrap(), (true, None));
-        // The peer has not moved: somebody forwards its records.
+        // The peer has not moved: somebody forwards its records. So it gets its answers, too.
         let mut stayed = paths(PathCheck::Enhanced);
         let asked = cookie(stayed.heard(path(2), 40, true).unwrap().1, 1);
+        assert_eq!(stayed.next(40, 40), (path(2), Some(path(1))));
         assert_eq!(stayed.answered(path(1), PathMessage::Response(asked)).unwrap(), (false, None));
         assert_eq!((stayed.present(), stayed.pause(), stayed.counts().stayed), (path(1), None, 1));
         // The present path is dead.
@@ -358,17 +361,18 @@ mod tests {
 
     #[test]
     fn an_address_under_check_gets_at_most_three_times_what_it_sent() {
+        let to = |host| (path(host), None);
         let mut paths = paths(PathCheck::Basic);
-        assert_eq!(paths.next(1000, 50), path(1));
+        assert_eq!(paths.next(1000, 50), to(1));
         cookie(paths.heard(path(2), 100, true).unwrap().1, 2);
         assert!(paths.spend(path(2), 40) && paths.spend(path(1), 1000) && !paths.spend(path(2), 261));
-        assert_eq!((paths.next(211, 50), paths.next(210, 50)), (path(1), path(2)));
-        assert_eq!((paths.next(1, 50), paths.next(50, 0)), (path(1), path(2)));
+        assert_eq!((paths.next(211, 50), paths.next(210, 50)), (to(1), to(2)));
+        assert_eq!((paths.next(1, 50), paths.next(50, 0)), (to(1), to(2)));
         // An older record from there adds to the budget. A newer one from elsewhere begins another check with its own.
         assert_eq!(paths.heard(path(2), 20, false).unwrap(), (false, None));
-        assert_eq!((paths.next(60, 0), paths.next(1, 0)), (path(2), path(1)));
+        assert_eq!((paths.next(60, 0), paths.next(1, 0)), (to(2), to(1)));
         cookie(paths.heard(path(3), 10, true).unwrap().1, 3);
-        assert_eq!((paths.next(31, 0), paths.next(30, 0)), (path(1), path(3)));
+        assert_eq!((paths.next(31, 0), paths.next(30, 0)), (to(1), to(3)));
     }
 
     #[test]

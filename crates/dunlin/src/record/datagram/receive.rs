@@ -28,6 +28,10 @@ use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 /// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
 /// retransmits what exceeds the limit.
 const MAX_WAITING: usize = 64 * 1024;
+/// The same in records, since each costs more than its bytes.
+const MAX_WAITING_RECORDS: usize = 512;
+/// The largest sequence number of an unprotected record with messages: far more than any handshake sends.
+const MAX_PLAIN_SEQUENCE: u64 = 1 << 32;
 /// The most unread application data, in bytes. As in a UDP socket, further data is lost.
 const MAX_UNREAD: usize = 64 * 1024;
 /// The most unread records of application data.
@@ -167,7 +171,7 @@ impl Receiver {
                 return;
             };
             rest = others;
-            if self.waiting + record.len() > MAX_WAITING {
+            if self.waiting + record.len() > MAX_WAITING || self.records.len() >= MAX_WAITING_RECORDS {
                 self.discarded.overflow += 1;
                 continue;
             }
@@ -254,18 +258,38 @@ impl Receiver {
         Ok(())
     }
 
-    /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of the peer contains.
+    /// Keeps a record of the next epoch until its keys are known: the network may reorder what a flight of the peer contains. After the
+    /// handshake the peer uses new keys only when this side has acknowledged them (RFC 9147 §8), so others have sent it.
     fn keep_early(&mut self, path: Path, record: Vec<u8>) {
         let kept: usize = self.early.iter().map(|(_, record)| record.len()).sum();
-        match self.early.len() < MAX_EARLY_RECORDS && kept + record.len() <= MAX_EARLY {
+        let is_wanted = !self.protocol.has_data(self.present());
+        match is_wanted && self.early.len() < MAX_EARLY_RECORDS && kept + record.len() <= MAX_EARLY {
             true => self.early.push((path, record)),
             false => self.discarded.no_keys += 1,
         }
     }
 
-    /// Writes its state for an association that continues elsewhere. Unread data and the previous keys are left behind.
+    /// Whether every message of the peer was delivered, or did not arrive at all.
+    pub(super) fn is_settled(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    /// Drops all keys.
+    pub(super) fn end_silently(&mut self) {
+        self.epochs = Vec::new();
+    }
+
+    /// Writes its state for an association that continues elsewhere. Unread data is left behind. The previous keys are not: the peer may
+    /// still use them.
     pub(super) fn freeze(&self, w: &mut Writer) {
         self.ids.freeze(w);
+        let previous = self.epochs.len().checked_sub(2).and_then(|at| self.epochs.get(at));
+        w.u8(previous.is_some().into());
+        if let Some(previous) = previous {
+            w.u64(previous.number);
+            previous.key.freeze(w);
+            previous.window.freeze(w);
+        }
         w.u64(self.present());
         self.epochs.last().map_or(&ReplayWindow::default(), |epoch| &epoch.window).freeze(w);
         write_number(w, self.newest);
@@ -280,9 +304,16 @@ impl Receiver {
         protocol: Protocol,
         issuer: Option<Arc<dyn ConnectionIds>>,
         keys: &TrafficKeys,
+        now: Instant,
     ) -> Result<(), Error> {
+        (self.now, self.heard_at) = (now, now);
         self.protocol = protocol;
         self.ids = OwnIds::thaw(r, issuer)?;
+        if r.u8()? == 1 {
+            let number = r.u64()?;
+            let (key, window) = (EpochKey::thaw(r, keys)?, ReplayWindow::thaw(r)?);
+            self.epochs.push(ReadEpoch { number, key, window, forged: 0, has_asked: false });
+        }
         let number = r.u64()?;
         let number = check_epoch(r, protocol, number)?;
         let (key, window) = (EpochKey::new(keys)?, ReplayWindow::thaw(r)?);
@@ -403,6 +434,9 @@ impl Receiver {
                 return Err(PeerMisbehaved::UnexpectedRecord(What::Record(header.typ)).into());
             }
             // RFC 6347 §4.1: the epoch in the header of the next record says the same. Nothing protects this record.
+        } else if header.sequence > MAX_PLAIN_SEQUENCE && !self.is_unforgeable {
+            // A server continues the client's numbers, which nothing protects here. A forged one must not use them up.
+            return Ok(self.malformed());
         } else if header.typ != ContentType::HANDSHAKE || self.is_authentic {
             return if self.is_unforgeable { self.unforged(header, content) } else { Ok(self.misplaced()) };
         } else {
@@ -465,15 +499,22 @@ impl Receiver {
         self.epochs.shrink_to_fit();
     }
 
-    /// When the keys of the previous epoch are too old; `None` without any.
+    /// Whether the keys of the previous epoch may expire. RFC 9147 §8: after a KeyUpdate, only once a record under the new keys has
+    /// arrived, since the ACK of the KeyUpdate may be lost.
+    fn may_expire_keys(&self) -> bool {
+        let newest = self.epochs.last().filter(|_| self.epochs.len() > 1);
+        newest.is_some_and(|epoch| epoch.number <= HANDSHAKE_EPOCH + 1 || epoch.window.expected() > 0)
+    }
+
+    /// When the keys of the previous epoch are too old; `None` without any that may expire.
     pub(super) fn keys_expiry(&self) -> Option<Instant> {
-        let kept = self.epochs.len() > 1;
-        kept.then(|| self.expiry.unwrap_or(self.now + KEEP_PREVIOUS_KEYS))
+        let may_expire = self.may_expire_keys();
+        may_expire.then(|| self.expiry.unwrap_or(self.now + KEEP_PREVIOUS_KEYS))
     }
 
     /// Drops the keys of the previous epoch when they are too old.
     pub(super) fn expire_keys(&mut self, now: Instant) {
-        if self.epochs.len() > 1 && now >= *self.expiry.get_or_insert(self.now + KEEP_PREVIOUS_KEYS) {
+        if self.may_expire_keys() && now >= *self.expiry.get_or_insert(self.now + KEEP_PREVIOUS_KEYS) {
             self.epochs.remove(0);
             self.epochs.shrink_to_fit();
             self.expiry = None;
@@ -517,8 +558,10 @@ impl Receiver {
         }
         epoch.key.wake()?;
         let Ok(plaintext) = epoch.key.open12(header, &mut record) else { return self.forged(header.epoch) };
-        self.ids.received(header.id(&record));
         let number = RecordNumber { epoch: header.epoch, sequence: header.sequence };
+        if number > self.newest {
+            self.ids.received(header.id(&record));
+        }
         let typ = (!has_id).then_some(header.typ);
         self.opened(number, typ, (path, record), plaintext)
     }
@@ -546,8 +589,11 @@ impl Receiver {
         let Ok((sequence, plaintext)) = epoch.key.open13(expected, &header, &mut record) else {
             return self.forged(of_epoch);
         };
-        self.ids.received(header.id(&record));
-        self.opened(RecordNumber { epoch: of_epoch, sequence }, None, (path, record), plaintext)
+        let number = RecordNumber { epoch: of_epoch, sequence };
+        if number > self.newest {
+            self.ids.received(header.id(&record));
+        }
+        self.opened(number, None, (path, record), plaintext)
     }
 
     /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and with the present key the

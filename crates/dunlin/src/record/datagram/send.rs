@@ -79,6 +79,8 @@ pub(crate) struct Sender {
     /// such message may wait for its ACK.
     new_ids: Option<u16>,
     owed_ids: Option<(u8, Usage)>,
+    /// The next record number after the association was thawed, and the one before it skipped ahead.
+    thawed_at: Option<(u64, u64)>,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -103,6 +105,7 @@ impl Sender {
             sent_bytes: 0,
             key_update: None,
             next_update: None,
+            thawed_at: None,
             closed: false,
         }
     }
@@ -116,7 +119,10 @@ impl Sender {
     pub(super) fn freeze(&self, w: &mut Writer) {
         self.ids.freeze(w);
         w.u64(self.present.number);
-        w.u64(self.present.sequence.used());
+        // A number that nothing was sent with since the association was thawed does not add up skips: the peer finds a number by its
+        // lower 16 bits.
+        let used = self.present.sequence.used();
+        w.u64(self.thawed_at.filter(|(after, _)| *after == used).map_or(used, |(_, before)| before));
         w.u16(self.next_number());
         w.u16(u16::try_from(self.content_limit).unwrap_or(u16::MAX));
         w.u16(u16::try_from(self.mtu).unwrap_or(u16::MAX));
@@ -134,7 +140,9 @@ impl Sender {
         self.ids = PeerIds::thaw(r)?;
         let number = r.u64()?;
         let number = check_epoch(r, protocol, number)?;
-        let next = r.u64()?.checked_add(skip).ok_or(Internal::KeyExhausted)?;
+        let used = r.u64()?;
+        let next = used.checked_add(skip).ok_or(Internal::KeyExhausted)?;
+        self.thawed_at = Some((next, used));
         self.present = WriteEpoch {
             sequence: Sequence::starting_at(next),
             ..WriteEpoch::with_key(number, EpochKey::new(keys)?)
@@ -150,15 +158,32 @@ impl Sender {
         Ok(())
     }
 
-    /// Drops what waits for transmission, and sends nothing more.
+    /// Drops the keys, and sends nothing more.
     pub(super) fn end_silently(&mut self) {
-        self.output = VecDeque::new();
+        self.present.key = None;
+        self.past.clear();
         self.closed = true;
     }
 
-    /// Whether a message was not sent yet.
-    pub(super) fn has_unsent(&mut self) -> bool {
-        self.flight.messages().any(|message| !message.is_sent)
+    /// Whether the peer has received all messages, and everything else was transmitted.
+    pub(super) fn is_settled(&mut self) -> bool {
+        !self.is_outstanding()
+            && self.flight.messages().all(|message| message.is_sent)
+            && self.key_update.is_none()
+            && self.owed_ids.is_none()
+            && self.output.is_empty()
+    }
+
+    /// Sends what waits for transmission over this path, even if the connection leaves it now.
+    pub(super) fn fix_output(&mut self, path: Path) {
+        for (fixed, _) in &mut self.output {
+            fixed.get_or_insert(path);
+        }
+    }
+
+    /// Sends a datagram over this path next.
+    pub(super) fn transmit_next(&mut self, path: Path, datagram: Vec<u8>) {
+        self.output.push_front((Some(path), datagram));
     }
 
     /// The next datagram, and its path if that is fixed.
@@ -514,7 +539,7 @@ impl Sender {
             // The peer ignores what follows an alert, but it may still need the handshake (RFC 9147 §5.10).
             self.flight.drop_if(|message| message.epoch > HANDSHAKE_EPOCH);
         }
-        self.single(ContentType::ALERT, &[level.0, description.0], None)
+        self.single(ContentType::ALERT, &[level.0, description.0])
     }
 
     /// The most data that one record can carry, in bytes; 0 before there are keys for it.
@@ -525,18 +550,23 @@ impl Sender {
 
     /// Sends a record with data.
     pub(crate) fn application_data(&mut self, data: &[u8]) -> Result<(), Error> {
-        self.single(ContentType::APPLICATION_DATA, data, None)
+        self.single(ContentType::APPLICATION_DATA, data)
     }
 
     /// Sends a message about a path over that path, unless this side sends nothing more.
     pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
-        match self.closed {
-            true => Ok(()),
-            false => {
-                let content = routability::write(message);
-                self.single(ContentType::RETURN_ROUTABILITY_CHECK, &content, Some(path))
-            }
+        if self.closed {
+            return Ok(());
         }
+        // RFC 9147 §9: a path that this side has left keeps its ID, so that observers cannot link the two.
+        let is_left = matches!(message, PathMessage::Drop(_));
+        let id = self.ids.previous().filter(|_| is_left).unwrap_or_else(|| self.ids.present()).to_vec();
+        let content = routability::write(message);
+        let place = (true, self.full_headers);
+        let mut bytes = Vec::new();
+        self.present.seal(ContentType::RETURN_ROUTABILITY_CHECK, &id, &content, place, &mut bytes)?;
+        self.queue(Some(path), bytes);
+        Ok(())
     }
 
     /// The length of a datagram with a message about a path, in bytes.
@@ -557,7 +587,7 @@ impl Sender {
 
     /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the number of IDs and their usage.
     pub(super) fn may_send_ids(&mut self, count: u8, usage: Usage) -> bool {
-        if !self.new_ids.is_some_and(|number| self.flight.contains_up_to(number)) {
+        if self.may_send_message() {
             self.new_ids = self.next_message;
             return true;
         }
@@ -570,10 +600,14 @@ impl Sender {
 
     /// Takes the number and usage of the IDs that waited for the ACK of the previous ones.
     pub(super) fn take_owed_ids(&mut self) -> Option<(u8, Usage)> {
-        match self.new_ids.is_some_and(|number| self.flight.contains_up_to(number)) {
-            true => None,
-            false => self.owed_ids.take(),
-        }
+        if self.may_send_message() { self.owed_ids.take() } else { None }
+    }
+
+    /// Whether the peer has acknowledged the latest NewConnectionId and KeyUpdate. RFC 9147 §8: a message after a KeyUpdate has the new
+    /// keys, which come into use with its ACK.
+    fn may_send_message(&self) -> bool {
+        let has_new_ids = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
+        !has_new_ids && self.key_update.is_none()
     }
 
     /// Returns an error if the sender cannot take a record with `len` bytes of data now.
@@ -586,10 +620,10 @@ impl Sender {
     }
 
     /// Sends a record in a separate datagram.
-    fn single(&mut self, typ: ContentType, content: &[u8], path: Option<Path>) -> Result<(), Error> {
+    fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.present.seal(typ, self.ids.present(), content, (true, self.full_headers), &mut bytes)?;
-        self.queue(path, bytes);
+        self.queue(None, bytes);
         Ok(())
     }
 }
