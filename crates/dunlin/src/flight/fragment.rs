@@ -24,8 +24,12 @@ pub(crate) const MIN_ROOM: usize = HEADER_LEN + 16;
 #[derive(Clone, Copy)]
 pub(crate) struct Records {
     pub(crate) epoch: u64,
-    /// The bytes that a record has beside its content.
+    /// The most bytes that a record has beside its content.
     pub(crate) overhead: usize,
+    /// The bytes that the last record of a datagram saves, because it needs no length.
+    pub(crate) saved_by_last: usize,
+    /// How many of the next records save a byte, because their numbers are short.
+    pub(crate) short_numbers: u64,
     /// The longest content, in bytes.
     pub(crate) limit: usize,
 }
@@ -49,11 +53,23 @@ pub(crate) struct Packer {
     fragments_end_records: bool,
     /// Whether the last record ends with a fragment.
     after_fragment: bool,
+    /// The bytes that its last record saves as long as no record follows.
+    saved: usize,
+    /// How many records each epoch has so far.
+    counts: Vec<(u64, u64)>,
 }
 
 impl Packer {
     pub(crate) const fn new(mtu: usize) -> Self {
-        Self { mtu, datagrams: Vec::new(), used: 0, fragments_end_records: false, after_fragment: false }
+        Self {
+            mtu,
+            datagrams: Vec::new(),
+            used: 0,
+            fragments_end_records: false,
+            after_fragment: false,
+            saved: 0,
+            counts: Vec::new(),
+        }
     }
 
     /// Begins a new record after the last fragment of a message. Scandium 3.14 and Mbed TLS 3.6 drop what follows it in the same record.
@@ -128,11 +144,16 @@ impl Packer {
 
     /// Begins a record with room for at least `least` bytes, in a new datagram if necessary; returns the room, in bytes.
     fn begin_record(&mut self, records: Records, typ: ContentType, least: usize) -> Result<usize, Error> {
-        if self.datagrams.is_empty() || self.mtu.saturating_sub(self.used) < records.overhead + least {
+        let is_short = self.count(records.epoch) < records.short_numbers;
+        let overhead = records.overhead.saturating_sub(records.saved_by_last + usize::from(is_short));
+        // A record that another one follows needs its length.
+        self.used += self.saved;
+        if self.datagrams.is_empty() || self.mtu.saturating_sub(self.used) < overhead + least {
             self.datagrams.push(Vec::new());
             self.used = 0;
         }
-        self.used += records.overhead;
+        self.used += overhead;
+        self.saved = records.saved_by_last;
         self.after_fragment = false;
         let room = records.limit.min(self.mtu.saturating_sub(self.used));
         // The smallest MTU and the smallest record size limit both guarantee this room.
@@ -143,6 +164,20 @@ impl Packer {
             datagram.push(Planned { epoch: records.epoch, typ, content: Vec::new(), pieces: Vec::new() });
         }
         Ok(room)
+    }
+
+    /// Counts a record of this epoch. Returns how many there were before it.
+    fn count(&mut self, epoch: u64) -> u64 {
+        match self.counts.iter_mut().find(|(counted, _)| *counted == epoch) {
+            Some((_, count)) => {
+                *count += 1;
+                *count - 1
+            }
+            None => {
+                self.counts.push((epoch, 1));
+                0
+            }
+        }
     }
 
     fn append(&mut self, bytes: &[u8]) {
@@ -164,8 +199,9 @@ mod tests {
     use super::*;
     use alloc::vec;
 
-    const PLAIN: Records = Records { epoch: 0, overhead: 13, limit: 1 << 14 };
-    const SEALED: Records = Records { epoch: 2, overhead: 22, limit: 1 << 14 };
+    const PLAIN: Records =
+        Records { epoch: 0, overhead: 13, saved_by_last: 0, short_numbers: 0, limit: 1 << 14 };
+    const SEALED: Records = Records { epoch: 2, overhead: 22, ..PLAIN };
 
     fn message(len: usize) -> Vec<u8> {
         let mut message = vec![11, 0, (len >> 8) as u8, len as u8];
@@ -209,6 +245,35 @@ mod tests {
             }
             assert_eq!(bodies, [first[4..].to_vec(), second[4..].to_vec()]);
         }
+    }
+
+    /// A record at the end of a datagram needs no length, and the first numbers are short.
+    #[test]
+    fn fills_datagrams_to_the_last_byte() {
+        let records = Records { saved_by_last: 2, short_numbers: 3, ..SEALED };
+        let mut packer = Packer::new(100);
+        packer.message(PLAIN, 0, &message(10), &(0..10)).unwrap();
+        packer.message(records, 1, &message(500), &(0..500)).unwrap();
+        let datagrams = packer.into_datagrams();
+        // The first datagram has a plaintext record before it.
+        let first = &datagrams[0];
+        assert_eq!((first.len(), first[1].content.len()), (2, 100 - (13 + 22) - (22 - 3)));
+        for (i, datagram) in datagrams.iter().enumerate().skip(1).take(5) {
+            let [record] = &datagram[..] else { panic!("not one record") };
+            assert_eq!(record.content.len(), 100 - if i < 3 { 19 } else { 20 }, "datagram {i}");
+        }
+        // A record that another one follows has a length.
+        let mut packer = Packer::new(100);
+        let small = Records { limit: 30, ..records };
+        packer.message(small, 0, &message(100), &(0..100)).unwrap();
+        let lengths: Vec<Vec<_>> = packer
+            .into_datagrams()
+            .iter()
+            .map(|records| records.iter().map(|record| record.content.len()).collect())
+            .collect();
+        // The second record has 100 - (30 + 21) - 19 bytes, and the third one is alone.
+        assert_eq!(lengths[0], [30, 30]);
+        assert_eq!(30 + 21 + 30 + 19, 100);
     }
 
     #[test]

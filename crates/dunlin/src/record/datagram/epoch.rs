@@ -99,6 +99,14 @@ impl EpochKey {
         self.overhead(has_id) - if self.is_tls13() && !is_full { 2 } else { 0 }
     }
 
+    /// How many of the next records have a number of 8 bits, one byte less than [`Self::overhead`].
+    pub(super) const fn short_numbers(&self, sequence: &Sequence, is_full: bool) -> u64 {
+        match self.number.is_some() && !is_full {
+            true => header13::SHORT_NUMBERS.saturating_sub(sequence.used()),
+            false => 0,
+        }
+    }
+
     pub(super) const fn confidentiality_limit(&self) -> u64 {
         self.record.confidentiality_limit()
     }

@@ -26,7 +26,7 @@ pub(super) const MAX_LEN: usize = 5;
 
 /// The sender writes numbers below this in 8 bits. The receiver then expects a number from 0 to 128, whatever got lost, and
 /// the closest number with these bits is the right one. Later numbers need 16 bits to survive a long loss.
-const SHORT_NUMBERS: u64 = 128;
+pub(super) const SHORT_NUMBERS: u64 = 128;
 
 /// A header as on the wire, without the record number, which is masked there.
 pub(crate) struct Header {

@@ -523,10 +523,23 @@ impl Sender {
 
     fn records(&self, epoch: &WriteEpoch) -> Records {
         match &epoch.key {
-            None => Records { epoch: 0, overhead: header12::LEN, limit: MAX_PLAINTEXT },
+            None => Records {
+                epoch: 0,
+                overhead: header12::LEN,
+                saved_by_last: 0,
+                short_numbers: 0,
+                limit: MAX_PLAINTEXT,
+            },
             Some(key) => {
-                let overhead = key.overhead(!self.ids.present().is_empty()) + self.ids.present().len();
-                Records { epoch: epoch.number, overhead, limit: self.content_limit }
+                let id = self.ids.present();
+                let overhead = key.overhead(!id.is_empty());
+                Records {
+                    epoch: epoch.number,
+                    overhead: overhead + id.len(),
+                    saved_by_last: overhead - key.overhead_of_last(!id.is_empty(), self.full_headers),
+                    short_numbers: key.short_numbers(&epoch.sequence, self.full_headers),
+                    limit: self.content_limit,
+                }
             }
         }
     }
