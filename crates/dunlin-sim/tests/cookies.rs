@@ -107,6 +107,8 @@ fn a_cookie_is_for_one_address_one_client_hello_and_a_short_time() {
         assert!(accepts(&configs.server, here, &second, NOW));
         assert!(accepts(&configs.server, here, &second, at(120)));
         assert!(!accepts(&configs.server, here, &second, at(121)), "too old");
+        // A cookie has only the low 8 bits of its time.
+        assert!(!accepts(&configs.server, here, &second, at(256)), "not valid again");
         let port = SocketAddr::new(here.ip(), here.port() + 1);
         let elsewhere = SocketAddr::new(IpAddr::V6(Ipv6Addr::LOCALHOST), here.port());
         for from in [port, elsewhere] {

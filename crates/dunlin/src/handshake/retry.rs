@@ -15,9 +15,9 @@ use crate::time::Now;
 use crate::wire::{CipherSuite, ExtensionType, NamedGroup, Reader, What, Writer};
 
 /// The greatest age of a cookie, in seconds: one round trip over the slowest link, with retransmissions.
-const COOKIE_LIFETIME: i32 = 120;
+const COOKIE_LIFETIME: u32 = 120;
 /// The greatest difference between the clocks of servers that share a cookie key, in seconds.
-const CLOCK_SKEW: i32 = 5;
+const CLOCK_SKEW: u32 = 5;
 /// The length to which a cookie truncates digests and its tag, in bytes.
 const TRUNCATED: usize = 16;
 
@@ -42,8 +42,8 @@ impl Retry {
         }
     }
 
-    /// Writes the cookie for a client at `peer`, authenticated by an HMAC. Its content needs no encryption, since none of it is
-    /// secret.
+    /// Writes the cookie for a client at `peer`, authenticated by an HMAC. The HMAC covers also what the server will find in the second
+    /// ClientHello or knows itself. The content needs no encryption, since none of it is secret.
     pub(crate) fn to_cookie(
         &self,
         config: &ServerConfig,
@@ -51,37 +51,40 @@ impl Retry {
         peer: Option<SocketAddr>,
     ) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
-        w.u32(seconds(now));
+        let time = seconds(now);
+        w.u8(time as u8);
         w.u16(self.cipher_suite.0);
         w.u16(self.group.map_or(0, |g| g.0));
-        w.put(&self.unchanged);
         w.put(self.hello_hash.as_ref());
         let mut cookie = w.finish()?;
-        let tag = tag(config, config.cookie_keys.current(), RETRY, peer, &cookie);
+        let content = [&time.to_be_bytes()[..], &self.unchanged, &cookie].concat();
+        let tag = tag(config, config.cookie_keys.current(), RETRY, peer, &content);
         cookie.extend_from_slice(&tag);
         Ok(cookie)
     }
 
-    /// Reads a cookie. Rejects a cookie that this server did not write for this address, or that is too old.
+    /// Reads the cookie of the ClientHello `second`. Rejects a cookie that this server did not write for this client and this address,
+    /// or that is too old.
     pub(crate) fn from_cookie(
         config: &ServerConfig,
         now: Now,
         peer: Option<SocketAddr>,
         cookie: &[u8],
+        second: &ClientHello,
     ) -> Result<Self, Error> {
         let bad = || Error::from(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)));
         let (body, received) =
             cookie.len().checked_sub(TRUNCATED).and_then(|n| cookie.split_at_checked(n)).ok_or_else(bad)?;
-        if !is_authentic(config, RETRY, peer, body, received) {
-            return Err(bad());
-        }
         let mut r = Reader::new(body, What::Extension(ExtensionType::COOKIE));
-        if !is_recent(now, r.u32()?) {
+        let time = written(now, r.u8()?).ok_or_else(bad)?;
+        let unchanged = unchanged(&config.profile.provider, second);
+        let content = [&time.to_be_bytes()[..], &unchanged, body].concat();
+        if !is_authentic(config, RETRY, peer, &content, received) {
             return Err(bad());
         }
         let cipher_suite = CipherSuite(r.u16()?);
         let group = Some(NamedGroup(r.u16()?)).filter(|g| g.0 != 0);
-        Ok(Self { cipher_suite, group, unchanged: r.array()?, hello_hash: HashOutput::new(r.rest()) })
+        Ok(Self { cipher_suite, group, unchanged, hello_hash: HashOutput::new(r.rest()) })
     }
 }
 
@@ -89,8 +92,8 @@ impl Retry {
 const RETRY: u8 = 0;
 const VERIFY: u8 = 1;
 
-/// The cookie of a HelloVerifyRequest for a client at `peer`: the time, and an HMAC over it, the address, and the parts that the
-/// second ClientHello repeats.
+/// The cookie of a HelloVerifyRequest for a client at `peer`: the low bits of the time, and an HMAC over the time, the address, and the
+/// parts that the second ClientHello repeats.
 pub(crate) fn verify_cookie(
     config: &ServerConfig,
     now: Now,
@@ -100,7 +103,7 @@ pub(crate) fn verify_cookie(
     let time = seconds(now).to_be_bytes();
     let content = [&time[..], &repeated(&config.profile.provider, hello)].concat();
     let tag = tag(config, config.cookie_keys.current(), VERIFY, peer, &content);
-    [&time[..], &tag].concat()
+    [&[seconds(now) as u8][..], &tag].concat()
 }
 
 /// Whether a ClientHello has a cookie that this server wrote for this client and this address a short time ago.
@@ -110,18 +113,23 @@ pub(crate) fn is_verified(
     peer: Option<SocketAddr>,
     hello: &ClientHello,
 ) -> bool {
-    let Some((time, received)) = hello.legacy_cookie().split_first_chunk() else { return false };
-    let content = [&time[..], &repeated(&config.profile.provider, hello)].concat();
-    is_authentic(config, VERIFY, peer, &content, received) && is_recent(now, u32::from_be_bytes(*time))
+    let Some((low, received)) = hello.legacy_cookie().split_first() else { return false };
+    let Some(time) = written(now, *low) else { return false };
+    let content = [&time.to_be_bytes()[..], &repeated(&config.profile.provider, hello)].concat();
+    is_authentic(config, VERIFY, peer, &content, received)
 }
 
 fn seconds(now: Now) -> u32 {
     (now.unix_ms / 1000) as u32
 }
 
-fn is_recent(now: Now, written: u32) -> bool {
-    let age = seconds(now).wrapping_sub(written) as i32;
-    (-CLOCK_SKEW..=COOKIE_LIFETIME).contains(&age)
+/// The time at which a server wrote a cookie, of which the cookie has the low 8 bits; `None` if the cookie is too old. The HMAC covers
+/// all bits, so a cookie does not become valid again.
+fn written(now: Now, low: u8) -> Option<u32> {
+    const { assert!(COOKIE_LIFETIME + CLOCK_SKEW < 1 << 8) };
+    let latest = seconds(now).wrapping_add(CLOCK_SKEW);
+    let age = (latest as u8).wrapping_sub(low).into();
+    (age <= COOKIE_LIFETIME + CLOCK_SKEW).then_some(latest.wrapping_sub(age))
 }
 
 /// Whether one of the server's keys made the tag.

@@ -51,7 +51,7 @@ pub(crate) fn check(
         (None, None) => Ok(None),
         // The cookie is from an earlier connection. The server keeps no state of it: the cookie contains the request.
         (None, Some(cookie)) if config.demands_cookie(cx.protocol()) => {
-            Retry::from_cookie(config, cx.now, cx.emitter.peer_address(), &cookie).map(Some)
+            Retry::from_cookie(config, cx.now, cx.emitter.peer_address(), &cookie, hello).map(Some)
         }
         // RFC 8446 §4.2.2: only the second ClientHello may contain a cookie.
         (None, Some(_)) => Err(unexpected()),

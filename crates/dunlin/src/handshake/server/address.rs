@@ -34,9 +34,8 @@ pub(super) fn check(
     if config.profile.has_tls13() && offers_tls13(hello, cx.protocol())? {
         return match cookie::of(hello)? {
             Some(cookie) => {
-                let retry = Retry::from_cookie(config, cx.now, peer, &cookie)?;
                 // A cookie is for one ClientHello. With another one it proves nothing.
-                retry.check(&config.profile.provider, hello)?;
+                let retry = Retry::from_cookie(config, cx.now, peer, &cookie, hello)?;
                 cx.emitter.prove_address();
                 let (cookie, spent) = (Some(cookie), None);
                 Ok(Proof::Returned(Some(SentRetry { retry, cookie, spent, has_profile: false })))
