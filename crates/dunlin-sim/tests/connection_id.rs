@@ -5,16 +5,13 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{App, Configs, OwnPair, close, connect, exchange, sent};
+use common::{App, Configs, OwnPair, VERSIONS, close, connect, exchange, sent};
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::Tickets;
 use dunlin::wire::ProtocolVersion;
-use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, ProfileBuilder, Side};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, Side};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::awslc;
-
-const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
 
 fn ids(node: &[u8], len: usize) -> Arc<dyn ConnectionIds> {
     Arc::new(NodeIds::new(node, len, awslc().random.clone()).unwrap())
@@ -22,13 +19,7 @@ fn ids(node: &[u8], len: usize) -> Arc<dyn ConnectionIds> {
 
 /// A client and a server with these lengths of their IDs.
 fn configs(version: ProtocolVersion, client: Option<usize>, server: Option<usize>) -> Configs {
-    let profile = |profile: ProfileBuilder| match version {
-        ProtocolVersion::DTLS1_2 => {
-            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        }
-        _ => profile,
-    };
-    let mut configs = Configs::with(&awslc(), profile).cookies(true);
+    let mut configs = Configs::of_version(version);
     if let Some(len) = client {
         configs.client = configs.client.with_connection_ids(ids(&[], len));
     }

@@ -8,29 +8,16 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{App, Configs, connect, exchange, sent};
+use common::{App, Configs, VERSIONS, connect, exchange, sent};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::Error;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
-    Answer, ClientConfig, CookieKeys, DtlsConnection, Event, Now, Profile, ProfileBuilder, PskSource,
-    Question, ServerConfig, Side,
+    Answer, ClientConfig, CookieKeys, DtlsConnection, Event, Now, Profile, PskSource, Question, ServerConfig,
+    Side,
 };
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{NOW, awslc};
-
-const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
-
-fn configs(version: ProtocolVersion) -> Configs {
-    let profile = |profile: ProfileBuilder| match version {
-        ProtocolVersion::DTLS1_2 => {
-            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        }
-        _ => profile,
-    };
-    Configs::with(&awslc(), profile).cookies(true)
-}
 
 /// All datagrams that a connection wants to send.
 fn output(connection: &mut DtlsConnection) -> Vec<Vec<u8>> {
@@ -65,7 +52,7 @@ fn second_hello(configs: &Configs) -> (DtlsConnection, Vec<u8>) {
 #[test]
 fn connects_with_a_cookie() {
     for version in VERSIONS {
-        let mut pair = configs(version).pair();
+        let mut pair = Configs::of_version(version).pair();
         connect(&mut pair);
         assert_eq!(pair.client.negotiated().unwrap().version, Some(version));
         let delays = pair.now.monotonic.since(NOW.monotonic).as_millis() / common::DELAY.as_millis();
@@ -77,7 +64,7 @@ fn connects_with_a_cookie() {
 #[test]
 fn a_server_that_has_kept_nothing_takes_the_second_client_hello() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let (mut client, second) = second_hello(&configs);
         let (mut server, flight) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
         // RFC 6347 §4.2.1, RFC 9147 §5.1: the server's first record and message continue those of the client.
@@ -96,7 +83,7 @@ fn a_server_that_has_kept_nothing_takes_the_second_client_hello() {
 #[test]
 fn a_cookie_is_for_one_address_one_client_hello_and_a_short_time() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let (_, second) = second_hello(&configs);
         let accepts = |server: &ServerConfig, from: SocketAddr, hello: &[u8], now: Now| {
             let (_, output) = answer(server, from, hello, now);
@@ -137,7 +124,7 @@ fn a_cookie_is_for_one_address_one_client_hello_and_a_short_time() {
 /// A wrong cookie of DTLS 1.2 counts as none (RFC 6347 §4.2.1).
 #[test]
 fn a_server_demands_a_cookie_again_instead_of_a_wrong_one() {
-    let configs = configs(ProtocolVersion::DTLS1_2);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_2);
     let (_, mut second) = second_hello(&configs);
     second[13 + 12 + 2 + 32 + 1 + 1] ^= 1;
     let (server, output) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
@@ -149,7 +136,7 @@ fn a_server_demands_a_cookie_again_instead_of_a_wrong_one() {
 #[test]
 fn a_server_asks_only_after_the_cookie() {
     for version in VERSIONS {
-        let mut configs = configs(version);
+        let mut configs = Configs::of_version(version);
         let chosen = Arc::new(configs.server.clone());
         configs.server = configs.server.with_profile_choice(true);
         let mut client = configs.client();
@@ -189,7 +176,7 @@ fn the_demand_for_a_cookie_leaves_room_for_the_psk() {
 #[test]
 fn a_server_sends_little_to_a_forged_address() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let hello = output(&mut configs.client())[0].clone();
         let mut server = configs.server();
         let mut received = 0;
@@ -206,7 +193,7 @@ fn a_server_sends_little_to_a_forged_address() {
 #[test]
 fn a_forged_second_client_hello_does_not_keep_the_first_one_out() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut forged = output(&mut configs.client())[0].clone();
         // Number 1, and only the first 20 bytes of it.
         forged[18] = 1;
@@ -224,7 +211,7 @@ fn a_forged_second_client_hello_does_not_keep_the_first_one_out() {
 #[test]
 fn gives_up_a_client_that_returns_no_cookie() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut pair = configs.pair();
         pair.run_for(common::DELAY).unwrap();
         pair.client_address = SocketAddr::new(CLIENT_ADDRESS.ip(), 1);

@@ -7,8 +7,8 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::Configs;
-use common::net::{Net, VERSIONS, client, configs};
+use common::net::{Net, client};
+use common::{Configs, VERSIONS};
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
@@ -21,7 +21,7 @@ use dunlin_tests::{NOW, awslc, localhost};
 #[test]
 fn serves_many_clients_on_one_socket() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let clients: Vec<_> = (1..=20).map(|n| (client(n), net.connect(&configs, client(n)))).collect();
         net.run();
@@ -45,7 +45,7 @@ fn serves_many_clients_on_one_socket() {
 
 #[test]
 fn one_endpoint_is_client_and_server() {
-    let configs = configs(ProtocolVersion::DTLS1_3);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let mut net = Net::new(&configs, EndpointLimits::default());
     let server = Arc::new(configs.server.clone());
     net.at(client(1)).set_server(Some(server));
@@ -64,7 +64,7 @@ fn one_endpoint_is_client_and_server() {
 #[test]
 fn a_server_keeps_nothing_before_the_cookie() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         for n in 1..=50 {
             net.connect(&configs, client(n));
@@ -82,7 +82,7 @@ fn a_server_keeps_nothing_before_the_cookie() {
 #[test]
 fn a_new_handshake_supersedes_the_association_only_when_it_is_complete() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let first = net.connect(&configs, CLIENT_ADDRESS);
         net.run();
@@ -127,7 +127,7 @@ fn a_new_handshake_supersedes_the_association_only_when_it_is_complete() {
 #[test]
 fn a_client_that_restarts_during_its_handshake_connects() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let limits = EndpointLimits::default();
         let mut net = Net::new(&configs, limits);
         net.connect(&configs, CLIENT_ADDRESS);
@@ -150,7 +150,7 @@ fn a_client_that_restarts_during_its_handshake_connects() {
 #[test]
 fn a_retransmitted_client_hello_begins_nothing() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         net.connect(&configs, CLIENT_ADDRESS);
         net.run();
@@ -165,7 +165,7 @@ fn a_retransmitted_client_hello_begins_nothing() {
 #[test]
 fn takes_client_hellos_in_fragments() {
     for version in VERSIONS {
-        let configs = configs(version).mtu(120);
+        let configs = Configs::of_version(version).mtu(120);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let id = net.connect(&configs, CLIENT_ADDRESS);
         net.run();
@@ -181,7 +181,7 @@ fn takes_client_hellos_in_fragments() {
 
 #[test]
 fn limits_incomplete_client_hellos() {
-    let configs = configs(ProtocolVersion::DTLS1_3).mtu(120);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3).mtu(120);
     let mut limits = EndpointLimits::default();
     limits.partial_hellos = 3;
     let mut net = Net::new(&configs, limits);
@@ -219,7 +219,7 @@ fn forged_fragment(random: u8, offset: u8, len: u8) -> Vec<u8> {
 #[test]
 fn forged_fragments_do_not_flush_incomplete_client_hellos() {
     for version in VERSIONS {
-        let configs = configs(version).mtu(120);
+        let configs = Configs::of_version(version).mtu(120);
         let mut net = Net::new(&configs, EndpointLimits::default());
         net.connect(&configs, CLIENT_ADDRESS);
         let endpoint = net.at(CLIENT_ADDRESS);
@@ -245,7 +245,7 @@ fn forged_fragments_do_not_flush_incomplete_client_hellos() {
 #[test]
 fn timers_of_all_associations_expire() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let ids: Vec<_> = (1..=3).map(|n| net.connect(&configs, client(n))).collect();
         net.muted = Some(client(2));
@@ -263,7 +263,7 @@ fn timers_of_all_associations_expire() {
 #[test]
 fn a_removed_association_says_goodbye_and_frees_its_address() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let id = net.connect(&configs, CLIENT_ADDRESS);
         net.run();
@@ -285,7 +285,7 @@ fn a_removed_association_says_goodbye_and_frees_its_address() {
 
 #[test]
 fn questions_of_one_association_do_not_stop_the_others() {
-    let mut configs = configs(ProtocolVersion::DTLS1_3);
+    let mut configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let chosen = Arc::new(configs.server.clone());
     configs.server = configs.server.with_profile_choice(true);
     let mut net = Net::new(&configs, EndpointLimits::default());
@@ -315,7 +315,7 @@ fn questions_of_one_association_do_not_stop_the_others() {
 fn a_client_without_a_common_suite_or_version_gets_an_alert() {
     let suites = |n: usize| vec![dunlin_awslc::provider().cipher_suites[n]];
     let [one, other] = [0, 1].map(|n| Configs::with(&awslc(), |profile| profile.cipher_suites(suites(n))));
-    let [old, new] = VERSIONS.map(configs);
+    let [old, new] = VERSIONS.map(Configs::of_version);
     let suite = (one.client, &other.server, AlertDescription::HANDSHAKE_FAILURE);
     let version = (new.client, &old.server, AlertDescription::PROTOCOL_VERSION);
     let cases = [false, true].into_iter().flat_map(|choice| [(choice, &suite), (choice, &version)]);
@@ -335,7 +335,7 @@ fn a_client_without_a_common_suite_or_version_gets_an_alert() {
 
 #[test]
 fn discards_what_belongs_to_no_association() {
-    let configs = configs(ProtocolVersion::DTLS1_3);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let mut net = Net::new(&configs, EndpointLimits::default());
     let mut lonely = Endpoint::new(EndpointLimits::default());
     for datagram in [&b""[..], &[22], &[0; 64], &[0xff; 1200]] {
@@ -356,7 +356,7 @@ fn ids(node: &[u8], len: usize) -> Arc<dyn ConnectionIds> {
 
 /// Configurations with connection IDs of different lengths.
 fn with_ids(version: ProtocolVersion) -> Configs {
-    let mut configs = configs(version);
+    let mut configs = Configs::of_version(version);
     configs.client = configs.client.with_connection_ids(ids(&[], 5));
     configs.server = configs.server.with_connection_ids(ids(b"n7", 8)).with_migration(Migration::never());
     configs
@@ -415,7 +415,7 @@ fn finds_an_association_by_its_connection_id_from_any_address() {
 fn takes_only_protected_records_with_an_id_from_elsewhere() {
     let cases = VERSIONS.into_iter().flat_map(|version| [(version, false), (version, true)]);
     for (version, with_id) in cases {
-        let configs = if with_id { with_ids(version) } else { configs(version) };
+        let configs = if with_id { with_ids(version) } else { Configs::of_version(version) };
         let mut net = Net::new(&configs, EndpointLimits::default());
         let id = net.connect(&configs, client(1));
         net.run();
@@ -533,7 +533,7 @@ fn files_an_association_that_has_moved_under_its_new_address() {
 #[test]
 fn an_association_goes_on_after_a_rest() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let id = net.connect(&configs, CLIENT_ADDRESS);
         net.run();

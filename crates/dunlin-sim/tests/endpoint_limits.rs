@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::net::{Net, VERSIONS, client, configs, half_open};
-use common::{Configs, profile};
+use common::net::{Net, client, half_open};
+use common::{Configs, VERSIONS, profile};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::ProtocolVersion;
@@ -25,7 +25,7 @@ fn other(host: u8, port: u16) -> SocketAddr {
 
 #[test]
 fn limits_associations() {
-    let configs = configs(ProtocolVersion::DTLS1_2);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_2);
     let mut limits = EndpointLimits::default();
     limits.associations = 4;
     let mut net = Net::new(&configs, limits);
@@ -47,7 +47,7 @@ fn limits_associations() {
 
 #[test]
 fn limits_the_associations_of_one_host() {
-    let configs = configs(ProtocolVersion::DTLS1_3);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let mut limits = EndpointLimits::default();
     limits.associations_per_host = 2;
     let mut net = Net::new(&configs, limits);
@@ -75,7 +75,7 @@ fn limits_the_associations_of_one_host() {
 #[test]
 fn a_new_handshake_displaces_the_oldest_incomplete_one() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut limits = EndpointLimits::default();
         limits.half_open = 2;
         let mut net = Net::new(&configs, limits);
@@ -103,7 +103,7 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
 /// A host that begins handshakes without end displaces only its own.
 #[test]
 fn a_host_with_many_incomplete_handshakes_does_not_stop_the_others() {
-    let configs = configs(ProtocolVersion::DTLS1_3);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let mut limits = EndpointLimits::default();
     limits.half_open = 8;
     limits.half_open_per_host = 4;
@@ -160,7 +160,7 @@ fn a_handshake_that_fails_at_once_leaves_nothing() {
 #[test]
 fn an_anonymous_client_does_not_supersede_an_authenticated_one() {
     for version in VERSIONS {
-        let mut configs = configs(version);
+        let mut configs = Configs::of_version(version);
         configs.server = configs.server.with_client_auth(ClientAuth::Optional).unwrap();
         let trust = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
         let builder = Profile::builder(awslc()).trust(trust);
@@ -209,7 +209,7 @@ fn configs_of(configs: &Configs) -> Configs {
 #[test]
 fn an_idle_association_ends() {
     for version in VERSIONS {
-        let configs = configs(version);
+        let configs = Configs::of_version(version);
         let mut limits = EndpointLimits::default();
         limits.idle = Some(Duration::from_secs(600));
         let mut net = Net::new(&configs, limits);

@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
+use dunlin::wire::ProtocolVersion;
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, Event, Now, Profile, ProfileBuilder, ServerConfig, Side, Trust,
 };
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, Endpoint, Link, Pair, SERVER_ADDRESS};
-use dunlin_tests::{KeyType, NOW, Pki, localhost};
+use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
 
 pub(crate) mod net;
 pub(crate) mod peer;
+
+pub(crate) const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
 
 /// The delay of one direction.
 pub(crate) const DELAY: Duration = Duration::from_millis(20);
@@ -46,6 +50,17 @@ impl Configs {
     ) -> Self {
         let profile = |side| change(profile(provider, side, KeyType::P256)).build().unwrap();
         Self::of(profile(Side::Client), profile(Side::Server))
+    }
+
+    /// Both sides speak only this version, and the server demands a cookie.
+    pub(crate) fn of_version(version: ProtocolVersion) -> Self {
+        let profile = |profile: ProfileBuilder| match version {
+            ProtocolVersion::DTLS1_2 => {
+                profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            }
+            _ => profile,
+        };
+        Self::with(&awslc(), profile).cookies(true)
     }
 
     /// Configurations with these profiles; the server demands client authentication.

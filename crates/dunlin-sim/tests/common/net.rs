@@ -6,25 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::error::Error;
-use dunlin::wire::ProtocolVersion;
-use dunlin::{AssociationId, Endpoint, EndpointEvent, EndpointLimits, Now, ProfileBuilder};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin::{AssociationId, Endpoint, EndpointEvent, EndpointLimits, Now};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
-use dunlin_tests::{NOW, awslc, localhost};
+use dunlin_tests::{NOW, localhost};
 
 use super::Configs;
-
-pub(crate) const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
-
-pub(crate) fn configs(version: ProtocolVersion) -> Configs {
-    let profile = |profile: ProfileBuilder| match version {
-        ProtocolVersion::DTLS1_2 => {
-            profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        }
-        _ => profile,
-    };
-    Configs::with(&awslc(), profile).cookies(true)
-}
 
 /// Endpoints at their addresses, on a network without delay.
 pub(crate) struct Net {
