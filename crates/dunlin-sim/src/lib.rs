@@ -3,14 +3,17 @@
 //! The simulation never waits or reads a clock. Time advances from one event to the next, so a simulated minute takes only
 //! as long as its computations. If the endpoints draw from [`SeededRandom`], a run is reproducible from its seed.
 //!
-//! A [`Pair`] exchanges datagrams. A [`TcpPair`] exchanges streams over TCP, with the packets that Linux would send. Both
-//! are a [`Simulation`]; a [`Fleet`] runs many. A [`Link`] decides the fate of packets ([`Impaired`]: delay, rate, loss and
+//! A [`Pair`] exchanges datagrams. A [`TcpPair`] exchanges streams over TCP, with the packets that Linux would send. A [`Network`] has
+//! any number of hosts, with interfaces that change their addresses, and with NATs ([`Nat`]). All are a [`Simulation`]; a [`Fleet`]
+//! runs many. A [`Link`] decides the fate of packets ([`Impaired`]: delay, rate, loss and
 //! more). A [`Medium`] tells what packets cost on Ethernet, 802.15.4, LoRaWAN and NB-IoT.
 #![forbid(unsafe_code)]
 
 mod fleet;
 mod link;
 mod medium;
+mod nat;
+mod network;
 mod pair;
 mod random;
 mod tcp;
@@ -23,6 +26,8 @@ use dunlin::{DtlsConnection, Instant, Now, Transmit};
 pub use fleet::{Fleet, Simulation};
 pub use link::{Conditions, Delay, Impaired, Link};
 pub use medium::{Cost, Headers, LoRaDataRate, Medium};
+pub use nat::{Nat, NatKind};
+pub use network::{Change, Host, HostId, InterfaceId, MultiHomed, NatId, Network, OneSocket, SentBy};
 pub use pair::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS, Sent, Unsettled};
 pub use random::SeededRandom;
 pub use tcp::{StreamEndpoint, TcpOptions, TcpPair};

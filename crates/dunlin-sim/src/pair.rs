@@ -37,8 +37,13 @@ impl std::error::Error for Unsettled {}
 
 /// Processes all events, up to a limit.
 pub(crate) fn settle(simulation: &mut impl Simulation) -> Result<(), Unsettled> {
+    limited(simulation, Duration::MAX)
+}
+
+/// Processes all events until the time `end`, up to a limit.
+pub(crate) fn limited(simulation: &mut impl Simulation, end: Duration) -> Result<(), Unsettled> {
     for _ in 0..MAX_EVENTS {
-        if simulation.next().is_none() {
+        if simulation.next().is_none_or(|at| at > end) {
             return Ok(());
         }
         simulation.step();
@@ -177,15 +182,10 @@ impl<C: Endpoint, S: Endpoint> Pair<C, S> {
     /// [`Unsettled`] if the endpoints send too much in this time.
     pub fn run_for(&mut self, time: Duration) -> Result<(), Unsettled> {
         let end = self.path.clock + time;
-        for _ in 0..MAX_EVENTS {
-            if self.next().is_none_or(|at| at > end) {
-                self.path.clock = end;
-                self.now = self.path.now();
-                return Ok(());
-            }
-            self.step();
-        }
-        Err(Unsettled)
+        limited(self, end)?;
+        self.path.clock = end;
+        self.now = self.path.now();
+        Ok(())
     }
 
     /// Hands the datagrams of one side to its link. One to an address that the peer does not have is lost.
