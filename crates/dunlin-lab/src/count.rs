@@ -27,6 +27,8 @@ pub struct Layers {
     pub transport_bytes: u64,
     /// The payload of TCP or UDP: TLS or DTLS records.
     pub tls_bytes: u64,
+    /// The number of frames that carry a fragment of an IP packet, because the whole packet exceeds the MTU.
+    pub ip_fragments: u64,
 }
 
 impl Layers {
@@ -43,6 +45,7 @@ impl AddAssign for Layers {
         self.ip_bytes += other.ip_bytes;
         self.transport_bytes += other.transport_bytes;
         self.tls_bytes += other.tls_bytes;
+        self.ip_fragments += other.ip_fragments;
     }
 }
 
@@ -199,6 +202,7 @@ fn count(connections: &mut Vec<Connection>, frame: &[u8]) -> Option<()> {
         packets: 1,
         link_bytes: (frame.len() - total) as u64,
         ip_bytes: (total - payload.len()) as u64,
+        ip_fragments: u64::from(header.is_fragmenting_payload()),
         ..Layers::default()
     };
     let (from, to) = (header.source_addr(), header.destination_addr());
@@ -342,6 +346,7 @@ mod tests {
             ip_bytes: packets * 20,
             transport_bytes: packets * 20,
             tls_bytes,
+            ip_fragments: 0,
         };
         assert_eq!((connection.to_server, connection.to_client), (expected(3, 5), expected(3, 8)));
         assert_eq!(
@@ -405,7 +410,14 @@ mod tests {
         rest.bytes[14 + 4..][..4].copy_from_slice(&[0, 9, 0, 6]);
         let all = connections(&[first.clone(), rest.clone()]);
         let [connection] = &all[..] else { panic!("{all:?}") };
-        let expected = Layers { packets: 2, link_bytes: 28, ip_bytes: 40, transport_bytes: 8, tls_bytes: 52 };
+        let expected = Layers {
+            packets: 2,
+            link_bytes: 28,
+            ip_bytes: 40,
+            transport_bytes: 8,
+            tls_bytes: 52,
+            ip_fragments: 2,
+        };
         assert_eq!(connection.to_server, expected);
         rest.bytes[14 + 5] = 10;
         assert_eq!(connections(&[first, rest])[0].to_server.packets, 1, "a fragment of another datagram");
@@ -418,7 +430,14 @@ mod tests {
         let counted = connections(&[padded])[0].to_server;
         assert_eq!(
             counted,
-            Layers { packets: 1, link_bytes: 31, ip_bytes: 20, transport_bytes: 8, tls_bytes: 1 }
+            Layers {
+                packets: 1,
+                link_bytes: 31,
+                ip_bytes: 20,
+                transport_bytes: 8,
+                tls_bytes: 1,
+                ip_fragments: 0
+            }
         );
     }
 

@@ -43,8 +43,9 @@ fn counts_every_byte_on_the_link_once() {
     let Some(ground) = privileged(Ground::new()) else { return };
     let pair = ground.pair(1500).unwrap();
     let (frames, connection) = exchange(&pair, b"hello");
-    let Layers { packets, link_bytes, ip_bytes, transport_bytes, tls_bytes } = connection.layers();
-    assert_eq!((link_bytes, ip_bytes, tls_bytes), (packets * 14, packets * 20, 5));
+    let Layers { packets, link_bytes, ip_bytes, transport_bytes, tls_bytes, ip_fragments } =
+        connection.layers();
+    assert_eq!((link_bytes, ip_bytes, tls_bytes, ip_fragments), (packets * 14, packets * 20, 5, 0));
     assert_eq!(transport_bytes, 2 * SYN + (packets - 2) * SEGMENT);
     assert_eq!((connection.transport, connection.resent_packets), (Transport::Tcp, 0));
     let arp = |frame: &&Frame| frame.bytes[12..14] == [0x08, 0x06];
@@ -84,7 +85,14 @@ fn counts_fragments_of_a_datagram() {
     assert_eq!(server.recv(&mut [0; 1024]).unwrap(), 300);
     // 308 bytes of UDP in fragments of at most 104, which is 107 rounded down to units of eight.
     let counted = connections(capture.look().unwrap())[0].to_server;
-    let expected = Layers { packets: 3, link_bytes: 42, ip_bytes: 60, transport_bytes: 8, tls_bytes: 300 };
+    let expected = Layers {
+        packets: 3,
+        link_bytes: 42,
+        ip_bytes: 60,
+        transport_bytes: 8,
+        tls_bytes: 300,
+        ip_fragments: 3,
+    };
     assert_eq!(counted, expected);
 }
 

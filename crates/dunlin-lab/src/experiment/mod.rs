@@ -1,6 +1,7 @@
 //! The experiments by name.
 
 mod caching;
+mod datagrams;
 mod foreign;
 mod key_exchange;
 mod link;

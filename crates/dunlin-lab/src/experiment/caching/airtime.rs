@@ -4,16 +4,15 @@
 //! what is sent. Servers demand no cookie. The energy is what the device's radio uses while it sends and receives. Listening
 //! in between depends on the network and is excluded.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::{DtlsConnection, Instant, Now, ServerAddress, Side, Transmit};
-use dunlin_sim::{CLIENT_ADDRESS, Cost, Endpoint, Headers, LoRaDataRate, Medium, Pair, SERVER_ADDRESS, Sent};
+use dunlin::Side;
+use dunlin_sim::{CLIENT_ADDRESS, Cost, Headers, LoRaDataRate, Medium, SERVER_ADDRESS, Sent};
 
 use super::case::{CONNECTIONS, Case, Credential, Keys, Mode, Protocol};
-use super::dunlin::{client, expect, failed, server};
-use super::{ANSWER, QUESTION, SERVER_NAME};
+use super::datagrams;
+use super::dunlin::{client, server};
 use crate::Error;
 use crate::report::Row;
 
@@ -155,76 +154,10 @@ fn connections(case: &Case<'_>) -> Result<Vec<Vec<Sent>>, Error> {
     let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?.with_cookies(false)));
     let mut now = dunlin_tokio::now();
     let connect = |handshake| {
-        let address = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
-        let client = DtlsConnection::client(&client, address, SERVER_ADDRESS, now).map_err(failed)?;
-        let ends = [
-            Talker::new(client, Side::Client),
-            Talker::new(DtlsConnection::server(&server, CLIENT_ADDRESS, now), Side::Server),
-        ];
-        let [client, server] = ends;
-        let mut pair = Pair::new(client, server, now, DELAY);
-        pair.run().map_err(failed)?;
-        for end in [&pair.client, &pair.server] {
-            if let Some(error) = end.connection.error() {
-                return Err(failed(error));
-            }
-            expect(end.side, end.connection.negotiated(), handshake)?;
-            if !(end.connection.has_closed() && end.connection.peer_has_closed()) {
-                return Err(failed("a connection did not end"));
-            }
-        }
-        now = pair.now;
-        Ok(pair.sent)
+        let addresses = [CLIENT_ADDRESS, SERVER_ADDRESS];
+        let (sent, end) = datagrams::run((&client, &server), addresses, now, DELAY, handshake)?;
+        now = end;
+        Ok(sent)
     };
     case.mode.handshakes().into_iter().map(connect).collect()
-}
-
-/// A side that sends its message and closes.
-struct Talker {
-    connection: DtlsConnection,
-    side: Side,
-    /// Whether the client has sent its message.
-    asked: bool,
-}
-
-impl Talker {
-    const fn new(connection: DtlsConnection, side: Side) -> Self {
-        Self { connection, side, asked: false }
-    }
-
-    fn talk(&mut self) -> Result<(), dunlin::Error> {
-        if self.side == Side::Client && !self.asked && self.connection.negotiated().is_some() {
-            self.asked = true;
-            self.connection.send(QUESTION)?;
-        }
-        while let Some(data) = self.connection.read() {
-            match &data[..] {
-                QUESTION => self.connection.send(ANSWER)?,
-                _ => self.connection.close(),
-            }
-        }
-        if self.connection.peer_has_closed() {
-            self.connection.close();
-        }
-        Ok(())
-    }
-}
-
-impl Endpoint for Talker {
-    fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
-        // The connection keeps its error.
-        let _ = self.connection.receive(now, from, datagram).and_then(|()| self.talk());
-    }
-
-    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
-        self.connection.poll_transmit(now)
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.connection.poll_timeout()
-    }
-
-    fn handle_timeout(&mut self, now: Now) {
-        let _ = self.connection.handle_timeout(now);
-    }
 }

@@ -35,6 +35,7 @@ pub(super) struct Case<'a> {
 pub(super) enum Protocol {
     Tls12,
     Tls13,
+    Dtls12,
     Dtls13,
 }
 
@@ -107,13 +108,25 @@ pub(super) struct End {
 impl Protocol {
     /// Over TCP.
     pub(super) const STREAMS: [Self; 2] = [Self::Tls12, Self::Tls13];
+    /// Over UDP.
+    pub(super) const DATAGRAMS: [Self; 2] = [Self::Dtls12, Self::Dtls13];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Tls12 => "tls1.2",
             Self::Tls13 => "tls1.3",
+            Self::Dtls12 => "dtls1.2",
             Self::Dtls13 => "dtls1.3",
         }
+    }
+
+    pub(super) const fn is_over_datagrams(self) -> bool {
+        matches!(self, Self::Dtls12 | Self::Dtls13)
+    }
+
+    /// Whether it is TLS 1.2 or DTLS 1.2.
+    pub(super) const fn is_version_12(self) -> bool {
+        matches!(self, Self::Tls12 | Self::Dtls12)
     }
 }
 
@@ -157,7 +170,7 @@ impl Credential {
     /// Returns whether the version supports signatures of these keys.
     pub(super) const fn suits(self, protocol: Protocol) -> bool {
         // draft-ietf-tls-mldsa §3: in TLS 1.3 only.
-        !matches!((self, protocol), (Self::X509(KeyType::MlDsa44 | KeyType::MlDsa65), Protocol::Tls12))
+        !(protocol.is_version_12() && matches!(self, Self::X509(KeyType::MlDsa44 | KeyType::MlDsa65)))
     }
 }
 
@@ -301,9 +314,9 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Returns whether the paper gives bytes for these keys.
+    /// Returns whether the paper gives bytes for these keys over this transport.
     fn is_the_papers(&self) -> bool {
-        self.keys.credential == Credential::RSA2048
+        self.keys.credential == Credential::RSA2048 && !self.protocol.is_over_datagrams()
     }
 
     /// The paper's saving against a full handshake, in percent (section V-A). Its "decreased to between 43.25 % and 38.86 %"

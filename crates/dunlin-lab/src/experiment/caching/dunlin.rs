@@ -25,7 +25,7 @@ use nix::sys::socket::{MsgFlags, send};
 use pki_types::PrivateKeyDer;
 
 use super::case::{CONNECTIONS, Case, Credential, End, Handshake, Mode, PATIENCE, Protocol};
-use super::{ANSWER, QUESTION, SERVER_NAME, Stack};
+use super::{ANSWER, QUESTION, SERVER_NAME, Stack, datagrams};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
@@ -43,7 +43,10 @@ impl Stack for Dunlin {
         true
     }
 
-    fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
+    fn connect(&self, _: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
+        if case.protocol.is_over_datagrams() {
+            return datagrams::connect(pair, case, mtu);
+        }
         let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
         let listener = pair.server.run(|| TcpListener::bind((Pair::SERVER, 0)))?.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -119,7 +122,7 @@ fn profile(case: &Case<'_>, own: &End, peer: &End) -> Result<Profile, Error> {
         Protocol::Tls13 | Protocol::Dtls13 => {
             profile.cipher_suites(vec![&dunlin_awslc::TLS13_AES_256_GCM_SHA384])
         }
-        Protocol::Tls12 => {
+        Protocol::Tls12 | Protocol::Dtls12 => {
             profile.cipher_suites(vec![]).tls12_cipher_suites(vec![suite(case.keys.credential)])
         }
     };
@@ -148,7 +151,7 @@ fn schemes(case: &Case<'_>) -> Vec<SignatureScheme> {
         (KeyType::RsaPss2048 | KeyType::RsaPss3072 | KeyType::RsaPss4096, _) => {
             vec![SignatureScheme::RSA_PSS_PSS_SHA256]
         }
-        (_, Protocol::Tls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
+        (_, Protocol::Tls12 | Protocol::Dtls12) => vec![SignatureScheme::RSA_PKCS1_SHA256],
         // RFC 8446 §4.2.3: RSASSA-PKCS1-v1_5 signs certificates, but not handshakes.
         (_, _) => vec![SignatureScheme::RSA_PSS_RSAE_SHA256, SignatureScheme::RSA_PKCS1_SHA256],
     }

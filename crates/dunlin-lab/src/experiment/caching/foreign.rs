@@ -10,14 +10,14 @@ use pki_types::CertificateDer;
 
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::Stack;
-use super::case::{Case, Credential, End, Handshake, Keys, Mode};
+use super::case::{Case, Credential, End, Handshake, Keys, Mode, Protocol};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
 /// The compared libraries.
-pub(super) const LIBRARIES: [Library; 2] = [
+pub(super) const LIBRARIES: [Library; 3] = [
     Library {
-        name: "openssl",
+        name: OPENSSL,
         source: &[include_str!("arguments.c"), include_str!("openssl.c")],
         link: &["-lssl", "-lcrypto"],
         package: "libssl-dev",
@@ -28,7 +28,16 @@ pub(super) const LIBRARIES: [Library; 2] = [
         link: &["-lwolfssl"],
         package: "libwolfssl-dev",
     },
+    Library {
+        name: GNUTLS,
+        source: &[include_str!("../gnutls.c"), include_str!("arguments.c"), include_str!("gnutls.c")],
+        link: &["-lgnutls"],
+        package: "libgnutls28-dev",
+    },
 ];
+
+const OPENSSL: &str = "openssl";
+const GNUTLS: &str = "gnutls";
 
 /// The credentials and trust anchors of one side, in files.
 pub(super) struct Files([MemoryFile; 3]);
@@ -79,8 +88,9 @@ impl Files {
     }
 
     /// The arguments of a program.
-    fn arguments(&self, role: &str, case: &Case<'_>) -> Vec<OsString> {
-        let words = [role, case.protocol.name(), suite(case), case.mode.name()].map(OsString::from);
+    fn arguments(&self, role: &str, case: &Case<'_>, mtu: u16) -> Vec<OsString> {
+        let mtu = mtu.to_string();
+        let words = [role, case.protocol.name(), suite(case), case.mode.name(), &mtu].map(OsString::from);
         words.into_iter().chain(self.paths()).collect()
     }
 
@@ -103,21 +113,37 @@ impl Stack for Foreign {
         self.name
     }
 
-    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys nor ML-DSA.
+    /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS 1.3. GnuTLS is only
+    /// compared over datagrams.
     fn has(&self, case: &Case<'_>) -> bool {
+        let has_protocol = match case.protocol {
+            Protocol::Tls12 | Protocol::Tls13 => self.name != GNUTLS,
+            Protocol::Dtls12 => true,
+            Protocol::Dtls13 => false,
+        };
+        // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key. GnuTLS finds no cookie in a fragmented ClientHello, which one
+        // with a session ID is at MTU 127.
+        let refuses = match self.name {
+            OPENSSL => {
+                case.protocol.is_over_datagrams()
+                    && case.keys.credential.key_type(Side::Server) == KeyType::Ed25519
+            }
+            GNUTLS => case.mode == Mode::Resumption,
+            _ => false,
+        };
         let has_keys = !matches!(
             case.keys.credential,
             Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44 | KeyType::MlDsa65)
         );
-        matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_keys
+        matches!(case.mode, Mode::Vanilla | Mode::Resumption) && has_protocol && has_keys && !refuses
     }
 
-    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>) -> Result<(), Error> {
+    fn connect(&self, ground: &Ground, pair: &Pair, case: &Case<'_>, mtu: u16) -> Result<(), Error> {
         let (client, server) = (&case.keys.client, &case.keys.server);
         let files = [Files::new(server, client)?, Files::new(client, server)?];
-        let (server, port) = self.serve(ground, &pair.server, files[0].arguments("server", case))?;
-        let to = [Pair::SERVER.to_string(), port].map(OsString::from);
-        let arguments = [&files[1].arguments("client", case)[..], &to].concat();
+        let (server, ports) = self.serve(ground, &pair.server, files[0].arguments("server", case, mtu))?;
+        let to = [Pair::SERVER.to_string(), ports].map(OsString::from);
+        let arguments = [&files[1].arguments("client", case, mtu)[..], &to].concat();
         let client = ground.spawn(&pair.client, &mut self.command(arguments))?;
         let printed = self.finished(client)?;
         self.finished(server)?;

@@ -17,9 +17,38 @@ static int keep(SSL *ssl, SSL_SESSION *new) {
     return 1;
 }
 
+// A cookie as long as that of OpenSSL's own server.
+enum { COOKIE_BYTES = 20 };
+
+static int make_cookie(SSL *ssl, unsigned char *cookie, unsigned *length) {
+    (void)ssl;
+    memset(cookie, 7, *length = COOKIE_BYTES);
+    return 1;
+}
+
+static int check_cookie(SSL *ssl, const unsigned char *cookie, unsigned length) {
+    (void)ssl, (void)cookie;
+    return length == COOKIE_BYTES;
+}
+
+// The smallest datagrams that OpenSSL sends. At a smaller MTU, IP splits them.
+enum { SMALLEST_DATAGRAM = 256 - IP_AND_UDP };
+
+static void use_datagrams(SSL *ssl, int fd, int mtu) {
+    struct sockaddr_in peer = peer_of(fd);
+    BIO *bio = BIO_new_dgram(fd, BIO_NOCLOSE);
+    if (!bio) refuse("no connection");
+    BIO_ctrl(bio, BIO_CTRL_DGRAM_SET_CONNECTED, 0, &peer);
+    SSL_set_bio(ssl, bio, bio);
+    SSL_set_options(ssl, SSL_OP_NO_QUERY_MTU);
+    int largest = mtu - IP_AND_UDP;
+    if (!SSL_set_mtu(ssl, largest < SMALLEST_DATAGRAM ? SMALLEST_DATAGRAM : largest)) refuse("no such MTU");
+}
+
 static SSL_CTX *configure(int server, int resume, char **files) {
-    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    int tls13 = is(files[VERSION], "tls1.3"), version = tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
+    int datagrams = is(files[VERSION], "dtls1.2"), tls13 = is(files[VERSION], "tls1.3");
+    SSL_CTX *ctx = SSL_CTX_new(datagrams ? DTLS_method() : TLS_method());
+    int version = datagrams ? DTLS1_2_VERSION : tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
     if (!ctx || !SSL_CTX_set_min_proto_version(ctx, version)) refuse("no such version");
     if (!SSL_CTX_set_max_proto_version(ctx, version)) refuse("no such version");
     if (tls13 ? !SSL_CTX_set_ciphersuites(ctx, "TLS_AES_256_GCM_SHA384") : !SSL_CTX_set_cipher_list(ctx, files[SUITE]))
@@ -33,6 +62,11 @@ static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
     // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a session has an ID.
     if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+    if (datagrams && server) {
+        SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
+        SSL_CTX_set_cookie_generate_cb(ctx, make_cookie);
+        SSL_CTX_set_cookie_verify_cb(ctx, check_cookie);
+    }
     if (!resume) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (server) {
         SSL_CTX_set_num_tickets(ctx, resume);
@@ -65,11 +99,13 @@ int main(int argc, char **argv) {
     if (argc <= KEY) fail("arguments");
     int server = is(argv[ROLE], "server");
     SSL_CTX *ctx = configure(server, is(argv[MODE], "resumption"), argv);
-    int listener = server ? listen_somewhere() : -1;
+    int listeners[CONNECTIONS] = {-1, -1};
+    if (server) listen_for_all(argv, listeners);
     for (int i = 0; i < CONNECTIONS; i++) {
-        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[IP], argv[PORT]));
+        int fd = open_connection(argv, i, listeners[i]);
         SSL *ssl = SSL_new(ctx);
         if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
+        if (is(argv[VERSION], "dtls1.2")) use_datagrams(ssl, fd, atoi(argv[MTU]));
         if (!server && session && !SSL_set_session(ssl, session)) refuse("no session");
         if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
         if (server) {

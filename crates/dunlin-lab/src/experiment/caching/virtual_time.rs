@@ -8,17 +8,17 @@ use dunlin_sim::{Application, Delay, Reply, TcpOptions, TcpPair, TlsPeer};
 
 use super::case::{Case, Handshake};
 use super::dunlin::{client, expect, failed, server};
-use super::{ANSWER, Measured, QUESTION, SERVER_NAME};
+use super::{ANSWER, Measured, QUESTION, SERVER_NAME, datagrams};
 use crate::Error;
 use crate::capture::{Direction, Frame};
 
 /// The delay in one direction, as of a short cable.
-const DELAY: Duration = Duration::from_micros(50);
+pub(super) const DELAY: Duration = Duration::from_micros(50);
 /// The pause between the two connections.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 /// The addresses of both ends, which only select IPv4.
 const ETHERNET: [u8; 14] = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-const FIRST_PORT: u16 = 50_000;
+pub(super) const FIRST_PORT: u16 = 50_000;
 
 /// Dunlin in virtual time.
 pub(super) struct InVirtualTime;
@@ -33,6 +33,9 @@ impl Measured for InVirtualTime {
     }
 
     fn frames(&self, case: &Case<'_>, mtu: u16) -> Result<Vec<Frame>, Error> {
+        if case.protocol.is_over_datagrams() {
+            return datagrams::in_virtual_time(case, mtu);
+        }
         let (client, server) = (Arc::new(client(case)?), Arc::new(server(case)?));
         let mut frames = Vec::new();
         let mut begin = Duration::ZERO;

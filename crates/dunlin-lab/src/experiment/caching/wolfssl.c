@@ -9,9 +9,11 @@ static void refuse(const char *what, WOLFSSL *ssl) {
 }
 
 static WOLFSSL_CTX *configure(int server, int resume, char **files) {
-    int tls13 = is(files[VERSION], "tls1.3"), group = WOLFSSL_ECC_SECP256R1;
+    int tls13 = is(files[VERSION], "tls1.3"), datagrams = is(files[VERSION], "dtls1.2");
+    int group = WOLFSSL_ECC_SECP256R1;
     WOLFSSL_CTX *ctx = wolfSSL_CTX_new(
-        tls13 ? server ? wolfTLSv1_3_server_method() : wolfTLSv1_3_client_method()
+        datagrams ? server ? wolfDTLSv1_2_server_method() : wolfDTLSv1_2_client_method()
+        : tls13 ? server ? wolfTLSv1_3_server_method() : wolfTLSv1_3_client_method()
               : server ? wolfTLSv1_2_server_method() : wolfTLSv1_2_client_method()
     );
     const char *suite = tls13 ? "TLS13-AES256-GCM-SHA384" : files[SUITE];
@@ -55,11 +57,18 @@ int main(int argc, char **argv) {
     wolfSSL_Init();
     WOLFSSL_CTX *ctx = configure(server, resume, argv);
     WOLFSSL_SESSION *session = NULL;
-    int listener = server ? listen_somewhere() : -1;
+    int listeners[CONNECTIONS] = {-1, -1};
+    if (server) listen_for_all(argv, listeners);
     for (int i = 0; i < CONNECTIONS; i++) {
-        int fd = without_delay(server ? accept(listener, NULL, NULL) : connect_to(argv[IP], argv[PORT]));
+        int fd = open_connection(argv, i, listeners[i]);
         WOLFSSL *ssl = wolfSSL_new(ctx);
         if (!ssl || wolfSSL_set_fd(ssl, fd) != WOLFSSL_SUCCESS) refuse("no connection", NULL);
+        // Debian's build has no setting for the MTU: IP splits its datagrams.
+        struct sockaddr_in peer;
+        if (is(argv[VERSION], "dtls1.2")) {
+            peer = peer_of(fd);
+            if (wolfSSL_dtls_set_peer(ssl, &peer, sizeof peer) != WOLFSSL_SUCCESS) refuse("no peer", NULL);
+        }
         if (session && wolfSSL_set_session(ssl, session) != WOLFSSL_SUCCESS) refuse("no session", NULL);
         if ((server ? wolfSSL_accept(ssl) : wolfSSL_connect(ssl)) != WOLFSSL_SUCCESS) refuse("no handshake", ssl);
         if (server) {
