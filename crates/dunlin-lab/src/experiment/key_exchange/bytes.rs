@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use dunlin::{ClientConfig, ServerConfig, TlsConnection};
+use dunlin::{ClientConfig, DtlsConnection, ServerConfig, TlsConnection};
 
+use super::super::datagrams::{Sockets, is_undisturbed};
 use super::failed;
-use super::foreign::OpenSsl;
+use super::foreign::{GnuTls, OpenSsl};
 use super::suites::{AllKeys, Case, Crypto, server_address};
 use crate::Error;
 use crate::capture::{Capture, Frame};
@@ -22,13 +23,14 @@ use crate::net::{Ground, Namespace, Pair};
 const BUFFER: usize = 1 << 16;
 /// Longer than any handshake, even at the lowest rate.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The maximum number of repetitions if TCP retransmitted packets.
+/// The maximum number of repetitions if packets were retransmitted.
 const ATTEMPTS: u32 = 10;
 
 /// The stacks of a handshake.
 pub(super) enum Stack<'a> {
     Dunlin(&'a Arc<ClientConfig>, &'a Arc<ServerConfig>),
     OpenSsl(&'a OpenSsl),
+    GnuTls(&'a GnuTls),
 }
 
 impl Stack<'_> {
@@ -37,6 +39,7 @@ impl Stack<'_> {
         match self {
             Self::Dunlin(..) => "dunlin",
             Self::OpenSsl(_) => "openssl",
+            Self::GnuTls(_) => "gnutls",
         }
     }
 }
@@ -48,8 +51,8 @@ pub(super) struct Place<'a> {
     pub(super) address: Ipv4Addr,
 }
 
-/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine TCP may mistake a delay for a loss
-/// and retransmit; the measurement is then repeated.
+/// The frames of one handshake on its own connection, from SYN to FIN. On a busy machine, TCP or a stack may mistake a delay for
+/// a loss and retransmit; the measurement is then repeated.
 pub(super) fn frames(
     ground: &Ground,
     pair: &Pair,
@@ -61,11 +64,20 @@ pub(super) fn frames(
     for _ in 0..ATTEMPTS {
         let mut capture = Capture::start(&pair.client, Pair::DEVICE)?;
         match stack {
+            Stack::Dunlin(client, server) if case.over_datagrams => over_datagrams(pair, client, server)?,
             Stack::Dunlin(client, server) => {
                 let place = Place { client: &pair.client, server: &pair.server, address: Pair::SERVER };
                 place.handshake(client, server)?;
             }
             Stack::OpenSsl(openssl) => openssl.connect(ground, pair, case, keys)?,
+            Stack::GnuTls(gnutls) => gnutls.connect(ground, pair, case, keys.0)?,
+        }
+        if case.over_datagrams {
+            let frames = capture.finish()?;
+            match is_undisturbed(&frames) {
+                true => return Ok(frames),
+                false => continue,
+            }
         }
         let closed = |frames: &[Frame]| connections(frames).first().is_some_and(Connection::is_closed);
         if !capture.wait(PATIENCE, closed)? {
@@ -76,7 +88,16 @@ pub(super) fn frames(
             return Ok(frames);
         }
     }
-    Err(spoilt("TCP sends packets again and again"))
+    Err(spoilt("packets are sent again and again"))
+}
+
+/// Runs a handshake over UDP.
+fn over_datagrams(pair: &Pair, client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Result<(), Error> {
+    let (sockets, now) = (Sockets::new(pair)?, dunlin_tokio::now());
+    let [from, to] = sockets.addresses;
+    let mut client = DtlsConnection::client(client, server_address()?, to, now).map_err(failed)?;
+    let mut server = DtlsConnection::server(server, from, now);
+    sockets.carry(&mut client, &mut server, |why| failed(why))
 }
 
 impl Place<'_> {

@@ -1,9 +1,13 @@
-//! OpenSSL as the other stack, with the same keys.
+//! OpenSSL and GnuTLS as other stacks, with the same keys.
 
 use std::ffi::OsString;
 use std::io::Read;
 
+use dunlin::wire::{NamedGroup, SignatureScheme};
+
+use super::super::datagrams::IP_AND_UDP;
 use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::MTU;
 use super::suites::{AllKeys, Case, Crypto};
 use crate::Error;
 use crate::net::{Ground, Pair};
@@ -15,11 +19,21 @@ const LIBRARY: Library = Library {
     package: "libssl-dev",
 };
 
+const GNUTLS: Library = Library {
+    name: "gnutls",
+    source: &[include_str!("../gnutls.c"), include_str!("gnutls.c")],
+    link: &["-lgnutls"],
+    package: "libgnutls28-dev",
+};
+
 /// An empty argument of the program.
 const NOTHING: &str = "-";
 
 /// The program for OpenSSL.
 pub(super) struct OpenSsl(Foreign);
+
+/// The program for GnuTLS, over datagrams only.
+pub(super) struct GnuTls(Foreign);
 
 /// A certificate and its key in files.
 struct Files([MemoryFile; 2]);
@@ -41,23 +55,52 @@ struct Prepared {
     client: Option<Files>,
 }
 
+/// What a program has to know of a case.
+fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
+    vec![
+        case.protocol().trim_start_matches("tls").to_owned(),
+        case.openssl.unwrap_or(NOTHING).to_owned(),
+        group(case, crypto),
+        // Without certificates the program still needs the name of a signature scheme.
+        case.certificates.map_or("RSA+SHA256", |certificates| certificates.openssl_scheme).to_owned(),
+        who(case).to_owned(),
+    ]
+}
+
+fn gnutls_words(case: &Case) -> Vec<String> {
+    let exchange = case.mechanism.replace('_', "-").to_uppercase();
+    let cipher = case.cipher().replace("_SHA256", "").replace('_', "-");
+    let group = match case.group {
+        Some(NamedGroup::X25519) => ":+GROUP-X25519",
+        Some(NamedGroup::SECP256R1) => ":+GROUP-SECP256R1",
+        Some(_) => ":+GROUP-FFDHE2048",
+        None => "",
+    };
+    let scheme = match case.certificates.map(|certificates| certificates.scheme) {
+        Some(SignatureScheme::ECDSA_SECP256R1_SHA256) => "ECDSA-SHA256",
+        // Without certificates GnuTLS still needs a scheme.
+        _ => "RSA-SHA256",
+    };
+    let priority = format!(
+        "NONE:+VERS-DTLS1.2:+{exchange}:+{cipher}:+AEAD:+SIGN-{scheme}{group}:+COMP-NULL:+CTYPE-X509"
+    );
+    vec![priority, who(case).to_owned(), (MTU - IP_AND_UDP).to_string()]
+}
+
+/// The side that authenticates, in the words of the programs.
+fn who(case: &Case) -> &'static str {
+    if case.has_psk { "psk" } else { case.authentication() }
+}
+
 impl Prepared {
-    fn new(case: &Case, keys: &AllKeys, crypto: &Crypto) -> Result<Self, Error> {
+    fn new(case: &Case, keys: &AllKeys, words: Vec<String>) -> Result<Self, Error> {
         let keys = case.keys(keys);
-        let words = [
-            case.protocol().trim_start_matches("tls").to_owned(),
-            case.openssl.unwrap_or(NOTHING).to_owned(),
-            group(case, crypto),
-            // Without certificates the program still needs the name of a signature scheme.
-            case.certificates.map_or("RSA+SHA256", |certificates| certificates.openssl_scheme).to_owned(),
-            if case.has_psk { "psk" } else { case.authentication() }.to_owned(),
-        ];
         let file = |content: &[u8]| MemoryFile::new(content);
         let files = |end: &super::suites::End| {
             Ok::<_, Error>(Files([file(&end.certificate)?, file(end.key.secret_der())?]))
         };
         Ok(Self {
-            words: words.map(OsString::from).into(),
+            words: words.into_iter().map(OsString::from).collect(),
             root: keys.map(|keys| file(&keys.root)).transpose()?,
             server: keys.map(|keys| files(&keys.server)).transpose()?,
             client: keys.map(|keys| files(&keys.client)).transpose()?,
@@ -68,17 +111,57 @@ impl Prepared {
         let root = self.root.as_ref().map_or_else(|| NOTHING.into(), |file| file.path().into());
         [vec![role.into()], self.words.clone(), vec![root], Files::arguments(own)].concat()
     }
+
+    /// Makes one connection.
+    fn connect(&self, program: &Foreign, ground: &Ground, pair: &Pair) -> Result<(), Error> {
+        let arguments = self.arguments("server", self.server.as_ref());
+        let (server, port) = program.serve(ground, &pair.server, arguments)?;
+        let mut arguments = self.arguments("client", self.client.as_ref());
+        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
+        let client = ground.spawn(&pair.client, &mut program.command(arguments))?;
+        program.finished(client)?;
+        program.finished(server)?;
+        Ok(())
+    }
 }
 
-/// OpenSSL's name of the group; a finite field that TLS 1.2 spells out has only its prime.
+/// OpenSSL's name of the group; a finite field that version 1.2 spells out has only its prime.
 fn group(case: &Case, crypto: &Crypto) -> String {
     let field = case.group.and_then(|name| crypto.provider.group(name)?.finite_field());
     match (case.group, field) {
         (None, _) => NOTHING.to_owned(),
-        (Some(_), Some(field)) if case.protocol() == "tls1.2" => {
+        (Some(_), Some(field)) if case.protocol().ends_with("1.2") => {
             field.prime.iter().map(|byte| format!("{byte:02x}")).collect()
         }
         (Some(name), _) => name.to_string(),
+    }
+}
+
+impl GnuTls {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// The compiler or the library is missing.
+    pub(super) fn new() -> Result<Self, Error> {
+        GNUTLS.compile().map(Self)
+    }
+
+    /// Returns whether it has the case.
+    pub(super) fn has(case: &Case) -> bool {
+        // GnuTLS has no suite of RFC 8442.
+        let is_missing = case.mechanism == "ecdhe_psk" && case.cipher() == "AES_128_GCM_SHA256";
+        case.protocol() == "dtls1.2" && !is_missing
+    }
+
+    /// Makes one connection.
+    pub(super) fn connect(
+        &self,
+        ground: &Ground,
+        pair: &Pair,
+        case: &Case,
+        keys: &AllKeys,
+    ) -> Result<(), Error> {
+        Prepared::new(case, keys, gnutls_words(case))?.connect(&self.0, ground, pair)
     }
 }
 
@@ -99,16 +182,7 @@ impl OpenSsl {
         case: &Case,
         (keys, crypto): (&AllKeys, &Crypto),
     ) -> Result<(), Error> {
-        let Self(program) = self;
-        let prepared = Prepared::new(case, keys, crypto)?;
-        let arguments = prepared.arguments("server", prepared.server.as_ref());
-        let (server, port) = program.serve(ground, &pair.server, arguments)?;
-        let mut arguments = prepared.arguments("client", prepared.client.as_ref());
-        arguments.extend([Pair::SERVER.to_string(), port].map(OsString::from));
-        let client = ground.spawn(&pair.client, &mut program.command(arguments))?;
-        program.finished(client)?;
-        program.finished(server)?;
-        Ok(())
+        Prepared::new(case, keys, openssl_words(case, crypto))?.connect(&self.0, ground, pair)
     }
 
     /// Returns the microseconds of client and server for `times` handshakes in memory.
@@ -119,7 +193,7 @@ impl OpenSsl {
         times: usize,
     ) -> Result<Vec<[f64; 2]>, Error> {
         let Self(program) = self;
-        let prepared = Prepared::new(case, keys, crypto)?;
+        let prepared = Prepared::new(case, keys, openssl_words(case, crypto))?;
         let mut arguments = prepared.arguments("memory", prepared.server.as_ref());
         arguments.push(times.to_string().into());
         arguments.extend(Files::arguments(prepared.client.as_ref()));

@@ -1,11 +1,12 @@
 //! The cost of each key exchange: bytes, time on both sides, and the duration over a slow link.
 //!
 //! Both sides have one suite, group and signature scheme, and no server name, session ID or ticket. Certificates are leaves
-//! directly below the root that both trust. The same applies to OpenSSL.
+//! directly below the root that both trust. The same applies to OpenSSL and GnuTLS. Over datagrams, servers demand a cookie.
 
 mod bytes;
 mod draft;
 mod duration;
+mod ends;
 mod foreign;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
@@ -16,7 +17,7 @@ use std::fmt::Display;
 
 use bytes::Stack;
 use duration::{Parts, RATES, SlowLink, path_bytes};
-use foreign::OpenSsl;
+use foreign::{GnuTls, OpenSsl};
 use serde_json::Value;
 use suites::{AllKeys, Case, Crypto};
 use time::Times;
@@ -85,14 +86,15 @@ impl Experiment for KeyExchange {
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
         let cases = suites::cases();
         let lab = Lab::new(plan, progress)?;
-        progress
-            .steps(cases.len() * (1 + lab.real.as_ref().map_or(0, |real| real.links.len())) + draft::len());
+        let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
+        let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
+        progress.steps(cases.len() + over_tcp * rates + draft::len());
         let (mut rows, mut slow) = (Vec::new(), Vec::new());
         for case in &cases {
             progress.now(case.name());
             let measured = lab.rows(case)?;
             progress.step();
-            if let (Some(real), Some(ours)) = (&lab.real, measured.first()) {
+            if let (Some(real), Some(ours), false) = (&lab.real, measured.first(), case.over_datagrams) {
                 slow.extend(lab.durations(real, case, ours, progress)?);
             }
             rows.extend(measured);
@@ -131,6 +133,7 @@ impl Means {
 struct Real {
     links: Vec<SlowLink>,
     openssl: Option<OpenSsl>,
+    gnutls: Option<GnuTls>,
     ground: Ground,
 }
 
@@ -139,8 +142,10 @@ impl Real {
         let ground = Ground::new()?;
         let links = RATES.map(|rate| SlowLink::new(&ground, rate, plan.seed));
         let links = links.into_iter().collect::<Result<_, _>>()?;
-        let openssl = OpenSsl::new().inspect_err(|error| progress.note(&format!("left out: {error}")));
-        Ok(Self { links, openssl: openssl.ok(), ground })
+        let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
+        let (openssl, gnutls) =
+            (OpenSsl::new().inspect_err(left_out).ok(), GnuTls::new().inspect_err(left_out).ok());
+        Ok(Self { links, openssl, gnutls, ground })
     }
 }
 
@@ -171,14 +176,15 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns the bytes and times of a case: Dunlin's row, and OpenSSL's if it has the suite.
+    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the suite.
     fn rows(&self, case: &Case) -> Result<Vec<Row>, Error> {
         let Some(real) = &self.real else {
             let [ours, _] = self.times(case, None)?;
             return Ok(vec![ours.figures(self.bytes_in_memory(case)?)]);
         };
         let openssl = real.openssl.as_ref().filter(|_| case.openssl.is_some());
-        let [ours, theirs] = self.times(case, openssl)?;
+        // OpenSSL 3.0 has no datagrams in memory.
+        let [ours, theirs] = self.times(case, openssl.filter(|_| !case.over_datagrams))?;
         let pair = real.ground.pair(MTU)?;
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
@@ -186,6 +192,9 @@ impl<'a> Lab<'a> {
         if let Some(openssl) = openssl {
             let row = self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?;
             rows.push(theirs.totals(row));
+        }
+        if let Some(gnutls) = real.gnutls.as_ref().filter(|_| GnuTls::has(case)) {
+            rows.push(self.bytes(&real.ground, &pair, case, &Stack::GnuTls(gnutls))?);
         }
         Ok(rows)
     }
@@ -201,10 +210,10 @@ impl<'a> Lab<'a> {
         time::undisturbed(|| {
             let (mut ours, mut theirs) = (Times::default(), Times::default());
             // The first handshake finds empty processor caches.
-            time::handshake(&client, &server)?;
+            time::handshake(case, &client, &server)?;
             for _ in 0..turns {
                 for _ in 0..HANDSHAKES {
-                    ours.add(&time::handshake(&client, &server)?);
+                    ours.add(&time::handshake(case, &client, &server)?);
                 }
                 if let Some(openssl) = openssl {
                     theirs.add_totals(&openssl.times(
@@ -231,10 +240,13 @@ impl<'a> Lab<'a> {
         }
         let of = |figure: fn(&Layers) -> u64| layers.iter().map(|all| figure(all) as f64).collect::<Vec<_>>();
         let row = self.row(case, stack.name()).figure("handshake_bytes", &of(|layers| layers.tls_bytes));
-        Ok(with_paper(case, row)
+        let row = with_paper(case, row)
             .figure("total_bytes", &of(|layers| layers.total_bytes()))
-            .figure("packets", &of(|layers| layers.packets))
-            .figure(PATH, &paths))
+            .figure("packets", &of(|layers| layers.packets));
+        Ok(match case.over_datagrams {
+            true => row,
+            false => row.figure(PATH, &paths),
+        })
     }
 
     fn save(&self, frames: &[Frame], case: &Case, stack: &Stack<'_>) -> Result<(), Error> {
@@ -246,7 +258,7 @@ impl<'a> Lab<'a> {
     fn bytes_in_memory(&self, case: &Case) -> Result<Row, Error> {
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let sent = (0..self.plan.runs).map(|_| {
-            let turns = time::handshake(&client, &server)?;
+            let turns = time::handshake(case, &client, &server)?;
             Ok(turns.iter().map(|turn| turn.sent_bytes).sum::<usize>() as f64)
         });
         let sent = sent.collect::<Result<Vec<_>, Error>>()?;

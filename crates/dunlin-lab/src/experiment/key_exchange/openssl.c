@@ -1,12 +1,12 @@
 // OpenSSL, held to what the other side of the comparison is held to: one version, suite, group and signature scheme, no
-// tickets, no session IDs. What that leaves open is as OpenSSL has it by default.
+// tickets, no session IDs; over datagrams, a cookie. What that leaves open is as OpenSSL has it by default.
 //
 // PROGRAM server VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY            prints its port, takes one connection
 // PROGRAM client VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY IP PORT    makes one
 // PROGRAM memory VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY N CERTIFICATE KEY
 //     handshakes N times with itself, server first; prints the microseconds of client and server
 //
-// VERSION is 1.2 or 1.3. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the server
+// VERSION is 1.2, 1.3 or dtls1.2. WHO authenticates: the server, mutual by certificates, or mutual by a psk, in which case the server
 // may have a certificate as well. GROUP is a name, or the prime of a finite field in hexadecimal. Certificates and keys are
 // files in DER; - is nothing.
 
@@ -43,6 +43,30 @@ static unsigned psk_of_server(SSL *ssl, const char *identity, unsigned char *psk
     return PSK_BYTES;
 }
 
+// The largest datagram on Ethernet, and a cookie as long as that of OpenSSL's own server.
+enum { LARGEST_DATAGRAM = 1500 - 28, COOKIE_BYTES = 20 };
+
+static int make_cookie(SSL *ssl, unsigned char *cookie, unsigned *length) {
+    (void)ssl;
+    memset(cookie, 7, *length = COOKIE_BYTES);
+    return 1;
+}
+
+static int check_cookie(SSL *ssl, const unsigned char *cookie, unsigned length) {
+    (void)ssl, (void)cookie;
+    return length == COOKIE_BYTES;
+}
+
+static void use_datagrams(SSL *ssl, int fd) {
+    struct sockaddr_in peer = peer_of(fd);
+    BIO *bio = BIO_new_dgram(fd, BIO_NOCLOSE);
+    if (!bio) refuse("no connection");
+    BIO_ctrl(bio, BIO_CTRL_DGRAM_SET_CONNECTED, 0, &peer);
+    SSL_set_bio(ssl, bio, bio);
+    SSL_set_options(ssl, SSL_OP_NO_QUERY_MTU);
+    if (!SSL_set_mtu(ssl, LARGEST_DATAGRAM)) refuse("no such MTU");
+}
+
 static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
 static void finite_field(SSL_CTX *ctx, const char *prime) {
@@ -75,8 +99,9 @@ static void trust(SSL_CTX *ctx, const char *file) {
 }
 
 static SSL_CTX *configure(int server, char **words, const char *certificate, const char *key) {
-    SSL_CTX *ctx = SSL_CTX_new(TLS_method());
-    int tls13 = is(words[VERSION], "1.3"), version = tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
+    int tls13 = is(words[VERSION], "1.3"), datagrams = is(words[VERSION], "dtls1.2");
+    int version = datagrams ? DTLS1_2_VERSION : tls13 ? TLS1_3_VERSION : TLS1_2_VERSION;
+    SSL_CTX *ctx = SSL_CTX_new(datagrams ? DTLS_method() : TLS_method());
     int is_prime = strlen(words[GROUP]) >= PRIME_DIGITS, mutual = is(words[WHO], "mutual");
     if (!ctx || SSL_CTX_set_min_proto_version(ctx, version) != 1) refuse("no such version");
     if (SSL_CTX_set_max_proto_version(ctx, version) != 1) refuse("no such version");
@@ -93,6 +118,11 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+    if (datagrams && server) {
+        SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
+        SSL_CTX_set_cookie_generate_cb(ctx, make_cookie);
+        SSL_CTX_set_cookie_verify_cb(ctx, check_cookie);
+    }
     if (is(words[WHO], "psk") && server) SSL_CTX_set_psk_server_callback(ctx, psk_of_server);
     if (is(words[WHO], "psk") && !server) SSL_CTX_set_psk_client_callback(ctx, psk_of_client);
     if (!is(certificate, "-") && (server || mutual)) {
@@ -151,17 +181,24 @@ int main(int argc, char **argv) {
         for (int left = atoi(argv[TIMES]); left > 0; left--) in_memory(client, server);
         return 0;
     }
-    int server = is(argv[ROLE], "server"), fd;
+    int server = is(argv[ROLE], "server"), datagrams = is(argv[VERSION], "dtls1.2"), fd;
     SSL_CTX *ctx = configure(server, argv, argv[CERTIFICATE], argv[KEY]);
-    if (server) {
+    if (!server && argc <= PORT) fail("arguments");
+    if (server && datagrams) {
+        listen_for_datagrams(&fd, 1);
+        accept_datagrams(fd);
+    } else if (datagrams) {
+        fd = connect_datagrams(argv[IP], number_of(argv[PORT], 0));
+    } else if (server) {
         fd = without_delay(accept(listen_somewhere(), NULL, NULL));
     } else {
-        if (argc <= PORT) fail("arguments");
         fd = without_delay(connect_to(argv[IP], argv[PORT]));
     }
     SSL *ssl = SSL_new(ctx);
     if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
+    if (datagrams) use_datagrams(ssl, fd);
     if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
+    if (datagrams) return 0;
     // TCP ends without close_notify, the client first, so that all that was sent is the handshake.
     char byte;
     if (!server) shutdown(fd, SHUT_WR);

@@ -14,7 +14,8 @@ use dunlin_awslc::tls12;
 use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
 use pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::failed;
+use super::super::datagrams::IP_AND_UDP;
+use super::{MTU, failed};
 use crate::Error;
 use crate::report::Row;
 
@@ -45,6 +46,8 @@ pub(super) struct Case {
     pub(super) paper: Option<f64>,
     /// Whether it needs the laboratory.
     pub(super) is_legacy: bool,
+    /// Whether it is DTLS. The server then demands a cookie.
+    pub(super) over_datagrams: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +112,8 @@ const P256: Certificates = Certificates {
 /// All cases, in the order of rows.
 pub(super) fn cases() -> Vec<Case> {
     let cases = [psk_cases(), certificate_cases(), tls13_cases()].concat();
+    let over_datagrams: Vec<_> = cases.iter().copied().map(Case::over_datagrams).collect();
+    let cases = [cases, over_datagrams].concat();
     #[cfg(feature = "legacy-lab")]
     let cases = [cases, super::legacy::cases()].concat();
     cases
@@ -126,6 +131,7 @@ fn psk_cases() -> Vec<Case> {
         openssl: Some("PSK-AES128-CCM8"),
         paper: Some(586.0),
         is_legacy: false,
+        over_datagrams: false,
     };
     let ecdhe_psk = Case {
         mechanism: "ecdhe_psk",
@@ -182,6 +188,7 @@ fn certificate_cases() -> Vec<Case> {
         openssl: Some("ECDHE-ECDSA-AES128-GCM-SHA256"),
         paper: None,
         is_legacy: false,
+        over_datagrams: false,
     };
     let ecdhe_rsa = Case {
         mechanism: "ecdhe_rsa",
@@ -215,6 +222,7 @@ fn tls13_cases() -> Vec<Case> {
         openssl: None,
         paper: None,
         is_legacy: false,
+        over_datagrams: false,
     };
     let openssl = Some("TLS_AES_128_GCM_SHA256");
     let ecdhe_ecdsa = Case {
@@ -256,10 +264,22 @@ impl Case {
         Self { certificates, ..self }
     }
 
+    /// The same case over DTLS, which the paper does not have.
+    fn over_datagrams(self) -> Self {
+        let openssl = match self.suite {
+            Suite::Tls12(_) => self.openssl,
+            // OpenSSL has no DTLS 1.3.
+            Suite::Tls13(_) => None,
+        };
+        Self { over_datagrams: true, paper: None, openssl, ..self }
+    }
+
     pub(super) const fn protocol(&self) -> &'static str {
-        match self.suite {
-            Suite::Tls12(_) => "tls1.2",
-            Suite::Tls13(_) => "tls1.3",
+        match (self.suite, self.over_datagrams) {
+            (Suite::Tls12(_), false) => "tls1.2",
+            (Suite::Tls13(_), false) => "tls1.3",
+            (Suite::Tls12(_), true) => "dtls1.2",
+            (Suite::Tls13(_), true) => "dtls1.3",
         }
     }
 
@@ -274,7 +294,7 @@ impl Case {
     }
 
     /// The cipher and hash at the end of the suite's name; the mechanism implies the rest.
-    fn cipher(&self) -> String {
+    pub(super) fn cipher(&self) -> String {
         let name = match self.suite {
             Suite::Tls12(suite) => suite.id.to_string(),
             Suite::Tls13(suite) => suite.id.to_string(),
@@ -347,6 +367,11 @@ impl Case {
         }
         if self.has_psk {
             client = client.with_psks(vec![Arc::new(psk()?)]);
+        }
+        if self.over_datagrams {
+            let largest = usize::from(MTU - IP_AND_UDP);
+            client = client.with_mtu(largest).map_err(failed)?;
+            server = server.with_mtu(largest).map_err(failed)?;
         }
         Ok((Arc::new(client), Arc::new(server)))
     }

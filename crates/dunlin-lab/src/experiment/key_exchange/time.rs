@@ -11,15 +11,16 @@ use dunlin::crypto::{
     RsaEncryption, RsaPublicKey, SecureRandom, SharedSecret, SignatureAlgorithms, SigningKey,
 };
 use dunlin::wire::{NamedGroup, SignatureScheme};
-use dunlin::{ClientConfig, ServerConfig, Side, TlsConnection};
+use dunlin::{ClientConfig, DtlsConnection, Now, ServerConfig, Side, TlsConnection};
 use pki_types::{
     AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
     SubjectPublicKeyInfoDer,
 };
 use zeroize::Zeroizing;
 
+use super::ends::{ADDRESS, End};
 use super::failed;
-use super::suites::{self, Crypto};
+use super::suites::{self, Case, Crypto};
 use crate::Error;
 use crate::link::in_real_time;
 use crate::net::on_own_thread;
@@ -76,26 +77,48 @@ struct Cost {
     signature_us: f64,
 }
 
-/// Handshakes in memory.
-pub(super) fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Result<Vec<Turn>, Error> {
-    let now = dunlin_tokio::now();
-    let address = suites::server_address()?;
+/// Runs a handshake in memory.
+pub(super) fn handshake(
+    case: &Case,
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Result<Vec<Turn>, Error> {
+    let (now, address) = (dunlin_tokio::now(), suites::server_address()?);
+    match case.over_datagrams {
+        false => {
+            turns(now, || TlsConnection::client(client, address, now), || TlsConnection::server(server, now))
+        }
+        true => turns(
+            now,
+            || DtlsConnection::client(client, address, ADDRESS, now),
+            || DtlsConnection::server(server, ADDRESS, now),
+        ),
+    }
+}
+
+/// Creates both sides, and lets them take turns until neither sends anything.
+fn turns<E: End>(
+    now: Now,
+    client: impl FnOnce() -> Result<E, dunlin::Error>,
+    server: impl FnOnce() -> E,
+) -> Result<Vec<Turn>, Error> {
     let mut turns = Vec::new();
     let (mut side, mut received) = (Side::Client, Vec::new());
-    let (client_end, starting) = timed(|| TlsConnection::client(client, address, now));
+    let (client_end, starting) = timed(client);
     let mut client_end = client_end.map_err(failed)?;
-    let (mut server_end, listening) = timed(|| TlsConnection::server(server, now));
+    let (mut server_end, listening) = timed(server);
     let (mut starting, mut listening) = (Some(starting), Some(listening));
     loop {
         let (end, before) = match side {
             Side::Client => (&mut client_end, starting.take()),
             Side::Server => (&mut server_end, listening.take()),
         };
-        let (taken, (time, operations)) = timed(|| end.receive(now, &received).map(|_| end.transmit().len()));
-        let sent_bytes = taken.map_err(failed)?;
-        received.clear();
-        received.extend_from_slice(end.transmit());
-        end.transmitted(sent_bytes);
+        let (sent, (time, operations)) = timed(|| {
+            received.iter().try_for_each(|piece: &Vec<u8>| end.receive(now, piece))?;
+            Ok::<_, dunlin::Error>(end.flight(now))
+        });
+        received = sent.map_err(failed)?;
+        let sent_bytes = received.iter().map(Vec::len).sum();
         turns.push(Turn { side, sent_bytes, time, operations });
         if let (Some((time, operations)), Some(turn)) = (before, turns.last_mut()) {
             turn.time += time;
@@ -107,7 +130,7 @@ pub(super) fn handshake(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) 
         }
         side = if side == Side::Client { Side::Server } else { Side::Client };
     }
-    match client_end.negotiated().is_some() && server_end.negotiated().is_some() {
+    match client_end.is_connected() && server_end.is_connected() {
         true => Ok(turns),
         false => Err(failed("it does not end")),
     }

@@ -74,6 +74,7 @@ fn of_size(bits: u32, group: NamedGroup, column: usize) -> Vec<Case> {
         openssl: openssl_with_field("ADH-AES128-GCM-SHA256"),
         paper: Some([719.0, 911.0, 1295.0][column]),
         is_legacy: true,
+        over_datagrams: false,
     };
     let dhe_psk = Case {
         mechanism: "dhe_psk",
