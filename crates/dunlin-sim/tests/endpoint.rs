@@ -559,3 +559,22 @@ fn an_association_goes_on_after_a_rest() {
         assert_eq!((discarded.replayed, discarded.unauthenticated), (6, 0));
     }
 }
+
+/// One association with much output does not delay the others.
+#[test]
+fn associations_take_turns_to_transmit() {
+    let configs = configs(ProtocolVersion::DTLS1_3);
+    let mut net = Net::new(&configs, EndpointLimits::default());
+    for n in 1..=3 {
+        net.connect(&configs, client(n));
+    }
+    net.run();
+    for served in net.served() {
+        (0..20).for_each(|_| {
+            net.server().update(served, |connection| connection.send(b"data")).unwrap().unwrap();
+        });
+    }
+    let order: Vec<_> = std::iter::from_fn(|| net.server().poll_transmit(NOW)).map(|t| t.to.port()).collect();
+    assert_eq!(order.len(), 60);
+    assert!(order.chunks(3).all(|turn| turn.iter().sum::<u16>() == 6), "{order:?}");
+}

@@ -7,17 +7,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use dunlin::{AssociationId, ClientConfig, Endpoint, EndpointEvent, EndpointLimits, ServerAddress, Transmit};
-use tokio::io::Interest;
+use dunlin::{
+    AssociationId, ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, ServerAddress, Transmit,
+};
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
+use super::socket::{Buffers, SEND_BATCH, Socket};
 use crate::clock::now;
 
-/// The size of the receive buffer in bytes: the largest UDP payload.
-const MAX_DATAGRAM: usize = 65_536;
-
-/// The most datagrams that the task receives before it sends again and lets other tasks act.
+/// The most datagrams that the task receives before it lets other tasks act, and the most changes by them before it sends again.
 const BATCH: usize = 64;
 
 /// The most clients whose handshake has failed at once and that the application has not seen. Further ones are only counted.
@@ -25,7 +24,7 @@ const MAX_FAILED: usize = 64;
 
 /// The socket and the endpoint.
 pub(super) struct Shared {
-    socket: UdpSocket,
+    socket: Socket,
     pub(super) local: SocketAddr,
     state: Mutex<State>,
     /// Wakes the task if it has to wait for something else.
@@ -44,8 +43,10 @@ pub(super) struct State {
     acceptors: Vec<Waker>,
     /// The tasks that wait for room in the output.
     senders: Vec<Waker>,
-    /// A datagram that the socket has not taken yet.
-    unsent: Option<Transmit>,
+    /// Datagrams that the socket has not taken yet.
+    unsent: Vec<Transmit>,
+    /// While the answers to a batch of datagrams gather, so that they leave together: how many changes may still add to them.
+    held: Option<usize>,
     /// Says of each datagram whether to lose it.
     pub(super) loss: Option<Box<dyn FnMut() -> bool + Send>>,
     /// The deadline that the task knows.
@@ -112,28 +113,33 @@ impl State {
     }
 
     /// Sends what waits, as far as the socket takes it.
-    fn flush(&mut self, socket: &UdpSocket) {
+    fn flush(&mut self, socket: &Socket) {
+        let now = now();
         loop {
-            let Some(transmit) = self.unsent.take().or_else(|| self.next()) else {
+            while self.unsent.len() < SEND_BATCH {
+                let Some(transmit) = self.next(now) else { break };
+                self.unsent.push(transmit);
+            }
+            if self.unsent.is_empty() {
                 self.woken.append(&mut self.senders);
                 return;
-            };
-            match socket.try_send_to(&transmit.datagram, transmit.to) {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    self.unsent = Some(transmit);
-                    return;
-                }
+            }
+            match socket.send(&self.unsent) {
+                Ok(sent) => drop(self.unsent.drain(..sent)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Every other failure is a lost datagram, which the engine sends again if it matters.
-                Err(e) => self.note(socket, &e),
-                Ok(_) => {}
+                Err(e) => {
+                    self.unsent.remove(0);
+                    self.note(socket, &e);
+                }
             }
         }
     }
 
     /// Takes the next datagram to send, without those that are to be lost.
-    fn next(&mut self) -> Option<Transmit> {
+    fn next(&mut self, now: Now) -> Option<Transmit> {
         loop {
-            let transmit = self.endpoint.poll_transmit(now())?;
+            let transmit = self.endpoint.poll_transmit(now)?;
             if !self.loss.as_mut().is_some_and(|is_lost| is_lost()) {
                 return Some(transmit);
             }
@@ -141,8 +147,8 @@ impl State {
     }
 
     /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then belongs to that address.
-    fn note(&mut self, socket: &UdpSocket, error: &io::Error) {
-        let Ok(peer) = socket.peer_addr() else { return };
+    fn note(&mut self, socket: &Socket, error: &io::Error) {
+        let Some(peer) = socket.peer_addr() else { return };
         if error.kind() != io::ErrorKind::ConnectionRefused {
             return;
         }
@@ -190,13 +196,15 @@ impl Shared {
             waiting: BTreeMap::new(),
             acceptors: Vec::new(),
             senders: Vec::new(),
-            unsent: None,
+            unsent: Vec::new(),
+            held: None,
             loss: None,
             planned: None,
             is_closed: false,
             servers: BTreeMap::new(),
             woken: Vec::new(),
         };
+        let socket = Socket::new(socket)?;
         let local = socket.local_addr()?;
         Ok(Self { socket, local, state: Mutex::new(state), driver: Notify::new() })
     }
@@ -213,14 +221,17 @@ impl Shared {
     /// Changes the state. Then sends the output, and wakes the tasks for which something has changed.
     pub(super) fn act<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
-        let was_blocked = state.unsent.is_some();
+        let was_blocked = !state.unsent.is_empty();
         let result = f(&mut state);
         state.hear();
-        state.flush(&self.socket);
+        state.held = state.held.and_then(|left| left.checked_sub(1));
+        if state.held.is_none() {
+            state.flush(&self.socket);
+        }
         let deadline = state.endpoint.poll_timeout();
         let is_earlier =
             deadline.is_some_and(|deadline| state.planned.is_none_or(|planned| deadline < planned));
-        if is_earlier || state.unsent.is_some() && !was_blocked || state.is_closed {
+        if is_earlier || !state.unsent.is_empty() && !was_blocked || state.is_closed {
             self.driver.notify_one();
         }
         let woken = std::mem::take(&mut state.woken);
@@ -236,51 +247,54 @@ impl Shared {
 
     /// Drives the endpoint until its handles are gone.
     pub(super) async fn drive(self: Arc<Self>) {
-        let mut buffer = vec![0; MAX_DATAGRAM];
+        let mut buffers = Buffers::new();
         loop {
             let (is_closed, is_blocked, deadline) = {
                 let mut state = self.state();
                 state.planned = state.endpoint.poll_timeout();
-                (state.is_closed, state.unsent.is_some(), state.planned)
+                (state.is_closed, !state.unsent.is_empty(), state.planned)
             };
             if is_closed && !is_blocked {
                 return;
             }
             tokio::select! {
                 () = self.driver.notified() => {}
-                _ = self.socket.readable(), if !is_closed => self.receive(&mut buffer),
-                _ = self.socket.writable(), if is_blocked => self.act(|_| {}),
-                _ = self.socket.ready(Interest::ERROR), if !is_closed => self.take_error(),
+                () = self.socket.readable(), if !is_closed => {
+                    if self.receive(&mut buffers) {
+                        // The tasks that were woken answer, and then all answers leave together.
+                        tokio::task::yield_now().await;
+                        self.act(|state| state.held = None);
+                    }
+                }
+                () = self.socket.writable(), if is_blocked => self.act(|_| {}),
+                () = self.socket.failed(), if !is_closed => self.act(|state| {
+                    self.socket.take_error().iter().for_each(|error| state.note(&self.socket, error));
+                }),
                 () = until(deadline) => self.act(|state| state.endpoint.handle_timeout(now())),
             }
         }
     }
 
-    /// Takes the error that waits at the socket.
-    fn take_error(&self) {
+    /// Receives the datagrams that are there. Returns whether the output waits for other tasks.
+    fn receive(&self, buffers: &mut Buffers) -> bool {
         self.act(|state| {
-            // Without an error, the socket is not ready any more.
-            let taken = self.socket.try_io(Interest::ERROR, || {
-                self.socket.take_error()?.ok_or_else(|| io::ErrorKind::WouldBlock.into())
-            });
-            taken.iter().for_each(|error| state.note(&self.socket, error));
-        });
-    }
-
-    /// Receives the datagrams that are there.
-    fn receive(&self, buffer: &mut [u8]) {
-        self.act(|state| {
-            for _ in 0..BATCH {
-                match self.socket.try_recv_from(buffer) {
-                    Ok((len, from)) => {
-                        let datagram = buffer.get(..len).unwrap_or_default();
-                        state.endpoint.receive(now(), from, datagram);
+            let (now, mut received) = (now(), 0);
+            while received < BATCH {
+                let endpoint = &mut state.endpoint;
+                match self.socket.receive(buffers, |from, datagram| endpoint.receive(now, from, datagram)) {
+                    Ok(datagrams) => received += datagrams,
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(e) => {
+                        state.note(&self.socket, &e);
+                        break;
                     }
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                    Err(e) => state.note(&self.socket, &e),
                 }
             }
-        });
+            if received > 1 {
+                state.held = Some(BATCH);
+            }
+            received > 1
+        })
     }
 }
 
