@@ -563,7 +563,7 @@ fn an_association_goes_on_after_a_rest() {
 /// One association with much output does not delay the others.
 #[test]
 fn associations_take_turns_to_transmit() {
-    let configs = configs(ProtocolVersion::DTLS1_3);
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
     let mut net = Net::new(&configs, EndpointLimits::default());
     for n in 1..=3 {
         net.connect(&configs, client(n));

@@ -13,7 +13,7 @@ use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
-    ClientAuth, ClientConfig, Ended, EndpointLimits, Profile, PskSource, ServerConfig, Side, Trust,
+    ClientAuth, ClientConfig, Ended, EndpointLimits, NodeIds, Profile, PskSource, ServerConfig, Side, Trust,
 };
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
@@ -156,22 +156,56 @@ fn a_handshake_that_fails_at_once_leaves_nothing() {
     assert_eq!((net.failed.len(), net.server().discarded().failed), (64, failed + 100));
 }
 
+/// A client with a certificate and one without, and a server that takes both.
+fn known_and_anonymous(version: ProtocolVersion) -> (Configs, Configs) {
+    let mut configs = Configs::of_version(version);
+    configs.server = configs.server.with_client_auth(ClientAuth::Optional).unwrap();
+    let trust = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
+    let builder = Profile::builder(awslc()).trust(trust);
+    let builder = match version {
+        ProtocolVersion::DTLS1_2 => builder
+            .cipher_suites(vec![])
+            .tls12_cipher_suites(dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec()),
+        _ => builder,
+    };
+    let anonymous = Configs { client: ClientConfig::new(builder.build().unwrap()), ..configs_of(&configs) };
+    (configs, anonymous)
+}
+
+/// A NAT may give the address of a sleeping client to another one. Connection IDs tell the two apart.
+#[test]
+fn a_client_with_another_identity_at_the_same_address_ends_no_association_with_ids() {
+    for version in VERSIONS {
+        let ids = || Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
+        let (mut configs, mut anonymous) = known_and_anonymous(version);
+        configs.server = configs.server.with_connection_ids(ids());
+        for configs in [&mut configs, &mut anonymous] {
+            configs.client = configs.client.clone().with_connection_ids(ids());
+        }
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let known = net.connect(&configs, CLIENT_ADDRESS);
+        net.run();
+        let [served] = net.served()[..] else { panic!("one client") };
+        let asleep = net.endpoints.remove(&CLIENT_ADDRESS).unwrap();
+        let stranger = net.connect(&anonymous, CLIENT_ADDRESS);
+        net.run();
+        assert!(net.is_connected(CLIENT_ADDRESS, stranger), "{version}");
+        assert_eq!(net.served().len(), 2, "{version}");
+        let (_, second) = net.incoming[1];
+        net.send(CLIENT_ADDRESS, stranger, b"new here");
+        assert_eq!(net.read(SERVER_ADDRESS, second).as_deref(), Some(&b"new here"[..]));
+        // The NAT gives the first client another address.
+        net.endpoints.insert(client(9), asleep);
+        net.send(client(9), known, b"awake");
+        assert_eq!(net.read(SERVER_ADDRESS, served).as_deref(), Some(&b"awake"[..]));
+    }
+}
+
 /// RFC 9147 §5.11: whoever receives at the address of a client must not end its association by less than it has proven.
 #[test]
 fn an_anonymous_client_does_not_supersede_an_authenticated_one() {
     for version in VERSIONS {
-        let mut configs = Configs::of_version(version);
-        configs.server = configs.server.with_client_auth(ClientAuth::Optional).unwrap();
-        let trust = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
-        let builder = Profile::builder(awslc()).trust(trust);
-        let builder = match version {
-            ProtocolVersion::DTLS1_2 => builder
-                .cipher_suites(vec![])
-                .tls12_cipher_suites(dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec()),
-            _ => builder,
-        };
-        let anonymous =
-            Configs { client: ClientConfig::new(builder.build().unwrap()), ..configs_of(&configs) };
+        let (configs, anonymous) = known_and_anonymous(version);
         let mut net = Net::new(&configs, EndpointLimits::default());
         let known = net.connect(&configs, CLIENT_ADDRESS);
         net.run();

@@ -233,7 +233,9 @@ impl DtlsAssociation {
     /// # Errors
     /// The errors of [`dunlin::Connection::export`].
     pub fn export(&self, label: &[u8], context: Option<&[u8]>, out: &mut [u8]) -> Result<(), dunlin::Error> {
-        self.read(|association| association.connection().export(label, context, out)).unwrap_or(Ok(()))
+        let exported = self.read(|association| association.connection().export(label, context, out));
+        // Whoever ignores the error must not use what `out` had before.
+        exported.unwrap_or(Err(Misuse::Aborted.into()))
     }
 
     /// Sends close_notify, after which this side sends no more data. The peer may still send. The close_notify can be lost.

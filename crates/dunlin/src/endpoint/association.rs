@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 
 use super::hosts::Host;
 use super::routes::Key;
+use crate::auth::PeerIdentity;
 use crate::connection::DtlsConnection;
 use crate::protocol::Side;
 use crate::time::Instant;
@@ -112,6 +113,24 @@ impl Association {
 
     /// Whether the handshake is complete and has shown who the peer is.
     pub(super) fn is_authenticated(&self) -> bool {
-        self.connection.negotiated().is_some_and(|negotiated| negotiated.peer.is_some())
+        self.peer().is_some()
+    }
+
+    /// Who the peer is, once the handshake is complete and has shown it.
+    pub(super) fn peer(&self) -> Option<&PeerIdentity> {
+        self.connection.negotiated().and_then(|negotiated| negotiated.peer.as_ref())
+    }
+
+    /// Whether this is an association with `peer`, or neither has shown who it is.
+    pub(super) fn is_with(&self, peer: Option<&PeerIdentity>) -> bool {
+        match (self.peer(), peer) {
+            (Some(own), Some(peer)) => own.is_same(peer),
+            (own, peer) => own.is_none() && peer.is_none(),
+        }
+    }
+
+    /// Whether the peer's records carry connection IDs of this side.
+    pub(super) fn has_ids(&self) -> bool {
+        self.connection.connection_ids().next().is_some()
     }
 }

@@ -499,13 +499,19 @@ impl Endpoint {
         association.is_half_open = false;
         let address = association.address;
         let is_authenticated = association.is_authenticated();
+        let peer = association.peer().cloned();
         if let Some(host) = association.host {
             self.hosts.end_handshake(host, id);
         }
         if association.has_ended() {
             return;
         }
-        let previous = self.index.routes.get(address).live;
+        // RFC 9147 §5.11 ends the previous association "to avoid confusion". Connection IDs exclude that: a NAT may have given the address
+        // of a sleeping peer to another one.
+        let previous = self.index.routes.get(address).live.filter(|id| {
+            let previous = self.associations.get(id);
+            !previous.is_some_and(|previous| previous.has_ids() && !previous.is_with(peer.as_ref()))
+        });
         // RFC 9147 §5.11: an attacker that receives at the address must not end the association of a peer that has proven more.
         if !is_authenticated
             && let Some(previous) = previous.and_then(|id| self.associations.get(&id))
