@@ -125,10 +125,10 @@ impl End for OpenSslEnd {
 fn context(handshake: Handshake) -> SslContextBuilder {
     let mut builder = SslContext::builder(SslMethod::tls()).unwrap();
     let (version, suite) = match handshake {
-        Handshake::Full(_) | Handshake::Resumed => (SslVersion::TLS1_3, "TLS_AES_128_GCM_SHA256"),
         Handshake::Tls12(KeyType::Rsa2048) => (SslVersion::TLS1_2, "ECDHE-RSA-AES128-GCM-SHA256"),
         Handshake::Tls12(_) => (SslVersion::TLS1_2, "ECDHE-ECDSA-AES128-GCM-SHA256"),
         Handshake::Tls12Psk => (SslVersion::TLS1_2, "PSK-AES128-GCM-SHA256"),
+        _ => (SslVersion::TLS1_3, "TLS_AES_128_GCM_SHA256"),
     };
     builder.set_min_proto_version(Some(version)).unwrap();
     builder.set_max_proto_version(Some(version)).unwrap();
@@ -185,6 +185,10 @@ fn psk_contexts(handshake: Handshake) -> (SslContextBuilder, SslContextBuilder) 
 }
 
 pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
+    // OpenSSL has no DTLS 1.3.
+    if handshake.mtu().is_some() {
+        return None;
+    }
     let resumed = handshake == Handshake::Resumed;
     let (mut client, mut server) = match handshake {
         Handshake::Tls12Psk => psk_contexts(handshake),

@@ -58,7 +58,8 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
         Handshake::Full(_) | Handshake::Resumed => (&TLS13, cipher_suite::TLS13_AES_128_GCM_SHA256),
         Handshake::Tls12(KeyType::Rsa2048) => (&TLS12, cipher_suite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
         Handshake::Tls12(_) => (&TLS12, cipher_suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256),
-        Handshake::Tls12Psk => return None,
+        // rustls has no plain PSK and no DTLS.
+        Handshake::Tls12Psk | Handshake::Dtls(..) | Handshake::DtlsResumed(_) => return None,
     };
     let provider = Arc::new(CryptoProvider {
         cipher_suites: vec![suite],
