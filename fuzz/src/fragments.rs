@@ -26,6 +26,8 @@ struct Play<'s> {
     fragments: Fragments,
     /// Whether anyone can have sent the fragments.
     is_forgeable: bool,
+    /// Whether message 1 may come first, in place of message 0.
+    forgets: bool,
     sent: Vec<Sent>,
     delivered: usize,
     /// Whether fragments with other content, but the same announcement, were forged.
@@ -48,8 +50,9 @@ pub fn run(input: &[u8]) -> bool {
         })
         .collect();
     let own: usize = sent.iter().map(|sent| sent.body.capacity() + size_of::<Sent>()).sum();
-    let fragments = Fragments::new(forgets && is_forgeable);
-    let mut play = Play { script, fragments, is_forgeable, sent, delivered: 0, is_disturbed: false };
+    let forgets = forgets && is_forgeable;
+    let fragments = Fragments::new(forgets);
+    let mut play = Play { script, fragments, is_forgeable, forgets, sent, delivered: 0, is_disturbed: false };
     // Only a forgotten hello lets the first message have number 1.
     if begin > 0 && !is_forgeable {
         return false;
@@ -137,6 +140,9 @@ impl Play<'_> {
             // Without forgeries there is nothing to tell apart.
             !self.is_forgeable || is_sent(number, bytes)
         }) {
+            if self.forgets && self.delivered == 0 {
+                self.delivered = self.sent.iter().position(|sent| sent.number == number).unwrap_or(0);
+            }
             let Some(sent) = self.sent.get(self.delivered) else {
                 assert!(self.is_disturbed, "a message that was never sent");
                 return;
