@@ -412,7 +412,7 @@ impl RecordLayer {
     /// The record layer returns an error.
     #[allow(clippy::should_implement_trait, reason = "it is the name that the transport has for it")]
     pub fn next(&mut self) -> Result<Option<Carried>, Error> {
-        Ok(self.transport().next(&|_, _| true)?.map(|incoming| match incoming {
+        Ok(self.transport().next(&mut |_, _| true)?.map(|incoming| match incoming {
             Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
             Incoming::Alert(_, description) => Carried::Alert(description.0),
             Incoming::Acknowledgement => Carried::Acknowledgement,

@@ -137,7 +137,7 @@ pub(crate) trait Emitter {
 }
 
 /// Whether the state can read a message that nothing authenticates, in this protocol.
-pub(crate) type Reads<'a> = &'a dyn Fn(Protocol, &Message) -> bool;
+pub(crate) type Reads<'a> = &'a mut dyn FnMut(Protocol, &Message) -> bool;
 
 /// The whole transport: [`Emitter`] for the handshake, and the driver's own methods.
 pub(crate) trait Transport: Emitter {

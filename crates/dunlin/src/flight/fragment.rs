@@ -115,6 +115,7 @@ impl Packer {
                 _ => self.begin_record(records, ContentType::HANDSHAKE, least)?,
             };
             let piece = rest.get(..rest.len().min(room.saturating_sub(HEADER_LEN))).unwrap_or_default();
+            self.reserve(HEADER_LEN + piece.len());
             self.append(header);
             self.append(&number.to_be_bytes());
             self.append(&uint24(offset));
@@ -177,6 +178,13 @@ impl Packer {
                 self.counts.push((epoch, 1));
                 0
             }
+        }
+    }
+
+    /// Allocates memory for a fragment at once.
+    fn reserve(&mut self, len: usize) {
+        if let Some(record) = self.datagrams.last_mut().and_then(|records| records.last_mut()) {
+            record.content.reserve(len);
         }
     }
 

@@ -180,7 +180,7 @@ impl Reassembler {
         }
         let Some(rivals) = self.messages.get_mut(at) else { return Ok(false) };
         if is_new {
-            rivals.push(Partial::new(fragment.typ, fragment.len));
+            rivals.push(Partial::new(fragment, end));
         }
         let partial = rivals.iter_mut().find(|partial| partial.is_of(fragment));
         Ok(partial.is_some_and(|partial| partial.insert(fragment.offset, fragment.piece)))
@@ -278,9 +278,12 @@ impl Reassembler {
 }
 
 impl Partial {
-    fn new(typ: HandshakeType, len: usize) -> Self {
+    /// The message of this fragment, without its piece. Allocates `end` bytes.
+    fn new(&Fragment { typ, len, .. }: &Fragment<'_>, end: usize) -> Self {
         let [_, a, b, c] = (len as u32).to_be_bytes();
-        Self { typ, len, bytes: [typ.0, a, b, c].to_vec(), pieces: Vec::new() }
+        let mut bytes = Vec::with_capacity(end);
+        bytes.extend_from_slice(&[typ.0, a, b, c]);
+        Self { typ, len, bytes, pieces: Vec::new() }
     }
 
     /// Whether the fragment belongs to this message.

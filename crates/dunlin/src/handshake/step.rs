@@ -31,7 +31,7 @@ impl Step {
     }
 
     /// Whether the state can read this message ([`ExpectMessage::reads`]).
-    pub(crate) fn reads(&self, protocol: Protocol, message: &Message) -> bool {
+    pub(crate) fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
         match self {
             Self::Message(state) => state.reads(protocol, message),
             _ => true,
@@ -55,8 +55,8 @@ impl Step {
 pub(crate) trait ExpectMessage: Send + Sync {
     /// Whether a message that nothing authenticates parses as one for which this state waits. Over datagrams, others are dropped: anyone
     /// can send them, and they must not end the handshake (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7). States after the hellos take any
-    /// message but a hello.
-    fn reads(&self, _protocol: Protocol, message: &Message) -> bool {
+    /// message but a hello. A state that parses the message here keeps the result: the message follows at once.
+    fn reads(&mut self, _protocol: Protocol, message: &Message) -> bool {
         let hellos =
             [HandshakeType::CLIENT_HELLO, HandshakeType::SERVER_HELLO, HandshakeType::HELLO_VERIFY_REQUEST];
         !hellos.contains(&message.typ)

@@ -286,7 +286,7 @@ struct ExpectServerHello {
 }
 
 impl ExpectMessage for ExpectServerHello {
-    fn reads(&self, _: Protocol, message: &Message) -> bool {
+    fn reads(&mut self, _: Protocol, message: &Message) -> bool {
         match message.typ {
             HandshakeType::SERVER_HELLO => ServerHello::read(message.body()).is_ok(),
             HandshakeType::HELLO_VERIFY_REQUEST => hello_verify_request::read(message.body()).is_ok(),

@@ -43,13 +43,15 @@ pub(crate) fn start(config: Arc<ServerConfig>) -> Step {
 
 /// Waits for a ClientHello, the second one after a HelloRetryRequest.
 pub(super) fn expect(config: Arc<ServerConfig>, retry: Option<SentRetry>) -> Step {
-    Step::expect(ExpectClientHello { config, retry })
+    Step::expect(ExpectClientHello { config, retry, parsed: None })
 }
 
 struct ExpectClientHello {
     config: Arc<ServerConfig>,
     /// The HelloRetryRequest that this server has sent, if any.
     retry: Option<SentRetry>,
+    /// The ClientHello that follows, if it was parsed before.
+    parsed: Option<ClientHello>,
 }
 
 /// A HelloRetryRequest that this server has sent.
@@ -63,14 +65,23 @@ pub(super) struct SentRetry {
 }
 
 impl ExpectMessage for ExpectClientHello {
-    fn reads(&self, protocol: Protocol, message: &Message) -> bool {
-        message.typ == HandshakeType::CLIENT_HELLO && ClientHello::read(message.clone(), protocol).is_ok()
+    fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
+        self.parsed = match message.typ {
+            HandshakeType::CLIENT_HELLO => ClientHello::read(message.clone(), protocol).ok(),
+            _ => None,
+        };
+        self.parsed.is_some()
     }
 
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { config, retry } = *self;
-        message.expect(HandshakeType::CLIENT_HELLO)?;
-        let hello = ClientHello::read(message, cx.protocol())?;
+        let Self { config, retry, parsed } = *self;
+        let hello = match parsed {
+            Some(hello) => hello,
+            None => {
+                message.expect(HandshakeType::CLIENT_HELLO)?;
+                ClientHello::read(message, cx.protocol())?
+            }
+        };
         match offers_tls13(&hello, cx.protocol())? {
             true => check(&hello)?,
             // A client without TLS 1.3 may still get a profile with TLS 1.2. That is too late after a HelloRetryRequest, which is

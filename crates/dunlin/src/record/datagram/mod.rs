@@ -716,7 +716,7 @@ impl Transport for Datagram {
                 return Ok(Some(Incoming::PeerMoved(self.paths.present().peer)));
             }
             let protocol = self.protocol();
-            if let Some(message) = self.receiver.next_message(&|message| reads(protocol, message)) {
+            if let Some(message) = self.receiver.next_message(&mut |message| reads(protocol, message)) {
                 if !self.has_heard && self.side == Side::Server && !self.complete {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
                 }

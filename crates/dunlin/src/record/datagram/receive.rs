@@ -332,7 +332,7 @@ impl Receiver {
 
     /// The next whole message. Discards one in the clear for which `is_readable` is false: anyone can have sent it, and the peer's own
     /// message may still arrive (RFC 9147 §4.5.2, RFC 6347 §4.1.2.7).
-    pub(super) fn next_message(&mut self, is_readable: &dyn Fn(&Message) -> bool) -> Option<Message> {
+    pub(super) fn next_message(&mut self, is_readable: &mut dyn FnMut(&Message) -> bool) -> Option<Message> {
         let is_forgeable = self.present() == 0 && !self.is_unforgeable;
         let discarded = &mut self.discarded;
         let message = self.messages.next_message(|message| {

@@ -483,8 +483,10 @@ impl Sender {
     /// Seals and queues datagrams, at most `budget` bytes. Returns the number of queued bytes.
     fn seal(&mut self, datagrams: Vec<Vec<Planned>>, budget: usize) -> Result<usize, Error> {
         let mut total = 0;
+        let most = SMALLEST_RECORD + self.ids.present().len();
         for datagram in datagrams {
-            let mut bytes = Vec::new();
+            let mut bytes =
+                Vec::with_capacity(datagram.iter().map(|record| record.content.len() + most).sum());
             let mut sent = Vec::new();
             let last = datagram.len().saturating_sub(1);
             for (i, record) in datagram.into_iter().enumerate() {
