@@ -5,6 +5,7 @@
 //! cd race && cargo run --release -- time             # time, throughput and heap
 //! cd race && cargo run --release -- instructions     # instructions, counted by valgrind
 //! cd race && cargo run --release -- heap
+//! cd race && cargo run --release -- load             # DTLS servers under load, with Pion: needs Go (tools/setup test)
 //! ```
 //!
 //! The handshake is mutual TLS 1.3 with a chain of three, of which leaf and intermediate are sent, a key share on P-256, and
@@ -17,6 +18,7 @@ mod dunlin;
 mod handshake;
 mod heap;
 mod instructions;
+mod load;
 #[cfg(feature = "openssl")]
 mod openssl;
 mod rustls;
@@ -41,12 +43,15 @@ fn main() {
         ["heap"] => heap::race(),
         ["heap", competitor] => heap::measure(competitor),
         ["instructions"] => instructions::race(),
+        ["load"] => load::race(),
+        ["load-server", kind, ids] => load::serve(kind, ids == "ids"),
+        ["load-client", port, server, ids] => load::load(port, server, ids == "ids"),
         ["handshake", name, competitor, side, count] => {
             instructions::perform(name, competitor, side, count);
         }
         _ => {
             eprintln!(
-                "usage: dunlin-race [time | heap [COMPETITOR] | instructions | handshake NAME COMPETITOR client|server COUNT]"
+                "usage: dunlin-race [time | heap [COMPETITOR] | instructions | load | handshake NAME COMPETITOR client|server COUNT]"
             );
             std::process::exit(2);
         }

@@ -27,6 +27,7 @@ func main() {
 	cid := flag.Int("cid", -1, "length of the connection ID to receive; -1 for no connection IDs")
 	mtu := flag.Int("mtu", 1200, "largest datagram")
 	open := flag.Bool("open", false, "demand neither cookie nor certificate; Pion's server resumes sessions only so")
+	load := flag.Bool("load", false, "echo for any number of clients at once, and print nothing")
 	connections := flag.Int("connections", 1, "how many, one after the other")
 	flag.Parse()
 
@@ -48,6 +49,9 @@ func main() {
 			log.Fatal(err)
 		}
 		fmt.Println("listening", listener.Addr().(*net.UDPAddr).Port)
+	}
+	if *load {
+		log.Fatal(serveAll(listener))
 	}
 	for range *connections {
 		connection, err := connect(listener, *address, config)
@@ -122,6 +126,29 @@ func (s *sessions) Get(key []byte) (dtls.Session, error) { return s.kept[string(
 func (s *sessions) Del(key []byte) error {
 	delete(s.kept, string(key))
 	return nil
+}
+
+// serveAll echoes records of every client.
+func serveAll(listener net.Listener) error {
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			defer connection.Close()
+			buffer := make([]byte, 2048)
+			for {
+				n, err := connection.Read(buffer)
+				if err != nil {
+					return
+				}
+				if _, err := connection.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+		}()
+	}
 }
 
 // serve echoes records, from the handshake to the other side's close_notify.
