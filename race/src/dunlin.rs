@@ -151,9 +151,7 @@ pub(crate) fn makers(handshake: Handshake) -> Option<(Maker, Maker)> {
         let client = Arc::new(client.with_mtu(mtu).unwrap());
         let server = Arc::new(server.with_mtu(mtu).unwrap().with_cookies(false));
         return Some((
-            Box::new(move || {
-                Box::new(DtlsConnection::client(&client, localhost(), ADDRESS, now()).unwrap())
-            }),
+            Box::new(move || Box::new(DtlsConnection::client(&client, localhost(), ADDRESS, now()).unwrap())),
             Box::new(move || Box::new(DtlsConnection::server(&server, ADDRESS, now()))),
         ));
     }
