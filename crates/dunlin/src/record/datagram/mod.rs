@@ -51,9 +51,8 @@ pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
 pub use path::PathChecks;
-use path::{Challenge, Paths};
+use path::Paths;
 use receive::{Received, Receiver};
-use routability::PathMessage;
 use send::Sender;
 
 /// The connection ID in the first record of a datagram, if this record has one. Connection IDs of this side have `len` bytes.
@@ -296,66 +295,6 @@ impl Datagram {
             path
         });
         Some((path, datagram))
-    }
-
-    /// Takes note of the path of an authentic record.
-    fn follow(&mut self) -> Result<(), Error> {
-        match self.receiver.take_heard() {
-            Some(heard) => {
-                if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
-                    // The peer is back, and still lacks a message.
-                    self.progress();
-                    self.resend_wanted = true;
-                }
-                let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
-                self.after_step(next)
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
-    fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
-        match message {
-            // It is no longer than the challenge, so an address under check gets it in any case.
-            PathMessage::Challenge(_) if !self.sender.has_room() => Ok(()),
-            PathMessage::Challenge(cookie) => {
-                let _ = self.paths.spend(path, self.sender.path_message_len());
-                self.sender.path_message(path, self.paths.answer(path, cookie))
-            }
-            answer => {
-                let next = self.paths.answered(path, answer)?;
-                self.after_step(next)
-            }
-        }
-    }
-
-    /// Completes a step of a check: notes a new address of the peer, sends a challenge, and keeps the timer.
-    fn after_step(&mut self, (has_moved, challenge): (bool, Challenge)) -> Result<(), Error> {
-        if has_moved {
-            self.has_moved = true;
-            // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
-            self.sender.ids.advance();
-        }
-        if let Some((path, message)) = challenge {
-            self.timers.stop(Timer::CheckPath);
-            self.send_about(path, message)?;
-        }
-        match self.paths.pause() {
-            Some(pause) => self.timers.start(Timer::CheckPath, self.now + pause),
-            None => self.timers.stop(Timer::CheckPath),
-        }
-        Ok(())
-    }
-
-    /// Sends a message about a path over it, if the output and the budget of an address under check have room. The timer sends another
-    /// challenge.
-    fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
-        let len = self.sender.path_message_len();
-        match self.sender.has_room() && self.paths.spend(path, len) {
-            true => self.sender.path_message(path, message),
-            false => Ok(()),
-        }
     }
 
     /// Limits the time without progress in a handshake that has begun, whichever side has to send next.

@@ -11,11 +11,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::MAX_AMPLIFICATION;
 use super::routability::{Cookie, PathMessage};
+use super::{Datagram, MAX_AMPLIFICATION};
 use crate::address::Path;
 use crate::crypto::SecureRandom;
 use crate::error::Error;
+use crate::flight::timers::Timer;
 use crate::protocol::Side;
 use crate::settings::{Migration, PathCheck};
 
@@ -38,7 +39,7 @@ pub struct PathChecks {
 }
 
 /// What the connection has to send after a step of a check.
-pub(super) type Challenge = Option<(Path, PathMessage)>;
+type Challenge = Option<(Path, PathMessage)>;
 
 pub(super) struct Paths {
     side: Side,
@@ -256,6 +257,68 @@ impl Check {
     fn begin_new(&mut self) {
         self.stage = Stage::New;
         self.cookies.clear();
+    }
+}
+
+impl Datagram {
+    /// Takes note of the path of an authentic record.
+    pub(super) fn follow(&mut self) -> Result<(), Error> {
+        match self.receiver.take_heard() {
+            Some(heard) => {
+                if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
+                    // The peer is back, and still lacks a message.
+                    self.progress();
+                    self.resend_wanted = true;
+                }
+                let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
+                self.after_step(next)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
+    pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+        match message {
+            // It is no longer than the challenge, so an address under check gets it in any case.
+            PathMessage::Challenge(_) if !self.sender.has_room() => Ok(()),
+            PathMessage::Challenge(cookie) => {
+                let _ = self.paths.spend(path, self.sender.path_message_len());
+                self.sender.path_message(path, self.paths.answer(path, cookie))
+            }
+            answer => {
+                let next = self.paths.answered(path, answer)?;
+                self.after_step(next)
+            }
+        }
+    }
+
+    /// Completes a step of a check: notes a new address of the peer, sends a challenge, and keeps the timer.
+    pub(super) fn after_step(&mut self, (has_moved, challenge): (bool, Challenge)) -> Result<(), Error> {
+        if has_moved {
+            self.has_moved = true;
+            // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
+            self.sender.ids.advance();
+        }
+        if let Some((path, message)) = challenge {
+            self.timers.stop(Timer::CheckPath);
+            self.send_about(path, message)?;
+        }
+        match self.paths.pause() {
+            Some(pause) => self.timers.start(Timer::CheckPath, self.now + pause),
+            None => self.timers.stop(Timer::CheckPath),
+        }
+        Ok(())
+    }
+
+    /// Sends a message about a path over it, if the output and the budget of an address under check have room. The timer sends another
+    /// challenge.
+    fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+        let len = self.sender.path_message_len();
+        match self.sender.has_room() && self.paths.spend(path, len) {
+            true => self.sender.path_message(path, message),
+            false => Ok(()),
+        }
     }
 }
 
