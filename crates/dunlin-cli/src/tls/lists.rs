@@ -186,9 +186,12 @@ const BY_NAME: [&dyn KeyExchangeGroup; 5] = [
 
 /// Reads a list of groups.
 pub(crate) fn groups(text: &str) -> Result<List<&'static dyn KeyExchangeGroup>, String> {
-    let mut known = known_groups();
+    let known = known_groups();
     #[cfg(feature = "legacy-lab")]
-    known.extend([dunlin_legacy::lab::LAB_512, dunlin_legacy::lab::LAB_1024, dunlin_legacy::lab::LAB_2048]);
+    let known = {
+        use dunlin_legacy::lab::{LAB_512, LAB_1024, LAB_2048};
+        [known, vec![LAB_512, LAB_1024, LAB_2048]].concat()
+    };
     list(text, group, known, |g| g.name())
 }
 
