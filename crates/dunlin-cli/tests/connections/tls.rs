@@ -193,7 +193,7 @@ fn connects_with_pre_shared_keys() {
             "the client offers pre-shared keys only without (EC)DHE; start this server with --psk-ke"
         )
     );
-    assert!(client.contains("or leave --psk-ke out; or it may not have this PSK"), "{client}");
+    assert!(client.contains("or leave --psk-ke out; or add this PSK and identity to the server"), "{client}");
     let (_, log) = server.refused(&place, "--insecure");
     assert!(log.contains("this server has only pre-shared keys, and the client offers none; "), "{log}");
 }
