@@ -10,7 +10,7 @@ use dunlin::{
 
 use crate::MEMORY;
 use crate::setting::{MAX_EARLY_DATA, NOW, World, localhost};
-use crate::traffic::{ALERT, HANDSHAKE, ID_LEN, Protection, Record, Stream, records_of};
+use crate::traffic::{ALERT, CHANGE_CIPHER_SPEC, HANDSHAKE, ID_LEN, Protection, Record, Stream, records_of};
 
 /// The address of both sides.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
@@ -472,10 +472,11 @@ impl Watched {
     /// An alert ends its direction (RFC 8446 §6), except for warnings (RFC 5246 §7.2.2).
     fn judge(&mut self, record: &Record) {
         self.has_protected |= record.protection.is_some();
-        // Over datagrams, the peer of a closed connection may still need the handshake (RFC 9147 §5.10).
+        // Over datagrams, the peer of a closed connection may still need the handshake (RFC 9147 §5.10), in DTLS 1.2 with its
+        // ChangeCipherSpec.
         let may_repeat = matches!(self.end, End::Dtls(_))
             && self.alert == Some(AlertDescription::CLOSE_NOTIFY)
-            && record.typ == HANDSHAKE;
+            && [HANDSHAKE, CHANGE_CIPHER_SPEC].contains(&record.typ);
         assert!(may_repeat || self.alert.is_none(), "a record of type {} after {:?}", record.typ, self.alert);
         if record.typ == ALERT {
             let [level, description] = record.content[..] else { panic!("an alert of {:?}", record.content) };

@@ -6,7 +6,7 @@ use dunlin_null::TAG;
 use crate::setting::Setting;
 
 /// Content types (RFC 8446 §5.1).
-const CHANGE_CIPHER_SPEC: u8 = 20;
+pub(crate) const CHANGE_CIPHER_SPEC: u8 = 20;
 /// Content types (RFC 8446 §5.1).
 pub(crate) const ALERT: u8 = 21;
 /// Content types (RFC 8446 §5.1).

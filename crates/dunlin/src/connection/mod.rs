@@ -321,7 +321,7 @@ impl<T: Transport> Connection<T> {
         }
         match (self.progress.renegotiation, self.side) {
             // A server without an answer may ask again.
-            (Renegotiation::Possible, _) | (Renegotiation::Asked, Side::Server) => {}
+            (Renegotiation::Possible, _) | (Renegotiation::Asked(_), Side::Server) => {}
             _ => return Err(Misuse::NotSupported(What::Renegotiation).into()),
         }
         let Some(Step::Renegotiable(state)) = self.state.take() else {
@@ -492,7 +492,7 @@ impl<T: Transport> Connection<T> {
 
     /// Handles the peer's refusal of a renegotiation (RFC 5246 §7.2.2). The connection continues unchanged.
     fn renegotiation_refused(&mut self) -> Result<(), Error> {
-        self.progress.renegotiation = Renegotiation::Possible;
+        self.progress.renegotiation = self.progress.renegotiation.refused();
         self.effects.event(Event::RenegotiationRefused);
         let now = self.now;
         match self.state.take() {
@@ -524,7 +524,7 @@ impl<T: Transport> Connection<T> {
                 self.fail(Error::AlertReceived(description))
             }
             AlertDescription::NO_RENEGOTIATION
-                if is_warning && self.progress.renegotiation == Renegotiation::Asked =>
+                if is_warning && matches!(self.progress.renegotiation, Renegotiation::Asked(_)) =>
             {
                 self.renegotiation_refused()
             }

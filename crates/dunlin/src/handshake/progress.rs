@@ -44,8 +44,27 @@ pub(crate) enum Renegotiation {
     Impossible,
     /// Either side may begin one.
     Possible,
-    /// This side has requested one, and the peer has not answered yet.
-    Asked,
+    /// This side has requested one so often, and the peer has not answered yet. A client may ignore a request (RFC 5246 §7.4.1.1), so a
+    /// server may repeat it, and then gets as many refusals.
+    Asked(u8),
+}
+
+impl Renegotiation {
+    /// After this side has requested one.
+    pub(crate) const fn asked(self) -> Self {
+        match self {
+            Self::Asked(requests) => Self::Asked(requests.saturating_add(1)),
+            Self::Impossible | Self::Possible => Self::Asked(1),
+        }
+    }
+
+    /// After the peer has refused one.
+    pub(crate) const fn refused(self) -> Self {
+        match self {
+            Self::Asked(requests @ 2..) => Self::Asked(requests - 1),
+            _ => Self::Possible,
+        }
+    }
 }
 
 /// State that exists only while early data is in progress.

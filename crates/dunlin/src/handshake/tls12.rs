@@ -195,7 +195,7 @@ impl Traffic {
         match cx.progress.renegotiation {
             Renegotiation::Impossible => false,
             Renegotiation::Possible => profile.tls12.as_ref().is_some_and(|tls12| tls12.renegotiation),
-            Renegotiation::Asked => true,
+            Renegotiation::Asked(_) => true,
         }
     }
 }
@@ -231,7 +231,7 @@ impl ExpectMessage for Traffic {
 
 impl Renegotiate for Traffic {
     fn renegotiate(self: Box<Self>, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        cx.progress.renegotiation = Renegotiation::Asked;
+        cx.progress.renegotiation = cx.progress.renegotiation.asked();
         match self.role {
             Role::Client(config, server) => {
                 // The client holds its data back: many servers reject data during a handshake, and only the server's Finished
