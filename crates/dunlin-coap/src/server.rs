@@ -85,7 +85,7 @@ impl Changes {
     /// Notifies the observers of the resource at this path, such as `sensors/temperature`. An observer that has not acknowledged the
     /// previous notification gets the next one afterwards.
     pub fn notify(&self, path: &str) {
-        // Without associations, nobody observes.
+        // The call fails if the server has no association. Then there is no observer.
         let _ = self.0.send(path.trim_start_matches('/').into());
     }
 }

@@ -147,7 +147,7 @@ fn a_handshake_that_fails_at_once_leaves_nothing() {
             .iter()
             .all(|(peer, error)| *peer == CLIENT_ADDRESS && matches!(error, Error::PeerMisbehaved(_)))
     );
-    // Nobody takes the events of a caller that does not ask: they are bounded.
+    // The endpoint keeps a bounded number of events for a caller that takes none.
     let again = net.sent.iter().rfind(|(from, ..)| *from == CLIENT_ADDRESS).unwrap().2.clone();
     let now = net.now;
     (0..100).for_each(|_| net.server().receive(now, CLIENT_ADDRESS, &again));
@@ -201,7 +201,7 @@ fn a_client_with_another_identity_at_the_same_address_ends_no_association_with_i
     }
 }
 
-/// RFC 9147 §5.11: whoever receives at the address of a client must not end its association by less than it has proven.
+/// RFC 9147 §5.11: another host that receives at a client's address must not end its association, unless it proves an identity, too.
 #[test]
 fn an_anonymous_client_does_not_supersede_an_authenticated_one() {
     for version in VERSIONS {

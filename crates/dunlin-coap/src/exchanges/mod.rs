@@ -35,7 +35,7 @@ pub struct ExchangeId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(u64);
 
-/// What has happened.
+/// An event that the message layer reports to its caller.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ExchangeEvent {
@@ -172,8 +172,9 @@ impl Exchanges {
         self.own.contains_key(&id)
     }
 
-    /// Answers a request of the peer. The token, the type and the message ID of `response` are replaced. If the request asks for
-    /// notifications and a successful response has an Observe option, of any value, the peer is now an observer, to whom `id` leads.
+    /// Answers a request of the peer. This call replaces the token, the type and the message ID of `response`. If the request asks for
+    /// notifications and a successful response has an Observe option of any value, the peer becomes an observer. The caller then
+    /// notifies it by `id`.
     ///
     /// Returns whether it is one.
     ///
@@ -261,7 +262,7 @@ impl Exchanges {
         own.chain(foreign).chain(self.sending.deadline()).min()
     }
 
-    /// Retransmits, acknowledges and gives up what is due.
+    /// Handles the timers whose deadline has come: sends messages again, acknowledges requests without an answer, and ends exchanges.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due: Vec<u16> = self.foreign.values().filter(|f| f.is_due(now)).map(|f| f.message_id).collect();
         due.into_iter().for_each(|id| self.acknowledge(now, id));
