@@ -16,7 +16,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
-use crate::address::ServerAddress;
+use crate::address::{Path, ServerAddress};
 use crate::config::{ClientConfig, ServerConfig};
 use crate::connection::{DtlsConnection, Standing, Transmit};
 use crate::error::{Error, Misuse};
@@ -178,44 +178,51 @@ impl Endpoint {
         &mut self,
         config: &Arc<ClientConfig>,
         server: ServerAddress,
-        peer: SocketAddr,
+        peer: impl Into<Path>,
         now: Now,
     ) -> Result<AssociationId, Error> {
+        let path = peer.into();
+        let peer = path.peer;
         if !self.index.routes.get(peer).is_empty() {
             return Err(Misuse::AddressInUse.into());
         }
         if self.associations.len() >= self.limits.associations {
             return Err(Misuse::EndpointFull.into());
         }
-        let connection = DtlsConnection::client(config, server, peer, now)?;
+        let connection = DtlsConnection::client(config, server, path, now)?;
         let id = self.insert(Association::new(connection));
         self.index.routes.set(peer, Route { live: Some(id), next: None });
         self.refresh(id);
         Ok(id)
     }
 
-    /// Processes a datagram that was received from the address `from`.
-    pub fn receive(&mut self, now: Now, from: SocketAddr, datagram: &[u8]) {
+    /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the sender's address.
+    pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) {
+        self.receive_over(now, from.into(), datagram);
+    }
+
+    fn receive_over(&mut self, now: Now, path: Path, datagram: &[u8]) {
+        let from = path.peer;
         let with_id = self.index.routes.with_id_of(datagram);
         if with_id.iter().any(Option::is_some) {
-            with_id.into_iter().flatten().for_each(|id| self.deliver(now, from, id, datagram));
+            with_id.into_iter().flatten().for_each(|id| self.deliver(now, path, id, datagram));
             return;
         }
         let route = self.index.routes.get(from);
         if let Some(hello) = Hello::read(datagram)
             && self.is_new(route, from, hello)
         {
-            self.begin(now, from, datagram, hello);
+            self.begin(now, path, datagram, hello);
             return;
         }
         if route.is_empty() {
             self.discarded.unknown += 1;
         }
         // Only the keys tell which of two associations a protected record belongs to.
-        route.ids().for_each(|id| self.deliver(now, from, id, datagram));
+        route.ids().for_each(|id| self.deliver(now, path, id, datagram));
     }
 
-    fn deliver(&mut self, now: Now, from: SocketAddr, id: AssociationId, datagram: &[u8]) {
+    fn deliver(&mut self, now: Now, from: Path, id: AssociationId, datagram: &[u8]) {
         if let Some(association) = self.associations.get_mut(&id) {
             association.bytes_received += datagram.len() as u64;
             // The connection keeps its error.
@@ -358,7 +365,8 @@ impl Endpoint {
     }
 
     /// Lets a new connection answer a ClientHello, and keeps the connection only if the client may have one.
-    fn begin(&mut self, now: Now, from: SocketAddr, datagram: &[u8], hello: Hello) {
+    fn begin(&mut self, now: Now, path: Path, datagram: &[u8], hello: Hello) {
+        let from = path.peer;
         let route = self.index.routes.get(from);
         let Some(config) = self.server.clone().filter(|_| !self.is_connecting(route)) else {
             self.discarded.unwanted += 1;
@@ -372,10 +380,10 @@ impl Endpoint {
         let partial = if hello.is_whole { None } else { self.partial.remove(&from) };
         let mut connection = match partial {
             Some(partial) => partial.connection,
-            None => Box::new(DtlsConnection::server(&config, from, now)),
+            None => Box::new(DtlsConnection::server(&config, path, now)),
         };
         // An error appears in the standing.
-        let _ = connection.receive(now, from, datagram);
+        let _ = connection.receive(now, path, datagram);
         match connection.standing(&config) {
             Standing::Admitted if connection.error().is_none() => {
                 self.partial.remove(&from);
