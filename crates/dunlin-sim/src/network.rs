@@ -80,12 +80,19 @@ pub struct MultiHomed {
     pub connection: DtlsConnection,
     port: u16,
     addresses: Vec<Option<IpAddr>>,
+    is_attentive: bool,
 }
 
 impl MultiHomed {
     /// A host whose sockets are bound to `port`.
     pub const fn new(connection: DtlsConnection, port: u16) -> Self {
-        Self { connection, port, addresses: Vec::new() }
+        Self { connection, port, addresses: Vec::new(), is_attentive: false }
+    }
+
+    /// A host that also tells its connection which interfaces are up, in the order in which they were attached, and when an address
+    /// has changed.
+    pub const fn attentive(connection: DtlsConnection, port: u16) -> Self {
+        Self { connection, port, addresses: Vec::new(), is_attentive: true }
     }
 }
 
@@ -116,8 +123,24 @@ impl Host for MultiHomed {
         let _ = self.connection.handle_timeout(now);
     }
 
-    fn set_addresses(&mut self, _: Now, addresses: &[Option<IpAddr>]) {
-        self.addresses = addresses.to_vec();
+    fn set_addresses(&mut self, now: Now, addresses: &[Option<IpAddr>]) {
+        let before = std::mem::replace(&mut self.addresses, addresses.to_vec());
+        if !self.is_attentive {
+            return;
+        }
+        let locals = |fits: &dyn Fn(usize, IpAddr) -> bool| -> Vec<Local> {
+            let up = addresses.iter().enumerate().filter(|(n, ip)| ip.is_some_and(|ip| fits(*n, ip)));
+            up.map(|(n, _)| Local(n as u32)).collect()
+        };
+        // The connection keeps its error.
+        let is_multihomed = self.connection.set_interfaces(now, &locals(&|_, _| true)).is_ok();
+        // For a connection with several interfaces, one that comes up is another interface.
+        let has_changed =
+            |before: Option<IpAddr>, ip| before != Some(ip) && !(is_multihomed && before.is_none());
+        let changed = locals(&|n, ip| before.get(n).is_some_and(|before| has_changed(*before, ip)));
+        for local in changed {
+            let _ = self.connection.address_changed(now, local);
+        }
     }
 }
 

@@ -62,6 +62,31 @@ impl From<SocketAddr> for Path {
     }
 }
 
+/// A connection sends over another path of its own choice from now on ([`crate::Multihoming`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathChange {
+    /// The path that the connection has left.
+    pub from: Path,
+    /// The path over which it sends now. It has the same interface if only the interface's address has changed.
+    pub to: Path,
+    /// How many records of data the connection sends again over the new path, since they may not have arrived.
+    pub repeated: usize,
+    /// How many records of data may not have arrived and are not sent again. The application may send their content again.
+    pub unrepeated: usize,
+}
+
+impl PathChange {
+    /// This change and the next one as a single change.
+    pub(crate) const fn followed_by(self, next: Self) -> Self {
+        Self {
+            from: self.from,
+            to: next.to,
+            repeated: self.repeated.saturating_add(next.repeated),
+            unrepeated: self.unrepeated.saturating_add(next.unrepeated),
+        }
+    }
+}
+
 /// A server's name or address in text.
 pub(crate) fn name_text(name: &ServerName<'_>) -> String {
     match name {

@@ -440,7 +440,7 @@ impl RecordLayer {
                 stream.sender().transmitted(bytes.len());
                 (!bytes.is_empty()).then_some(bytes)
             }
-            Self::Datagram(datagram) => datagram.sender().transmit().map(|(_, datagram)| datagram),
+            Self::Datagram(datagram) => datagram.sender().transmit().map(|output| output.datagram),
         }
     }
 }

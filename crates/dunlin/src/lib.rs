@@ -98,7 +98,7 @@ mod time;
 mod transport;
 pub mod wire;
 
-pub use address::{Local, Path, ServerAddress};
+pub use address::{Local, Path, PathChange, ServerAddress};
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
 pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
@@ -118,7 +118,7 @@ pub use record::datagram::{Datagram, Discarded, PathChecks};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use settings::{
-    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, Migration, NodeIds, PathCheck, PskChoice,
-    PskSource, Retransmission,
+    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, Migration, Multihoming,
+    NodeIds, PathCheck, PskChoice, PskSource, Retransmission,
 };
 pub use time::{Instant, Now};

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use crate::address::PathChange;
 use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::message::Message;
@@ -161,6 +162,10 @@ pub(crate) trait Transport: Emitter {
     /// Handles the timers whose deadline has come.
     fn handle_timeout(&mut self, _now: Instant) -> Result<(), Error> {
         Ok(())
+    }
+    /// Takes the latest change of this side's path. A stream has none.
+    fn take_path_change(&mut self) -> Option<PathChange> {
+        None
     }
     /// Drops unread input, because nothing after close_notify or an error counts.
     fn discard_input(&mut self);

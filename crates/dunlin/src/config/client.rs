@@ -12,8 +12,20 @@ use crate::error::{Error, Misuse};
 use crate::handshake::client::{CERTIFICATES, Caching, EARLY_DATA};
 use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::resume::{ClientSessions, SettingsDigest};
-use crate::settings::{DatagramSettings, PskChoice};
+use crate::settings::{ConnectionIds, DatagramSettings, Linking, Multihoming, PskChoice};
 use crate::wire::NamedGroup;
+
+/// Whether connection IDs differ, if they are not empty. Short random ones may be equal by chance.
+fn has_variety(ids: &dyn ConnectionIds) -> Result<bool, Error> {
+    const ATTEMPTS: usize = 4;
+    let first = ids.issue()?;
+    for _ in 1..ATTEMPTS {
+        if first.is_empty() || ids.issue()? != first {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 impl ClientConfig {
     /// A client with this profile. It sends a key share of the profile's first group and the server's name. It has no PSK and does
@@ -160,6 +172,38 @@ impl ClientConfig {
     pub fn with_early_data(mut self, protocols: EarlyDataProtocols) -> Self {
         self.early_data = Some(EarlyDataClient { protocols, steps: &EARLY_DATA });
         self
+    }
+
+    /// Uses several local interfaces over datagrams ([`crate::DtlsConnection::set_interfaces`]). Set the connection IDs first.
+    ///
+    /// # Errors
+    /// With [`Multihoming::unlinkable`]: the profile has TLS 1.2, whose connections have a single connection ID; there are no
+    /// connection IDs, or always the same one. Each would give two interfaces one ID.
+    pub fn with_multihoming(mut self, multihoming: Multihoming) -> Result<Self, Error> {
+        self.datagram.multihoming = Some(multihoming);
+        self.check_multihoming()?;
+        Ok(self)
+    }
+
+    /// Checks that each interface can have a connection ID of its own if it must.
+    pub(crate) fn check_multihoming(&self) -> Result<(), Error> {
+        if self.datagram.multihoming.is_none_or(|multihoming| multihoming.linking != Linking::Unlinkable) {
+            return Ok(());
+        }
+        let why = if self.profile.tls12.is_some() {
+            "a connection of DTLS 1.2 has a single connection ID: use a profile without TLS 1.2"
+        } else if let Some(ids) = &self.connection_ids {
+            match has_variety(&**ids)? {
+                true => return Ok(()),
+                false => "this client issues the same connection ID again and again: issue random ones",
+            }
+        } else {
+            "there are no connection IDs: call with_connection_ids first"
+        };
+        Err(Misuse::Config(alloc::format!(
+            "unlinkable interfaces need a connection ID each, but {why}, or use Multihoming::linkable"
+        ))
+        .into())
     }
 
     /// The same client with another trust, for example with new CRLs. Sessions and cached certificates are bound to the trust that

@@ -45,13 +45,15 @@ impl Connection<Datagram> {
     /// one.
     ///
     /// # Errors
-    /// The random source failed, or a value of the configuration does not fit its field.
+    /// The random source failed, or a value of the configuration does not fit its field, or its connection IDs do not suit
+    /// [`crate::Multihoming::unlinkable`].
     pub fn client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
         peer: impl Into<Path>,
         now: Now,
     ) -> Result<Self, Error> {
+        config.check_multihoming()?;
         Self::new_client(config, server, Datagram::new(Side::Client, &config.datagram, peer.into()), now)
     }
 
@@ -135,6 +137,47 @@ impl Connection<Datagram> {
         }
     }
 
+    /// Sets the interfaces over which a client with [`crate::Multihoming`] may send, the best first: at most [`crate::MAX_INTERFACES`],
+    /// and none while the caller has no network. A new interface is used once the server has answered a probe there; if the present
+    /// one is missing, another one is used at once. A socket that is bound to another address counts as another interface, or the
+    /// caller reports it by [`Self::address_changed`].
+    ///
+    /// The connection begins with the interface of its first path alone. Then ask for [`Connection::poll_timeout`] again.
+    ///
+    /// # Errors
+    /// [`Misuse::Config`] without [`crate::ClientConfig::with_multihoming`], with too many interfaces, or with one twice; that leaves
+    /// the connection unchanged. Or the connection has failed.
+    pub fn set_interfaces(&mut self, now: Now, interfaces: &[Local]) -> Result<(), Error> {
+        self.check()?;
+        let set = self.transport.set_interfaces(now.monotonic, interfaces);
+        self.after_path(set)
+    }
+
+    /// Tells the connection that the address of one of the caller's sockets or interfaces has changed. If the connection sends over it,
+    /// it tells the peer the new address at once, by a record without content, and sends again what the peer has not acknowledged; or it
+    /// changes to another interface on which the server has answered ([`crate::Multihoming`]). Where it has spare connection IDs of
+    /// the peer and may use them, the new address gets one of its own.
+    ///
+    /// In DTLS 1.2 the record without content is an empty record of data, which the peer's application may see.
+    ///
+    /// # Errors
+    /// The connection has failed.
+    pub fn address_changed(&mut self, now: Now, local: Local) -> Result<(), Error> {
+        self.check()?;
+        let changed = self.transport.address_changed(now.monotonic, local);
+        self.after_path(changed)
+    }
+
+    /// Reports what a change of this side's interfaces has caused.
+    fn after_path(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        self.note_path();
+        match result {
+            Err(e @ Error::Misuse(_)) => Err(e),
+            Err(e) => self.fail(e),
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// The number of checks of the peer's address so far, by outcome.
     pub const fn path_checks(&self) -> PathChecks {
         self.transport.path_checks()
@@ -153,6 +196,8 @@ impl Connection<Datagram> {
         self.check()?;
         self.transport.push(now.monotonic, from.into(), datagram);
         self.drive(now)?;
+        let tended = self.transport.tend();
+        self.after_path(tended)?;
         // RFC 9147 §4.5.3: new keys long before the limit of forged records. The peer's KeyUpdate answers this side's.
         let can_ask = self.progress.is_connected()
             && !self.progress.send_closed

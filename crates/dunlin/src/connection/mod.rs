@@ -210,7 +210,9 @@ impl<T: Transport> Connection<T> {
     /// [`Error::TimedOut`] after too many retransmissions without an answer, or the connection has failed before.
     pub fn handle_timeout(&mut self, now: Now) -> Result<(), Error> {
         self.check()?;
-        match self.transport.handle_timeout(now.monotonic) {
+        let handled = self.transport.handle_timeout(now.monotonic);
+        self.note_path();
+        match handled {
             Ok(()) => Ok(()),
             Err(e) => self.fail(e),
         }
@@ -446,6 +448,13 @@ impl<T: Transport> Connection<T> {
             self.effects.event(Event::Question(id, *question));
         }
         Ok(())
+    }
+
+    /// Reports a change of this side's path.
+    fn note_path(&mut self) {
+        if let Some(change) = self.transport.take_path_change() {
+            self.effects.event(Event::PathChanged(change));
+        }
     }
 
     /// Processes what the transport has received, until it is empty or a question is open.

@@ -16,10 +16,12 @@ pub(crate) enum Timer {
     Acknowledge,
     /// It sends the next challenge to an address of the peer, or ends the check (RFC 9853 §5.5).
     CheckPath,
+    /// It sends the next probe of its own interfaces, or leaves one of them.
+    Probe,
 }
 
 impl Timer {
-    const ALL: [Self; 4] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath];
+    const ALL: [Self; 5] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath, Self::Probe];
 }
 
 /// The deadline of each running timer.

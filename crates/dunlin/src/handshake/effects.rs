@@ -63,6 +63,14 @@ impl Effects {
             // Only the latest address counts.
             self.events.retain(|waiting| !matches!(waiting, Event::PeerMoved(_)));
         }
+        if let Event::PathChanged(change) = &event
+            && let Some(Event::PathChanged(waiting)) =
+                self.events.iter_mut().find(|waiting| matches!(waiting, Event::PathChanged(_)))
+        {
+            // The caller learns of the change from where it last looked.
+            *waiting = waiting.followed_by(*change);
+            return;
+        }
         if !self.events.iter().any(is_again) {
             self.events.push_back(event);
         }

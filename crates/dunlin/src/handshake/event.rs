@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use super::question::{Question, QuestionId};
+use crate::address::PathChange;
 use crate::early::EarlyDataOutcome;
 use crate::resume::Session;
 use crate::wire::HandshakeType;
@@ -34,6 +35,8 @@ pub enum Event {
     RenegotiationRefused,
     /// The peer's address over datagrams has changed to this one, under the rules of [`crate::Migration`].
     PeerMoved(SocketAddr),
+    /// This side sends over another of its interfaces, or from another address, under the rules of [`crate::Multihoming`].
+    PathChanged(PathChange),
     /// The peer sent close_notify and will send no more data. This side can still send.
     PeerClosed,
 }

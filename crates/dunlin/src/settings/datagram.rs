@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::Migration;
+use super::{Migration, Multihoming};
 use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 
@@ -143,6 +143,8 @@ pub(crate) struct DatagramSettings {
     pub(crate) full_headers: bool,
     pub(crate) retransmission: Retransmission,
     pub(crate) migration: Migration,
+    /// How a client uses several interfaces, if it does.
+    pub(crate) multihoming: Option<Multihoming>,
     /// Whether only the peer can send a datagram.
     pub(crate) is_unforgeable: bool,
 }
@@ -154,6 +156,7 @@ impl Default for DatagramSettings {
             full_headers: false,
             retransmission: Retransmission::default(),
             migration: Migration::default(),
+            multihoming: None,
             is_unforgeable: false,
         }
     }

@@ -24,6 +24,8 @@ pub(super) struct OwnIds {
     ids: VecDeque<Vec<u8>>,
     /// The ID in the latest authentic record.
     latest: Vec<u8>,
+    /// The IDs that were in earlier records, the least recent first.
+    left: Vec<Vec<u8>>,
 }
 
 impl OwnIds {
@@ -31,7 +33,7 @@ impl OwnIds {
         let (len, latest) = (first.len(), first.clone());
         let mut ids: VecDeque<_> = [first].into_iter().filter(|id| !id.is_empty()).collect();
         ids.shrink_to_fit();
-        Self { issuer, len, issued: u32::from(!ids.is_empty()), ids, latest }
+        Self { issuer, len, issued: u32::from(!ids.is_empty()), ids, latest, left: Vec::new() }
     }
 
     /// Before the peer has agreed to use IDs of this length: none is valid yet.
@@ -52,7 +54,7 @@ impl OwnIds {
         latest: Vec<u8>,
     ) -> Self {
         let issued = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        Self { issuer, len, ids, latest, issued }
+        Self { issuer, len, ids, latest, issued, left: Vec::new() }
     }
 
     /// The ID in the latest authentic record.
@@ -83,23 +85,34 @@ impl OwnIds {
     /// Notes the ID of an authentic record.
     pub(super) fn received(&mut self, id: &[u8]) {
         if self.latest != id {
-            self.latest = id.to_vec();
+            let before = core::mem::replace(&mut self.latest, id.to_vec());
+            self.left.retain(|left| left != id && self.ids.contains(left));
+            self.left.push(before);
         }
     }
 
-    /// Issues new ones. An ID that is older than the one in use makes room. Without room there are fewer, or the one that the peer
-    /// must use at once replaces one that it has not used.
+    /// Drops an ID that the peer probably uses no more: the oldest if it is older than the one in use, or else the one that the peer
+    /// has left first. `false` if there is none.
+    fn make_room(&mut self) -> bool {
+        if self.ids.front().is_some_and(|oldest| *oldest != self.latest) {
+            return self.ids.pop_front().is_some();
+        }
+        let Some(at) = self.left.iter().find_map(|left| self.ids.iter().position(|id| id == left)) else {
+            return false;
+        };
+        self.ids.remove(at).is_some()
+    }
+
+    /// Issues new ones. An ID that the peer has left makes room. Without room there are fewer, or the one that the peer must use at once
+    /// replaces one that it has not used.
     pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
         let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
         let mut new = Vec::new();
         for _ in 0..count {
-            if self.ids.len() >= MAX_OWN_IDS {
-                if self.ids.front().is_some_and(|oldest| *oldest != self.latest) {
-                    self.ids.pop_front();
-                } else if usage == Usage::Immediate && new.is_empty() {
-                    self.ids.pop_back();
-                } else {
-                    break;
+            if self.ids.len() >= MAX_OWN_IDS && !self.make_room() {
+                match usage == Usage::Immediate && new.is_empty() {
+                    true => drop(self.ids.pop_back()),
+                    false => break,
                 }
             }
             let id = issuer.issue()?;
@@ -143,6 +156,18 @@ impl PeerIds {
     /// The ID before it.
     pub(super) fn previous(&self) -> Option<&[u8]> {
         self.previous.as_deref()
+    }
+
+    /// Takes a spare ID for another path.
+    pub(super) fn take_spare(&mut self) -> Option<Vec<u8>> {
+        self.spare.pop_front()
+    }
+
+    /// Uses this ID from now on, and returns the one before it.
+    pub(super) fn replace(&mut self, id: Vec<u8>) -> Vec<u8> {
+        let before = core::mem::replace(&mut self.present, id);
+        self.previous = Some(before.clone());
+        before
     }
 
     /// Takes new IDs. `longest` is the length of the longest one that leaves room for data.
@@ -209,6 +234,21 @@ mod tests {
         assert!(own.fit(&[8]) && own.iter().count() == MAX_OWN_IDS);
         let mut none = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![]);
         assert!(none.issue(1, Usage::Spare).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
+    }
+
+    /// A peer with a quiet path, whose ID is the oldest, and one that often changes its ID.
+    #[test]
+    fn an_id_that_the_peer_has_left_makes_room() {
+        let mut own = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![0]);
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
+        for id in [1, 2, 3, 0] {
+            own.received(&[id]);
+        }
+        assert_eq!(own.issue(2, Usage::Spare).unwrap().len(), 2);
+        assert!(own.fit(&[0]) && own.fit(&[3]) && !own.fit(&[1]) && !own.fit(&[2]));
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), 1);
+        assert!(own.fit(&[0]) && !own.fit(&[3]) && own.fit(&[4]) && own.iter().count() == MAX_OWN_IDS);
+        assert!(own.left.len() <= MAX_OWN_IDS);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! * [`connection_id`]: the connection IDs of both sides.
 //! * [`freeze`]: the state of an association that continues elsewhere.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
+//! * [`homes`]: a client's several interfaces.
 //! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
@@ -17,6 +18,7 @@ mod freeze;
 mod header12;
 mod header13;
 mod hello;
+mod homes;
 mod path;
 mod receive;
 mod replay;
@@ -29,7 +31,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use crate::address::{Local, Path};
+use crate::address::{Local, Path, PathChange};
 use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::flight::RecordNumber;
@@ -50,10 +52,11 @@ pub(crate) use epoch::EpochKey;
 pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
+use homes::Homes;
 pub use path::PathChecks;
 use path::Paths;
 use receive::{Received, Receiver};
-use send::Sender;
+use send::{Output, Sender};
 
 /// The connection ID in the first record of a datagram, if this record has one. Connection IDs of this side have `len` bytes.
 pub(crate) fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
@@ -118,6 +121,8 @@ pub struct Discarded {
 pub struct Datagram {
     side: Side,
     paths: Paths,
+    /// The interfaces of a client that uses several.
+    homes: Option<Box<Homes>>,
     /// The peer's address has changed, and the connection does not know it yet.
     has_moved: bool,
     receiver: Receiver,
@@ -153,10 +158,12 @@ pub struct Datagram {
 
 impl Datagram {
     pub(crate) fn new(side: Side, settings: &DatagramSettings, path: Path) -> Self {
-        let DatagramSettings { mtu, full_headers, retransmission, migration, is_unforgeable } = *settings;
+        let DatagramSettings { mtu, full_headers, retransmission, migration, multihoming, is_unforgeable } =
+            *settings;
         Self {
             side,
             paths: Paths::new(side, path, migration),
+            homes: multihoming.map(|settings| Box::new(Homes::new(settings, path.local))),
             has_moved: false,
             receiver: Receiver::new(is_unforgeable),
             sender: Sender::new(mtu, full_headers),
@@ -281,17 +288,18 @@ impl Datagram {
     /// Takes the next datagram to transmit, and its path. Timers start after the last one, so that they do not include the time that
     /// datagrams wait for a slow network.
     pub(crate) fn transmit(&mut self, now: Instant) -> Option<(Path, Vec<u8>)> {
-        let datagram = self.sender.transmit();
+        let output = self.sender.transmit();
         if self.sender.is_drained() {
             self.start_timers(now);
         }
-        let (path, datagram) = datagram?;
+        let Output { path, epoch, datagram } = output?;
         self.used_at = now;
         let path = path.unwrap_or_else(|| {
             let (path, also) = self.paths.next(datagram.len(), self.sender.path_message_len());
             if let Some(also) = also {
                 self.sender.transmit_next(also, datagram.clone());
             }
+            self.note_sent(now, epoch, &datagram, path);
             path
         });
         Some((path, datagram))
@@ -578,6 +586,9 @@ impl Emitter for Datagram {
 
     fn take_connection_ids(&mut self, ids: Vec<Vec<u8>>, usage: Usage) -> Result<(), Error> {
         let longest = self.sender.longest_peer_id();
+        if let Some(homes) = &mut self.homes {
+            homes.got_ids(ids.len());
+        }
         self.sender.ids.take(ids, usage, longest)
     }
 
@@ -748,6 +759,7 @@ impl Transport for Datagram {
                 Timer::GiveUp => self.give_up()?,
                 Timer::Retransmit => self.retransmit()?,
                 Timer::Acknowledge => self.acknowledge_part()?,
+                Timer::Probe => self.expire_probes()?,
                 Timer::CheckPath => {
                     let challenge = self.paths.expire()?;
                     self.after_step((false, challenge))?;
@@ -755,6 +767,10 @@ impl Transport for Datagram {
             }
         }
         Ok(())
+    }
+
+    fn take_path_change(&mut self) -> Option<PathChange> {
+        self.path_change()
     }
 
     fn discard_input(&mut self) {

@@ -21,7 +21,7 @@ use crate::protocol::Side;
 use crate::settings::{Migration, PathCheck};
 
 /// The challenges of one stage of a check. RFC 9853 §5.3 asks for pauses between them, since they may get lost.
-const CHALLENGES: u32 = 3;
+pub(super) const CHALLENGES: u32 = 3;
 
 /// The number of checks of the peer's address so far, by outcome (RFC 9853 §7.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +93,17 @@ impl Paths {
 
     pub(super) const fn counts(&self) -> PathChecks {
         self.counts
+    }
+
+    /// The source of cookies, if both sides take part in checks.
+    pub(super) fn random(&self) -> Option<Arc<dyn SecureRandom>> {
+        self.random.clone()
+    }
+
+    /// Sends to a peer that has moved. A client chooses its interface itself.
+    const fn move_to(&mut self, path: Path) {
+        let local = if matches!(self.side, Side::Client) { self.present.local } else { path.local };
+        self.present = Path { local, peer: path.peer };
     }
 
     /// Sends over this socket or interface of the caller from now on.
@@ -168,7 +179,7 @@ impl Paths {
             }
             // The caller accepts that whoever can forward a record can move the connection.
             None if self.follow_unchecked() => {
-                self.present = path;
+                self.move_to(path);
                 Ok((true, None))
             }
             None => Ok((false, None)),
@@ -200,7 +211,8 @@ impl Paths {
                 Ok((false, None))
             }
             (Stage::New, _) => {
-                self.present = check.path;
+                let path = check.path;
+                self.move_to(path);
                 self.check = None;
                 self.counts.moved += 1;
                 Ok((true, None))
@@ -270,6 +282,7 @@ impl Datagram {
                     self.progress();
                     self.resend_wanted = true;
                 }
+                self.heard_over(heard.path.local);
                 let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
                 self.after_step(next)
             }
@@ -284,9 +297,16 @@ impl Datagram {
             PathMessage::Challenge(_) if !self.sender.has_room() => Ok(()),
             PathMessage::Challenge(cookie) => {
                 let _ = self.paths.spend(path, self.sender.path_message_len());
-                self.sender.path_message(path, self.paths.answer(path, cookie))
+                let answer = self.paths.answer(path, cookie);
+                let is_left = matches!(answer, PathMessage::Drop(_));
+                let id = self.homes.as_ref().filter(|_| is_left).and_then(|homes| homes.id(path.local));
+                let id = id.map(<[u8]>::to_vec);
+                self.sender.path_message(path, answer, id)
             }
             answer => {
+                if self.probe_answered(path, answer)? {
+                    return Ok(());
+                }
                 let next = self.paths.answered(path, answer)?;
                 self.after_step(next)
             }
@@ -299,6 +319,9 @@ impl Datagram {
             self.has_moved = true;
             // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
             self.sender.ids.advance();
+            if let Some(homes) = &mut self.homes {
+                homes.peer_moved();
+            }
         }
         if let Some((path, message)) = challenge {
             self.timers.stop(Timer::CheckPath);
@@ -316,7 +339,7 @@ impl Datagram {
     fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         let len = self.sender.path_message_len();
         match self.sender.has_room() && self.paths.spend(path, len) {
-            true => self.sender.path_message(path, message),
+            true => self.sender.path_message(path, message, None),
             false => Ok(()),
         }
     }

@@ -50,6 +50,15 @@ struct KeyUpdate {
     key: EpochKey,
 }
 
+/// A datagram that waits for transmission.
+pub(crate) struct Output {
+    /// Its path, if that is fixed, as that of a message about paths.
+    pub(super) path: Option<Path>,
+    /// The epoch of a record of data.
+    pub(super) epoch: Option<u64>,
+    pub(crate) datagram: Vec<u8>,
+}
+
 pub(crate) struct Sender {
     mtu: usize,
     /// The largest datagram with messages, which gets smaller when nothing comes through.
@@ -67,8 +76,8 @@ pub(crate) struct Sender {
     flight: Flight,
     /// The number of the next message.
     next_message: Option<u16>,
-    /// Datagrams that wait for transmission. The path of one with a message about paths is fixed.
-    output: VecDeque<(Option<Path>, Vec<u8>)>,
+    /// Datagrams that wait for transmission.
+    output: VecDeque<Output>,
     sent_bytes: usize,
     /// RFC 9147 §8: the sender uses the new key once the peer has acknowledged the KeyUpdate.
     key_update: Option<Box<KeyUpdate>>,
@@ -176,18 +185,41 @@ impl Sender {
 
     /// Sends what waits for transmission over this path, even if the connection leaves it now.
     pub(super) fn fix_output(&mut self, path: Path) {
-        for (fixed, _) in &mut self.output {
-            fixed.get_or_insert(path);
+        for output in &mut self.output {
+            output.path.get_or_insert(path);
         }
     }
 
     /// Sends a datagram over this path next.
     pub(super) fn transmit_next(&mut self, path: Path, datagram: Vec<u8>) {
-        self.output.push_front((Some(path), datagram));
+        self.output.push_front(Output { path: Some(path), epoch: None, datagram });
     }
 
-    /// The next datagram, and its path if that is fixed.
-    pub(crate) fn transmit(&mut self) -> Option<(Option<Path>, Vec<u8>)> {
+    /// Sends a datagram with a record of data again, which the peer may have.
+    pub(super) fn repeat_data(&mut self, datagram: Vec<u8>) {
+        self.queue(None, Some(self.present.number), datagram);
+    }
+
+    /// The epoch of the next record.
+    pub(super) const fn epoch(&self) -> u64 {
+        self.present.number
+    }
+
+    /// Whether this side sends nothing more.
+    pub(super) const fn is_closed(&self) -> bool {
+        self.closed
+    }
+
+    /// Sends a new record without a meaning of its own.
+    pub(super) fn announce(&mut self) -> Result<(), Error> {
+        match self.protocol.has_acks() {
+            true => self.single(ContentType::ACK, &ack::write(&[])?),
+            false => self.single(ContentType::APPLICATION_DATA, &[]),
+        }
+    }
+
+    /// The next datagram.
+    pub(crate) fn transmit(&mut self) -> Option<Output> {
         let datagram = self.output.pop_front();
         if self.output.is_empty() {
             // An idle connection keeps no memory for the queue.
@@ -352,9 +384,9 @@ impl Sender {
         self.sent_bytes
     }
 
-    fn queue(&mut self, path: Option<Path>, datagram: Vec<u8>) {
+    fn queue(&mut self, path: Option<Path>, epoch: Option<u64>, datagram: Vec<u8>) {
         self.sent_bytes = self.sent_bytes.saturating_add(datagram.len());
-        self.output.push_back((path, datagram));
+        self.output.push_back(Output { path, epoch, datagram });
     }
 
     /// Whether the sender protects its records.
@@ -504,7 +536,7 @@ impl Sender {
             for (number, pieces) in sent.into_iter().filter(|(_, pieces)| !pieces.is_empty()) {
                 self.flight.sent(number, pieces);
             }
-            self.queue(None, bytes);
+            self.queue(None, None, bytes);
         }
         self.drop_keys();
         Ok(total)
@@ -568,19 +600,26 @@ impl Sender {
         self.single(ContentType::APPLICATION_DATA, data)
     }
 
-    /// Sends a message about a path over that path, unless this side sends nothing more.
-    pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+    /// Sends a message about a path over that path, unless this side sends nothing more. `id` is the connection ID of a path that has
+    /// its own.
+    pub(super) fn path_message(
+        &mut self,
+        path: Path,
+        message: PathMessage,
+        id: Option<Vec<u8>>,
+    ) -> Result<(), Error> {
         if self.closed {
             return Ok(());
         }
         // RFC 9147 §9: a path that this side has left keeps its ID, so that observers cannot link the two.
         let is_left = matches!(message, PathMessage::Drop(_));
-        let id = self.ids.previous().filter(|_| is_left).unwrap_or_else(|| self.ids.present()).to_vec();
+        let usual = || self.ids.previous().filter(|_| is_left).unwrap_or_else(|| self.ids.present()).to_vec();
+        let id = id.unwrap_or_else(usual);
         let content = routability::write(message);
         let place = (true, self.full_headers);
         let mut bytes = Vec::new();
         self.present.seal(ContentType::RETURN_ROUTABILITY_CHECK, &id, &content, place, &mut bytes)?;
-        self.queue(Some(path), bytes);
+        self.queue(Some(path), None, bytes);
         Ok(())
     }
 
@@ -620,7 +659,7 @@ impl Sender {
 
     /// Whether the peer has acknowledged the latest NewConnectionId and KeyUpdate. RFC 9147 §8: a message after a KeyUpdate has the new
     /// keys, which come into use with its ACK.
-    fn may_send_message(&self) -> bool {
+    pub(super) fn may_send_message(&self) -> bool {
         let has_new_ids = self.new_ids.is_some_and(|number| self.flight.contains_up_to(number));
         !has_new_ids && self.key_update.is_none()
     }
@@ -638,7 +677,8 @@ impl Sender {
     fn single(&mut self, typ: ContentType, content: &[u8]) -> Result<(), Error> {
         let mut bytes = Vec::new();
         self.present.seal(typ, self.ids.present(), content, (true, self.full_headers), &mut bytes)?;
-        self.queue(None, bytes);
+        let epoch = (typ == ContentType::APPLICATION_DATA).then_some(self.present.number);
+        self.queue(None, epoch, bytes);
         Ok(())
     }
 }

@@ -1,0 +1,569 @@
+//! Several local interfaces of a client: over which one it sends, and what it sends again when that one fails.
+//!
+//! * A probe is a challenge of RFC 9853 with up to two repetitions. The first interface in the caller's order on which the server has
+//!   answered the latest probe is the best one.
+//! * The client probes an interface when it appears or changes its address. It probes the present one when the server has sent nothing
+//!   for a while after the client's data. So an idle connection sends nothing.
+//! * A client that leaves an interface first sends a record that tells the server of the new address: an empty ACK, which DTLS 1.3 allows
+//!   at any time, or an empty record of data in DTLS 1.2. Challenges do not count (RFC 9853 §8.1.2). Then come the kept records of
+//!   data as they were, and the messages that the server has not acknowledged.
+//! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones, and repeats nothing.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Datagram;
+use super::path::CHALLENGES;
+use super::routability::{Cookie, PathMessage};
+use crate::address::{Local, Path, PathChange};
+use crate::error::{Error, Misuse};
+use crate::flight::timers::Timer;
+use crate::message::connection_ids::{self, Usage};
+use crate::settings::{Linking, MAX_INTERFACES, Multihoming};
+use crate::time::Instant;
+use crate::transport::Emitter;
+
+/// The most records of data that are kept while the server has confirmed none of them.
+const MAX_KEPT: usize = 32;
+
+/// The spare connection IDs that a client wants in advance, one for each interface that may appear.
+const SPARE_IDS: usize = MAX_INTERFACES;
+
+/// How often a client asks for connection IDs without data in between. Servers may count too many requests as an attack, as this engine
+/// does after 32 messages.
+const MAX_IDLE_ASKS: u8 = 8;
+
+/// The shortest wait for an answer: schedulers and radio networks delay datagrams by this much.
+const SHORTEST_WAIT: Duration = Duration::from_millis(20);
+
+/// What the client knows of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing yet, since it or its address is new.
+    New,
+    /// The server has answered there.
+    Valid,
+    /// The server has not answered there.
+    Failed,
+}
+
+struct Interface {
+    local: Local,
+    standing: Standing,
+    probe: Option<Probe>,
+    /// The latest round-trip time, and the shortest.
+    rtt: Option<(Duration, Duration)>,
+    /// The server's connection ID for this interface, while another one is present and each has its own.
+    id: Option<Vec<u8>>,
+}
+
+/// A probe without an answer so far.
+struct Probe {
+    /// The cookie of each challenge, and when it was sent.
+    sent: Vec<(Cookie, Instant)>,
+    /// When the next challenge is due, or the interface fails.
+    next: Instant,
+}
+
+/// A record of data that was sent and may not have arrived.
+struct Kept {
+    at: Instant,
+    epoch: u64,
+    /// Its bytes, if it may be repeated.
+    datagram: Option<Vec<u8>>,
+    /// Whether it has left over several interfaces.
+    is_covered: bool,
+}
+
+/// The interfaces of a client.
+pub(super) struct Homes {
+    settings: Multihoming,
+    /// The best first.
+    interfaces: Vec<Interface>,
+    kept: VecDeque<Kept>,
+    /// How many records of data are unconfirmed, but not kept for lack of room.
+    overflow: usize,
+    /// When the latest authentic record came over the present interface.
+    heard_at: Option<Instant>,
+    /// Whether the client has asked for spare connection IDs that have not come yet.
+    has_asked: bool,
+    /// How often it has asked since it last sent data.
+    asked: u8,
+    /// Whether the server had no spare connection ID when it was last asked.
+    is_declined: bool,
+    /// Whether data has left that lets the client ask or probe again.
+    wakes: bool,
+    /// What has changed since the caller last looked.
+    change: Option<PathChange>,
+}
+
+impl Interface {
+    const fn new(local: Local, standing: Standing) -> Self {
+        Self { local, standing, probe: None, rtt: None, id: None }
+    }
+
+    /// How long the client waits for an answer of the server before it doubts the interface.
+    fn patience(&self, timeout: Duration) -> Duration {
+        self.rtt.map_or(timeout / 3, |(rtt, _)| (rtt * 2).max(SHORTEST_WAIT).min(timeout))
+    }
+
+    /// The pause after a challenge. RFC 9853 §5.5: together three round-trip times.
+    fn pause(&self, timeout: Duration) -> Duration {
+        self.rtt.map_or(timeout / 3, |(rtt, _)| rtt.max(SHORTEST_WAIT).min(timeout / 3))
+    }
+}
+
+impl Homes {
+    pub(super) fn new(settings: Multihoming, local: Local) -> Self {
+        Self {
+            settings,
+            interfaces: [Interface::new(local, Standing::Valid)].into(),
+            kept: VecDeque::new(),
+            overflow: 0,
+            heard_at: None,
+            has_asked: false,
+            asked: 0,
+            is_declined: false,
+            wakes: false,
+            change: None,
+        }
+    }
+
+    fn is_unlinkable(&self) -> bool {
+        self.settings.linking == Linking::Unlinkable
+    }
+
+    fn interface(&mut self, local: Local) -> Option<&mut Interface> {
+        self.interfaces.iter_mut().find(|interface| interface.local == local)
+    }
+
+    /// The connection ID for an interface that is not the present one, if each has its own.
+    pub(super) fn id(&self, local: Local) -> Option<&[u8]> {
+        self.interfaces.iter().find(|interface| interface.local == local)?.id.as_deref()
+    }
+
+    /// The server has sent this many new connection IDs. One that has none to give is not asked again before the client uses another.
+    pub(super) const fn got_ids(&mut self, count: usize) {
+        self.has_asked = false;
+        self.is_declined = count == 0;
+    }
+
+    /// The peer is at another address now, so what is known of the interfaces may have changed.
+    pub(super) fn peer_moved(&mut self) {
+        for interface in &mut self.interfaces {
+            interface.probe = None;
+            if interface.standing == Standing::Failed {
+                interface.standing = Standing::New;
+            }
+        }
+        self.wakes = true;
+    }
+
+    /// Notes a datagram that leaves over `local`, with a record of data if `epoch` is that of one. Returns the other interfaces over
+    /// which a copy leaves.
+    fn sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], local: Local) -> Vec<Local> {
+        let is_copied = self.settings.linking == Linking::Duplicated;
+        let others: Vec<_> = self.interfaces.iter().filter(|i| is_copied && i.local != local).collect();
+        let is_covered = others.iter().any(|other| other.standing == Standing::Valid);
+        let others = others.into_iter().map(|other| other.local).collect();
+        if let Some(epoch) = epoch {
+            if self.kept.len() >= MAX_KEPT {
+                let oldest = self.kept.pop_front();
+                self.overflow += usize::from(oldest.is_some_and(|oldest| !oldest.is_covered));
+            }
+            let datagram = (!is_covered && !self.is_unlinkable()).then(|| datagram.to_vec());
+            self.kept.push_back(Kept { at: now, epoch, datagram, is_covered });
+            self.wake(local);
+        }
+        others
+    }
+
+    /// Data leaves over `present`. If no interface has worked for a while, one may work again.
+    fn wake(&mut self, present: Local) {
+        self.wakes |= self.asked >= MAX_IDLE_ASKS;
+        self.asked = 0;
+        if self.interface(present).is_some_and(|interface| interface.standing == Standing::Failed) {
+            for interface in self.interfaces.iter_mut().filter(|i| i.standing == Standing::Failed) {
+                interface.standing = Standing::New;
+            }
+            self.wakes = true;
+        }
+    }
+
+    /// The server can have received what was sent until this moment.
+    fn confirm(&mut self, until: Instant) {
+        while self.kept.front().is_some_and(|kept| kept.at <= until) {
+            self.kept.pop_front();
+            self.overflow = 0;
+        }
+        if self.kept.is_empty() {
+            // An idle connection keeps no memory for them.
+            self.kept = VecDeque::new();
+        }
+    }
+
+    /// An authentic record has come over `local`, the present interface. `is_checked`: probes tell whether it is valid.
+    fn heard(&mut self, now: Instant, local: Local, is_checked: bool) {
+        let Some(interface) = self.interface(local) else { return };
+        if !is_checked {
+            interface.standing = Standing::Valid;
+        }
+        let rtt = interface.rtt;
+        // Without a round-trip time, only what was sent before the previous record is sure to have been on the way long enough.
+        let before = self.heard_at.replace(now);
+        match (rtt, before) {
+            (Some((_, least)), _) => self.confirm(Instant(0) + now.since(Instant(0)).saturating_sub(least)),
+            (None, Some(before)) => self.confirm(before),
+            (None, None) => {}
+        }
+    }
+
+    /// The probe that an answer belongs to has shown that the interface works. `false` if there is none.
+    fn answered(&mut self, now: Instant, local: Local, cookie: Cookie, present: Local) -> bool {
+        let Some(interface) = self.interface(local) else { return false };
+        let sent = interface.probe.iter().flat_map(|probe| &probe.sent);
+        let Some((_, at)) = sent.copied().find(|(sent, _)| *sent == cookie) else { return false };
+        let rtt = now.since(at);
+        let least = interface.rtt.map_or(rtt, |(_, least)| least.min(rtt));
+        interface.rtt = Some((rtt, least));
+        interface.standing = Standing::Valid;
+        interface.probe = None;
+        if local == present {
+            self.confirm(at);
+        }
+        true
+    }
+
+    /// The first valid interface, if the client should leave the present one for it.
+    fn better(&self, present: Local) -> Option<Local> {
+        let best = self.interfaces.iter().find(|interface| interface.standing == Standing::Valid)?;
+        (best.local != present).then_some(best.local)
+    }
+
+    /// The interfaces to which the client can change when the present one fails, the best first. If the present one is gone, another
+    /// failed one is worth an attempt.
+    fn candidates(&self, present: Local) -> Vec<Local> {
+        let is_gone = !self.interfaces.iter().any(|interface| interface.local == present);
+        let with = |standing| {
+            let fits =
+                move |interface: &&Interface| interface.standing == standing && interface.local != present;
+            self.interfaces.iter().filter(fits).map(|interface| interface.local)
+        };
+        let failed = with(Standing::Failed).filter(|_| is_gone);
+        with(Standing::Valid).chain(with(Standing::New)).chain(failed).collect()
+    }
+
+    /// When a probe is due, or the present interface is in doubt.
+    fn deadline(&self, present: Local) -> Option<Instant> {
+        let due =
+            self.interfaces.iter().filter_map(|interface| interface.probe.as_ref()).map(|probe| probe.next);
+        due.chain(self.doubt(present)).min()
+    }
+
+    /// When the present interface is in doubt, since the server has confirmed nothing after the oldest unconfirmed data.
+    fn doubt(&self, present: Local) -> Option<Instant> {
+        let interface = self.interfaces.iter().find(|interface| interface.local == present)?;
+        let is_open = interface.probe.is_none() && interface.standing != Standing::Failed;
+        let oldest = self.kept.front().filter(|_| is_open)?;
+        Some(oldest.at + interface.patience(self.settings.timeout))
+    }
+
+    /// Takes what is kept: the datagrams to repeat, all of `epoch`, and the number of records that are neither repeated nor sent over
+    /// another interface, too.
+    fn take_kept(&mut self, epoch: u64) -> (Vec<Vec<u8>>, usize) {
+        let mut lost = core::mem::take(&mut self.overflow);
+        let mut again = Vec::new();
+        for kept in core::mem::take(&mut self.kept) {
+            match kept.datagram.filter(|_| kept.epoch == epoch) {
+                Some(datagram) => again.push(datagram),
+                None => lost += usize::from(!kept.is_covered),
+            }
+        }
+        (again, lost)
+    }
+}
+
+impl Datagram {
+    /// Uses these interfaces from now on, the best first.
+    pub(crate) fn set_interfaces(&mut self, now: Instant, locals: &[Local]) -> Result<(), Error> {
+        let Some(homes) = &mut self.homes else {
+            return Err(
+                Misuse::Config("several interfaces need ClientConfig::with_multihoming".into()).into()
+            );
+        };
+        let is_repeated =
+            locals.iter().enumerate().any(|(i, local)| locals.iter().take(i).any(|l| l == local));
+        if locals.len() > MAX_INTERFACES || is_repeated {
+            let why = alloc::format!(
+                "a connection has at most {MAX_INTERFACES} interfaces, each with a number of its own; not {locals:?}"
+            );
+            return Err(Misuse::Config(why).into());
+        }
+        let present = self.paths.present().local;
+        let was_up = homes.interface(present).is_some();
+        let before = core::mem::take(&mut homes.interfaces);
+        let mut before: Vec<_> = before.into_iter().map(Some).collect();
+        homes.interfaces = locals
+            .iter()
+            .map(|local| {
+                let known = before.iter_mut().find(|i| i.as_ref().is_some_and(|i| i.local == *local));
+                known.and_then(Option::take).unwrap_or(Interface::new(*local, Standing::New))
+            })
+            .collect();
+        self.now = now;
+        match locals.contains(&present) {
+            true if was_up => {}
+            is_back => self.leave(is_back)?,
+        }
+        self.tend()
+    }
+
+    /// The address of an interface has changed.
+    pub(crate) fn address_changed(&mut self, now: Instant, local: Local) -> Result<(), Error> {
+        self.now = now;
+        let is_present = local == self.paths.present().local;
+        match self.homes.as_mut().map(|homes| homes.interface(local)) {
+            Some(Some(interface)) => *interface = Interface::new(local, Standing::New),
+            Some(None) => return Ok(()),
+            None if is_present => {
+                self.sender.ids.advance();
+                return self.announce();
+            }
+            None => return Ok(()),
+        }
+        if is_present {
+            self.leave(true)?;
+        }
+        self.tend()
+    }
+
+    /// Does what is due at the client's interfaces, and plans the timer.
+    pub(crate) fn tend(&mut self) -> Result<(), Error> {
+        let Some(homes) = self.homes.as_mut().filter(|_| self.complete && !self.sender.is_closed()) else {
+            return Ok(());
+        };
+        homes.wakes = false;
+        self.ask_for_ids()?;
+        self.probe_new()?;
+        self.plan_probes();
+        Ok(())
+    }
+
+    /// Takes note of a datagram that leaves over the present path, and sends copies over the other interfaces if the settings say so.
+    pub(super) fn note_sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], path: Path) {
+        let Some(homes) = self.homes.as_mut().filter(|_| self.complete) else { return };
+        self.now = now;
+        for local in homes.sent(now, epoch, datagram, path.local) {
+            self.sender.transmit_next(Path { local, ..path }, datagram.to_vec());
+        }
+        self.plan_probes();
+    }
+
+    /// Takes note of the interface over which an authentic record came.
+    pub(super) fn heard_over(&mut self, local: Local) {
+        let is_checked = self.paths.are_checked();
+        let (now, present) = (self.now, self.paths.present().local);
+        if let Some(homes) = self.homes.as_mut().filter(|_| local == present) {
+            homes.heard(now, local, is_checked);
+            self.plan_probes();
+        }
+    }
+
+    /// Handles the answer to a probe. `false` if it is not one.
+    pub(super) fn probe_answered(&mut self, path: Path, message: PathMessage) -> Result<bool, Error> {
+        let present = self.paths.present();
+        let (PathMessage::Response(cookie) | PathMessage::Drop(cookie)) = message else { return Ok(false) };
+        let Some(homes) = self.homes.as_mut().filter(|_| path.peer == present.peer) else { return Ok(false) };
+        if !homes.answered(self.now, path.local, cookie, present.local) {
+            return Ok(false);
+        }
+        if let Some(better) = homes.better(present.local) {
+            self.change_to(better)?;
+        }
+        self.tend()?;
+        Ok(true)
+    }
+
+    /// Handles the timer of probes.
+    pub(super) fn expire_probes(&mut self) -> Result<(), Error> {
+        let (now, present) = (self.now, self.paths.present().local);
+        let Some(homes) = &mut self.homes else { return Ok(()) };
+        let in_doubt = homes.doubt(present).is_some_and(|at| at <= now).then_some(present);
+        let mut due: Vec<_> = in_doubt.into_iter().collect();
+        let mut has_failed = false;
+        for interface in &mut homes.interfaces {
+            let Some(probe) = interface.probe.as_ref().filter(|probe| probe.next <= now) else { continue };
+            if probe.sent.len() < CHALLENGES as usize {
+                due.push(interface.local);
+            } else {
+                // The next attempt has another connection ID: the server may have dropped this one.
+                *interface =
+                    Interface { rtt: interface.rtt, ..Interface::new(interface.local, Standing::Failed) };
+                has_failed |= interface.local == present;
+            }
+        }
+        for local in due {
+            self.challenge_over(local)?;
+        }
+        if has_failed {
+            self.leave(false)?;
+        }
+        self.tend()
+    }
+
+    /// Takes the latest change of this side's path.
+    pub(super) fn path_change(&mut self) -> Option<PathChange> {
+        self.homes.as_mut()?.change.take()
+    }
+
+    /// Leaves the present interface for the best of the others. `may_stay`: otherwise the present one continues from its new address.
+    fn leave(&mut self, may_stay: bool) -> Result<(), Error> {
+        let present = self.paths.present().local;
+        let Some(homes) = &self.homes else { return Ok(()) };
+        let valid = |local: &Local| {
+            homes.interfaces.iter().any(|i| i.local == *local && i.standing == Standing::Valid)
+        };
+        let candidates = homes.candidates(present);
+        let candidates: Vec<_> = match may_stay {
+            true => candidates.into_iter().filter(valid).chain([present]).collect(),
+            false => candidates,
+        };
+        for local in candidates {
+            if self.change_to(local)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends over this interface from now on. `false` if it needs a connection ID of its own and there is none: nothing changes. The
+    /// present interface continues from a new address under its previous ID then, since it has no other choice.
+    fn change_to(&mut self, local: Local) -> Result<bool, Error> {
+        let from = self.paths.present();
+        let needs_id = self.complete && self.needs_ids();
+        let Some(homes) = &mut self.homes else { return Ok(false) };
+        if needs_id {
+            let own = homes.interface(local).and_then(|interface| interface.id.take());
+            homes.is_declined = false;
+            match own.or_else(|| self.sender.ids.take_spare()).map(|id| self.sender.ids.replace(id)) {
+                // An interface that has failed or has a new address gets another ID.
+                Some(before) => {
+                    if let Some(left) = homes.interface(from.local)
+                        && left.local != local
+                        && left.standing == Standing::Valid
+                    {
+                        left.id = Some(before);
+                    }
+                }
+                None if local == from.local => {}
+                None => return Ok(false),
+            }
+        }
+        if let Some(interface) = homes.interface(local).filter(|i| i.standing == Standing::Failed) {
+            interface.standing = Standing::New;
+        }
+        self.paths.set_local(local);
+        let (again, lost) = homes.take_kept(self.sender.epoch());
+        let repeated = again.len();
+        if self.complete {
+            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated: lost };
+            homes.change = Some(homes.change.take().map_or(change, |before| before.followed_by(change)));
+        }
+        self.announce()?;
+        for datagram in again {
+            self.sender.repeat_data(datagram);
+        }
+        Ok(true)
+    }
+
+    /// Tells the peer of the present address by a new record, and sends again what it has not acknowledged.
+    fn announce(&mut self) -> Result<(), Error> {
+        if self.sender.is_closed() {
+            return Ok(());
+        }
+        if self.complete {
+            self.sender.announce()?;
+        }
+        match self.sender.is_outstanding() {
+            true => self.resend(self.budget()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether each interface has a connection ID of its own.
+    fn needs_ids(&self) -> bool {
+        self.sends_connection_id() && self.homes.as_ref().is_some_and(|homes| homes.is_unlinkable())
+    }
+
+    /// Exchanges spare connection IDs with the server (RFC 9147 §9).
+    fn ask_for_ids(&mut self) -> Result<(), Error> {
+        if !self.needs_ids() || !self.protocol().has_key_update() || !self.sender.may_send_message() {
+            return Ok(());
+        }
+        let missing = SPARE_IDS.saturating_sub(self.sender.ids.spare().count());
+        let Some(homes) = &mut self.homes else { return Ok(()) };
+        if missing == 0 || homes.has_asked || homes.asked >= MAX_IDLE_ASKS || homes.is_declined {
+            return Ok(());
+        }
+        homes.has_asked = true;
+        homes.asked += 1;
+        let missing = u8::try_from(missing).unwrap_or(u8::MAX);
+        self.message(connection_ids::write_request(missing)?)?;
+        let own = self.receiver.ids.issue(missing, Usage::Spare)?;
+        if !own.is_empty() && self.sender.may_send_ids(0, Usage::Spare) {
+            self.message(connection_ids::write_new(&own, Usage::Spare)?)?;
+        }
+        self.flush()
+    }
+
+    /// Probes the interfaces of which nothing is known yet.
+    fn probe_new(&mut self) -> Result<(), Error> {
+        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
+        let Some(homes) = &mut self.homes else { return Ok(()) };
+        let mut new = Vec::new();
+        for interface in &mut homes.interfaces {
+            if interface.standing != Standing::New || interface.probe.is_some() {
+                continue;
+            }
+            if needs_ids && interface.local != present && interface.id.is_none() {
+                interface.id = self.sender.ids.take_spare();
+                if interface.id.is_none() {
+                    continue;
+                }
+            }
+            new.push(interface.local);
+        }
+        new.into_iter().try_for_each(|local| self.challenge_over(local))
+    }
+
+    /// Sends the next challenge of a probe over this interface.
+    fn challenge_over(&mut self, local: Local) -> Result<(), Error> {
+        let present = self.paths.present();
+        let Some(random) = self.paths.random() else { return Ok(()) };
+        let Some(homes) = &mut self.homes else { return Ok(()) };
+        let timeout = homes.settings.timeout;
+        let Some(interface) = homes.interface(local) else { return Ok(()) };
+        let mut cookie = Cookie::default();
+        random.fill(&mut cookie)?;
+        let next = self.now + interface.pause(timeout);
+        let probe = interface.probe.get_or_insert(Probe { sent: Vec::new(), next });
+        probe.sent.push((cookie, self.now));
+        probe.next = next;
+        if !self.sender.has_room() {
+            return Ok(());
+        }
+        let id = interface.id.clone().filter(|_| local != present.local);
+        self.sender.path_message(Path { local, ..present }, PathMessage::Challenge(cookie), id)
+    }
+
+    fn plan_probes(&mut self) {
+        self.timers.stop(Timer::Probe);
+        let present = self.paths.present().local;
+        let Some(homes) = self.homes.as_ref().filter(|_| !self.sender.is_closed()) else { return };
+        let probes = homes.deadline(present).filter(|_| self.paths.are_checked());
+        if let Some(deadline) = homes.wakes.then_some(self.now).or(probes) {
+            self.timers.start(Timer::Probe, deadline);
+        }
+    }
+}
