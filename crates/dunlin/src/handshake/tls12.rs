@@ -16,10 +16,12 @@ use crate::handshake::event::Event;
 use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
-use crate::message::{ClientHello, Message, ServerHello, hello_request};
-use crate::schedule::HelloTranscript;
+use crate::message::{ClientHello, Message, ServerHello, finished, hello_request};
+use crate::protocol::Side;
 use crate::schedule::tls12::{MasterSecret, Randoms, VERIFY_DATA_LEN, VerifyData};
+use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::ProfileSettings;
+use crate::transport::Epoch;
 use crate::wire::{AlertDescription, HandshakeType, SignatureScheme, What};
 
 use pki_types::SignatureVerificationAlgorithm;
@@ -96,6 +98,26 @@ impl Finisheds {
     pub(super) fn both(&self) -> Vec<u8> {
         [self.client, self.server].concat()
     }
+}
+
+/// Begins to use this side's keys and sends its Finished. Returns its verify_data.
+pub(super) fn send_finished(
+    cx: &mut Cx<'_>,
+    side: Side,
+    transcript: &mut Tls12Transcript,
+    randoms: &Randoms,
+    master: &MasterSecret,
+) -> Result<VerifyData, Error> {
+    let (client, server) = master.keys(randoms);
+    let ours = match side {
+        Side::Client => client,
+        Side::Server => server,
+    };
+    cx.emitter.write_keys(Epoch::Handshake, &ours)?;
+    let value = master.finished(side, transcript.current().as_ref());
+    cx.send_in(transcript, finished(&value)?)?;
+    cx.emitter.end_of_flight()?;
+    Ok(value)
 }
 
 /// What a renegotiation needs of the previous handshake.

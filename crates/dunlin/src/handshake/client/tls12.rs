@@ -26,13 +26,13 @@ use crate::handshake::progress::Renegotiation;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ClientConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Role, algorithms, check_same_peer, has_scheme, signed_params,
+    Completed, Finisheds, Role, algorithms, check_same_peer, has_scheme, send_finished, signed_params,
 };
 use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
-    self, Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
-    ServerParams, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+    Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange, ServerParams,
+    Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
@@ -513,22 +513,8 @@ fn finish(
     master: MasterSecret,
     peer: Option<PeerIdentity>,
 ) -> Result<Step, Error> {
-    let value = send_finished(cx, &mut handshake, &master)?;
+    let value = send_finished(cx, Side::Client, &mut handshake.transcript, &handshake.randoms, &master)?;
     expect_finished(cx, handshake, master, peer, Some(value))
-}
-
-/// Begins to use the client's keys and sends its Finished.
-fn send_finished(
-    cx: &mut Cx<'_>,
-    handshake: &mut Handshake,
-    master: &MasterSecret,
-) -> Result<VerifyData, Error> {
-    let (ours, _) = master.keys(&handshake.randoms);
-    cx.emitter.write_keys(Epoch::Handshake, &ours)?;
-    let value = master.finished(Side::Client, handshake.transcript.current().as_ref());
-    cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;
-    cx.emitter.end_of_flight()?;
-    Ok(value)
 }
 
 /// Waits for the server's ChangeCipherSpec and Finished, and before them for a ticket if the server promised one. `sent` is
@@ -597,7 +583,7 @@ impl ExpectMessage for ExpectFinished {
             Some(value) => value,
             None => {
                 cx.emitter.peer_waits()?;
-                send_finished(cx, &mut handshake, &master)?
+                send_finished(cx, Side::Client, &mut handshake.transcript, &handshake.randoms, &master)?
             }
         };
         let Handshake { terms, suite, randoms, sessions, .. } = handshake;

@@ -25,13 +25,14 @@ use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::{
-    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, signed_params,
+    Completed, Finisheds, Previous, Role, algorithms, check_same_peer, has_scheme, send_finished,
+    signed_params,
 };
 use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
-    self, Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello,
-    ServerKeyExchange, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+    Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
+    Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
@@ -236,7 +237,7 @@ fn resume(
         previous: None,
         cache: None,
     };
-    let sent = send_finished(cx, &mut handshake, &master)?;
+    let sent = send_finished(cx, Side::Server, &mut handshake.transcript, &handshake.randoms, &master)?;
     expect_finished(cx, handshake, master, session.peer, Some(sent))
 }
 
@@ -578,20 +579,6 @@ impl ExpectMessage for ExpectCertificateVerify {
     }
 }
 
-/// Begins to use the server's keys and sends its Finished.
-fn send_finished(
-    cx: &mut Cx<'_>,
-    handshake: &mut Handshake,
-    master: &MasterSecret,
-) -> Result<VerifyData, Error> {
-    let (_, ours) = master.keys(&handshake.randoms);
-    cx.emitter.write_keys(Epoch::Handshake, &ours)?;
-    let value = master.finished(Side::Server, handshake.transcript.current().as_ref());
-    cx.send_in(&mut handshake.transcript, message::finished(&value)?)?;
-    cx.emitter.end_of_flight()?;
-    Ok(value)
-}
-
 /// Gives the transport the client's keys and waits for its Finished. The client's next record must be its ChangeCipherSpec.
 /// `sent` is the server's Finished, which it sends first in a resumption.
 fn expect_finished(
@@ -627,7 +614,7 @@ impl ExpectMessage for ExpectFinished {
             None => {
                 cx.emitter.peer_waits()?;
                 keep_session(cx, &mut handshake, &master, peer.as_ref())?;
-                send_finished(cx, &mut handshake, &master)?
+                send_finished(cx, Side::Server, &mut handshake.transcript, &handshake.randoms, &master)?
             }
         };
         let Handshake { config, randoms, extended, secure, keep, previous, cache, .. } = handshake;
