@@ -5,9 +5,14 @@ use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 
-use dunlin::{ClientConfig, ConnectionIds, DtlsConnection, NodeIds, ServerConfig};
+use dunlin::auth::PskTable;
+use dunlin::{
+    ClientAuth, ClientConfig, ConnectionIds, DtlsConnection, NodeIds, Profile, ProfileBuilder, PskSource,
+    ServerConfig,
+};
 
 use crate::datagram::{UdpLink, next_sender, socket};
+use crate::ends::{client_profile, psk, server_profile};
 use crate::peer::{Files, Process, now};
 use crate::{KeyType, Pki, awslc, localhost};
 
@@ -98,6 +103,45 @@ pub fn certificates(files: &Files, typ: KeyType, role: &str) -> [String; 3] {
 /// Issues connection IDs of this length.
 pub fn ids(len: usize) -> Arc<dyn ConnectionIds> {
     Arc::new(NodeIds::new(&[], len, awslc().random.clone()).expect("length"))
+}
+
+/// A client with a certificate of this type, or with the PSK, and with connection IDs of this length. `suites` sets the profile's
+/// cipher suites.
+pub fn client(
+    authentication: Option<KeyType>,
+    id: Option<usize>,
+    suites: impl FnOnce(ProfileBuilder) -> ProfileBuilder,
+) -> ClientConfig {
+    let profile = |from: ProfileBuilder| suites(from).build().expect("profile");
+    let config = match authentication {
+        None => ClientConfig::new(profile(Profile::builder(awslc()))).with_psks(vec![Arc::new(psk())]),
+        Some(typ) => ClientConfig::new(profile(client_profile(typ))),
+    };
+    match id {
+        None => config,
+        Some(len) => config.with_connection_ids(ids(len)),
+    }
+}
+
+/// The server for such a client, whose certificate it requires.
+pub fn server(
+    authentication: Option<KeyType>,
+    id: Option<usize>,
+    suites: impl FnOnce(ProfileBuilder) -> ProfileBuilder,
+) -> ServerConfig {
+    let profile = |from: ProfileBuilder| suites(from).build().expect("profile");
+    let config = match authentication {
+        None => {
+            let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
+            ServerConfig::psk_only(profile(Profile::builder(awslc())), keys)
+        }
+        Some(typ) => ServerConfig::new(profile(server_profile(typ)))
+            .and_then(|config| config.with_client_auth(ClientAuth::Required)),
+    };
+    match (config.expect("configuration"), id) {
+        (config, None) => config,
+        (config, Some(len)) => config.with_connection_ids(ids(len)),
+    }
 }
 
 /// Connects to a server.

@@ -19,7 +19,8 @@ pub const MIB: usize = 1 << 20;
 /// The shared key of "device-1", in hexadecimal.
 pub const PSK: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-fn psk() -> Psk {
+/// The pre-shared key of "device-1".
+pub fn psk() -> Psk {
     let key: Vec<u8> = (0..32).collect();
     Psk::new("device-1", &key).unwrap()
 }

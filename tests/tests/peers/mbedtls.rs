@@ -3,15 +3,13 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::resume::Tickets;
-use dunlin::{ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig};
+use dunlin::{ClientConfig, ProfileBuilder, ServerConfig};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::datagram::{UdpLink, next_sender, socket};
-use dunlin_tests::echo::{EchoPeer, IDS, accept, agreed, certificates, connect, hex, ids, lengths};
-use dunlin_tests::ends::{client_profile, server_profile};
+use dunlin_tests::echo::{self, EchoPeer, IDS, accept, agreed, certificates, connect, hex, lengths};
 use dunlin_tests::peer::{Files, build_c, now};
 use dunlin_tests::{KeyType, awslc};
 
@@ -40,46 +38,23 @@ const DEFAULT: Case =
     Case { authentication: P256, suite: None, ours: None, theirs: None, mtu: 1200, connections: 1 };
 
 impl Case {
-    fn psk() -> Psk {
-        Psk::new("device-1", &(0..32).collect::<Vec<u8>>()).unwrap()
-    }
-
-    fn profile(self, profile: ProfileBuilder) -> Profile {
+    fn profile(self, profile: ProfileBuilder) -> ProfileBuilder {
         let all = if self.authentication.is_some() { TLS12_CIPHER_SUITES } else { TLS12_PSK_CIPHER_SUITES };
         let suites = self.suite.map_or_else(|| all.to_vec(), |suite| vec![suite]);
-        profile.cipher_suites(vec![]).tls12_cipher_suites(suites).build().unwrap()
+        profile.cipher_suites(vec![]).tls12_cipher_suites(suites)
     }
 
     fn client(self) -> ClientConfig {
-        let config = match self.authentication {
-            None => ClientConfig::new(self.profile(Profile::builder(awslc())))
-                .with_psks(vec![Arc::new(Self::psk())]),
-            Some(typ) => ClientConfig::new(self.profile(client_profile(typ))),
-        };
-        let config = config.with_mtu(self.mtu.into()).unwrap();
-        let config = config.with_sessions(Arc::new(MemoryClientSessions::new(1, 4)));
-        match self.ours {
-            None => config,
-            Some(len) => config.with_connection_ids(ids(len)),
-        }
+        echo::client(self.authentication, self.ours, |profile| self.profile(profile))
+            .with_mtu(self.mtu.into())
+            .unwrap()
+            .with_sessions(Arc::new(MemoryClientSessions::new(1, 4)))
     }
 
     fn server(self) -> ServerConfig {
-        let config = match self.authentication {
-            None => {
-                let keys = PskSource::Here(Arc::new(PskTable::from_iter([Self::psk()])));
-                ServerConfig::psk_only(self.profile(Profile::builder(awslc())), keys).unwrap()
-            }
-            Some(typ) => ServerConfig::new(self.profile(server_profile(typ)))
-                .and_then(|config| config.with_client_auth(ClientAuth::Required))
-                .unwrap(),
-        };
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-        let config = config.with_mtu(self.mtu.into()).unwrap().with_tickets(tickets);
-        match self.ours {
-            None => config,
-            Some(len) => config.with_connection_ids(ids(len)),
-        }
+        let config = echo::server(self.authentication, self.ours, |profile| self.profile(profile));
+        config.with_mtu(self.mtu.into()).unwrap().with_tickets(tickets)
     }
 
     fn start(self, role: &str, port: u16) -> EchoPeer {

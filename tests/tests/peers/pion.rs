@@ -3,16 +3,15 @@
 
 use std::sync::{Arc, OnceLock};
 
-use dunlin::auth::{Psk, PskTable};
 use dunlin::resume::Tickets;
-use dunlin::{ClientAuth, ClientConfig, DtlsConnection, Profile, ProfileBuilder, PskSource, ServerConfig};
+use dunlin::{ClientConfig, DtlsConnection, ProfileBuilder, ServerConfig};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
+use dunlin_tests::KeyType;
 use dunlin_tests::datagram::{UdpLink, next_sender, socket};
-use dunlin_tests::echo::{EchoPeer, IDS, accept, agreed, certificates, connect, ids, lengths};
-use dunlin_tests::ends::{PSK, client_profile, server_profile};
+use dunlin_tests::echo::{self, EchoPeer, IDS, accept, agreed, certificates, connect, lengths};
+use dunlin_tests::ends::PSK;
 use dunlin_tests::peer::{Files, build_go, now};
-use dunlin_tests::{KeyType, awslc};
 
 /// The key types of certificates that both sides support.
 const KEYS: [KeyType; 2] = [KeyType::P256, KeyType::Rsa2048];
@@ -42,52 +41,28 @@ fn cid(len: Option<usize>) -> [String; 2] {
     ["-cid".to_owned(), len.map_or(-1, |len| len as i32).to_string()]
 }
 
-pub(crate) fn tls12(profile: ProfileBuilder) -> Profile {
-    profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()).build().unwrap()
+/// The suites that both sides support.
+pub(crate) fn tls12(profile: ProfileBuilder) -> ProfileBuilder {
+    profile.cipher_suites(vec![]).tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
 }
 
-fn psk_profile() -> Profile {
-    let suites: Vec<_> = TLS12_PSK_CIPHER_SUITES
-        .iter()
-        .copied()
-        .filter(|suite| {
-            ["TLS_PSK_WITH_AES_128_GCM_SHA256", "TLS_PSK_WITH_AES_128_CCM"].contains(&&*suite.id.to_string())
-        })
-        .collect();
-    Profile::builder(awslc()).cipher_suites(vec![]).tls12_cipher_suites(suites).build().unwrap()
-}
-
-fn psk() -> Psk {
-    let key: Vec<u8> = (0..32).collect();
-    Psk::new("device-1", &key).unwrap()
+fn suites(authentication: Option<KeyType>) -> impl FnOnce(ProfileBuilder) -> ProfileBuilder {
+    let psk_suites = TLS12_PSK_CIPHER_SUITES.iter().copied().filter(|suite| {
+        ["TLS_PSK_WITH_AES_128_GCM_SHA256", "TLS_PSK_WITH_AES_128_CCM"].contains(&&*suite.id.to_string())
+    });
+    move |profile| match authentication {
+        None => profile.cipher_suites(vec![]).tls12_cipher_suites(psk_suites.collect()),
+        Some(_) => tls12(profile),
+    }
 }
 
 /// A configuration with certificates of this kind, or with a PSK.
 pub(crate) fn client(authentication: Option<KeyType>, id: Option<usize>) -> ClientConfig {
-    let config = match authentication {
-        None => ClientConfig::new(psk_profile()).with_psks(vec![Arc::new(psk())]),
-        Some(typ) => ClientConfig::new(tls12(client_profile(typ))),
-    };
-    match id {
-        None => config,
-        Some(len) => config.with_connection_ids(ids(len)),
-    }
+    echo::client(authentication, id, suites(authentication))
 }
 
 pub(crate) fn server(authentication: Option<KeyType>, id: Option<usize>) -> ServerConfig {
-    let config = match authentication {
-        None => {
-            let keys = PskSource::Here(Arc::new(PskTable::from_iter([psk()])));
-            ServerConfig::psk_only(psk_profile(), keys).unwrap()
-        }
-        Some(typ) => ServerConfig::new(tls12(server_profile(typ)))
-            .and_then(|config| config.with_client_auth(ClientAuth::Required))
-            .unwrap(),
-    };
-    match id {
-        None => config,
-        Some(len) => config.with_connection_ids(ids(len)),
-    }
+    echo::server(authentication, id, suites(authentication))
 }
 
 /// Starts the peer's client, and accepts it.

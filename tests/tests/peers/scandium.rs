@@ -81,7 +81,8 @@ fn raw_profile(is_client: bool) -> Profile {
     let pki = Pki::shared(KeyType::P256);
     let (own, peer) = if is_client { (&pki.client, &pki.server) } else { (&pki.server, &pki.client) };
     let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![peer.public_key.clone()])) };
-    pion::tls12(Profile::builder(awslc()).trust(trust).credentials(vec![own.raw_key(&awslc())]))
+    let profile = Profile::builder(awslc()).trust(trust).credentials(vec![own.raw_key(&awslc())]);
+    pion::tls12(profile).build().unwrap()
 }
 
 fn client(way: Way, id: Option<usize>) -> ClientConfig {

@@ -1,21 +1,19 @@
 //! wolfSSL 5.9.4 as the peer for DTLS 1.3, in both roles: a program over the library, which cargo downloads (`tests/peers/wolfssl`).
 //! It is a peer for connection IDs, and takes NewConnectionId.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
-use dunlin::auth::{Psk, PskTable};
 use dunlin::crypto::Tls13CipherSuite;
 use dunlin::resume::Tickets;
-use dunlin::{ClientAuth, ClientConfig, Profile, PskSource, ServerConfig};
+use dunlin::{ClientConfig, ServerConfig};
 use dunlin_awslc::{
     TLS13_AES_128_CCM_SHA256, TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
     TLS13_CHACHA20_POLY1305_SHA256,
 };
+use dunlin_tests::KeyType;
 use dunlin_tests::datagram::{UdpLink, socket};
-use dunlin_tests::echo::{EchoPeer, IDS, accept, agreed, certificates, connect, hex, ids, lengths};
-use dunlin_tests::ends::{client_profile, server_profile};
+use dunlin_tests::echo::{self, EchoPeer, IDS, accept, agreed, certificates, connect, hex, lengths};
 use dunlin_tests::peer::{Files, build_c};
-use dunlin_tests::{KeyType, awslc};
 
 const P256: Option<KeyType> = Some(KeyType::P256);
 const RSA: Option<KeyType> = Some(KeyType::Rsa2048);
@@ -53,45 +51,18 @@ const SUITES: [(&Tls13CipherSuite, &str); 4] = [
 ];
 
 impl Case {
-    fn psk() -> Psk {
-        Psk::new("device-1", &(0..32).collect::<Vec<u8>>()).unwrap()
-    }
-
-    fn psk_profile(self) -> Profile {
-        Profile::builder(awslc()).cipher_suites(vec![self.suite.0]).build().unwrap()
-    }
-
     fn client(self) -> ClientConfig {
-        let config = match self.authentication {
-            None => ClientConfig::new(self.psk_profile()).with_psks(vec![Arc::new(Self::psk())]),
-            Some(typ) => {
-                ClientConfig::new(client_profile(typ).cipher_suites(vec![self.suite.0]).build().unwrap())
-            }
-        };
-        let config = config.with_mtu(self.mtu.into()).unwrap();
-        match self.ours {
-            None => config,
-            Some(len) => config.with_connection_ids(ids(len)),
-        }
+        echo::client(self.authentication, self.ours, |profile| profile.cipher_suites(vec![self.suite.0]))
+            .with_mtu(self.mtu.into())
+            .unwrap()
     }
 
     fn server(self) -> ServerConfig {
-        let config = match self.authentication {
-            None => {
-                let keys = PskSource::Here(Arc::new(PskTable::from_iter([Self::psk()])));
-                ServerConfig::psk_only(self.psk_profile(), keys).unwrap()
-            }
-            Some(typ) => {
-                let profile = server_profile(typ).cipher_suites(vec![self.suite.0]).build().unwrap();
-                ServerConfig::new(profile).and_then(|c| c.with_client_auth(ClientAuth::Required)).unwrap()
-            }
-        };
         // wolfSSL keeps no session here.
-        let config = config.with_mtu(self.mtu.into()).unwrap().with_tickets(Tickets::none());
-        match self.ours {
-            None => config,
-            Some(len) => config.with_connection_ids(ids(len)),
-        }
+        echo::server(self.authentication, self.ours, |profile| profile.cipher_suites(vec![self.suite.0]))
+            .with_mtu(self.mtu.into())
+            .unwrap()
+            .with_tickets(Tickets::none())
     }
 
     fn start(self, role: &str, port: u16) -> EchoPeer {
