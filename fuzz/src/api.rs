@@ -15,8 +15,11 @@ use crate::setting::{NOW, Setting, World};
 /// The turns in which the two peers exchange data before the script begins.
 const MAX_TURNS: usize = 4096;
 
-/// The KeyUpdates and renegotiations that a peer accepts in a row.
-const MAX_UPDATES: usize = 32;
+/// The messages after the handshake that a peer accepts without data between them (docs/security.md, `MAX_IDLE_MESSAGES`).
+const MAX_IDLE: usize = 32;
+
+/// The tickets that a server sends after its handshake.
+const TICKETS: usize = 2;
 
 /// The timers that expire before a connection gives up.
 const MAX_TIMEOUTS: usize = 8;
@@ -44,7 +47,8 @@ struct Table<'s> {
     parties: [Party; 2],
     /// Whether a caller aborted a connection.
     is_forced: bool,
-    updates: usize,
+    /// The most messages that each peer may have received without data between them.
+    idle: [usize; 2],
     timeouts: usize,
 }
 
@@ -62,8 +66,8 @@ pub fn run(input: &[u8]) -> bool {
         expected: Vec::new(),
     };
     let parties = [party(Side::Client), party(Side::Server)];
-    let mut table =
-        Table { script, kind: setting.kind, world, parties, is_forced: false, updates: 0, timeouts: 0 };
+    let kind = setting.kind;
+    let mut table = Table { script, kind, world, parties, is_forced: false, idle: [TICKETS, 0], timeouts: 0 };
     // A script begins before or after the handshake.
     if table.script.u8() & 3 != 0 || table.script.is_empty() {
         table.settle();
@@ -116,10 +120,12 @@ impl Table<'_> {
             }
             6 | 7 => self.send(who),
             8 => {
-                // Without data between them, this many KeyUpdates are a flood.
-                self.updates += 1;
-                self.is_forced |= self.updates > MAX_UPDATES;
-                self.parties[who].watched.update_keys(self.script.flag());
+                let both = self.script.flag();
+                self.count_idle(1 - who);
+                if both {
+                    self.count_idle(who);
+                }
+                self.parties[who].watched.update_keys(both);
             }
             9 => {
                 // Before the handshake completes, closing is no orderly end (RFC 8446 §6.1).
@@ -132,8 +138,9 @@ impl Table<'_> {
             }
             11 => self.parties[who].watched.export(),
             12 if self.kind == TransportKind::Stream => {
-                self.updates += 1;
-                self.is_forced |= self.updates > MAX_UPDATES;
+                // A HelloRequest, and the ClientHello that answers it.
+                self.count_idle(0);
+                self.count_idle(1);
                 self.parties[who].watched.renegotiate(NOW);
             }
             // Loses a datagram.
@@ -160,7 +167,13 @@ impl Table<'_> {
                 self.is_forced = true;
                 self.parties[who].watched.receive_end();
             }
-            16 => self.parties[who].watched.change_ids(self.script.u8()),
+            16 => {
+                let how = self.script.u8();
+                // A NewConnectionId, or a request for one and its answer.
+                self.count_idle(1 - who);
+                self.count_idle(who);
+                self.parties[who].watched.change_ids(how);
+            }
             // An answer without a question.
             15 => {
                 let Some((id, _)) = &self.parties[who].question else { return };
@@ -176,6 +189,12 @@ impl Table<'_> {
             _ => {}
         }
         self.judge(who);
+    }
+
+    /// Counts a message to `who` that this peer may receive without data since the previous one. Too many are a flood.
+    fn count_idle(&mut self, who: usize) {
+        self.idle[who] += 1;
+        self.is_forced |= self.idle[who] > MAX_IDLE;
     }
 
     fn judge(&self, who: usize) {
@@ -263,6 +282,10 @@ impl Table<'_> {
         let len = usize::from(self.script.u16());
         let tag = self.script.u8();
         let data: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(7) ^ tag).collect();
+        if self.kind == TransportKind::Datagram && self.world.setting.updates() {
+            // The KeyUpdate that precedes the data may arrive without them.
+            self.count_idle(1 - who);
+        }
         if let Ok(taken) = self.parties[who].watched.send(&data) {
             let expected = &mut self.parties[1 - who].expected;
             match (self.kind, expected.first_mut()) {
