@@ -100,6 +100,29 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
     }
 }
 
+/// Somebody who sees a server's answers to a client can return the cookies of handshakes in the client's name.
+#[test]
+fn handshakes_in_the_name_of_a_client_do_not_end_its_own() {
+    for version in VERSIONS {
+        let configs = Configs::of_version(version);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = half_open(&mut net, &configs, CLIENT_ADDRESS);
+        let own = net.endpoints.remove(&CLIENT_ADDRESS).unwrap();
+        for n in 1..=3 {
+            half_open(&mut net, &configs, CLIENT_ADDRESS);
+            net.endpoints.remove(&CLIENT_ADDRESS);
+            assert_eq!(net.server().half_open(), 2, "{version} {n}");
+        }
+        net.endpoints.insert(CLIENT_ADDRESS, own);
+        net.run();
+        assert!(net.is_connected(CLIENT_ADDRESS, id), "{version}");
+        assert_eq!((net.served(), net.server().half_open()), (vec![net.incoming[0].1], 0), "{version}");
+        net.send(CLIENT_ADDRESS, id, b"mine");
+        let (_, served) = net.incoming[0];
+        assert_eq!(net.read(SERVER_ADDRESS, served).as_deref(), Some(&b"mine"[..]), "{version}");
+    }
+}
+
 /// A host that begins handshakes without end displaces only its own.
 #[test]
 fn a_host_with_many_incomplete_handshakes_does_not_stop_the_others() {

@@ -191,7 +191,7 @@ impl Endpoint {
         }
         let connection = DtlsConnection::client(config, server, path, now)?;
         let id = self.insert(Association::new(connection));
-        self.index.routes.set(peer, Route { live: Some(id), next: None });
+        self.index.routes.set(peer, Route { live: Some(id), ..Route::default() });
         self.refresh(id);
         Ok(id)
     }
@@ -389,7 +389,7 @@ impl Endpoint {
                 self.partial.remove(&from);
                 let mut association = Association::new(*connection);
                 association.bytes_received = datagram.len() as u64;
-                self.admit(from, route, association);
+                self.admit(from, association);
             }
             Standing::PartOfHello => self.keep_part(from, connection),
             standing => {
@@ -430,7 +430,7 @@ impl Endpoint {
         }
     }
 
-    fn admit(&mut self, from: SocketAddr, route: Route, mut association: Association) {
+    fn admit(&mut self, from: SocketAddr, mut association: Association) {
         let is_taken = |id| Key::new(id).is_some_and(|key| self.index.routes.with_key(key).next().is_some());
         if association.connection.connection_ids().any(is_taken) {
             // The client repeats its ClientHello, and then gets another ID.
@@ -438,9 +438,10 @@ impl Endpoint {
             self.discarded.full += 1;
             return;
         }
-        // A client that begins anew takes the place of its own unfinished handshake.
-        if let Some(unfinished) = route.next {
-            self.end(unfinished, Ended::Superseded);
+        // A client that begins anew leaves its unfinished handshake. But somebody else who sees its demand for a cookie can begin one in its
+        // name, so the oldest handshake stays until one is complete (RFC 9147 §5.11 protects complete ones).
+        if let [_, Some(newer)] = self.index.routes.get(from).next {
+            self.end(newer, Ended::Superseded);
         }
         let host = Host::of(from);
         let excess = self.hosts.excess_of(host, self.limits.half_open_per_host);
@@ -450,7 +451,8 @@ impl Endpoint {
         }
         let id = self.insert(association);
         self.hosts.begin(host, id);
-        self.index.routes.set(from, Route { live: route.live, next: Some(id) });
+        let route = self.index.routes.get(from).with_next(id);
+        self.index.routes.set(from, route);
         self.index.event(EndpointEvent::Incoming(id));
         if let Some(association) = self.associations.get_mut(&id) {
             self.index.announce(id, association);
@@ -528,10 +530,12 @@ impl Endpoint {
             self.end(id, Ended::Anonymous);
             return;
         }
-        // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association.
-        self.index.routes.set(address, Route { live: Some(id), next: None });
-        if let Some(previous) = previous {
-            self.end(previous, Ended::Superseded);
+        // RFC 6347 §4.2.8: after the client's Finished, the server abandons the previous association. The other handshake at the address
+        // is one that the client has left, or that somebody else has begun.
+        let others = self.index.routes.get(address).next;
+        self.index.routes.set(address, Route { live: Some(id), ..Route::default() });
+        for other in others.into_iter().flatten().filter(|other| *other != id).chain(previous) {
+            self.end(other, Ended::Superseded);
         }
     }
 

@@ -16,17 +16,34 @@ const MAX_NAMESAKES: usize = 2;
 pub(super) struct Route {
     /// The one whose handshake is complete, or that this side has begun as a client.
     pub(super) live: Option<AssociationId>,
-    /// The handshake of a client that will replace it.
-    pub(super) next: Option<AssociationId>,
+    /// The handshakes of clients of which one will replace it: the oldest and the newest. Two, so that a handshake that somebody else
+    /// begins in the client's name does not end the client's own.
+    pub(super) next: [Option<AssociationId>; 2],
 }
 
 impl Route {
     pub(super) const fn is_empty(self) -> bool {
-        self.live.is_none() && self.next.is_none()
+        self.live.is_none() && matches!(self.next, [None, None])
     }
 
     pub(super) fn ids(self) -> impl Iterator<Item = AssociationId> {
-        [self.live, self.next].into_iter().flatten()
+        self.live.into_iter().chain(self.next.into_iter().flatten())
+    }
+
+    /// The same without an association.
+    fn without(self, id: AssociationId) -> Self {
+        let keep = |other: Option<AssociationId>| other.filter(|other| *other != id);
+        let [older, newer] = self.next.map(keep);
+        Self { live: keep(self.live), next: if older.is_none() { [newer, None] } else { [older, newer] } }
+    }
+
+    /// The same with another handshake. There is room for it beside the oldest one.
+    pub(super) const fn with_next(self, id: AssociationId) -> Self {
+        let next = match self.next {
+            [None, _] => [Some(id), None],
+            [older, _] => [older, Some(id)],
+        };
+        Self { next, ..self }
     }
 }
 
@@ -71,8 +88,7 @@ impl Routes {
 
     /// Removes an association, and only it, from the route of its address.
     pub(super) fn remove(&mut self, address: SocketAddr, id: AssociationId) {
-        let Route { live, next } = self.get(address);
-        self.set(address, Route { live: live.filter(|l| *l != id), next: next.filter(|n| *n != id) });
+        self.set(address, self.get(address).without(id));
     }
 
     /// The associations that have the connection ID in the first record of a datagram. Almost always there is at most one.
@@ -118,6 +134,16 @@ mod tests {
     /// A record of DTLS 1.3 with this connection ID.
     fn record(id: &[u8]) -> alloc::vec::Vec<u8> {
         [&[0b0011_0011][..], id, &[0; 20]].concat()
+    }
+
+    #[test]
+    fn a_route_keeps_the_oldest_and_the_newest_handshake() {
+        let [one, two, three] = [1, 2, 3].map(AssociationId);
+        let route = Route::default().with_next(one).with_next(two);
+        assert_eq!(route.next, [Some(one), Some(two)]);
+        assert_eq!(route.with_next(three).next, [Some(one), Some(three)]);
+        assert_eq!(route.without(one).with_next(three).next, [Some(two), Some(three)]);
+        assert!(route.without(one).without(two).is_empty());
     }
 
     #[test]
