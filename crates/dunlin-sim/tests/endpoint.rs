@@ -208,6 +208,35 @@ fn limits_incomplete_client_hellos() {
     assert!(net.server().is_empty());
 }
 
+/// A forged fragment of another ClientHello, which the server keeps, does not keep it from repeating its flight.
+#[test]
+fn answers_a_repeated_client_hello_in_fragments_beside_a_forged_fragment() {
+    for version in VERSIONS {
+        let configs = Configs::of_version(version).mtu(120);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = net.connect(&configs, CLIENT_ADDRESS);
+        let mut fragments = Vec::new();
+        for _ in 0..2 {
+            let endpoint = net.at(CLIENT_ADDRESS);
+            fragments = std::iter::from_fn(|| endpoint.poll_transmit(NOW)).map(|t| t.datagram).collect();
+            fragments.iter().for_each(|fragment| net.server().receive(NOW, CLIENT_ADDRESS, fragment));
+            if net.server().half_open() == 0 {
+                while let Some(answer) = net.server().poll_transmit(NOW) {
+                    net.at(CLIENT_ADDRESS).receive(NOW, SERVER_ADDRESS, &answer.datagram);
+                }
+            }
+        }
+        assert!(fragments.len() > 1 && net.server().half_open() == 1, "{version}");
+        // The network loses the server's flight.
+        let server = net.server();
+        assert!(std::iter::from_fn(|| server.poll_transmit(NOW)).count() > 1);
+        server.receive(NOW, CLIENT_ADDRESS, &forged_fragment(7, 0, 40));
+        fragments.iter().for_each(|fragment| server.receive(NOW, CLIENT_ADDRESS, fragment));
+        net.run();
+        assert!(net.is_connected(CLIENT_ADDRESS, id), "{version}");
+    }
+}
+
 /// An unprotected fragment of a ClientHello of 300 bytes.
 fn forged_fragment(random: u8, offset: u8, len: u8) -> Vec<u8> {
     let header = [22, 0xfe, 0xfd, 0, 0, 0, 0, 0, 0, 0, 9, 0, 12 + len];

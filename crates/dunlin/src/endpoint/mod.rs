@@ -213,6 +213,13 @@ impl Endpoint {
             && self.is_new(route, from, hello)
         {
             self.begin(now, path, datagram, hello);
+            if hello.random.is_none() {
+                // It does not say to which ClientHello it belongs. Perhaps a client repeats that of its handshake.
+                let is_half_open =
+                    |id: &AssociationId| self.associations.get(id).is_some_and(|a| a.is_half_open);
+                let half_open = route.next.map(|id| id.filter(is_half_open));
+                half_open.into_iter().flatten().for_each(|id| self.deliver(now, path, id, datagram));
+            }
             return;
         }
         if route.is_empty() {
