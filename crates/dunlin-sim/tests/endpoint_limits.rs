@@ -45,6 +45,57 @@ fn limits_associations() {
     assert_eq!(net.served().len(), 4);
 }
 
+/// Silent clients do not keep others out, and those that send something stay.
+#[test]
+fn new_clients_displace_the_stalest_associations_of_a_full_endpoint() {
+    for version in VERSIONS {
+        let configs = Configs::of_version(version);
+        let mut limits = EndpointLimits::default();
+        (limits.associations, limits.stale) = (4, Some(Duration::from_secs(600)));
+        let mut net = Net::new(&configs, limits);
+        let ids: Vec<_> = (1..=4).map(|n| net.connect(&configs, client(n))).collect();
+        net.run();
+        let served = net.served();
+        assert_eq!(served.len(), 4);
+        // All clients are young, so the endpoint is full.
+        net.pass(Duration::from_secs(599));
+        net.connect(&configs, client(5));
+        net.run();
+        assert_eq!((net.server().len(), net.server().discarded().displaced), (4, 0));
+        net.endpoints.remove(&client(5));
+        // Forged ClientHellos displace nothing.
+        net.send(client(1), ids[0], b"here");
+        net.pass(Duration::from_secs(2));
+        for n in 6..=9 {
+            net.connect(&configs, client(n));
+            let now = net.now;
+            let hello = net.at(client(n)).poll_transmit(now).unwrap().datagram;
+            (0..3).for_each(|_| net.server().receive(now, client(n), &hello));
+            net.endpoints.remove(&client(n));
+        }
+        assert_eq!(net.server().discarded().displaced, 0);
+        // The second client is the one that was silent for longest, after the first has sent something.
+        net.send(client(3), ids[2], b"here, too");
+        net.connect(&configs, client(10));
+        net.run();
+        let ended: Vec<_> = served.iter().map(|id| net.server().association(*id).unwrap().ended()).collect();
+        assert_eq!(ended, [None, Some(Ended::Stale), None, None], "{version}");
+        let peer = net.at(client(2)).association(ids[1]).unwrap();
+        assert!(peer.connection().peer_has_closed(), "{version}: the client hears of it");
+        // The new client connects when the caller has removed the displaced association. It makes room for the next one in advance.
+        let now = net.now;
+        net.server().remove(now, served[1]);
+        net.pass(Duration::from_secs(1));
+        assert_eq!((net.served().len(), net.server().len()), (3, 4), "{version}");
+        assert_eq!(net.server().association(served[3]).unwrap().ended(), Some(Ended::Stale), "{version}");
+        net.server().remove(now, served[3]);
+        let last = net.connect(&configs, client(11));
+        net.run();
+        assert!(net.is_connected(client(11), last), "{version}");
+        assert_eq!((net.served().len(), net.server().discarded().displaced), (4, 2), "{version}");
+    }
+}
+
 #[test]
 fn limits_the_associations_of_one_host() {
     let configs = Configs::of_version(ProtocolVersion::DTLS1_3);

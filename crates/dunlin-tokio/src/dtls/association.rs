@@ -56,6 +56,10 @@ pub(super) fn ended(reason: Ended) -> io::Error {
             "the client has no identity, unlike the peer of the association with the same address",
         ),
         Ended::Idle => (io::ErrorKind::TimedOut, "nothing arrived from the peer for too long"),
+        Ended::Stale => (
+            io::ErrorKind::TimedOut,
+            "nothing arrived from the client for long, and a newer client took the place of this one",
+        ),
         _ => (io::ErrorKind::ConnectionAborted, "the endpoint has ended the association"),
     };
     io::Error::new(kind, text)
@@ -153,7 +157,8 @@ impl DtlsAssociation {
     ///
     /// # Errors
     /// The association failed, the peer has connected again from the same address ([`io::ErrorKind::ConnectionReset`]), or nothing
-    /// arrived from it for [`dunlin::EndpointLimits::idle`] ([`io::ErrorKind::TimedOut`]).
+    /// arrived from it for [`dunlin::EndpointLimits::idle`], or for [`dunlin::EndpointLimits::stale`] while the endpoint was almost full
+    /// ([`io::ErrorKind::TimedOut`]).
     pub async fn recv(&self) -> io::Result<Option<Vec<u8>>> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }

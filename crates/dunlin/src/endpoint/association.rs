@@ -28,6 +28,9 @@ pub enum Ended {
     Anonymous,
     /// Nothing authentic arrived from the peer for [`crate::EndpointLimits::idle`].
     Idle,
+    /// The endpoint was almost full, and from this client nothing authentic had arrived for the longest time, which was at least
+    /// [`crate::EndpointLimits::stale`].
+    Stale,
 }
 
 /// A connection of an [`crate::Endpoint`], and what the endpoint knows of it.
@@ -45,6 +48,9 @@ pub struct Association {
     pub(super) deadline: Option<Instant>,
     /// Whether this deadline may come too early.
     pub(super) is_lazy: bool,
+    /// The time under which the endpoint has filed the association of a client among those that may be stale: that of an authentic
+    /// record, perhaps not of the latest one.
+    pub(super) filed_as_heard: Option<Instant>,
     /// Whether it counts as half open.
     pub(super) is_half_open: bool,
     /// Whether it is in the queue of those that may have output.
@@ -68,6 +74,7 @@ impl Association {
             keys_issued: 0,
             deadline: None,
             is_lazy: false,
+            filed_as_heard: None,
             is_half_open,
             is_sending: false,
             is_announced: false,

@@ -15,6 +15,8 @@ const KEPT: usize = 128;
 pub(super) struct Index {
     pub(super) routes: Routes,
     deadlines: BTreeSet<(Instant, AssociationId)>,
+    /// The associations of clients by the time of an authentic record, perhaps not of the latest one.
+    heard: BTreeSet<(Instant, AssociationId)>,
     /// Associations that may have output.
     sending: VecDeque<AssociationId>,
     events: VecDeque<EndpointEvent>,
@@ -27,6 +29,7 @@ impl Index {
         Self {
             routes: Routes::new(),
             deadlines: BTreeSet::new(),
+            heard: BTreeSet::new(),
             sending: VecDeque::new(),
             events: VecDeque::new(),
             idle,
@@ -78,6 +81,7 @@ impl Index {
         } else {
             self.file_address(id, association);
             self.file_ids(id, association);
+            self.file_client(id, association);
         }
         if association.ended.is_none() {
             self.send(id, association);
@@ -94,6 +98,9 @@ impl Index {
     }
 
     fn forget_routes(&mut self, id: AssociationId, association: &mut Association) {
+        if let Some(filed) = association.filed_as_heard.take() {
+            self.heard.remove(&(filed, id));
+        }
         self.routes.remove(association.address, id);
         for key in core::mem::take(&mut association.keys) {
             self.routes.remove_key(key, id);
@@ -130,6 +137,36 @@ impl Index {
             }
         }
         association.keys.iter().for_each(|key| self.routes.insert_key(*key, id));
+    }
+
+    /// Files the association of a client, once its handshake is complete, under the time of the latest record. Later records do not
+    /// change the place, which [`Self::refile`] does if it matters.
+    fn file_client(&mut self, id: AssociationId, association: &mut Association) {
+        if association.filed_as_heard.is_none()
+            && association.host.is_some()
+            && association.connection.negotiated().is_some()
+        {
+            self.refile(id, association);
+        }
+    }
+
+    /// Files the association of a client under the time of the latest record. Returns whether that is its present place.
+    pub(super) fn refile(&mut self, id: AssociationId, association: &mut Association) -> bool {
+        let heard_at = association.connection.heard_at();
+        let filed = association.filed_as_heard.replace(heard_at);
+        if filed == Some(heard_at) {
+            return true;
+        }
+        if let Some(filed) = filed {
+            self.heard.remove(&(filed, id));
+        }
+        self.heard.insert((heard_at, id));
+        false
+    }
+
+    /// The association of a client that was filed under the earliest time, if that is at most `latest`. The latest record may be younger.
+    pub(super) fn perhaps_stale(&self, latest: Instant) -> Option<AssociationId> {
+        self.heard.first().filter(|(heard_at, _)| *heard_at <= latest).map(|(_, id)| *id)
     }
 
     /// The earliest deadline.

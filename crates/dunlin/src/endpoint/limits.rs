@@ -7,6 +7,7 @@ use core::time::Duration;
 #[non_exhaustive]
 pub struct EndpointLimits {
     /// The most associations, ended ones included until the caller removes them. By default 65,536. Beyond it there are no new ones.
+    /// Shortly before, new clients displace stale ones ([`Self::stale`]).
     pub associations: usize,
     /// The most associations that clients of one host have begun at a server. By default 8192. A host is an IPv4 address, or an IPv6
     /// network of 64 bits. Many clients can share a host behind a NAT.
@@ -23,6 +24,10 @@ pub struct EndpointLimits {
     /// The time after which an association ends from whose peer nothing authentic has arrived. By default `None`: never, since a
     /// device may sleep for days.
     pub idle: Option<Duration>,
+    /// The time after which an association counts as stale from whose client nothing authentic has arrived. In the last 64th of
+    /// [`Self::associations`], each new client ends the stalest one ([`crate::Ended::Stale`]). By default 30 minutes. `None`: never, so that
+    /// silent clients can keep all others out.
+    pub stale: Option<Duration>,
 }
 
 impl Default for EndpointLimits {
@@ -34,6 +39,7 @@ impl Default for EndpointLimits {
             half_open_per_host: 256,
             partial_hellos: 64,
             idle: None,
+            stale: Some(Duration::from_secs(30 * 60)),
         }
     }
 }
@@ -53,7 +59,7 @@ pub struct EndpointDiscarded {
     pub partial: u64,
     /// ClientHellos with a valid cookie that ended their handshake at once.
     pub failed: u64,
-    /// Handshakes that ended because a newer one took their place at a limit.
+    /// Handshakes that ended because a newer one took their place at a limit, and stale associations that made room.
     pub displaced: u64,
     /// Output beyond its limit.
     pub output: u64,

@@ -38,6 +38,9 @@ const MAX_STRAY: usize = 256;
 /// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of them.
 const MAX_FAILURES: usize = 64;
 
+/// The part of all associations, 1 in so many, in which new clients displace stale ones.
+const HEADROOM: usize = 64;
+
 /// What happened at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -379,7 +382,8 @@ impl Endpoint {
             self.discarded.unwanted += 1;
             return;
         };
-        if self.is_full(from, route) {
+        let is_full = self.associations.len() >= self.limits.associations;
+        if self.is_beyond_limit(from, route) || is_full && self.stalest(now.monotonic).is_none() {
             self.discarded.full += 1;
             return;
         }
@@ -396,7 +400,12 @@ impl Endpoint {
                 self.partial.remove(&from);
                 let mut association = Association::new(*connection);
                 association.bytes_received = datagram.len() as u64;
-                self.admit(from, association);
+                self.make_room(now.monotonic);
+                match is_full {
+                    // The caller removes the association that has ended, and the client repeats its ClientHello.
+                    true => self.discarded.full += 1,
+                    false => self.admit(from, association),
+                }
             }
             Standing::PartOfHello => self.keep_part(from, connection),
             standing => {
@@ -410,14 +419,38 @@ impl Endpoint {
         }
     }
 
-    /// Whether a limit leaves no room for a client at this address.
-    fn is_full(&self, from: SocketAddr, route: Route) -> bool {
+    /// Whether a limit apart from that of all associations leaves no room for a client at this address.
+    fn is_beyond_limit(&self, from: SocketAddr, route: Route) -> bool {
         let limits = &self.limits;
         // A client that begins anew takes the place of its own association.
         let is_known = !route.is_empty();
-        self.associations.len() >= limits.associations
-            || limits.half_open.min(limits.half_open_per_host) == 0
+        limits.half_open.min(limits.half_open_per_host) == 0
             || !is_known && self.hosts.associations(Host::of(from)) >= limits.associations_per_host
+    }
+
+    /// Ends the stalest association if there is little room, in favour of a client that has proven its address. The caller removes it,
+    /// which makes room for later clients.
+    fn make_room(&mut self, now: Instant) {
+        let most = self.limits.associations;
+        if self.associations.len() + (most / HEADROOM).max(1) >= most
+            && let Some(stalest) = self.stalest(now)
+        {
+            self.discarded.displaced += 1;
+            self.end(stalest, Ended::Stale);
+        }
+    }
+
+    /// The association from whose client nothing authentic has arrived for the longest time, if it is stale.
+    fn stalest(&mut self, now: Instant) -> Option<AssociationId> {
+        let stale = u64::try_from(self.limits.stale?.as_millis()).ok()?;
+        let latest = Instant(now.0.checked_sub(stale)?);
+        loop {
+            let id = self.index.perhaps_stale(latest)?;
+            let association = self.associations.get_mut(&id)?;
+            if self.index.refile(id, association) {
+                return Some(id);
+            }
+        }
     }
 
     /// Whether this side is connecting to the address of this route as a client.
@@ -552,7 +585,7 @@ impl Endpoint {
         association.ended = Some(reason);
         match reason {
             Ended::Superseded => {}
-            Ended::Idle => association.connection.close(),
+            Ended::Idle | Ended::Stale => association.connection.close(),
             // RFC 8446 §6.2: a lack of resources is an internal_error.
             Ended::Displaced => association.connection.abort(AlertDescription::INTERNAL_ERROR),
             Ended::Anonymous => association.connection.abort(AlertDescription::ACCESS_DENIED),
