@@ -9,7 +9,7 @@ use crate::message::connection_ids::Usage;
 use crate::settings::ConnectionIds;
 use crate::wire::{HandshakeType, What};
 
-/// The most IDs of this side that are valid at one time. A further one replaces the oldest.
+/// The most IDs of this side that are valid at one time, besides one that the peer must use at once. A further one replaces the oldest.
 pub(super) const MAX_OWN_IDS: usize = 8;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
@@ -103,17 +103,16 @@ impl OwnIds {
         self.ids.remove(at).is_some()
     }
 
-    /// Issues new ones. An ID that the peer has left makes room. Without room there are fewer, or the one that the peer must use at once
-    /// replaces one that it has not used.
+    /// Issues new ones. An ID that the peer has left makes room. Without room there are fewer: the peer may use any other one
+    /// (RFC 9147 §9). There is room for one that it must use at once, unless it has not used the previous one of this kind yet.
     pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
         let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
+        let most = MAX_OWN_IDS + usize::from(usage == Usage::Immediate);
         let mut new = Vec::new();
         for _ in 0..count {
-            if self.ids.len() >= MAX_OWN_IDS && !self.make_room() {
-                match usage == Usage::Immediate && new.is_empty() {
-                    true => drop(self.ids.pop_back()),
-                    false => break,
-                }
+            while self.ids.len() >= MAX_OWN_IDS && self.make_room() {}
+            if self.ids.len() >= most {
+                break;
             }
             let id = issuer.issue()?;
             self.ids.push_back(id.clone());
@@ -226,8 +225,10 @@ mod tests {
         // The peer still uses the first one, which stays.
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 3);
         assert!(own.issue(1, Usage::Spare).unwrap().is_empty() && own.fit(&[0]));
+        // RFC 9147 §9: the peer may still use every spare one.
         assert_eq!(own.issue(1, Usage::Immediate).unwrap(), [[8]]);
-        assert!(own.fit(&[0]) && !own.fit(&[7]) && own.fit(&[8]));
+        assert!((0..=8).all(|id| own.fit(&[id])));
+        assert!(own.issue(1, Usage::Immediate).unwrap().is_empty());
         // The peer uses the newest one, so those before it make room.
         own.received(&[8]);
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);

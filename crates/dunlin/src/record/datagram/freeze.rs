@@ -133,7 +133,7 @@ impl OwnIds {
         if ids.len().checked_rem(len).unwrap_or(ids.len()) != 0 {
             return Err(r.bad_length().into());
         }
-        r.limit(ids.len().checked_div(len).unwrap_or(0), super::connection_id::MAX_OWN_IDS)?;
+        r.limit(ids.len().checked_div(len).unwrap_or(0), super::connection_id::MAX_OWN_IDS + 1)?;
         let ids = ids.chunks_exact(len.max(1)).map(<[u8]>::to_vec).collect();
         // A configuration with IDs of another length issues none for this association.
         Ok(Self::thawed(issuer.filter(|issuer| issuer.id_len() == len), len, ids, latest))

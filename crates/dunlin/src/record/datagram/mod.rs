@@ -406,6 +406,10 @@ impl Datagram {
             return Ok(());
         }
         let ids = self.receiver.ids.issue(count, usage)?;
+        if ids.is_empty() && usage == Usage::Immediate {
+            // The peer has not used the previous one yet, so that one serves.
+            return Ok(());
+        }
         self.message(message::connection_ids::write_new(&ids, usage)?)?;
         self.flush()
     }
