@@ -198,6 +198,21 @@ fn a_new_id_replaces_the_present_one_at_once() {
     }
 }
 
+/// A device that only sends may request an ID for each of its addresses.
+#[test]
+fn requested_ids_are_no_flood() {
+    let mut pair = configs(ProtocolVersion::DTLS1_3, Some(0), Some(4)).pair();
+    connect(&mut pair);
+    for round in 0..40 {
+        pair.client.request_connection_ids(1).unwrap();
+        pair.run().unwrap();
+        assert!(pair.client.use_spare_connection_id(), "{round}");
+        pair.client.send(b"21.5 C").unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.server.received(), [b"21.5 C"], "{round}");
+    }
+}
+
 #[test]
 fn the_messages_about_ids_need_dtls_13_and_ids() {
     for (version, client, server) in [

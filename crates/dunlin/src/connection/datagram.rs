@@ -286,6 +286,8 @@ impl Connection<Datagram> {
         if self.transport.key_update_waits() {
             return Err(Misuse::KeyUpdateWaits.into());
         }
+        // The peer's answer is work that this side requested, so it does not count as an attack.
+        self.effects.reset_idle();
         let request = self.transport.message(connection_ids::write_request(count)?);
         match request.and_then(|()| self.transport.end_of_flight()) {
             Ok(()) => Ok(()),
