@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use coap_lite::{CoapOption, CoapRequest, CoapResponse, MessageClass, Packet, ResponseType};
 use dunlin::Instant;
+use dunlin::error::Misuse;
 use dunlin_tokio::{DtlsAssociation, now};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{Id, JoinSet};
@@ -44,11 +45,15 @@ impl Driver {
 
     /// Sends the output.
     async fn flush(&mut self) -> io::Result<()> {
-        while let Some(message) = self.exchanges.poll_transmit() {
-            self.association.send(&message).await?;
+        loop {
+            // A longer connection ID of the peer leaves less room (RFC 9147 §9).
+            self.exchanges.set_max_message(self.association.max_data());
+            let Some(message) = self.exchanges.poll_transmit() else { return Ok(()) };
+            match self.association.send(&message).await {
+                Err(error) if !is_too_long(&error) => return Err(error),
+                _ => {}
+            }
         }
-        self.exchanges.set_max_message(self.association.max_data());
-        Ok(())
     }
 
     /// Receives a message or handles the timers. The caller can drop the future without loss.
@@ -131,6 +136,12 @@ impl Driver {
             }
         }
     }
+}
+
+/// Whether the association has no room for a message of this length any more. Then the message is lost, as in a network.
+fn is_too_long(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(error, Some(dunlin::Error::Misuse(Misuse::DataTooLong { .. })))
 }
 
 /// Waits until the deadline; without one, for ever.

@@ -31,7 +31,7 @@ impl Peer {
         Self { address: association.peer_address(), identity }
     }
 
-    /// The peer's address.
+    /// The peer's address in the handshake. A client with a connection ID may have moved since.
     pub const fn address(&self) -> SocketAddr {
         self.address
     }

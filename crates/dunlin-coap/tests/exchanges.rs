@@ -171,6 +171,19 @@ fn retransmits_a_request_as_the_rfc_says_and_gives_up() {
 }
 
 #[test]
+fn a_message_that_does_not_fit_any_more_is_lost_until_it_fits() {
+    let mut client = exchanges();
+    let exchange = client.request(START, get()).unwrap();
+    client.set_max_message(8);
+    assert!(sent(&mut client).is_empty());
+    client.set_max_message(1024);
+    let deadline = client.poll_timeout().unwrap();
+    client.handle_timeout(deadline);
+    assert_eq!(sent(&mut client).len(), 1);
+    assert!(client.is_open(exchange));
+}
+
+#[test]
 fn first_timeouts_differ() {
     let first = |seed| {
         let mut client = Exchanges::new(Parameters::default(), 1024, seed).unwrap();

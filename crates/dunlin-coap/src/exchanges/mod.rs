@@ -245,9 +245,14 @@ impl Exchanges {
         result
     }
 
-    /// The next message to send.
+    /// The next message to send. One that has become too long since it was written is lost, as in a network.
     pub fn poll_transmit(&mut self) -> Option<Vec<u8>> {
-        self.output.pop_front()
+        loop {
+            let message = self.output.pop_front()?;
+            if message.len() <= self.max_message {
+                return Some(message);
+            }
+        }
     }
 
     /// The next event.
