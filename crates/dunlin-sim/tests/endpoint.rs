@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use common::{Configs, VERSIONS};
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
-    Answer, AssociationId, ConnectionIds, Ended, Endpoint, EndpointLimits, Event, Instant, Migration,
-    NodeIds, Question,
+    Answer, AssociationId, ConnectionIds, Ended, Endpoint, EndpointLimits, Event, Instant, Local, Migration,
+    NodeIds, Path, Question,
 };
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{NOW, awslc, localhost};
@@ -309,6 +309,37 @@ fn a_removed_association_says_goodbye_and_frees_its_address() {
         let id = net.connect(&configs, CLIENT_ADDRESS);
         net.run();
         assert!(net.is_connected(CLIENT_ADDRESS, id));
+    }
+}
+
+#[test]
+fn the_flow_label_is_no_part_of_an_address() {
+    let with = |flow| Path {
+        local: Local::default(),
+        peer: SocketAddrV6::new(Ipv6Addr::LOCALHOST, 40_000, flow, 0).into(),
+    };
+    for version in VERSIONS {
+        let configs = Configs::of_version(version);
+        let mut client = Endpoint::new(EndpointLimits::default());
+        let mut server = Endpoint::new(EndpointLimits::default());
+        server.set_server(Some(Arc::new(configs.server.clone())));
+        let config = Arc::new(configs.client.clone());
+        let id = client.connect(&config, localhost(), with(7), NOW).unwrap();
+        let again = client.connect(&config, localhost(), with(8), NOW);
+        assert_eq!(again, Err(Error::Misuse(Misuse::AddressInUse)));
+        for flow in 1..20 {
+            while let Some(sent) = client.poll_transmit(NOW) {
+                server.receive(NOW, with(flow), &sent.datagram);
+            }
+            while let Some(sent) = server.poll_transmit(NOW) {
+                client.receive(NOW, with(flow), &sent.datagram);
+            }
+        }
+        let connection = client.association(id).unwrap().connection();
+        assert!(connection.negotiated().is_some(), "{version}");
+        assert_eq!((client.discarded(), server.len()), (Default::default(), 1), "{version}");
+        client.remove(NOW, id);
+        assert!(client.connect(&config, localhost(), with(9), NOW).is_ok(), "{version}");
     }
 }
 

@@ -52,13 +52,20 @@ pub struct Path {
     pub peer: SocketAddr,
 }
 
-impl From<SocketAddr> for Path {
-    /// The flow label of IPv6 does not belong to an address.
-    fn from(mut peer: SocketAddr) -> Self {
-        if let SocketAddr::V6(peer) = &mut peer {
+impl Path {
+    /// The same path without the flow label of IPv6, which does not belong to an address.
+    pub(crate) fn without_flow(mut self) -> Self {
+        if let SocketAddr::V6(peer) = &mut self.peer {
             peer.set_flowinfo(0);
         }
-        Self { local: Local::default(), peer }
+        self
+    }
+}
+
+impl From<SocketAddr> for Path {
+    /// The flow label of IPv6 does not belong to an address.
+    fn from(peer: SocketAddr) -> Self {
+        Self { local: Local::default(), peer }.without_flow()
     }
 }
 

@@ -184,7 +184,7 @@ impl Endpoint {
         peer: impl Into<Path>,
         now: Now,
     ) -> Result<AssociationId, Error> {
-        let path = peer.into();
+        let path = peer.into().without_flow();
         let peer = path.peer;
         if !self.index.routes.get(peer).is_empty() {
             return Err(Misuse::AddressInUse.into());
@@ -201,7 +201,7 @@ impl Endpoint {
 
     /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the sender's address.
     pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) {
-        self.receive_over(now, from.into(), datagram);
+        self.receive_over(now, from.into().without_flow(), datagram);
     }
 
     fn receive_over(&mut self, now: Now, path: Path, datagram: &[u8]) {

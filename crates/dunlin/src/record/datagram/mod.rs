@@ -162,7 +162,7 @@ impl Datagram {
             *settings;
         Self {
             side,
-            paths: Paths::new(side, path, migration),
+            paths: Paths::new(side, path.without_flow(), migration),
             homes: multihoming.map(|settings| Box::new(Homes::new(settings, path.local))),
             has_moved: false,
             receiver: Receiver::new(is_unforgeable),
@@ -240,6 +240,7 @@ impl Datagram {
     /// Takes a datagram, which came over the path `from`. One from another address than the peer's can be authentic only if connection
     /// IDs say which connection it belongs to (RFC 9146 §6), or if the settings let the connection follow its peer anywhere.
     pub(crate) fn push(&mut self, now: Instant, from: Path, datagram: &[u8]) {
+        let from = from.without_flow();
         let may_move = self.receiver.ids.are_used() || self.paths.follow_unchecked();
         if from.peer != self.paths.present().peer && !(self.complete && may_move) {
             self.receiver.discarded.other_address += 1;
