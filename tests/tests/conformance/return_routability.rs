@@ -107,6 +107,22 @@ fn checked(check: PathCheck) -> Migration {
     Migration::new(check).with_timeout(Duration::from_millis(300)).unwrap()
 }
 
+/// RFC 9853 §5.4: the answer to a challenge "MUST" be sent.
+#[test]
+fn answers_a_challenge_although_much_data_waits() {
+    let mut ends = Ends::new(checked(PathCheck::Basic), checked(PathCheck::Basic));
+    ends.client.set_local(SECOND.0);
+    ends.client.send(b"moved").unwrap();
+    let moved = ends.client.poll_transmit(ends.now).unwrap();
+    ends.server.receive(ends.now, SECOND.1, &moved.datagram).unwrap();
+    let challenge = ends.server.poll_transmit(ends.now).unwrap();
+    while ends.client.send(b"more").is_ok() {}
+    let path = Path { local: SECOND.0, peer: SERVER_ADDRESS };
+    ends.client.receive(ends.now, path, &challenge.datagram).unwrap();
+    ends.exchange();
+    assert_eq!(ends.at_server().1, Some(SECOND.1));
+}
+
 #[test]
 fn a_client_that_leaves_a_live_path_says_so() {
     let mut ends = Ends::new(checked(PathCheck::Enhanced), checked(PathCheck::Enhanced));

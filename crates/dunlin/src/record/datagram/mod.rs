@@ -76,6 +76,9 @@ const HANDSHAKE_EPOCH: u64 = 2;
 /// make the output grow.
 const MAX_WAITING_DATAGRAMS: usize = 64;
 
+/// The answers to challenges for which the output has room beyond that (RFC 9853 §5.4).
+const MAX_WAITING_ANSWERS: usize = 8;
+
 /// The amplification limit. Until a client has proven that it receives at its address, a server sends there at most this many
 /// times the bytes that it has received from there. So retransmissions to a forged address do not become an attack on its owner
 /// (RFC 9000 §8.1 has the same factor).

@@ -293,8 +293,9 @@ impl Datagram {
     /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
     pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         match message {
-            // It is no longer than the challenge, so an address under check gets it in any case.
-            PathMessage::Challenge(_) if !self.sender.has_room() => Ok(()),
+            // It is no longer than the challenge, so an address under check gets it in any case. It finds room beside waiting data, but
+            // challenges must not make the output grow without end.
+            PathMessage::Challenge(_) if !self.sender.has_room_for_answers() => Ok(()),
             PathMessage::Challenge(cookie) => {
                 let _ = self.paths.spend(path, self.sender.path_message_len());
                 let answer = self.paths.answer(path, cookie);

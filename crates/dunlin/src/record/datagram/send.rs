@@ -9,7 +9,7 @@ use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Sealing};
 use super::freeze::check_epoch;
 use super::routability::{self, PathMessage};
-use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_DATAGRAMS, header12};
+use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::Path;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Internal, Misuse};
@@ -246,6 +246,11 @@ impl Sender {
     /// Whether the output has room for more datagrams.
     pub(super) fn has_room(&self) -> bool {
         self.output.len() < MAX_WAITING_DATAGRAMS
+    }
+
+    /// Whether the output has room for answers to challenges, also beside data up to its limit.
+    pub(super) fn has_room_for_answers(&self) -> bool {
+        self.output.len() < MAX_WAITING_DATAGRAMS + MAX_WAITING_ANSWERS
     }
 
     pub(super) fn limit(&mut self, content: usize) {
