@@ -96,7 +96,7 @@ const REST_AFTER: Duration = Duration::from_secs(60);
 /// The retransmissions of a flight without an answer after which an unprotected alert counts.
 const REPEATS_BEFORE_ALERT: u32 = 2;
 
-/// The retransmissions of a flight after which its datagrams get smaller.
+/// The losses of a flight after which its datagrams get smaller.
 const REPEATS_BEFORE_SMALLER: u32 = 2;
 
 /// The number of discarded records or datagrams by reason (RFC 9147 §4.5.2). A bad record is not an error in DTLS, because any
@@ -142,6 +142,8 @@ pub struct Datagram {
     gave_up: bool,
     /// How often the timer has expired since the peer acknowledged something.
     repeats: u32,
+    /// How often the flight was not answered since then: the timer has expired, or the peer has repeated its own.
+    losses: u32,
     /// When this side has last sent its messages again because the peer repeated its own.
     repeated_at: Option<Instant>,
     /// The time of the latest datagram or timer.
@@ -177,6 +179,7 @@ impl Datagram {
             has_acknowledged: false,
             gave_up: false,
             repeats: 0,
+            losses: 0,
             repeated_at: None,
             now: Instant::default(),
             used_at: Instant::default(),
@@ -436,7 +439,7 @@ impl Datagram {
         self.timers.stop(Timer::Retransmit);
         self.timers.stop(Timer::GiveUp);
         self.backoff.progress();
-        self.repeats = 0;
+        (self.repeats, self.losses) = (0, 0);
         self.gave_up = false;
     }
 
@@ -481,7 +484,20 @@ impl Datagram {
             return Ok(());
         }
         self.repeated_at = Some(self.now);
-        self.resend(self.budget())
+        let budget = self.budget();
+        if budget < usize::MAX {
+            // The peer has received nothing of the flight, and the timer may send too little to find that out.
+            self.lose();
+        }
+        self.resend(budget)
+    }
+
+    /// Counts a flight that was not answered. RFC 9147 §4.4: after several, smaller datagrams may come through.
+    fn lose(&mut self) {
+        self.losses = self.losses.saturating_add(1);
+        if self.losses.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
+            self.sender.shrink();
+        }
     }
 
     /// Gives up. A connection continues without an answer to tickets and KeyUpdates, but not without its handshake.
@@ -505,10 +521,7 @@ impl Datagram {
             return Err(Error::AlertReceived(alert));
         }
         self.backoff.double();
-        // RFC 9147 §4.4: after several retransmissions, smaller datagrams may come through.
-        if self.repeats.is_multiple_of(REPEATS_BEFORE_SMALLER) && !self.receiver.is_unforgeable() {
-            self.sender.shrink();
-        }
+        self.lose();
         // A client of DTLS 1.2 can prove nothing before its Finished, except by a cookie. A limit would end handshakes over bad
         // networks with servers that demand none, and the timer alone repeats little.
         let budget = if self.protocol().has_acks() { self.budget() } else { usize::MAX };
