@@ -9,12 +9,9 @@ use dunlin::{EarlyDataOutcome, Event, MessageSize, Question, Side};
 use crate::answers::Answers;
 use crate::engine::Engine;
 use crate::options::{Options, Renegotiation, as_tls};
-use crate::setup::{Role, Setup, Shared};
+use crate::setup::{LONGEST_TIMEOUT, Role, Setup, Shared};
 use crate::transport::{Command, Transport};
 use crate::{Failure, expect, reasons};
-
-/// The longest time between two retransmissions.
-pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Runs one connection. Once the server refuses early data, a client uses the options for `retry`.
 pub(crate) fn run(

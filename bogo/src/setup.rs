@@ -17,10 +17,12 @@ use dunlin::{
 use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 
 use crate::Failure;
-use crate::connection::LONGEST_TIMEOUT;
 use crate::keys::Credentials;
 use crate::options::{Options, Renegotiation};
 use crate::suites;
+
+/// The longest time between two retransmissions.
+pub(crate) const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The state that all connections of the process share.
 pub(crate) struct Shared {
