@@ -15,8 +15,8 @@ use tokio::task::{Id, JoinSet};
 
 use crate::error::CoapError;
 use crate::exchanges::{ExchangeEvent, ExchangeId, Exchanges, RequestId};
+use crate::handler::{Handler, Peer};
 use crate::parameters::Parameters;
-use crate::server::{Handler, Peer};
 
 /// The latest response to a request, or its error.
 pub(crate) type Outcome = Option<Result<CoapResponse, CoapError>>;

@@ -38,6 +38,7 @@ mod client;
 mod driver;
 mod error;
 mod exchanges;
+mod handler;
 mod options;
 mod parameters;
 mod server;
@@ -46,8 +47,9 @@ pub use client::{CoapClient, Observation};
 pub use coap_lite;
 pub use error::{CoapError, InvalidParameters};
 pub use exchanges::{ExchangeEvent, ExchangeId, Exchanges, RequestId};
+pub use handler::{Handler, Peer};
 pub use parameters::Parameters;
-pub use server::{Changes, CoapServer, Handler, Peer};
+pub use server::{Changes, CoapServer};
 
 /// The UDP port of `coaps` (RFC 7252 §12.7).
 pub const COAPS_PORT: u16 = 5684;
