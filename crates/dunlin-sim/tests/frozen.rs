@@ -4,14 +4,20 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
 use dunlin::auth::SubjectName;
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::ProtocolVersion;
-use dunlin::{DtlsConnection, Negotiated, NodeIds, PeerIdentity, ProfileBuilder, Side};
+use dunlin::{
+    AssociationId, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now, PeerIdentity,
+    ProfileBuilder, Side,
+};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_tests::{KeyType, awslc, localhost};
+use dunlin_sim::SERVER_ADDRESS;
+use dunlin_tests::{KeyType, NOW, awslc, localhost};
 
 const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
 
@@ -41,8 +47,8 @@ fn connected(configs: &Configs) -> OwnPair {
 
 fn freeze(configs: &Configs, pair: &mut OwnPair, side: Side) -> Vec<u8> {
     let frozen = match side {
-        Side::Client => pair.client.freeze(configs.client.session_settings()),
-        Side::Server => pair.server.freeze(configs.server.session_settings()),
+        Side::Client => pair.client.freeze(configs.now),
+        Side::Server => pair.server.freeze(configs.now),
     };
     frozen.unwrap().to_vec()
 }
@@ -133,13 +139,13 @@ fn a_frozen_association_sends_nothing_and_says_why() {
         let mut pair = connected(&configs);
         pair.server.send(b"not transmitted yet").unwrap();
         let waits = Err(Error::Misuse(Misuse::FlightWaits));
-        assert_eq!(pair.server.freeze(configs.server.session_settings()).map(drop), waits);
+        assert_eq!(pair.server.freeze(configs.now).map(drop), waits);
         pair.run().unwrap();
         freeze(&configs, &mut pair, Side::Server);
         let frozen = Err(Error::Misuse(Misuse::Frozen));
         let server = &mut pair.server;
         assert_eq!(server.send(b"late"), frozen);
-        assert_eq!(server.freeze(configs.server.session_settings()).map(drop), frozen);
+        assert_eq!(server.freeze(configs.now).map(drop), frozen);
         server.close();
         assert_eq!((server.poll_transmit(configs.now), server.poll_timeout()), (None, None));
     }
@@ -213,16 +219,15 @@ fn replayed_records_stay_replayed() {
 #[test]
 fn an_association_freezes_only_between_handshakes_and_flights() {
     let configs = configs(ProtocolVersion::DTLS1_3, false);
-    let settings = *configs.server.session_settings();
     let mut pair = configs.pair();
-    assert_eq!(pair.server.freeze(&settings).map(drop), Err(Misuse::HandshakeNotComplete.into()));
+    assert_eq!(pair.server.freeze(configs.now).map(drop), Err(Misuse::HandshakeNotComplete.into()));
     connect(&mut pair);
     pair.server.update_keys(false).unwrap();
-    assert_eq!(pair.server.freeze(&settings).map(drop), Err(Misuse::FlightWaits.into()));
+    assert_eq!(pair.server.freeze(configs.now).map(drop), Err(Misuse::FlightWaits.into()));
     pair.run().unwrap();
     pair.client.close();
     pair.run().unwrap();
-    assert_eq!(pair.server.freeze(&settings).map(drop), Err(Misuse::SendClosed.into()));
+    assert_eq!(pair.server.freeze(configs.now).map(drop), Err(Misuse::SendClosed.into()));
 }
 
 #[test]
@@ -250,4 +255,123 @@ fn refuses_bytes_that_are_cut_changed_or_of_another_owner() {
         let other = Configs::of(profile(&awslc(), Side::Client, KeyType::Ed25519).build().unwrap(), other);
         assert!(thaw(&other, Side::Server, &frozen).is_err());
     }
+}
+
+/// Another process thaws what the server has frozen. `now` is its time: its monotonic clock starts anew.
+fn restart(net: &mut Net, configs: &Configs, limits: EndpointLimits, now: Now) -> Vec<AssociationId> {
+    let then = net.now;
+    let mut before = net.endpoints.remove(&SERVER_ADDRESS).unwrap();
+    before.set_server(None);
+    let ids: Vec<_> = before.associations().collect();
+    let frozen: Vec<_> = ids.iter().map(|id| before.freeze(then, *id).unwrap().unwrap()).collect();
+    for id in ids {
+        let again = before.freeze(then, id).unwrap();
+        assert_eq!(again.map(drop), Err(Misuse::Frozen.into()));
+        before.remove(then, id);
+    }
+    assert_eq!((before.poll_transmit(then), before.len()), (None, 0), "nothing is sent any more");
+    let config = Arc::new(configs.server.clone());
+    let mut after = Endpoint::new(limits);
+    let thaw = |bytes: &[u8]| DtlsConnection::thaw_server(&config, bytes, now).unwrap();
+    let adopted = frozen.iter().map(|bytes| after.adopt(now, thaw(bytes)).unwrap()).collect();
+    net.endpoints.insert(SERVER_ADDRESS, after);
+    net.now = now;
+    adopted
+}
+
+#[test]
+fn an_endpoint_continues_the_associations_of_another() {
+    for version in VERSIONS {
+        for has_ids in [false, true] {
+            let configs = configs(version, has_ids).cookies(true);
+            let mut net = Net::new(&configs, EndpointLimits::default());
+            let clients = [1, 2, 3].map(|n| (client(n), net.connect(&configs, client(n))));
+            net.run();
+            // In DTLS 1.2 only data shows that the client has received the server's Finished.
+            clients.into_iter().for_each(|(address, id)| net.send(address, id, b"before"));
+            let now = Now { monotonic: dunlin::Instant(5), unix_ms: NOW.unix_ms + 1000 };
+            let served = restart(&mut net, &configs, EndpointLimits::default(), now);
+            assert_eq!((served.len(), net.server().half_open()), (3, 0));
+            // A client with a connection ID may have moved meanwhile.
+            let moved = client(99);
+            let (address, id) = clients[2];
+            let from = if has_ids { moved } else { address };
+            net.at(address).update(id, |connection| connection.send(b"3")).unwrap().unwrap();
+            let sent = net.at(address).poll_transmit(now).unwrap().datagram;
+            net.server().receive(now, from, &sent);
+            assert_eq!(net.read(SERVER_ADDRESS, served[2]).as_deref(), Some(&b"3"[..]), "{version}");
+            for (n, (address, id)) in clients.into_iter().enumerate().take(2) {
+                net.send(address, id, &[n as u8; 9]);
+                assert_eq!(net.read(SERVER_ADDRESS, served[n]).unwrap(), [n as u8; 9], "{version}");
+                net.send(SERVER_ADDRESS, served[n], b"answer");
+                assert_eq!(net.read(address, id).as_deref(), Some(&b"answer"[..]), "{version}");
+            }
+            assert_eq!(net.server().discarded(), Default::default());
+        }
+    }
+}
+
+/// A restart does not give silent peers more time.
+#[test]
+fn the_time_in_which_an_association_is_frozen_counts_as_silence() {
+    let configs = configs(ProtocolVersion::DTLS1_3, true);
+    let mut limits = EndpointLimits::default();
+    limits.idle = Some(Duration::from_secs(600));
+    let mut net = Net::new(&configs, limits);
+    let ids = [1, 2].map(|n| net.connect(&configs, client(n)));
+    net.run();
+    net.pass(Duration::from_secs(200));
+    let now = Now { monotonic: dunlin::Instant(0), unix_ms: NOW.unix_ms + 300_000 };
+    // 200 s by the first process's clock were before.
+    net.now.unix_ms += 200_000;
+    let first = restart(&mut net, &configs, limits, now);
+    assert_eq!(first.len(), 2);
+    net.pass(Duration::from_secs(50));
+    net.now.unix_ms += 50_000;
+    // Twice: 400 s of silence now.
+    let now = Now { monotonic: dunlin::Instant(0), unix_ms: NOW.unix_ms + 400_000 };
+    let served = restart(&mut net, &configs, limits, now);
+    net.send(client(1), ids[0], b"here");
+    let ended = |net: &mut Net, id| net.server().association(id).unwrap().ended();
+    net.pass(Duration::from_secs(199));
+    assert_eq!(served.iter().map(|id| ended(&mut net, *id)).collect::<Vec<_>>(), [None, None]);
+    net.pass(Duration::from_secs(1));
+    assert_eq!(served.iter().map(|id| ended(&mut net, *id)).collect::<Vec<_>>(), [None, Some(Ended::Idle)]);
+    let ended_one = served[1];
+    assert_eq!(net.server().freeze(now, ended_one).unwrap().map(drop), Err(Misuse::SendClosed.into()));
+}
+
+#[test]
+fn an_endpoint_refuses_what_it_has_no_place_for() {
+    let configs = configs(ProtocolVersion::DTLS1_3, false);
+    let mut net = Net::new(&configs, EndpointLimits::default());
+    let ids = [1, 2].map(|n| net.connect(&configs, client(n)));
+    net.run();
+    let now = net.now;
+    let config = Arc::new(configs.server.clone());
+    let frozen: Vec<_> = {
+        let server = net.server();
+        let ids: Vec<_> = server.associations().collect();
+        ids.iter().map(|id| server.freeze(now, *id).unwrap().unwrap()).collect()
+    };
+    let thaw = |n: usize| DtlsConnection::thaw_server(&config, &frozen[n], now).unwrap();
+    let mut limits = EndpointLimits::default();
+    limits.associations = 1;
+    let mut server = Endpoint::new(limits);
+    assert_eq!(server.adopt(now, configs.server()), Err(Misuse::HandshakeNotComplete.into()));
+    server.adopt(now, thaw(0)).unwrap();
+    // Without an ID, records to the second one could not be told apart; the place is taken, too.
+    assert_eq!(server.adopt(now, thaw(1)), Err(Misuse::EndpointFull.into()));
+    net.endpoints.insert(SERVER_ADDRESS, server);
+    net.run();
+    // The client of the refused one knows that it has to connect again.
+    let mut closed = ids
+        .into_iter()
+        .zip([1, 2])
+        .map(|(id, n)| net.at(client(n)).association(id).unwrap().connection().peer_has_closed());
+    assert_ne!(closed.next(), closed.next());
+    // Thawing twice is wrong, of course; the address is what counts here.
+    let mut server = Endpoint::new(EndpointLimits::default());
+    server.adopt(now, thaw(0)).unwrap();
+    assert_eq!(server.adopt(now, thaw(0)), Err(Misuse::AddressInUse.into()));
 }

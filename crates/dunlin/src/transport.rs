@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::message::Message;
 use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
+use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
 use crate::settings::ConnectionIds;
 use crate::sync::Arc;
@@ -35,6 +36,9 @@ pub(crate) trait Emitter {
     /// Queues a whole message, header included, under the current keys. Messages of a flight leave together, at the
     /// latest at [`Emitter::end_of_flight`].
     fn message(&mut self, message: Vec<u8>) -> Result<(), Error>;
+
+    /// Notes the settings under which this side authenticates the peer, in case the association continues elsewhere. A stream does not.
+    fn note_settings(&mut self, _settings: &SettingsDigest) {}
 
     /// The number of the next message (message_seq, RFC 9147 §5.2); 0 over a stream.
     fn next_number(&self) -> u16 {

@@ -87,9 +87,16 @@ impl Connection<Datagram> {
         self.transport.kept_bytes()
     }
 
-    /// When the latest authentic record arrived.
-    pub(crate) const fn heard_at(&self) -> Instant {
-        self.transport.heard_at()
+    /// When the latest authentic record arrived, as far as the clock goes back.
+    pub(crate) fn heard_at(&self) -> Instant {
+        let (heard_at, silent_before) = self.transport.heard_at();
+        Instant(heard_at.0.saturating_sub(u64::try_from(silent_before.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// When nothing authentic has arrived from the peer for `limit`. The time in which the association was frozen counts.
+    pub(crate) fn idle_at(&self, limit: Duration) -> Instant {
+        let (heard_at, silent_before) = self.transport.heard_at();
+        heard_at + limit.saturating_sub(silent_before)
     }
 
     /// When [`Self::expire_keys`] drops the keys of the previous epoch; `None` without any.

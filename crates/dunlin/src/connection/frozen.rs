@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use zeroize::Zeroizing;
 
@@ -16,9 +17,9 @@ use crate::handshake::post::Traffic;
 use crate::handshake::progress::Progress;
 use crate::handshake::tls12::{self, Role};
 use crate::protocol::{Protocol, Side};
-use crate::record::datagram::{Datagram, Thawing};
+use crate::record::datagram::{Datagram, KeyKind, Thawing};
 use crate::resume::SettingsDigest;
-use crate::schedule::keys::TrafficKeys;
+use crate::schedule::keys::RecordForm;
 use crate::schedule::{self, Export, tls13};
 use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings};
 use crate::sync::Arc;
@@ -27,7 +28,7 @@ use crate::transport::Emitter;
 use crate::wire::{CipherSuite, Reader, What, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 
 /// Room for everything except the peer's names, in bytes, so that the buffer with the secrets does not move while it grows: a moved one
 /// would leave an unwiped copy.
@@ -35,7 +36,8 @@ const ROOM: usize = 6144;
 
 impl Connection<Datagram> {
     /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or [`Self::thaw_client`]. Nothing is sent
-    /// afterwards: every further call reports [`Misuse::Frozen`]. The peer notices nothing.
+    /// afterwards: every further call reports [`Misuse::Frozen`]. The peer notices nothing. The wall clock in `now` tells the thawed
+    /// connection how long the peer has been silent.
     ///
     /// The bytes contain the secrets of the connection. Whoever stores them must seal them, and must make sure that **nobody thaws them
     /// twice**: two connections with the same keys and record numbers would reveal their plaintext. Unread data, the peer's certificates and
@@ -45,7 +47,7 @@ impl Connection<Datagram> {
     /// [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for transmission, [`Misuse::HandshakeNotComplete`], [`Misuse::SendClosed`] if
     /// either side has closed, [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret; these leave the connection unchanged.
     /// Or the connection has failed.
-    pub fn freeze(&mut self, settings: &SettingsDigest) -> Result<Zeroizing<Vec<u8>>, Error> {
+    pub fn freeze(&mut self, now: Now) -> Result<Zeroizing<Vec<u8>>, Error> {
         self.check()?;
         let Some(negotiated) = self.progress.negotiated.as_deref() else {
             return Err(Misuse::HandshakeNotComplete.into());
@@ -57,6 +59,7 @@ impl Connection<Datagram> {
         let Some(exporter) = &self.progress.exporter else {
             return Err(Misuse::NotSupported(What::FrozenAssociation).into());
         };
+        let settings = self.transport.settings().ok_or(Misuse::HandshakeNotComplete)?;
         self.transport.check_settled()?;
         let mut w = Writer::new();
         let names = |peer: Option<&PeerIdentity>| peer.map_or(0, codec::max_len);
@@ -65,12 +68,16 @@ impl Connection<Datagram> {
         w.u8((self.side == Side::Server).into());
         w.u8(self.transport.protocol().changes_cipher_spec().into());
         w.put(settings.as_bytes());
+        let (heard_at, silent_before) = self.transport.heard_at();
+        let silent = now.monotonic.since(heard_at) + silent_before;
+        w.u64(now.unix_ms.saturating_sub(u64::try_from(silent.as_millis()).unwrap_or(u64::MAX)));
         w.u16(negotiated.cipher_suite.map_or(0, |suite| suite.0));
+        // Nothing fails from the first secret on.
+        negotiated.freeze(&mut w)?;
         exporter.freeze(&mut w);
         if let Some(Step::Traffic(state)) = &self.state {
             state.freeze(&mut w);
         }
-        negotiated.freeze(&mut w)?;
         self.transport.freeze(&mut w);
         let bytes = Zeroizing::new(w.finish()?);
         self.error = Some(Misuse::Frozen.into());
@@ -139,12 +146,13 @@ impl Owner<'_> {
             {
                 return Err(r.bad_value().into());
             }
+            let heard_ms = r.u64()?;
             let suite = CipherSuite(r.u16()?);
-            let (state, exporter, protocol, (read, write)) = match is_12 {
+            let mut negotiated = Negotiated::thaw(r)?;
+            let (state, exporter, protocol, kind) = match is_12 {
                 true => self.secrets12(r, suite, role)?,
                 false => self.secrets13(r, suite)?,
             };
-            let mut negotiated = Negotiated::thaw(r)?;
             negotiated.version = Some(protocol.version());
             negotiated.cipher_suite = Some(suite);
             let thawing = Thawing {
@@ -153,9 +161,10 @@ impl Owner<'_> {
                 settings: self.datagram,
                 issuer: self.issuer,
                 random: self.profile.provider.random.clone(),
-                read: &read,
-                write: &write,
+                digest: *self.settings,
+                kind,
                 now: now.monotonic,
+                silent: Duration::from_millis(now.unix_ms.saturating_sub(heard_ms)),
             };
             let transport = Datagram::thaw(r, thawing)?;
             let mut connection = Connection::new(self.side, transport, now);
@@ -171,8 +180,9 @@ impl Owner<'_> {
         let protocol = Protocol::Dtls13;
         let suite = self.profile.suite(suite).ok_or_else(|| r.bad_value())?;
         let exporter = tls13::Exporter::thaw(r, suite, protocol)?;
-        let (state, read, write) = Traffic::thaw(r, suite, protocol, self.side)?;
-        Ok((Step::Traffic(Box::new(state)), Box::new(exporter), protocol, (read, write)))
+        let state = Traffic::thaw(r, suite, protocol, self.side)?;
+        let kind = (suite.aead, RecordForm::Tls13);
+        Ok((Step::Traffic(Box::new(state)), Box::new(exporter), protocol, kind))
     }
 
     fn secrets12(
@@ -183,11 +193,11 @@ impl Owner<'_> {
     ) -> Result<Secrets, Error> {
         let suites = self.profile.tls12.iter().flat_map(|tls12| &tls12.suites);
         let suite = suites.copied().find(|known| known.id == suite).ok_or_else(|| r.bad_value())?;
-        let (exporter, (client, server)) = schedule::tls12::Exporter::thaw(r, suite)?;
-        let keys = if self.side == Side::Client { (server, client) } else { (client, server) };
-        Ok((tls12::thawed(role()), Box::new(exporter), Protocol::Dtls12, keys))
+        let exporter = schedule::tls12::Exporter::thaw(r, suite)?;
+        let kind = (suite.aead, schedule::tls12::record_form(suite));
+        Ok((tls12::thawed(role()), Box::new(exporter), Protocol::Dtls12, kind))
     }
 }
 
-/// The state, the exporter, the protocol, and the keys for reading and writing.
-type Secrets = (Step, Box<dyn Export>, Protocol, (TrafficKeys, TrafficKeys));
+/// The state, the exporter, the protocol, and the kind of the keys.
+type Secrets = (Step, Box<dyn Export>, Protocol, KeyKind);

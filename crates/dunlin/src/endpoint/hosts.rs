@@ -62,9 +62,14 @@ impl Hosts {
         (1 + of_host.take(limit).count() >= limit).then_some(oldest)
     }
 
+    /// Counts an association whose handshake is complete.
+    pub(super) fn add(&mut self, host: Host) {
+        *self.associations.entry(host).or_default() += 1;
+    }
+
     /// Counts an association whose handshake has begun.
     pub(super) fn begin(&mut self, host: Host, id: AssociationId) {
-        *self.associations.entry(host).or_default() += 1;
+        self.add(host);
         self.half_open.insert((host, id));
         self.oldest.insert(id);
     }

@@ -187,7 +187,7 @@ impl Index {
     pub(super) fn idle_since(&self, association: &Association) -> Option<Instant> {
         let connection = &association.connection;
         let is_connected = connection.negotiated().is_some() && !association.has_ended();
-        self.idle.filter(|_| is_connected).map(|idle| connection.heard_at() + idle)
+        self.idle.filter(|_| is_connected).map(|idle| connection.idle_at(idle))
     }
 
     /// Files an association under its present deadline.

@@ -1,10 +1,11 @@
 //! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
-//! connection that is forgotten again unless the client has returned a cookie. [`hosts`] counts the clients of each host, and
-//! [`index`] has what the endpoint files of each association.
+//! connection that is forgotten again unless the client has returned a cookie. [`hosts`] counts the clients of each host,
+//! [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another process.
 
 mod association;
+mod frozen;
 mod hosts;
 mod index;
 mod limits;

@@ -13,7 +13,6 @@ use crate::protocol::{Protocol, Side};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
-use crate::schedule::keys::TrafficKeys;
 use crate::schedule::tls13::{RestingSecret, ResumptionSecret, TrafficSecret};
 use crate::transport::Epoch;
 use crate::wire::{CipherSuite, HandshakeType, KeyUpdateRequest, Reader, What, Writer};
@@ -122,19 +121,18 @@ impl UpdateKeys for Traffic {
 }
 
 impl Traffic {
-    /// Continues with the output of [`UpdateKeys::freeze`]. Also returns the keys of both directions. A client keeps no further tickets.
+    /// Continues with the output of [`UpdateKeys::freeze`]. A client keeps no further tickets.
     pub(crate) fn thaw(
         r: &mut Reader<'_>,
         suite: &'static Tls13CipherSuite,
         protocol: Protocol,
         side: Side,
-    ) -> Result<(Self, TrafficKeys, TrafficKeys), Error> {
+    ) -> Result<Self, Error> {
         let read = RestingSecret::thaw(r, suite, protocol)?;
         let write = RestingSecret::thaw(r, suite, protocol)?;
         let (requested, updates) = (r.u8()? == 1, r.u64()?);
         let on_ticket = if side == Side::Client { OnTicket::Drop } else { OnTicket::Refuse };
-        let keys = (read.keys(protocol), write.keys(protocol));
-        Ok((Self { read, write, on_ticket, requested, updates }, keys.0, keys.1))
+        Ok(Self { read, write, on_ticket, requested, updates })
     }
 
     pub(crate) fn new(read: TrafficSecret, write: TrafficSecret, on_ticket: OnTicket) -> Self {

@@ -28,6 +28,11 @@ impl RecordKey {
         Ok(Self { key, iv: Zeroizing::new(keys.iv), algorithm: aead.algorithm(), form })
     }
 
+    /// A key that rests until [`Self::wake`].
+    pub(crate) fn resting(keys: &TrafficKeys) -> Self {
+        Self { key: None, iv: Zeroizing::new(keys.iv), algorithm: keys.aead.algorithm(), form: keys.form }
+    }
+
     /// Whether the key is expanded. Only then it can seal and open.
     pub(crate) const fn is_expanded(&self) -> bool {
         self.key.is_some()

@@ -47,8 +47,8 @@ impl TrafficKeys {
 
     /// Writes the keys for a connection that continues elsewhere.
     pub(crate) fn freeze(&self, w: &mut Writer) {
-        w.put(&self.key);
-        w.put(&self.record_number_key);
+        w.put(self.key());
+        w.put(self.record_number_key());
         w.put(&self.iv);
     }
 
@@ -58,7 +58,13 @@ impl TrafficKeys {
         aead: &'static dyn Aead,
         form: RecordForm,
     ) -> Result<Self, Malformed> {
-        Ok(Self { aead, form, key: r.array()?, record_number_key: r.array()?, iv: r.array()? })
+        let mut keys = Self::zeros(aead, form);
+        let len = keys.key_len();
+        for key in [&mut keys.key, &mut keys.record_number_key] {
+            key.iter_mut().zip(r.take(len)?).for_each(|(to, from)| *to = *from);
+        }
+        keys.iv = r.array()?;
+        Ok(keys)
     }
 
     fn key_len(&self) -> usize {

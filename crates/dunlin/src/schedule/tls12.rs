@@ -55,6 +55,14 @@ fn prf(hmac: &dyn HmacKey, label: &[u8], seed: [&[u8]; 3], out: &mut [u8]) {
     }
 }
 
+/// The form of the records of this suite.
+pub(crate) fn record_form(suite: &Tls12CipherSuite) -> RecordForm {
+    RecordForm::Tls12 {
+        explicit_nonce: suite.aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305,
+        proves_psk: suite.authentication == Tls12Authentication::Psk,
+    }
+}
+
 /// The master secret of a session.
 pub(crate) struct MasterSecret {
     suite: &'static Tls12CipherSuite,
@@ -88,11 +96,11 @@ impl MasterSecret {
 
     /// The client's and the server's write keys (RFC 5246 §6.3).
     pub(crate) fn keys(&self, randoms: &Randoms) -> (TrafficKeys, TrafficKeys) {
-        let aead = self.suite.aead;
-        let explicit_nonce = aead.algorithm() != AeadAlgorithm::ChaCha20Poly1305;
-        let proves_psk = self.suite.authentication == Tls12Authentication::Psk;
-        let form = RecordForm::Tls12 { explicit_nonce, proves_psk };
-        let iv_len = if explicit_nonce { FIXED_IV_LEN } else { NONCE_LEN };
+        let (aead, form) = (self.suite.aead, record_form(self.suite));
+        let iv_len = match form {
+            RecordForm::Tls12 { explicit_nonce: true, .. } => FIXED_IV_LEN,
+            _ => NONCE_LEN,
+        };
         let (mut client, mut server) = (TrafficKeys::zeros(aead, form), TrafficKeys::zeros(aead, form));
         let mut block = Zeroizing::new([0; KEY_BLOCK_LEN]);
         let len = 2 * (client.key().len() + iv_len);
@@ -160,15 +168,10 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// The client's and the server's write keys, and their source.
-    pub(crate) fn thaw(
-        r: &mut Reader<'_>,
-        suite: &'static Tls12CipherSuite,
-    ) -> Result<(Self, (TrafficKeys, TrafficKeys)), Error> {
-        let master = MasterSecret::resumed(suite, HashOutput::new(r.take(MASTER_SECRET_LEN)?));
-        let randoms = Randoms { client: r.array()?, server: r.array()? };
-        let keys = master.keys(&randoms);
-        Ok((master.into_exporter(randoms), keys))
+    /// Reads the output of [`super::Export::freeze`].
+    pub(crate) fn thaw(r: &mut Reader<'_>, suite: &'static Tls12CipherSuite) -> Result<Self, Error> {
+        let secret = HashOutput::new(r.take(MASTER_SECRET_LEN)?);
+        Ok(Self { suite, secret, randoms: Randoms { client: r.array()?, server: r.array()? } })
     }
 }
 

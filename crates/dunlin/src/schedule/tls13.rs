@@ -215,11 +215,6 @@ impl TrafficSecret {
 }
 
 impl RestingSecret {
-    /// The keys of this generation.
-    pub(crate) fn keys(&self, protocol: Protocol) -> TrafficKeys {
-        TrafficSecret { suite: self.suite, prk: self.secret.prk() }.keys(protocol)
-    }
-
     /// Writes it for a connection that continues elsewhere.
     pub(crate) fn freeze(&self, w: &mut Writer) {
         w.vec8(|w| w.put(self.secret.bytes()));

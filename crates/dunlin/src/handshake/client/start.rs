@@ -90,6 +90,7 @@ pub(crate) fn start(
     config: Arc<ClientConfig>,
     server: ServerAddress,
 ) -> Result<Step, Error> {
+    cx.emitter.note_settings(&config.session_settings);
     let profile = &config.profile;
     let random_source = &*profile.provider.random;
     let mut random = [0; 32];

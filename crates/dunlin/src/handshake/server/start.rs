@@ -143,6 +143,7 @@ fn with_config(
     cx.effects.key_log.clone_from(&config.profile.key_log);
     cx.progress.key_update_after = config.profile.key_update_after;
     cx.draft.profile.clone_from(&config.profile.name);
+    cx.emitter.note_settings(&config.settings);
     if let Some(content) = config.profile.max_sent_record {
         cx.emitter.cap_sent_records(content.into());
     }

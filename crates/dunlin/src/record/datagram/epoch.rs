@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::{ciphertext12, ciphertext13, header12, header13};
-use crate::crypto::{AeadAlgorithm, CryptoError, RecordNumberKey};
+use crate::crypto::{Aead, AeadAlgorithm, CryptoError, RecordNumberKey};
 use crate::error::{Error, Internal};
 use crate::record::limits;
 use crate::record::protect::{RecordKey, Sequence};
@@ -23,6 +23,9 @@ pub(crate) struct EpochKey {
     keys: Box<TrafficKeys>,
     algorithm: AeadAlgorithm,
 }
+
+/// What all keys of an association have in common: the algorithm, and the form of its records.
+pub(crate) type Kind = (&'static dyn Aead, RecordForm);
 
 /// What a record's header says about a record that this side seals.
 pub(super) struct Sealing<'a> {
@@ -55,9 +58,11 @@ impl EpochKey {
         self.keys.freeze(w);
     }
 
-    /// Reads the output of [`Self::freeze`]. The algorithm is that of `like`.
-    pub(super) fn thaw(r: &mut Reader<'_>, like: &TrafficKeys) -> Result<Self, Error> {
-        Ok(Self::new(&TrafficKeys::thaw(r, like.aead, like.form)?)?)
+    /// Reads the output of [`Self::freeze`]. The keys rest: a server that thaws many associations expands those that it uses.
+    pub(super) fn thaw(r: &mut Reader<'_>, (aead, form): Kind) -> Result<Self, Error> {
+        let keys = TrafficKeys::thaw(r, aead, form)?;
+        let (record, algorithm) = (RecordKey::resting(&keys), aead.algorithm());
+        Ok(Self { record, number: None, keys: Box::new(keys), algorithm })
     }
 
     /// Whether the keys are expanded.

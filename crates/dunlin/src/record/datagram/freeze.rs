@@ -1,15 +1,17 @@
 //! The record layer of an association that continues elsewhere: in another process, or after a planned restart.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 
 use super::connection_id::{OwnIds, PeerIds};
+use super::epoch::Kind;
 use super::{Datagram, HANDSHAKE_EPOCH};
 use crate::address::{Local, Path};
 use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 use crate::flight::RecordNumber;
 use crate::protocol::{Protocol, Side};
-use crate::schedule::keys::TrafficKeys;
+use crate::resume::SettingsDigest;
 use crate::settings::{ConnectionIds, DatagramSettings};
 use crate::sync::Arc;
 use crate::time::Instant;
@@ -18,7 +20,7 @@ use crate::wire::{Reader, What, Writer};
 /// How far record numbers skip ahead, as a second line of defence: what was sent before the association was frozen, or after it against
 /// all rules, had other numbers. RFC 9147 §4.2.2: the peer reconstructs a number from its lower 16 bits, so several skips in a row, whose
 /// records were all lost, must stay below 2^15.
-const SKIP: u64 = 1 << 10;
+pub(super) const SKIP: u64 = 1 << 10;
 
 /// The caller's part of a thawed connection.
 pub(crate) struct Thawing<'a> {
@@ -27,9 +29,12 @@ pub(crate) struct Thawing<'a> {
     pub(crate) settings: &'a DatagramSettings,
     pub(crate) issuer: Option<Arc<dyn ConnectionIds>>,
     pub(crate) random: Arc<dyn SecureRandom>,
-    pub(crate) read: &'a TrafficKeys,
-    pub(crate) write: &'a TrafficKeys,
+    /// The settings under which the handshake has authenticated the peer.
+    pub(crate) digest: SettingsDigest,
+    pub(crate) kind: Kind,
     pub(crate) now: Instant,
+    /// How long nothing authentic had arrived then.
+    pub(crate) silent: Duration,
 }
 
 impl Datagram {
@@ -45,6 +50,11 @@ impl Datagram {
         }
     }
 
+    /// The settings under which the handshake has authenticated the peer.
+    pub(crate) const fn settings(&self) -> Option<SettingsDigest> {
+        self.settings
+    }
+
     /// Writes the state of both directions, and ends them here, without a word to the peer.
     pub(crate) fn freeze(&mut self, w: &mut Writer) {
         write_path(w, self.paths.present());
@@ -58,13 +68,14 @@ impl Datagram {
 
     /// Continues with the output of [`Self::freeze`].
     pub(crate) fn thaw(r: &mut Reader<'_>, thawing: Thawing<'_>) -> Result<Self, Error> {
-        let Thawing { side, protocol, settings, issuer, random, read, write, now } = thawing;
+        let Thawing { side, protocol, settings, issuer, random, digest, kind, now, silent } = thawing;
         let path = read_path(r)?;
         let is_checked = r.u8()? == 1;
         let mut datagram = Self::new(side, settings, path);
         (datagram.now, datagram.used_at) = (now, now);
-        datagram.receiver.thaw(r, protocol, issuer, read, now)?;
-        datagram.sender.thaw(r, protocol, write, SKIP)?;
+        datagram.settings = Some(digest);
+        datagram.receiver.thaw(r, protocol, issuer, kind, (now, silent))?;
+        datagram.sender.thaw(r, protocol, kind)?;
         if is_checked {
             datagram.receiver.are_paths_checked = true;
             datagram.paths.agree(random);

@@ -41,6 +41,7 @@ use crate::message;
 use crate::message::connection_ids::Usage;
 use crate::protocol::{Protocol, Side};
 use crate::record::protect::EXPLICIT_NONCE_LEN;
+use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
 use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
@@ -48,7 +49,7 @@ use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
 
 use connection_id::{OwnIds, PeerIds};
-pub(crate) use epoch::EpochKey;
+pub(crate) use epoch::{EpochKey, Kind as KeyKind};
 pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
 pub(crate) use hello::Hello;
@@ -159,6 +160,8 @@ pub struct Datagram {
     /// The peer has returned a cookie, which contains its address.
     is_address_proven: bool,
     received_bytes: usize,
+    /// The settings under which the handshake authenticates the peer.
+    settings: Option<SettingsDigest>,
 }
 
 impl Datagram {
@@ -188,6 +191,7 @@ impl Datagram {
             has_heard: false,
             is_address_proven: is_unforgeable,
             received_bytes: 0,
+            settings: None,
         }
     }
 
@@ -260,8 +264,8 @@ impl Datagram {
         self.receiver.push(from, datagram);
     }
 
-    /// When the latest authentic record arrived.
-    pub(crate) const fn heard_at(&self) -> Instant {
+    /// When the latest authentic record arrived, or when the association was thawed; and how long before that none had arrived.
+    pub(crate) fn heard_at(&self) -> (Instant, Duration) {
         self.receiver.heard_at()
     }
 
@@ -565,6 +569,10 @@ impl Emitter for Datagram {
             self.progress();
         }
         self.sender.message(message)
+    }
+
+    fn note_settings(&mut self, settings: &SettingsDigest) {
+        self.settings = Some(*settings);
     }
 
     fn next_number(&self) -> u16 {

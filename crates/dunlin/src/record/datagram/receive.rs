@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use super::connection_id::OwnIds;
-use super::epoch::EpochKey;
+use super::epoch::{EpochKey, Kind};
 use super::freeze::{check_epoch, read_number, write_number};
 use super::replay::ReplayWindow;
 use super::routability::{self, PathMessage};
@@ -112,6 +112,8 @@ pub(crate) struct Receiver {
     /// When the latest datagram arrived, and the latest authentic record.
     now: Instant,
     heard_at: Instant,
+    /// How many seconds nothing authentic had arrived before `heard_at`, if that is the time of a thaw; else zero.
+    silent_before: u32,
     messages: Reassembler,
     /// Records with handshake messages since this side's last flight, which acknowledged all earlier ones.
     to_acknowledge: Vec<RecordNumber>,
@@ -146,6 +148,7 @@ impl Receiver {
             expiry: None,
             now: Instant::default(),
             heard_at: Instant::default(),
+            silent_before: 0,
             messages: Reassembler::default(),
             to_acknowledge: Vec::new(),
             owes_ack: false,
@@ -285,13 +288,11 @@ impl Receiver {
         self.ids.freeze(w);
         let previous = self.epochs.len().checked_sub(2).and_then(|at| self.epochs.get(at));
         w.u8(previous.is_some().into());
-        if let Some(previous) = previous {
-            w.u64(previous.number);
-            previous.key.freeze(w);
-            previous.window.freeze(w);
+        for epoch in previous.into_iter().chain(self.epochs.last()) {
+            w.u64(epoch.number);
+            epoch.key.freeze(w);
+            epoch.window.freeze(w);
         }
-        w.u64(self.present());
-        self.epochs.last().map_or(&ReplayWindow::default(), |epoch| &epoch.window).freeze(w);
         write_number(w, self.newest);
         w.u16(u16::try_from(self.messages.next_number()).unwrap_or(u16::MAX));
         w.u16(u16::try_from(self.content_limit).unwrap_or(u16::MAX));
@@ -303,21 +304,20 @@ impl Receiver {
         r: &mut Reader<'_>,
         protocol: Protocol,
         issuer: Option<Arc<dyn ConnectionIds>>,
-        keys: &TrafficKeys,
-        now: Instant,
+        kind: Kind,
+        (now, silent_before): (Instant, Duration),
     ) -> Result<(), Error> {
         (self.now, self.heard_at) = (now, now);
+        self.silent_before = u32::try_from(silent_before.as_secs()).unwrap_or(u32::MAX);
         self.protocol = protocol;
         self.ids = OwnIds::thaw(r, issuer)?;
-        if r.u8()? == 1 {
+        self.epochs.reserve_exact(1);
+        for is_previous in [true, false].into_iter().skip(usize::from(r.u8()? != 1)) {
             let number = r.u64()?;
-            let (key, window) = (EpochKey::thaw(r, keys)?, ReplayWindow::thaw(r)?);
+            let number = if is_previous { number } else { check_epoch(r, protocol, number)? };
+            let (key, window) = (EpochKey::thaw(r, kind)?, ReplayWindow::thaw(r)?);
             self.epochs.push(ReadEpoch { number, key, window, forged: 0, has_asked: false });
         }
-        let number = r.u64()?;
-        let number = check_epoch(r, protocol, number)?;
-        let (key, window) = (EpochKey::new(keys)?, ReplayWindow::thaw(r)?);
-        self.epochs.push(ReadEpoch { number, key, window, forged: 0, has_asked: false });
         self.newest = read_number(r)?;
         self.messages = Reassembler::continuing(r.u16()?.into());
         self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
@@ -483,9 +483,9 @@ impl Receiver {
         self.expire_keys(now);
     }
 
-    /// When the latest authentic record arrived.
-    pub(super) const fn heard_at(&self) -> Instant {
-        self.heard_at
+    /// When the latest authentic record arrived, or when the association was thawed; and how long before that none had arrived.
+    pub(super) fn heard_at(&self) -> (Instant, Duration) {
+        (self.heard_at, Duration::from_secs(self.silent_before.into()))
     }
 
     /// Whether a key is expanded.
@@ -630,7 +630,7 @@ impl Receiver {
             self.discarded.replayed += 1;
             return Ok(Received::Nothing);
         }
-        self.heard_at = self.now;
+        (self.heard_at, self.silent_before) = (self.now, 0);
         if number.epoch < self.present() {
             // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
             self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);

@@ -6,8 +6,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::connection_id::PeerIds;
-use super::epoch::{EpochKey, Sealing};
-use super::freeze::check_epoch;
+use super::epoch::{EpochKey, Kind, Sealing};
+use super::freeze::{SKIP, check_epoch};
 use super::routability::{self, PathMessage};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::Path;
@@ -88,8 +88,8 @@ pub(crate) struct Sender {
     /// such message may wait for its ACK.
     new_ids: Option<u16>,
     owed_ids: Option<(u8, Usage)>,
-    /// The next record number after the association was thawed, and the one before it skipped ahead.
-    thawed_at: Option<(u64, u64)>,
+    /// The first record number of a thawed association, which has skipped ahead by [`SKIP`]; 0 for others.
+    thawed_at: u64,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -114,7 +114,7 @@ impl Sender {
             sent_bytes: 0,
             key_update: None,
             next_update: None,
-            thawed_at: None,
+            thawed_at: 0,
             closed: false,
         }
     }
@@ -128,34 +128,30 @@ impl Sender {
     pub(super) fn freeze(&self, w: &mut Writer) {
         self.ids.freeze(w);
         w.u64(self.present.number);
+        if let Some(key) = &self.present.key {
+            key.freeze(w);
+        }
         // A number that nothing was sent with since the association was thawed does not add up skips: the peer finds a number by its
         // lower 16 bits.
         let used = self.present.sequence.used();
-        w.u64(self.thawed_at.filter(|(after, _)| *after == used).map_or(used, |(_, before)| before));
+        w.u64(if used == self.thawed_at { used.saturating_sub(SKIP) } else { used });
         w.u16(self.next_number());
         w.u16(u16::try_from(self.content_limit).unwrap_or(u16::MAX));
         w.u16(u16::try_from(self.mtu).unwrap_or(u16::MAX));
     }
 
-    /// Continues with the output of [`Self::freeze`]. Record numbers skip ahead by `skip`.
-    pub(super) fn thaw(
-        &mut self,
-        r: &mut Reader<'_>,
-        protocol: Protocol,
-        keys: &TrafficKeys,
-        skip: u64,
-    ) -> Result<(), Error> {
+    /// Continues with the output of [`Self::freeze`]. Record numbers skip ahead by [`SKIP`].
+    pub(super) fn thaw(&mut self, r: &mut Reader<'_>, protocol: Protocol, kind: Kind) -> Result<(), Error> {
         self.protocol = protocol;
         self.ids = PeerIds::thaw(r)?;
         let number = r.u64()?;
         let number = check_epoch(r, protocol, number)?;
+        let key = EpochKey::thaw(r, kind)?;
         let used = r.u64()?;
-        let next = used.checked_add(skip).ok_or(Internal::KeyExhausted)?;
-        self.thawed_at = Some((next, used));
-        self.present = WriteEpoch {
-            sequence: Sequence::starting_at(next),
-            ..WriteEpoch::with_key(number, EpochKey::new(keys)?)
-        };
+        let next = used.checked_add(SKIP).ok_or(Internal::KeyExhausted)?;
+        self.thawed_at = next;
+        self.present =
+            WriteEpoch { sequence: Sequence::starting_at(next), ..WriteEpoch::with_key(number, key) };
         self.next_message = Some(r.u16()?);
         self.content_limit = usize::from(r.u16()?).min(MAX_PLAINTEXT);
         let mtu = usize::from(r.u16()?);

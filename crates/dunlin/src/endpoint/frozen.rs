@@ -1,0 +1,75 @@
+//! Associations that leave an endpoint for another process, and those that come from one.
+
+use alloc::vec::Vec;
+
+use zeroize::Zeroizing;
+
+use super::Endpoint;
+use super::association::{Association, AssociationId};
+use super::routes::Route;
+use crate::connection::DtlsConnection;
+use crate::error::{Error, Misuse};
+use crate::time::Now;
+
+impl Endpoint {
+    /// The names of all associations, ended ones included, the oldest first.
+    pub fn associations(&self) -> impl Iterator<Item = AssociationId> + '_ {
+        self.associations.keys().copied()
+    }
+
+    /// Writes an association out for [`DtlsConnection::thaw_server`] or [`DtlsConnection::thaw_client`] in another process, and ends it
+    /// here without a word to the peer: [`DtlsConnection::freeze`] has the rules. As every ended association, it stays until the caller
+    /// removes it, but its records are not recognised any more. `None` if the association was removed.
+    ///
+    /// Call [`Endpoint::set_server`] with `None` first, so that no client comes meanwhile, and transmit what waits.
+    ///
+    /// # Errors
+    /// The errors of [`DtlsConnection::freeze`], and [`Misuse::SendClosed`] for an association that the endpoint has ended. They leave
+    /// the association unchanged.
+    pub fn freeze(&mut self, now: Now, id: AssociationId) -> Option<Result<Zeroizing<Vec<u8>>, Error>> {
+        if self.associations.get(&id)?.ended.is_some() {
+            return Some(Err(Misuse::SendClosed.into()));
+        }
+        self.update(id, |connection| connection.freeze(now))
+    }
+
+    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. The
+    /// limits for clients of one host do not keep it out, because its client was admitted once.
+    ///
+    /// # Errors
+    /// [`Misuse::EndpointFull`] at the limit of associations; [`Misuse::AddressInUse`] if there is an association with the address of a
+    /// peer whose records carry no connection ID. Then the peer gets a close_notify and can connect again. Or the connection has failed,
+    /// or its handshake is not complete.
+    pub fn adopt(&mut self, now: Now, mut connection: DtlsConnection) -> Result<AssociationId, Error> {
+        if let Some(error) = connection.error() {
+            return Err(error.clone());
+        }
+        if connection.is_handshaking() {
+            return Err(Misuse::HandshakeNotComplete.into());
+        }
+        let route = self.index.routes.get(connection.peer_address());
+        let has_ids = connection.connection_ids().any(|id| !id.is_empty());
+        let refusal = match route.live {
+            _ if self.associations.len() >= self.limits.associations => Some(Misuse::EndpointFull),
+            Some(_) if !has_ids => Some(Misuse::AddressInUse),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            connection.close();
+            while let Some(transmit) = connection.poll_transmit(now) {
+                self.stray(transmit);
+            }
+            return Err(refusal.into());
+        }
+        let mut association = Association::new(connection);
+        association.is_half_open = false;
+        association.host.into_iter().for_each(|host| self.hosts.add(host));
+        let address = association.address;
+        let id = self.insert(association);
+        if route.live.is_none() {
+            self.index.routes.set(address, Route { live: Some(id), ..route });
+        }
+        self.refresh(id);
+        Ok(id)
+    }
+}
