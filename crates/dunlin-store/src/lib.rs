@@ -4,6 +4,7 @@
 //! * Sessions of a server that keeps them: [`MemoryServerSessions`].
 //! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds [`MemoryUseOnce`].
 //! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
+//! * Associations that survive a restart: the module [`frozen`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
 //! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
@@ -13,6 +14,7 @@
 
 pub mod cache;
 mod client;
+pub mod frozen;
 mod once;
 #[cfg(feature = "psk")]
 pub mod psk;

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::trouble::{self, NO_FILE};
 
 /// The key of a store.
-pub(super) type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
+pub(crate) type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
 
 /// Why a key file cannot be used.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub enum KeyFault {
 }
 
 impl KeyFault {
-    pub(super) fn advice(&self, file: &Path) -> String {
+    pub(crate) fn advice(&self, file: &Path) -> String {
         let file = file.display();
         match self {
             Self::Missing => format!(
@@ -87,7 +87,7 @@ impl fmt::Display for KeyFault {
 }
 
 /// Reads the key in the file at `path`, and returns whether it is new. If `make` is set, a missing file is created.
-pub(super) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result<(Key, bool), KeyFault> {
+pub(crate) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result<(Key, bool), KeyFault> {
     match read(path) {
         Err(KeyFault::Missing) if make => {}
         read => return read.map(|key| (key, false)),

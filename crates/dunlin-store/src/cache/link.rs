@@ -88,7 +88,7 @@ impl Write for Timed {
 }
 
 /// A connection to Redis.
-pub(super) struct Link {
+pub(crate) struct Link {
     timed: Timed,
     parser: Parser,
     db: i64,
@@ -97,7 +97,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Connects before the deadline, authenticates, and selects the database.
-    pub(super) fn new(to: &ConnectionInfo, until: Instant) -> RedisResult<Self> {
+    pub(crate) fn new(to: &ConnectionInfo, until: Instant) -> RedisResult<Self> {
         let timed = Timed { socket: socket(to.addr(), until)?, until, room: MAX_ANSWER_LEN };
         let settings = to.redis_settings();
         let mut link = Self { timed, parser: Parser::new(), db: settings.db(), is_open: true };
@@ -172,7 +172,7 @@ impl ConnectionLike for Link {
 }
 
 /// The error in words for a user.
-pub(super) fn why(error: &RedisError) -> String {
+pub(crate) fn why(error: &RedisError) -> String {
     match (error.kind(), error.code()) {
         (RedisErrorKind::Io, _) => error.to_string(),
         (RedisErrorKind::Parse, _) => {

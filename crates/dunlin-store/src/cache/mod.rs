@@ -9,9 +9,9 @@
 
 mod file;
 mod grouped;
-mod key_file;
+pub(crate) mod key_file;
 #[cfg(feature = "redis")]
-mod link;
+pub(crate) mod link;
 mod memory;
 mod memory_client;
 mod open;
@@ -21,7 +21,7 @@ mod sealed;
 mod slab;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-mod trouble;
+pub(crate) mod trouble;
 
 use dunlin::cache::Ticket;
 
@@ -32,6 +32,7 @@ pub use memory_client::MemoryClientCache;
 pub use open::{CacheStore, OpenError, PersistentClientCache, PersistentServerCache};
 #[cfg(feature = "redis")]
 pub use redis::{DEFAULT_REDIS_TIMEOUT, RedisRecords};
+pub(crate) use sealed::sealing_aead;
 pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteRecords;

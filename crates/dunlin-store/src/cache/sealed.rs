@@ -79,6 +79,15 @@ enum Kind {
     Tickets = 3,
 }
 
+/// The first AEAD of the provider with a key of 256 bits and a tag of 128.
+pub(crate) fn sealing_aead(provider: &CryptoProvider) -> Option<&'static dyn Aead> {
+    let mut aeads = provider.cipher_suites.iter().map(|suite| suite.aead);
+    aeads.find(|aead| {
+        let algorithm = aead.algorithm();
+        algorithm.key_len() == MAX_KEY_LEN && algorithm.tag_len() == MAX_TAG_LEN
+    })
+}
+
 /// Labels that separate the subkeys from each other and from other uses of the key.
 const SEAL_LABEL: &[u8] = b"dunlin handshake cache 1 seal";
 const NAME_LABEL: &[u8] = b"dunlin handshake cache 1 name";
@@ -102,11 +111,7 @@ impl Sealer {
     /// # Errors
     /// The provider has no AEAD with a key of 32 bytes and a tag of 16.
     pub fn new(provider: Arc<CryptoProvider>, key: &Zeroizing<[u8; MAX_KEY_LEN]>) -> Result<Self, Error> {
-        let mut aeads = provider.cipher_suites.iter().map(|suite| suite.aead);
-        let aead = aeads.find(|aead| {
-            let algorithm = aead.algorithm();
-            algorithm.key_len() == MAX_KEY_LEN && algorithm.tag_len() == MAX_TAG_LEN
-        });
+        let aead = sealing_aead(&provider);
         let aead = aead.ok_or_else(|| Misuse::Config("no AEAD to seal the handshake cache with".into()))?;
         let root = provider.sha256.hmac(&key[..]);
         let subkey = |label: &[u8]| provider.sha256.hmac(root.sign(&[label]).as_ref());

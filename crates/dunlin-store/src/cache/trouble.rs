@@ -118,7 +118,7 @@ pub(super) fn is_full(error: &io::Error) -> Option<&'static str> {
 }
 
 /// The text of an operating system error for a user.
-pub(super) fn why(error: &io::Error) -> String {
+pub(crate) fn why(error: &io::Error) -> String {
     is_full(error).map_or_else(|| error.to_string(), |full| format!("{full}: make room"))
 }
 
@@ -137,7 +137,7 @@ pub(super) fn lack_of_room(store: &Path) -> Option<String> {
 }
 
 /// The directory of `path`.
-pub(super) fn directory_of(path: &Path) -> &Path {
+pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
@@ -219,7 +219,7 @@ const MAX_LINKS: usize = 40;
 
 /// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside. A link of another user
 /// remains in the result, where [`open_own`] refuses it; root's links are as good as this user's.
-pub(super) fn behind_links(path: &Path) -> PathBuf {
+pub(crate) fn behind_links(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::symlink_metadata(&at) {
@@ -236,13 +236,13 @@ pub(super) fn behind_links(path: &Path) -> PathBuf {
 }
 
 /// Whether this process's user owns the file.
-pub(super) fn is_own(found: &Metadata) -> bool {
+pub(crate) fn is_own(found: &Metadata) -> bool {
     found.uid() == geteuid().as_raw()
 }
 
 /// Opens a regular file of this user that other users cannot write. Another user could replace the entries in it. Symbolic links are not
 /// followed, and a pipe is refused without waiting for its other end.
-pub(super) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path);
     let file = file.map_err(|error| match path.is_symlink() {

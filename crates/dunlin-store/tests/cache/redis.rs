@@ -22,14 +22,14 @@ const PATIENT: Duration = Duration::from_secs(20);
 const READY: &str = "Ready to accept connections";
 
 /// A Redis that stores nothing on disk and ends with its test.
-struct Redis {
+pub(crate) struct Redis {
     port: u16,
     directory: TempDir,
     process: Child,
 }
 
 impl Redis {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let directory = TempDir::new().unwrap();
         // Another process may take the port before Redis does.
         let started = (0..5).find_map(|_| {
@@ -40,16 +40,16 @@ impl Redis {
         Self { port, directory, process }
     }
 
-    fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
 
-    fn start(&mut self) {
+    pub(crate) fn start(&mut self) {
         self.process = start(self.port, &self.directory).unwrap();
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 

@@ -1,0 +1,321 @@
+//! Files of frozen associations: any number of them, sealed piece by piece, so that neither side needs a second copy in memory.
+//!
+//! ```text
+//! magic[7] version[1] id[16] tag[16]             the beginning
+//! 1 length[4] ciphertext[length] tag[16]         associations, each a length of 4 bytes and its bytes; repeated
+//! 2 ciphertext[8] tag[16]                        the end: the number of associations
+//! ```
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoProvider, MAX_KEY_LEN, MAX_TAG_LEN};
+use dunlin::error::Misuse;
+use tempfile::NamedTempFile;
+use zeroize::Zeroizing;
+
+use super::seal::{FileKeys, Kind, PieceSealer};
+use super::{FileId, FrozenError, FrozenIds};
+use crate::cache::{key_file, sealing_aead, trouble};
+
+/// The first bytes of a file. The version follows.
+const MAGIC: &[u8; 7] = b"dunlnfa";
+const VERSION: u8 = b'1';
+
+/// The length of a piece from which it is written, in bytes: long enough that tags and calls of the system cost nothing.
+const PIECE: usize = 128 << 10;
+
+/// The longest frozen association, in bytes. It has the names of the peer's certificate, and without them some hundred bytes.
+pub const MAX_ASSOCIATION: usize = 128 << 10;
+
+/// The length of a length.
+const LENGTH: usize = 4;
+
+/// The longest piece: one that was almost long enough, and one more association.
+const MAX_PIECE: usize = PIECE + LENGTH + MAX_ASSOCIATION;
+
+/// A file of frozen associations, which may be missing, and the key that seals it.
+///
+/// Whoever can write the file without its key can only destroy it. Whoever has the file and the key can read the traffic of its
+/// associations, and speak for both sides.
+pub struct FrozenFile {
+    path: PathBuf,
+    keys: FileKeys,
+}
+
+impl FrozenFile {
+    /// The file at `path`, sealed with this key, which must be random and must not be kept with the file.
+    ///
+    /// # Errors
+    /// The provider has no AEAD with a key of 32 bytes and a tag of 16.
+    pub fn new(
+        provider: &Arc<CryptoProvider>,
+        path: impl AsRef<Path>,
+        key: &Zeroizing<[u8; MAX_KEY_LEN]>,
+    ) -> Result<Self, FrozenError> {
+        if sealing_aead(provider).is_none() {
+            let why = "no AEAD to seal frozen associations with".into();
+            return Err(FrozenError::Provider(Misuse::Config(why).into()));
+        }
+        let path = trouble::behind_links(path.as_ref());
+        Ok(Self { path, keys: FileKeys::new(provider, key) })
+    }
+
+    /// The same with the key in a file, which has 32 random bytes and mode 0600. A missing key file is created.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`]; the key file cannot be read or created, belongs to another user or is open to one, or is a symbolic
+    /// link.
+    pub fn open(
+        provider: &Arc<CryptoProvider>,
+        path: impl AsRef<Path>,
+        key: &Path,
+    ) -> Result<Self, FrozenError> {
+        let opened = key_file::open(key, provider, true);
+        let (key, _) = opened.map_err(|fault| FrozenError::Key { file: key.to_owned(), fault })?;
+        Self::new(provider, path, &key)
+    }
+
+    /// Begins a new file. Its ID goes into the store at once, so that no association is frozen that cannot be thawed. The file itself
+    /// appears, and replaces an older one, when it is complete ([`FrozenWriter::finish`]).
+    ///
+    /// # Errors
+    /// The store does not answer, the file cannot be written, or the provider failed.
+    pub fn create(&self, ids: &dyn FrozenIds) -> Result<FrozenWriter, FrozenError> {
+        let id = self.keys.id().map_err(crypto)?;
+        let mut sealer = self.keys.sealer(&id).map_err(crypto)?;
+        let begin = sealer.seal(Kind::Begin, &mut []).map_err(crypto)?;
+        let begun = tempfile::Builder::new()
+            .prefix(".dunlin-")
+            .permissions(Permissions::from_mode(0o600))
+            .tempfile_in(trouble::directory_of(&self.path))
+            // Without the name of the temporary file.
+            .map_err(|error| io::Error::from(error.kind()))
+            .and_then(|mut file| {
+                file.write_all(&[&MAGIC[..], &[VERSION], &id.0, &begin].concat())?;
+                Ok(file)
+            });
+        let file = begun.map_err(|error| self.fails(&error))?;
+        ids.put(&id)?;
+        // The buffer never moves, so it leaves no unwiped copy behind.
+        let piece = Zeroizing::new(Vec::with_capacity(MAX_PIECE));
+        Ok(FrozenWriter { path: self.path.clone(), file, sealer, piece, associations: 0 })
+    }
+
+    /// Thaws the file: calls `each` with the bytes of every association, in order, then takes the file's ID from the store, removes the
+    /// file, and returns the results. `None` if there is no file.
+    ///
+    /// `each` makes a connection of the bytes ([`dunlin::DtlsConnection::thaw_server`]), and must not use it: this function drops the
+    /// results unless the whole file is authentic and the ID was in the store. So nothing is ever sent twice.
+    ///
+    /// # Errors
+    /// The file cannot be read, belongs to another user or can be written by one, is not a file of frozen associations, was sealed with
+    /// another key, was changed or cut, or was thawed before; or the store does not answer. Nothing was thawed, and the file stays.
+    pub fn thaw<T>(
+        &self,
+        ids: &dyn FrozenIds,
+        mut each: impl FnMut(&[u8]) -> T,
+    ) -> Result<Option<Vec<T>>, FrozenError> {
+        let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|error| self.fails(&error))?,
+        };
+        let mut pieces = Pieces::begin(self, BufReader::with_capacity(PIECE, file))?;
+        let mut thawed = Vec::new();
+        while let Some(mut piece) = pieces.next()? {
+            while let Some((length, rest)) = piece.split_first_chunk::<LENGTH>() {
+                let length = u32::from_be_bytes(*length) as usize;
+                let (association, rest) =
+                    rest.split_at_checked(length).ok_or_else(|| FrozenError::Damaged(self.path.clone()))?;
+                thawed.push(each(association));
+                piece = rest;
+            }
+            if !piece.is_empty() {
+                return Err(FrozenError::Damaged(self.path.clone()));
+            }
+        }
+        let id = pieces.end(thawed.len())?;
+        if !ids.take(&id)? {
+            return Err(FrozenError::Spent { file: self.path.clone(), id });
+        }
+        // A file that stays can do no harm.
+        let _ = fs::remove_file(&self.path);
+        Ok(Some(thawed))
+    }
+
+    fn fails(&self, error: &io::Error) -> FrozenError {
+        match error.kind() {
+            ErrorKind::UnexpectedEof => FrozenError::Cut(self.path.clone()),
+            _ => FrozenError::File { file: self.path.clone(), why: trouble::why(error) },
+        }
+    }
+}
+
+impl fmt::Debug for FrozenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrozenFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+fn crypto(error: dunlin::crypto::CryptoError) -> FrozenError {
+    FrozenError::Provider(error.into())
+}
+
+/// The pieces of a file that is being thawed.
+struct Pieces<'a> {
+    of: &'a FrozenFile,
+    file: BufReader<File>,
+    id: FileId,
+    sealer: PieceSealer,
+    piece: Zeroizing<Vec<u8>>,
+    /// The number of associations, once the end was read.
+    associations: Option<u64>,
+}
+
+impl<'a> Pieces<'a> {
+    /// Reads the beginning.
+    fn begin(of: &'a FrozenFile, mut file: BufReader<File>) -> Result<Self, FrozenError> {
+        let (mut magic, mut version, mut id, mut tag) = ([0; 7], [0], [0; 16], [0; MAX_TAG_LEN]);
+        let mut read = |bytes: &mut [u8]| file.read_exact(bytes).map_err(|error| of.fails(&error));
+        read(&mut magic)?;
+        if magic != *MAGIC {
+            return Err(FrozenError::Foreign(of.path.clone()));
+        }
+        read(&mut version)?;
+        if version != [VERSION] {
+            return Err(FrozenError::OtherVersion(of.path.clone()));
+        }
+        read(&mut id)?;
+        read(&mut tag)?;
+        let id = FileId(id);
+        let mut sealer = of.keys.sealer(&id).map_err(crypto)?;
+        let opened = sealer.open(Kind::Begin, &mut [], &tag);
+        opened.map_err(|_| FrozenError::OtherKey(of.path.clone()))?;
+        let piece = Zeroizing::new(Vec::with_capacity(MAX_PIECE));
+        Ok(Self { of, file, id, sealer, piece, associations: None })
+    }
+
+    fn damaged(&self) -> FrozenError {
+        FrozenError::Damaged(self.of.path.clone())
+    }
+
+    fn read<const N: usize>(&mut self) -> Result<[u8; N], FrozenError> {
+        let mut bytes = [0; N];
+        self.file.read_exact(&mut bytes).map_err(|error| self.of.fails(&error))?;
+        Ok(bytes)
+    }
+
+    /// Opens the next piece with associations; `None` at the end.
+    fn next(&mut self) -> Result<Option<&[u8]>, FrozenError> {
+        match self.read()? {
+            [1] => {
+                let length = u32::from_be_bytes(self.read()?) as usize;
+                if length > MAX_PIECE {
+                    return Err(self.damaged());
+                }
+                self.open(Kind::Some, length)?;
+                Ok(Some(&self.piece))
+            }
+            [2] => {
+                self.open(Kind::End, 8)?;
+                self.associations = self.piece.first_chunk().map(|number| u64::from_be_bytes(*number));
+                Ok(None)
+            }
+            _ => Err(self.damaged()),
+        }
+    }
+
+    fn open(&mut self, kind: Kind, length: usize) -> Result<(), FrozenError> {
+        self.piece.resize(length, 0);
+        self.file.read_exact(&mut self.piece).map_err(|error| self.of.fails(&error))?;
+        let tag: [u8; MAX_TAG_LEN] = self.read()?;
+        self.sealer.open(kind, &mut self.piece, &tag).map_err(|_| self.damaged())
+    }
+
+    /// Checks that this was the end, after so many associations, and returns the ID.
+    fn end(mut self, thawed: usize) -> Result<FileId, FrozenError> {
+        let more = self.file.read(&mut [0]).map_err(|error| self.of.fails(&error))?;
+        match more == 0 && self.associations == Some(thawed as u64) {
+            true => Ok(self.id),
+            false => Err(self.damaged()),
+        }
+    }
+}
+
+/// Writes frozen associations. Dropping it without [`Self::finish`] leaves no file behind.
+pub struct FrozenWriter {
+    path: PathBuf,
+    file: NamedTempFile,
+    sealer: PieceSealer,
+    /// Associations that are not sealed yet.
+    piece: Zeroizing<Vec<u8>>,
+    associations: u64,
+}
+
+impl FrozenWriter {
+    /// Adds a frozen association. It is sealed and written together with others.
+    ///
+    /// # Errors
+    /// It is longer than [`MAX_ASSOCIATION`], which leaves the file unchanged; the file cannot be written; or the provider failed.
+    pub fn push(&mut self, association: &[u8]) -> Result<(), FrozenError> {
+        let length = u32::try_from(association.len()).ok().filter(|_| association.len() <= MAX_ASSOCIATION);
+        let length = length.ok_or(FrozenError::TooLong(association.len()))?;
+        self.piece.extend_from_slice(&length.to_be_bytes());
+        self.piece.extend_from_slice(association);
+        self.associations += 1;
+        if self.piece.len() >= PIECE { self.seal() } else { Ok(()) }
+    }
+
+    /// The number of associations so far.
+    pub const fn associations(&self) -> u64 {
+        self.associations
+    }
+
+    /// Completes the file and gives it its name. It then is on the disk, with mode 0600. Returns the number of associations.
+    ///
+    /// # Errors
+    /// The file cannot be written, or the provider failed. An older file of this name stays.
+    pub fn finish(mut self) -> Result<u64, FrozenError> {
+        if !self.piece.is_empty() {
+            self.seal()?;
+        }
+        let mut number = self.associations.to_be_bytes();
+        let tag = self.sealer.seal(Kind::End, &mut number).map_err(crypto)?;
+        let Self { path, mut file, associations, .. } = self;
+        let written = file
+            .write_all(&[&[Kind::End as u8][..], &number, &tag].concat())
+            .and_then(|()| file.as_file().sync_all())
+            .and_then(|()| file.persist(&path).map(drop).map_err(|error| error.error))
+            // The directory holds the name, so it has to reach the disk, too.
+            .and_then(|()| File::open(trouble::directory_of(&path))?.sync_all());
+        written.map_err(|error| unwritable(&path, &error))?;
+        Ok(associations)
+    }
+
+    /// Seals the waiting associations and writes them.
+    fn seal(&mut self) -> Result<(), FrozenError> {
+        let length = (self.piece.len() as u32).to_be_bytes();
+        let tag = self.sealer.seal(Kind::Some, &mut self.piece).map_err(crypto)?;
+        let parts: [&[u8]; 4] = [&[Kind::Some as u8], &length, &self.piece, &tag];
+        let written = parts.iter().try_for_each(|part| self.file.write_all(part));
+        written.map_err(|error| unwritable(&self.path, &error))?;
+        self.piece.clear();
+        Ok(())
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> FrozenError {
+    FrozenError::File { file: path.to_owned(), why: trouble::why(error) }
+}
+
+impl fmt::Debug for FrozenWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, associations, .. } = self;
+        let mut text = f.debug_struct("FrozenWriter");
+        text.field("path", path).field("associations", associations).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,47 @@
+//! Frozen associations ([`dunlin::DtlsConnection::freeze`]): sealed files, and the stores that let each file be thawed once.
+//!
+//! A server that restarts writes its associations to a [`FrozenFile`], and the next process thaws them. Two connections with the same keys
+//! and record numbers would reveal their plaintext, so no file may ever be thawed twice. Each file has a random [`FileId`]. It goes into a
+//! store of [`FrozenIds`] before the first association is frozen, and leaves it before [`FrozenFile::thaw`] gives out the first one. A file
+//! whose ID is not in the store is refused: it was thawed before, or is a copy that somebody has restored. If the store does not answer,
+//! nothing is thawed.
+//!
+//! The store must be shared by all who may thaw a file, must make its changes last, and must itself never be restored to an earlier state.
+//!
+//! # Examples
+//! ```
+//! use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile};
+//!
+//! # fn example(provider: std::sync::Arc<dunlin::crypto::CryptoProvider>, dir: &std::path::Path) -> Result<(), FrozenError> {
+//! let file = FrozenFile::open(&provider, dir.join("associations"), &dir.join("associations.key"))?;
+//! let ids = DirectoryIds::open(dir.join("ids"))?;
+//! let mut writer = file.create(&ids)?;
+//! writer.push(b"what DtlsConnection::freeze has returned")?;
+//! writer.finish()?;
+//!
+//! // In the next process:
+//! let thawed = file.thaw(&ids, |bytes| bytes.len())?;
+//! assert_eq!(thawed, Some(vec![40]));
+//! assert_eq!(file.thaw(&ids, |bytes| bytes.len())?, None, "the file is gone");
+//! # Ok(())
+//! # }
+//! # let dir = tempfile::tempdir().unwrap();
+//! # example(dunlin_tests::awslc(), dir.path()).unwrap();
+//! ```
+
+mod error;
+mod file;
+mod ids;
+#[cfg(feature = "redis")]
+mod redis;
+mod seal;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+pub use error::FrozenError;
+pub use file::{FrozenFile, FrozenWriter, MAX_ASSOCIATION};
+pub use ids::{DirectoryIds, FileId, FrozenIds, IdsFault};
+#[cfg(feature = "redis")]
+pub use redis::RedisIds;
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteIds;
