@@ -17,7 +17,9 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_tests::localhost;
-use dunlin_tokio::{Answers, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
+use dunlin_tokio::{
+    Answers, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed, now,
+};
 use tokio::net::UdpSocket;
 
 const ANY: &str = "127.0.0.1:0";
@@ -195,7 +197,6 @@ async fn a_dropped_endpoint_frees_its_port() {
 /// A client on a blocking socket, which completes a handshake and then forgets its connection without a word.
 fn connect_and_forget(socket: &std::net::UdpSocket, server: SocketAddr) {
     socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let now = dunlin_tokio::now;
     let mut client = DtlsConnection::client(&Arc::new(psk_client()), localhost(), server, now()).unwrap();
     let mut buffer = [0; 2048];
     loop {
@@ -419,4 +420,70 @@ async fn a_client_that_is_not_accepted_gets_a_close_notify() {
         Err(e) => assert!(matches!(e, HandshakeError::Tls(Error::AlertReceived(_))), "{e}"),
     }
     assert_eq!(server.associations(), 0);
+}
+
+/// Waits until the task of an endpoint has closed its socket.
+async fn bind_again(address: SocketAddr) -> UdpSocket {
+    loop {
+        match UdpSocket::bind(address).await {
+            Ok(socket) => return socket,
+            Err(e) => assert_eq!(e.kind(), ErrorKind::AddrInUse),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn associations_continue_on_another_endpoint() {
+    let (client_config, server_config) = x509();
+    let there = endpoint(Some(server_config.clone())).await;
+    let mut pairs = Vec::new();
+    for _ in 0..3 {
+        let here = endpoint(None).await;
+        let (client, server) = tokio::join!(connect(&here, client_config.clone(), &there), accept(&there));
+        let (client, server) = (client.unwrap(), server.unwrap());
+        exchange(&client, &server).await;
+        pairs.push((here, client, server));
+    }
+    let address = there.local_addr();
+    // Its message gets lost, and is not frozen with it.
+    there.set_loss(|| true);
+    pairs[2].2.update_keys(false).unwrap();
+    let mut stored = Vec::new();
+    let store = |bytes: &[u8]| {
+        stored.push(bytes.to_vec());
+        Ok(())
+    };
+    let frozen = there.freeze(store).unwrap();
+    assert_eq!(frozen.associations, 2);
+    assert_eq!(frozen.left, [(pairs[2].0.local_addr(), Error::Misuse(Misuse::FlightWaits))]);
+    for refused in [pairs[0].2.recv().await.map(drop), pairs[0].2.send(b"late").await] {
+        assert_eq!(tls_error(&refused.unwrap_err()), &Error::Misuse(Misuse::Frozen));
+    }
+    assert_eq!(there.freeze(|_| panic!("all that can be frozen is")).unwrap().associations, 0);
+    let mut clients = Vec::new();
+    for (_, client, server) in pairs {
+        drop(server);
+        clients.push(client);
+    }
+    drop(there);
+    let socket = bind_again(address).await;
+    // The socket keeps what comes before the endpoint.
+    clients[1].send(b"early").await.unwrap();
+    let config = Arc::new(server_config);
+    let thawed = stored.iter().map(|bytes| DtlsConnection::thaw_server(&config, bytes, now()).unwrap());
+    let Resumed { endpoint, associations, refused, .. } =
+        DtlsEndpoint::resume(socket, EndpointLimits::default(), thawed).unwrap();
+    assert_eq!((associations.len(), refused.len(), endpoint.associations()), (2, 0, 2));
+    assert_eq!(associations[1].recv().await.unwrap().as_deref(), Some(&b"early"[..]));
+    for (client, server) in clients.iter().zip(&associations) {
+        assert!(server.negotiated().peer.as_ref().unwrap().to_string().contains("device-1"));
+        exchange(client, server).await;
+    }
+    endpoint.set_server(Some(config));
+    let other = self::endpoint(None).await;
+    let (client, server) = tokio::join!(connect(&other, client_config, &endpoint), accept(&endpoint));
+    exchange(&client.unwrap(), &server.unwrap()).await;
+    drop(associations);
+    assert_eq!(clients[0].recv().await.unwrap(), None, "close_notify");
 }

@@ -47,7 +47,7 @@ use crate::error::HandshakeError;
 /// ```
 #[derive(Clone)]
 pub struct DtlsEndpoint {
-    handle: Arc<Handle>,
+    pub(super) handle: Arc<Handle>,
 }
 
 impl DtlsEndpoint {

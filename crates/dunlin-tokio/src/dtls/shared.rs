@@ -8,7 +8,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use dunlin::{
-    AssociationId, ClientConfig, Endpoint, EndpointEvent, EndpointLimits, Now, ServerAddress, Transmit,
+    AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Now, ServerAddress,
+    Side, Transmit,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
@@ -96,6 +97,16 @@ impl State {
     ) -> Result<AssociationId, dunlin::Error> {
         let id = self.endpoint.connect(config, server, peer, now())?;
         self.servers.insert(peer, (id, false));
+        Ok(id)
+    }
+
+    /// Takes in a thawed connection.
+    pub(super) fn adopt(&mut self, connection: DtlsConnection) -> Result<AssociationId, dunlin::Error> {
+        let (side, peer) = (connection.side(), connection.peer_address());
+        let id = self.endpoint.adopt(now(), connection)?;
+        if side == Side::Client {
+            self.servers.insert(peer, (id, false));
+        }
         Ok(id)
     }
 
@@ -238,6 +249,15 @@ impl Shared {
         drop(state);
         woken.into_iter().for_each(Waker::wake);
         result
+    }
+
+    /// Does the same after the socket has taken what it can, and without further clients.
+    pub(super) fn act_at_rest<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
+        self.act(|state| {
+            state.endpoint.set_server(None);
+            state.flush(&self.socket);
+            f(state)
+        })
     }
 
     /// Ends the task, once it has sent the output.
