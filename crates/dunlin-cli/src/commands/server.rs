@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 use dunlin::wire::CipherSuite;
-use dunlin::{EndpointLimits, MessageSize, PskSource, ServerConfig};
+use dunlin::{MessageSize, PskSource, ServerConfig};
 use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
@@ -21,6 +21,7 @@ use crate::stop::{self, STOP_PATIENCE, Stop};
 use crate::tls::counted::{Counted, Traffic};
 use crate::tls::events::{At, AtMessage, Connection, Ended, Event, Failure, Message, Side};
 use crate::tls::follow::{Followed, Outcome};
+use crate::tls::frozen::{FrozenOptions, FrozenPlace};
 use crate::tls::log::{Level, Log};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -29,6 +30,8 @@ use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
 use crate::tls::session::{DtlsStream, Session};
 
+mod frozen;
+
 const EXAMPLES: &str = "\
 Examples:
   dunlin server --cert server.pem --key server.key --echo
@@ -36,6 +39,7 @@ Examples:
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
   dunlin server --psk-file keys.psk --echo --udp --mtu 256 --cid 8
+  dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-store sqlite:frozen.db
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
@@ -51,7 +55,8 @@ The log goes to stderr. Each line has the time (UTC), a level, the client's addr
 The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use the new content. SIGHUP reads
 all of them at once. Certificates and keys, and trust anchors and CRLs, replace the previous ones only if they are valid.
 
-Ctrl-C and SIGTERM close the connections and end the server.
+Ctrl-C and SIGTERM close the connections and end the server. With --frozen, DTLS associations are not closed: the next server with
+the same options, address and files continues them.
 
 Exit status: 0 success, 1 failure (with --naccept also if a connection failed), 2 wrong use.";
 
@@ -92,6 +97,8 @@ pub(crate) struct Args {
     tls: TlsOptions,
     #[command(flatten)]
     server: ServerOptions,
+    #[command(flatten)]
+    frozen: FrozenOptions,
 }
 
 /// The maximum length of a line to reverse, in bytes.
@@ -113,6 +120,7 @@ fn positive(text: &str) -> Result<usize, String> {
 /// Runs `dunlin server`.
 pub(crate) fn run(args: Args) -> Result<(), Error> {
     let (config, psks) = args.tls.server_config(&args.server)?;
+    let frozen = args.frozen.open(&Arc::new(dunlin_awslc::provider()))?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
         // Read stdin only if needed, because other processes may share it.
@@ -123,7 +131,9 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
             true => Log::new(io::stdout(), args.json, level)?,
             false => Log::new(io::stderr(), args.json, level)?,
         };
-        let server = Arc::new(Server { args, config: Arc::new(config), psks, input, stopped, lost, log });
+        let (config, endpoint) = (Arc::new(config), OnceLock::new());
+        let server = Server { args, config, psks, input, frozen, endpoint, stopped, lost, log };
+        let server = Arc::new(server);
         let result = server.clone().run().await;
         server.log.end();
         result
@@ -146,21 +156,6 @@ enum Listener {
 }
 
 impl Listener {
-    /// Binds a socket to this address.
-    async fn new(address: SocketAddr, args: &Args) -> io::Result<Self> {
-        if !args.tls.udp {
-            return Ok(Self::Tcp(TcpListener::bind(address).await?));
-        }
-        let mut limits = EndpointLimits::default();
-        limits.associations = args.max_connections;
-        limits.half_open = args.max_connections;
-        let endpoint = DtlsEndpoint::new(UdpSocket::bind(address).await?, limits)?;
-        if let Some(loss) = &args.tls.datagrams.loss {
-            endpoint.set_loss(loss.decider());
-        }
-        Ok(Self::Udp(endpoint))
-    }
-
     fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Tcp(listener) => listener.local_addr(),
@@ -198,6 +193,9 @@ struct Server {
     psks: Option<Arc<ServerPsks>>,
     /// Stdin, for one client at a time.
     input: Option<Arc<AsyncMutex<Input>>>,
+    /// Where associations outlive the process, and the endpoint that has them.
+    frozen: Option<Arc<FrozenPlace>>,
+    endpoint: OnceLock<DtlsEndpoint>,
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
@@ -210,7 +208,8 @@ impl Server {
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
         let address = self.args.accept;
-        let listener = Listener::new(address, &self.args).await;
+        let mut connections = Connections::default();
+        let listener = self.clone().listen(address, &mut connections).await;
         let listener =
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
@@ -221,6 +220,7 @@ impl Server {
         let server = self.clone();
         tokio::spawn(async move {
             stop.wait().await;
+            server.clone().freeze().await;
             server.stopped.send_replace(true);
         });
         let server = self.clone();
@@ -230,7 +230,6 @@ impl Server {
                 server.config.reload_off_thread(move |outcome| telling.tell_reload(outcome)).await;
             }
         });
-        let mut connections = Connections::default();
         tokio::select! {
             () = self.clone().accept(listener, &mut connections) => {}
             () = self.stopped() => {}
@@ -315,10 +314,22 @@ impl Server {
                 return false;
             }
         };
-        let stream = &mut *stream;
-        self.log_connection(false, from, stream);
+        self.log_connection(false, from, &*stream);
+        self.converse(&mut *stream, from, &traffic, &explainer).await
+    }
+
+    /// Exchanges data with a client until either side ends the connection. Returns whether it ended orderly.
+    async fn converse(
+        &self,
+        stream: &mut dyn Session,
+        from: SocketAddr,
+        traffic: &Traffic,
+        explainer: &Explainer<'_>,
+    ) -> bool {
         let limit = Some(Duration::from_secs(self.args.idle_timeout)).filter(|limit| !limit.is_zero());
         let (served, by) = tokio::select! {
+            // A frozen association is not closed any more.
+            biased;
             served = self.data(from, stream) => (served.map_err(Some), "by the client"),
             () = self.stopped() => (close(stream).await.map_err(Some), "by this server"),
             () = traffic.idle(limit) => {
@@ -328,12 +339,16 @@ impl Server {
         };
         match &served {
             Err(None) => self.log_failure(from, self.idle()),
+            Err(Some(e)) if frozen::is_frozen(e) => {
+                self.log.say(Level::Debug, || format!("{from} frozen"), || Event::Paused(at(from)));
+                return true;
+            }
             Err(Some(e)) if self.lost.get().is_none() => {
                 self.log_failure(from, explainer.stream(e, stream.negotiated().version));
             }
             _ => {}
         }
-        self.log_end(from, &traffic, served.is_ok().then_some(by));
+        self.log_end(from, traffic, served.is_ok().then_some(by));
         served.is_ok()
     }
 

@@ -144,7 +144,7 @@ impl CacheOptions {
     /// Parses the place of the store.
     fn place(&self) -> Result<Option<Place>, Error> {
         let Some(place) = self.cache_store.as_deref() else { return Ok(None) };
-        let place = Place::parse(place)?;
+        let place = Place::parse("--cache-store", place, KINDS)?;
         if place.is_redis() && self.cache_key.is_none() {
             let why = "entries in Redis are sealed with a key that all servers share";
             return Err(Error::usage("--cache-store", why, "name its file with --cache-key"));
@@ -223,7 +223,7 @@ fn max_age(text: &str) -> Result<Duration, String> {
 }
 
 /// A place where entries outlive the process.
-enum Place {
+pub(super) enum Place {
     File(PathBuf),
     Sqlite(PathBuf),
     /// A Redis by its URL.
@@ -233,19 +233,19 @@ enum Place {
 }
 
 impl Place {
-    /// Parses a place. No error repeats a text that may hold a password.
-    fn parse(text: &str) -> Result<Self, Error> {
-        let refused = |(why, advice)| Error::usage("--cache-store", why, advice);
+    /// Parses the place that `option` names, of one of the `kinds`. No error repeats a text that may hold a password.
+    pub(super) fn parse(option: &str, text: &str, kinds: &str) -> Result<Self, Error> {
+        let refused = |(why, advice)| Error::usage(option, why, advice);
         let behind = |path: &str| match path.split_once(':') {
-            _ if path.is_empty() => Err(("missing file name after the colon", KINDS)),
-            Some((name, _)) if !name.contains('/') => Err(("invalid file name after the colon", KINDS)),
+            _ if path.is_empty() => Err(("missing file name after the colon", kinds)),
+            Some((name, _)) if !name.contains('/') => Err(("invalid file name after the colon", kinds)),
             _ => Ok(path.into()),
         };
         match text.split_once(':') {
-            _ if text.is_empty() => Err(("the value is empty", KINDS)),
+            _ if text.is_empty() => Err(("the value is empty", kinds)),
             // A mistyped URL, which no message may repeat.
             Some((kind, rest)) if kind.contains('/') && rest.contains('@') => {
-                Err(("unknown kind of store", KINDS))
+                Err(("unknown kind of store", kinds))
             }
             Some(("sqlite", path)) => behind(path).map(Self::Sqlite),
             Some(("redis+file", path)) => behind(path).map(Self::RedisIn),
@@ -254,7 +254,7 @@ impl Place {
                 Err(("TLS to Redis is not supported", "write redis://: entries are sealed anyway"))
             }
             // A mistyped kind must not become a file name.
-            Some((kind, _)) if !kind.contains('/') => Err(("unknown kind of store", KINDS)),
+            Some((kind, _)) if !kind.contains('/') => Err(("unknown kind of store", kinds)),
             _ => Ok(Self::File(text.into())),
         }
         .map_err(refused)
@@ -275,7 +275,7 @@ impl Place {
 }
 
 /// Reads the URL of a Redis from a file.
-fn url_in(path: &Path) -> Result<String, Error> {
+pub(super) fn url_in(path: &Path) -> Result<String, Error> {
     files::warn_of_access(path, "the password");
     let content = files::read(path)?;
     let url = str::from_utf8(&content).map_or("", str::trim);

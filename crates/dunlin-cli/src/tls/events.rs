@@ -49,6 +49,12 @@ pub(crate) enum Event {
         /// Why.
         why: String,
     },
+    /// A connection of a server was frozen.
+    Paused(At),
+    /// A server has frozen its associations.
+    Frozen(Frozen),
+    /// A server continues associations that another process has frozen.
+    Thawed(Frozen),
     /// A connection, or the command, has failed.
     Failure(Failure),
     /// The reader of a server's log was too slow, so lines are missing.
@@ -254,6 +260,18 @@ pub(crate) struct Ended {
     pub(crate) bytes_written: u64,
     /// Whether close_notify ended it.
     pub(crate) orderly: bool,
+}
+
+/// Associations that outlive a process.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Frozen {
+    /// Their file.
+    pub(crate) file: String,
+    pub(crate) associations: usize,
+    /// Those that could not be frozen or thawed.
+    pub(crate) others: usize,
+    /// How long it took.
+    pub(crate) ms: u128,
 }
 
 /// Received data: a record or a part of one.

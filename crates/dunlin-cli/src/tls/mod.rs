@@ -6,6 +6,7 @@ pub(crate) mod crl;
 pub(crate) mod datagrams;
 pub(crate) mod events;
 pub(crate) mod follow;
+pub(crate) mod frozen;
 pub(crate) mod identity;
 pub(crate) mod keylog;
 pub(crate) mod lists;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 
-use crate::common::Place;
 use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
+use crate::common::{Place, send_signal};
 
 /// The options of each version, and its name.
 const VERSIONS: [(&str, &str); 2] = [("-dtls1_2", "DTLSv1.2"), ("--udp", "DTLSv1.3")];
@@ -172,7 +172,7 @@ fn a_server_that_ends_says_goodbye() {
     let mut client = Running::new(&place, &format!("client localhost:{} {CLIENT} --udp --json", server.port));
     client.write("hello\n");
     while !client.line().contains("\"data\"") {}
-    crate::common::send_signal(&server.process.child, "-TERM");
+    send_signal(&server.process.child, "-TERM");
     assert!(client.line().contains("\"closed\""));
     assert_eq!(client.end().0, 0);
     assert_eq!(server.process.end().0, 0);
@@ -346,4 +346,88 @@ fn explains_options_that_datagrams_lack() {
         let line = place.dunlin_fails(&arguments, 2);
         assert!(line.contains(word), "{line}");
     }
+}
+
+/// Stops a server, and returns the line about its frozen associations.
+fn stop(server: Server) -> String {
+    send_signal(&server.process.child, "-TERM");
+    let told = server.process.log_with("froze ");
+    let (status, _, stderr) = server.process.end();
+    assert_eq!(status, 0, "{stderr}");
+    told
+}
+
+#[test]
+fn associations_survive_a_restart_of_the_server() {
+    let place = place();
+    let options = format!("{SERVER} --CAfile pki/root.pem --Verify -dtls1_2 -dtls1_3 --cid 8");
+    let options =
+        |store: &str| format!("{options} --frozen server.frozen --frozen-store {store} --log-level debug");
+    let server = Server::new(&place, &options("ids"));
+    let port = server.port;
+    let mut clients =
+        [("-dtls1_2", ""), ("--udp", ""), ("-dtls1_2", "--cid"), ("--udp", "--cid")].map(|(version, cid)| {
+            Running::new(&place, &format!("client localhost:{port} {CLIENT} {OWN} {version} {cid} --quiet"))
+        });
+    let mut exchange = |text: &str| {
+        for client in &mut clients {
+            client.write(&format!("{text}\n"));
+            assert_eq!(client.line(), text);
+        }
+    };
+    exchange("before");
+    let told = stop(server);
+    assert!(told.contains("froze 4 associations into server.frozen in "), "{told}");
+    assert_eq!((place.mode("server.frozen"), place.mode("server.frozen.key")), (0o600, 0o600));
+    let copy = std::fs::read(place.path("server.frozen")).unwrap();
+
+    let server = Server::at(&place, port, &options("ids"));
+    assert!(server.warnings.contains("thawed 4 associations from server.frozen in "), "{}", server.warnings);
+    assert!(!place.path("server.frozen").exists());
+    // Some of these lines may come before the one that the server listens.
+    for _ in server.warnings.matches(" continues: ").count()..4 {
+        let told = server.process.log_with(" continues: ");
+        assert!(told.contains("X.509 CN=device-1"), "{told}");
+    }
+    exchange("after");
+    // A new client is served, too.
+    assert_eq!(server.echo(&place, &format!("{CLIENT} {OWN} --udp --quiet"), "new\n"), "new\n");
+    stop(server);
+
+    // Another store of IDs does not know the file, and it stays.
+    let server = Server::at(&place, port, &options("sqlite:ids.db"));
+    let refusal = "server.frozen: the file was thawed before, or belongs to another store";
+    assert!(server.warnings.contains(refusal), "{}", server.warnings);
+    drop(server);
+    let server = Server::at(&place, port, &options("ids"));
+    assert!(server.warnings.contains("thawed 4 associations"), "{}", server.warnings);
+    exchange("again");
+    drop(server);
+    // The file of an earlier stop, for example from a backup.
+    std::fs::write(place.path("server.frozen"), copy).unwrap();
+    place.set_mode("server.frozen", 0o600);
+    let server = Server::at(&place, port, &options("ids"));
+    assert!(server.warnings.contains(refusal), "{}", server.warnings);
+}
+
+#[test]
+fn associations_need_a_store_to_survive() {
+    let place = Place::new();
+    let options = format!("server --accept 0 --psk {KEY} --echo");
+    for (more, why) in [
+        ("--udp --frozen a", "--frozen-store"),
+        ("--frozen a --frozen-store ids", "--udp"),
+        ("--udp --frozen a --frozen-store mysql:x", "--frozen-store: unknown kind of store"),
+        ("--udp --frozen a --frozen-store rediss://host", "--frozen-store: TLS to Redis is not supported"),
+    ] {
+        let told = place.dunlin_fails(&format!("{options} {more}"), 2);
+        assert!(told.contains(why), "{more}: {told}");
+    }
+    place.write("file", "");
+    let told = place.dunlin_fails(&format!("{options} --udp --frozen a --frozen-store file"), 1);
+    assert!(told.contains("--frozen-store: file: not a directory"), "{told}");
+    place.write("a.key", "short");
+    place.set_mode("a.key", 0o600);
+    let told = place.dunlin_fails(&format!("{options} --udp --frozen a --frozen-store ids"), 1);
+    assert!(told.contains("--frozen-key: a.key: it has 5 bytes"), "{told}");
 }

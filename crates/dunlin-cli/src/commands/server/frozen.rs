@@ -1,0 +1,163 @@
+//! Associations that outlive the server's process.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use dunlin::error::Misuse;
+use dunlin::{DtlsConnection, EndpointLimits};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
+use tokio::net::{TcpListener, UdpSocket};
+
+use super::{Connections, Listener, Server, at};
+use crate::error::{Error, Explanation, count};
+use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
+use crate::tls::log::Level;
+use crate::tls::reasons::Explainer;
+use crate::tls::report::Report;
+use crate::tls::session::DtlsStream;
+
+impl Server {
+    /// Binds a socket to this address, and continues the associations that another process has frozen.
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        address: SocketAddr,
+        connections: &mut Connections,
+    ) -> io::Result<Listener> {
+        let args = &self.args;
+        if !args.tls.udp {
+            return Ok(Listener::Tcp(TcpListener::bind(address).await?));
+        }
+        let mut limits = EndpointLimits::default();
+        limits.associations = args.max_connections;
+        limits.half_open = args.max_connections;
+        // The socket keeps what devices send meanwhile.
+        let socket = UdpSocket::bind(address).await?;
+        let thawed = self.clone().thaw().await;
+        let Resumed { endpoint, associations, refused, .. } = DtlsEndpoint::resume(socket, limits, thawed)?;
+        if let Some(loss) = &args.tls.datagrams.loss {
+            endpoint.set_loss(loss.decider());
+        }
+        for (from, error) in refused {
+            self.log_failure(from, not_kept("thawed", &error));
+        }
+        for association in associations {
+            let (server, from) = (self.clone(), association.peer_address());
+            connections.add(async move { server.resume(association, from).await });
+        }
+        if self.frozen.is_some() {
+            let _ = self.endpoint.set(endpoint.clone());
+        }
+        Ok(Listener::Udp(endpoint))
+    }
+
+    /// Thaws the associations of the previous process.
+    async fn thaw(self: Arc<Self>) -> Vec<DtlsConnection> {
+        let Some(frozen) = self.frozen.clone() else { return Vec::new() };
+        let server = self.clone();
+        let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
+        let config = Arc::new(config);
+        let begin = Instant::now();
+        let thawing = frozen.clone();
+        let thawed = tokio::task::spawn_blocking(move || thawing.thaw(&config, dunlin_tokio::now())).await;
+        match thawed {
+            Ok(Ok(None)) | Err(_) => Vec::new(),
+            Ok(Ok(Some((connections, refused)))) => {
+                let (ms, file) = (begin.elapsed().as_millis(), frozen.path());
+                let (associations, others) = (connections.len(), refused.len());
+                let text = || format!("thawed {} from {file} in {ms} ms", count_of(associations));
+                let event = || Event::Thawed(Frozen { file: file.clone(), associations, others, ms });
+                self.tell_first(Level::Info, text, event);
+                if let Some(error) = refused.first() {
+                    let why = format!("{} not thawed, the first because: {error}", count_of(others));
+                    self.tell_error_first(&Error::failed(&file, why, "their clients need new handshakes"));
+                }
+                connections
+            }
+            Ok(Err(error)) => {
+                let advice = error.advice();
+                self.tell_error_first(&Error::failed("nothing was thawed", &error, advice));
+                Vec::new()
+            }
+        }
+    }
+
+    /// Freezes the associations for the next process.
+    pub(super) async fn freeze(self: Arc<Self>) {
+        let (Some(place), Some(endpoint)) = (self.frozen.clone(), self.endpoint.get().cloned()) else {
+            return;
+        };
+        let begin = Instant::now();
+        let freezing = place.clone();
+        let frozen = tokio::task::spawn_blocking(move || freezing.freeze(&endpoint)).await;
+        match frozen {
+            Ok(Ok(frozen)) => {
+                let (ms, file) = (begin.elapsed().as_millis(), place.path());
+                for (from, error) in &frozen.left {
+                    self.log_failure(*from, not_kept("frozen", error));
+                }
+                let (associations, others) = (frozen.associations, frozen.left.len());
+                let text = || format!("froze {} into {file} in {ms} ms", count_of(associations));
+                let event = || Event::Frozen(Frozen { file: file.clone(), associations, others, ms });
+                self.log.say(Level::Info, text, event);
+            }
+            Ok(Err(error)) => {
+                let advice = error.advice();
+                self.log_error(&Error::failed("associations are lost", &error, advice));
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Serves a client whose association another process has frozen, and returns whether it succeeded.
+    async fn resume(self: Arc<Self>, association: DtlsAssociation, from: SocketAddr) -> bool {
+        let (mut stream, traffic) = DtlsStream::new(association);
+        let text = || format!("{from} continues: {}", Report::new(&stream).parameters());
+        let event = || Event::Connection(Connection::new(at(from), &Report::new(&stream)).into());
+        // A restart with many associations must not flood the log.
+        self.log.say(Level::Debug, text, event);
+        let offered = OnceLock::new();
+        let explainer = Explainer::server(&self.args.tls, None, &offered);
+        self.converse(&mut stream, from, &traffic, &explainer).await
+    }
+
+    /// Logs an error that does not end the server.
+    fn log_error(&self, error: &Error) {
+        self.log.say(Level::Warn, || error.to_string(), || failure(error));
+    }
+
+    /// The same before the server listens.
+    fn tell_error_first(&self, error: &Error) {
+        self.tell_first(Level::Warn, || error.to_string(), || failure(error));
+    }
+
+    /// Writes a line before the one that the server listens.
+    fn tell_first(&self, level: Level, text: impl FnOnce() -> String, event: impl FnOnce() -> Event) {
+        if self.log.wants(level) {
+            // A reader that is gone does not stop the server here.
+            let _ = self.say(&self.log.render(level, text, event));
+        }
+    }
+}
+
+/// Explains why an association does not outlive the process.
+fn not_kept(how: &str, error: &dunlin::Error) -> Explanation {
+    Explanation::new(format!("the association was not {how}: {error}"), "the client needs a new handshake")
+}
+
+/// Whether this error says that the association continues in another process.
+pub(super) fn is_frozen(error: &io::Error) -> bool {
+    let error = error.get_ref().and_then(|error| error.downcast_ref::<dunlin::Error>());
+    matches!(error, Some(dunlin::Error::Misuse(Misuse::Frozen)))
+}
+
+/// The event of an error that does not end the server.
+fn failure(error: &Error) -> Event {
+    Event::Failure(Failure::of_command(Side::Server, error))
+}
+
+/// `n` associations.
+fn count_of(n: usize) -> String {
+    count(n as u64, "association")
+}

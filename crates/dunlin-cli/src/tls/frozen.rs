@@ -1,0 +1,123 @@
+//! Associations that survive a restart of the server: the options, and the file with its store.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use dunlin::crypto::CryptoProvider;
+use dunlin::{DtlsConnection, Now, ServerConfig};
+use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile, FrozenIds, IdsFault, RedisIds, SqliteIds};
+use dunlin_tokio::{DtlsEndpoint, Frozen};
+
+use super::cache::{Place, url_in};
+use crate::error::Error;
+
+const HEADING: &str = "Datagrams";
+
+/// The forms of `--frozen-store`.
+const KINDS: &str = "use DIRECTORY (./DIRECTORY if its name has a colon), sqlite:FILE, redis://HOST:PORT/DB or redis+file:FILE";
+
+/// How long the server waits for an answer of Redis.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The options of a server whose associations survive a restart.
+#[derive(Args, Clone, Default)]
+pub(crate) struct FrozenOptions {
+    /// Keep the associations over a restart: the server freezes them into this file, sealed, when Ctrl-C or SIGTERM ends it, and
+    /// thaws them when it starts. Clients notice nothing. After a crash there is no file, and clients need new handshakes.
+    #[arg(long, value_name = "FILE", requires_all = ["udp", "frozen_store"], help_heading = HEADING)]
+    frozen: Option<PathBuf>,
+    /// Where the server keeps the IDs of files that may still be thawed, so that no file is thawed twice: DIRECTORY, sqlite:FILE,
+    /// redis://[USER:PASSWORD@]HOST[:PORT][/DB] or redis+file:FILE (the URL in a file). All servers that may thaw the file need
+    /// the same one. Never restore it from a backup.
+    // clap must not parse it: its errors would repeat the password.
+    #[arg(long, value_name = "PLACE", requires = "frozen", help_heading = HEADING)]
+    frozen_store: Option<String>,
+    /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created. [default: the file's name
+    /// and ".key"]
+    #[arg(long, value_name = "FILE", requires = "frozen", help_heading = HEADING)]
+    frozen_key: Option<PathBuf>,
+}
+
+/// The file of frozen associations and the store of its ID.
+pub(crate) struct FrozenPlace {
+    path: PathBuf,
+    file: FrozenFile,
+    ids: Box<dyn FrozenIds>,
+}
+
+/// The connections of a file, and what was wrong with the others.
+pub(crate) type Thawed = (Vec<DtlsConnection>, Vec<dunlin::Error>);
+
+impl FrozenOptions {
+    /// Opens the key and the store, if associations shall survive.
+    pub(crate) fn open(&self, provider: &Arc<CryptoProvider>) -> Result<Option<FrozenPlace>, Error> {
+        let (Some(path), Some(store)) = (&self.frozen, &self.frozen_store) else { return Ok(None) };
+        let ids = ids(store)?;
+        let key = self.frozen_key.clone().unwrap_or_else(|| {
+            let mut key = path.as_os_str().to_owned();
+            key.push(".key");
+            key.into()
+        });
+        let file = FrozenFile::open(provider, path, &key);
+        let file = file.map_err(|error| Error::failed("--frozen-key", &error, error.advice()))?;
+        Ok(Some(FrozenPlace { path: path.clone(), file, ids }))
+    }
+}
+
+/// Opens the store of IDs.
+fn ids(place: &str) -> Result<Box<dyn FrozenIds>, Error> {
+    const OPTION: &str = "--frozen-store";
+    if place.starts_with("rediss:") {
+        let advice = "write redis://, and use a network in which nobody else can write to Redis";
+        return Err(Error::usage(OPTION, "TLS to Redis is not supported", advice));
+    }
+    let failed = |fault: IdsFault| Error::failed(OPTION, fault, "give a store that can be used");
+    Ok(match Place::parse(OPTION, place, KINDS)? {
+        Place::File(path) => Box::new(DirectoryIds::open(path).map_err(failed)?),
+        Place::Sqlite(path) => Box::new(SqliteIds::open(path).map_err(failed)?),
+        Place::Redis(url) => Box::new(RedisIds::open(&url, PATIENCE).map_err(failed)?),
+        Place::RedisIn(path) => Box::new(RedisIds::open(&url_in(&path)?, PATIENCE).map_err(failed)?),
+    })
+}
+
+impl FrozenPlace {
+    /// The file.
+    pub(crate) fn path(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    /// Thaws the file. `None` without a file.
+    pub(crate) fn thaw(&self, config: &Arc<ServerConfig>, now: Now) -> Result<Option<Thawed>, FrozenError> {
+        let thawed = self.file.thaw(&*self.ids, |bytes| DtlsConnection::thaw_server(config, bytes, now))?;
+        Ok(thawed.map(|connections| {
+            let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
+            for connection in connections {
+                match connection {
+                    Ok(connection) => thawed.push(connection),
+                    Err(error) => refused.push(error),
+                }
+            }
+            (thawed, refused)
+        }))
+    }
+
+    /// Freezes the associations of an endpoint into the file.
+    pub(crate) fn freeze(&self, endpoint: &DtlsEndpoint) -> Result<Frozen, FrozenError> {
+        let mut writer = self.file.create(&*self.ids)?;
+        let mut failed = None;
+        let frozen = endpoint.freeze(|bytes| {
+            writer.push(bytes).map_err(|error| {
+                let text = std::io::Error::other(error.to_string());
+                failed = Some(error);
+                text
+            })
+        });
+        match (frozen, failed) {
+            (_, Some(error)) => Err(error),
+            (Ok(frozen), None) => writer.finish().map(|_| frozen),
+            (Err(error), None) => Err(FrozenError::File { file: self.path.clone(), why: error.to_string() }),
+        }
+    }
+}
