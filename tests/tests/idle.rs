@@ -61,9 +61,9 @@ fn configs(is_tls12: bool, is_psk: bool) -> (ClientConfig, ServerConfig) {
     (ClientConfig::new(profile(&pki.client)), server.with_client_auth(ClientAuth::Required).unwrap())
 }
 
-/// Bounds the memory of a server's idle associations.
+/// Bounds the memory of a server's idle associations: 100, or as many as `DUNLIN_ASSOCIATIONS` says.
 fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
-    const ASSOCIATIONS: usize = 100;
+    let count = std::env::var("DUNLIN_ASSOCIATIONS").map_or(100, |count| count.parse().unwrap());
     let (client, server) = configs(is_tls12, is_psk);
     let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
     let (client, server) = match has_ids {
@@ -71,12 +71,14 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
         false => (client, server),
     };
     let (client, there) = (Arc::new(client), "192.0.2.1:5684".parse::<std::net::SocketAddr>().unwrap());
-    let mut endpoint = Endpoint::new(EndpointLimits::default());
+    let mut limits = EndpointLimits::default();
+    limits.associations = count;
+    let mut endpoint = Endpoint::new(limits);
     endpoint.set_server(Some(Arc::new(server)));
     let mut served = Vec::new();
     let mut clients = Vec::new();
-    for n in 0..ASSOCIATIONS {
-        let here = ([198, 51, 100, 1], 1000 + n as u16).into();
+    for n in 0..count {
+        let here = std::net::SocketAddr::from(([198, 51, 100, (n / 1000) as u8], 1000 + (n % 1000) as u16));
         let mut connection = DtlsConnection::client(&client, localhost(), there, NOW).unwrap();
         loop {
             let mut is_quiet = true;
@@ -115,14 +117,14 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     let monotonic = NOW.monotonic + std::time::Duration::from_secs(1000);
     endpoint.handle_timeout(Now { monotonic, ..NOW });
     while endpoint.poll_event().is_some() || endpoint.poll_transmit(NOW).is_some() {}
-    let expired = (before - ALLOCATOR.allocated()) / ASSOCIATIONS;
-    assert_eq!(endpoint.len(), ASSOCIATIONS);
+    let expired = (before - ALLOCATOR.allocated()) / count;
+    assert_eq!(endpoint.len(), count);
     let before = ALLOCATOR.allocated();
     drop(endpoint);
-    let each = (before - ALLOCATOR.allocated()) / ASSOCIATIONS;
+    let each = (before - ALLOCATOR.allocated()) / count;
     let before = ALLOCATOR.allocated();
     drop(clients);
-    let client = (before - ALLOCATOR.allocated()) / ASSOCIATIONS;
+    let client = (before - ALLOCATOR.allocated()) / count;
     println!(
         "DTLS 1.{}, {}, {} connection IDs: an association keeps {each} bytes, and {expired} more for 240 s; connection {}, client {client}",
         if is_tls12 { 2 } else { 3 },

@@ -5,6 +5,7 @@ mod cache;
 #[path = "../common/mod.rs"]
 mod common;
 mod dtls;
+mod fleet;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
 mod reasons;
