@@ -13,6 +13,7 @@ pub mod api;
 pub mod datagram;
 mod edit;
 mod end;
+pub mod endpoint;
 pub mod files;
 pub mod fragments;
 pub mod handshake;
@@ -35,11 +36,12 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("wire", wire::run),
     ("record", record::run),
     ("datagram", datagram::run),
     ("fragments", fragments::run),
+    ("endpoint", endpoint::run),
     ("client", handshake::client),
     ("server", handshake::server),
     ("api", api::run),

@@ -43,6 +43,10 @@ pub fn all() -> BTreeSet<Seed> {
         }
         let (messages, packets) = traffic(&setting);
         messages.into_iter().for_each(|input| add("wire", input));
+        // Over datagrams.
+        if setting[0] & 1 == 1 {
+            add("endpoint", [&setting[..], MOVES].concat());
+        }
         // For each transport once: all bytes of one direction, in hexadecimal.
         if setting[1..] == [2, 0, 0] && setting[0] < 2 {
             packets.into_iter().for_each(|packet| add("files", [&[1], hex(&packet).as_bytes()].concat()));
@@ -80,6 +84,20 @@ const DATAGRAMS: &[u8] = &[
     4, 2, 0, 0x3f, 4, 2, 5, 1, 4, 2, 12, 0, // changed
     7, 20, 22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7, 1, 0, 0, 1, 0, 1, 0, // in the clear
     7, 3, 0x2f, 1, 2, 2, 2,
+];
+
+/// Steps for the target `endpoint`: handshakes, data, a move, forgeries, a forwarded copy, and a client that begins anew.
+const MOVES: &[u8] = &[
+    0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0,
+    0, // cookies
+    2, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0,
+    0, // handshakes
+    11, 0, 20, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 2, 0, 0, 0, 0, 2, 0, 0, 2, 0, 0, // what is left
+    6, 0, 2, 7, 8, 0, 0, 2, 0, 0, 5, 0, 6, 0, 1, 9, 0, 0, 10, 0, 0, 1, 2, 0, 0, 0,
+    0, // data before and after a move
+    7, 1, 20, 22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7, 1, 0, 0, 1, 0, 1, 0, 2, 9, 1, 3, 0, 20, 7,
+    4, // forgeries
+    0, 0, 11, 0, 15, 0, 0, 2, 0, 0, 13, 0, 3, 0x2f, 1, 2, 12, 2, 1, 0, 0, 2, 0, 0, 11, 0, 9, 0, 0, 2, 0, 0,
 ];
 
 /// Messages and steps for the target `fragments`.

@@ -213,6 +213,21 @@ impl Setting {
         setting
     }
 
+    /// Reads the setting of an endpoint: datagrams, cookies and connection IDs, and no questions.
+    pub(crate) fn of_endpoint(script: &mut Script<'_>) -> Self {
+        const COOKIES: u16 = 1 << 1;
+        const SPECIAL: u16 = 1 << 14;
+        const ASKS: u16 = 1 << 5;
+        const CHOOSES: u16 = 1 << 6;
+        const UNBOUND: u16 = 1 << 13;
+        let mut setting = Self { kind: TransportKind::Datagram, ..Self::read(script) };
+        if setting.resumption == Resumption::Ask {
+            setting.resumption = Resumption::Stateful;
+        }
+        setting.flags = (setting.flags | COOKIES | SPECIAL) & !(ASKS | CHOOSES | UNBOUND);
+        setting
+    }
+
     /// Writes the setting as the beginning of a script.
     pub fn write(first: u8, second: u8, flags: u16) -> Vec<u8> {
         let [a, b] = flags.to_be_bytes();
