@@ -3,6 +3,7 @@
 
 use std::alloc::System;
 use std::sync::Arc;
+use std::time::Instant;
 
 use cap::Cap;
 use dunlin::auth::{Psk, PskTable};
@@ -74,7 +75,8 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     let mut limits = EndpointLimits::default();
     limits.associations = count;
     let mut endpoint = Endpoint::new(limits);
-    endpoint.set_server(Some(Arc::new(server)));
+    let server = Arc::new(server);
+    endpoint.set_server(Some(Arc::clone(&server)));
     let mut served = Vec::new();
     let mut clients = Vec::new();
     for n in 0..count {
@@ -119,9 +121,29 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     while endpoint.poll_event().is_some() || endpoint.poll_transmit(NOW).is_some() {}
     let expired = (before - ALLOCATOR.allocated()) / count;
     assert_eq!(endpoint.len(), count);
-    let before = ALLOCATOR.allocated();
+    let (before, begin) = (ALLOCATOR.allocated(), Instant::now());
+    let frozen: Vec<_> =
+        served.iter().map(|id| endpoint.freeze(NOW, *id).unwrap().unwrap().to_vec()).collect();
+    let freezing = begin.elapsed();
     drop(endpoint);
-    let each = (before - ALLOCATOR.allocated()) / count;
+    let stored = frozen.iter().map(Vec::capacity).sum::<usize>() + frozen.capacity() * size_of::<Vec<u8>>();
+    let each = (before + stored - ALLOCATOR.allocated()) / count;
+    // A thawed association takes no more.
+    let before = ALLOCATOR.allocated();
+    let (begin, mut thawed) = (Instant::now(), Endpoint::new(limits));
+    for bytes in &frozen {
+        let connection = Box::new(DtlsConnection::thaw_server(&server, bytes, NOW).unwrap());
+        thawed.adopt(NOW, *connection).unwrap();
+    }
+    let thawing = begin.elapsed();
+    while thawed.poll_event().is_some() || thawed.poll_transmit(NOW).is_some() {}
+    let each_thawed = (ALLOCATOR.allocated() - before) / count;
+    println!(
+        "{count} associations of {} bytes frozen in {freezing:?}, thawed in {thawing:?}; each then keeps {each_thawed}",
+        frozen[0].len()
+    );
+    assert!(each_thawed <= MOST_OF_ASSOCIATION, "a thawed association keeps {each_thawed} bytes");
+    drop(thawed);
     let before = ALLOCATOR.allocated();
     drop(clients);
     let client = (before - ALLOCATOR.allocated()) / count;

@@ -30,9 +30,9 @@ use crate::wire::{CipherSuite, Reader, What, Writer};
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
 const FORMAT: u8 = 2;
 
-/// Room for everything except the peer's names, in bytes, so that the buffer with the secrets does not move while it grows: a moved one
-/// would leave an unwiped copy.
-const ROOM: usize = 6144;
+/// Room for everything except names and connection IDs, in bytes, so that the buffer with the secrets does not move while it grows: a moved
+/// one would leave an unwiped copy.
+const ROOM: usize = 1024;
 
 impl Connection<Datagram> {
     /// Ends the connection on this side of a restart, and writes it out for [`Self::thaw_server`] or [`Self::thaw_client`]. Nothing is sent
@@ -63,7 +63,8 @@ impl Connection<Datagram> {
         self.transport.check_settled()?;
         let mut w = Writer::new();
         let names = |peer: Option<&PeerIdentity>| peer.map_or(0, codec::max_len);
-        w.reserve(ROOM + names(negotiated.peer.as_ref()) + names(negotiated.peer_certified.as_deref()));
+        let names = names(negotiated.peer.as_ref()) + names(negotiated.peer_certified.as_deref());
+        w.reserve(ROOM + names + negotiated.names_len() + self.transport.ids_len());
         w.u8(FORMAT);
         w.u8((self.side == Side::Server).into());
         w.u8(self.transport.protocol().changes_cipher_spec().into());

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
+use core::num::NonZeroU64;
 
 use super::hosts::Host;
 use super::routes::Key;
@@ -12,7 +13,18 @@ use crate::time::Instant;
 
 /// The name of an association. An endpoint never uses a name twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssociationId(pub(super) u64);
+pub struct AssociationId(NonZeroU64);
+
+impl AssociationId {
+    /// The first and the last name.
+    pub(super) const FIRST: Self = Self(NonZeroU64::MIN);
+    pub(super) const LAST: Self = Self(NonZeroU64::MAX);
+
+    /// The name after this one.
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
 
 /// Why an endpoint has ended an association itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -56,7 +56,7 @@ impl Hosts {
 
     /// The oldest incomplete handshake of a host, if it has at least `limit`.
     pub(super) fn excess_of(&self, host: Host, limit: usize) -> Option<AssociationId> {
-        let all = (host, AssociationId(0))..=(host, AssociationId(u64::MAX));
+        let all = (host, AssociationId::FIRST)..=(host, AssociationId::LAST);
         let mut of_host = self.half_open.range(all).map(|(_, id)| *id);
         let oldest = of_host.next()?;
         (1 + of_host.take(limit).count() >= limit).then_some(oldest)
@@ -112,14 +112,16 @@ mod tests {
     fn names_the_oldest_handshake_of_a_host_beyond_its_limit() {
         let (one, other) = (host("192.0.2.1:1"), host("192.0.2.2:1"));
         let mut hosts = Hosts::new();
-        for (n, host) in [other, one, one].into_iter().enumerate() {
-            hosts.begin(host, AssociationId(n as u64));
+        let first = AssociationId::FIRST;
+        let names = [first, first.next(), first.next().next()];
+        for (host, name) in [other, one, one].into_iter().zip(names) {
+            hosts.begin(host, name);
         }
-        assert_eq!((hosts.excess_of(one, 3), hosts.excess_of(one, 2)), (None, Some(AssociationId(1))));
-        assert_eq!((hosts.excess(4), hosts.excess(3)), (None, Some(AssociationId(0))));
-        hosts.end_handshake(one, AssociationId(1));
+        assert_eq!((hosts.excess_of(one, 3), hosts.excess_of(one, 2)), (None, Some(names[1])));
+        assert_eq!((hosts.excess(4), hosts.excess(3)), (None, Some(names[0])));
+        hosts.end_handshake(one, names[1]);
         assert_eq!((hosts.excess_of(one, 2), hosts.associations(one), hosts.half_open()), (None, 2, 2));
-        (1..3).for_each(|id| hosts.remove(one, AssociationId(id)));
+        names[1..].iter().for_each(|name| hosts.remove(one, *name));
         assert_eq!((hosts.associations(one), hosts.half_open()), (0, 1));
         assert!(!hosts.associations.contains_key(&one));
     }

@@ -121,8 +121,8 @@ pub enum EndpointEvent {
 pub struct Endpoint {
     server: Option<Arc<ServerConfig>>,
     limits: EndpointLimits,
-    /// The number of associations so far.
-    begun: u64,
+    /// The name of the next association.
+    next: AssociationId,
     associations: BTreeMap<AssociationId, Box<Association>>,
     index: Index,
     hosts: Hosts,
@@ -150,7 +150,7 @@ impl Endpoint {
         Self {
             server: None,
             limits,
-            begun: 0,
+            next: AssociationId::FIRST,
             associations: BTreeMap::new(),
             index: Index::new(limits.idle),
             hosts: Hosts::new(),
@@ -527,8 +527,8 @@ impl Endpoint {
     }
 
     fn insert(&mut self, association: Association) -> AssociationId {
-        let id = AssociationId(self.begun);
-        self.begun += 1;
+        let id = self.next;
+        self.next = id.next();
         self.associations.insert(id, Box::new(association));
         id
     }

@@ -106,7 +106,7 @@ impl Routes {
 
     /// The associations with this connection ID.
     pub(super) fn with_key(&self, key: Key) -> impl Iterator<Item = AssociationId> {
-        self.ids.range((key, AssociationId(0))..=(key, AssociationId(u64::MAX))).map(|(_, id)| *id)
+        self.ids.range((key, AssociationId::FIRST)..=(key, AssociationId::LAST)).map(|(_, id)| *id)
     }
 
     pub(super) fn insert_key(&mut self, key: Key, id: AssociationId) {
@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn a_route_keeps_the_oldest_and_the_newest_handshake() {
-        let [one, two, three] = [1, 2, 3].map(AssociationId);
+        let one = AssociationId::FIRST;
+        let (two, three) = (one.next(), one.next().next());
         let route = Route::default().with_next(one).with_next(two);
         assert_eq!(route.next, [Some(one), Some(two)]);
         assert_eq!(route.with_next(three).next, [Some(one), Some(three)]);
@@ -150,16 +151,18 @@ mod tests {
     fn finds_ids_of_every_length() {
         let mut routes = Routes::new();
         let ids: [&[u8]; 3] = [&[7], &[7, 8], &[9; MAX_CONNECTION_ID]];
-        for (n, id) in ids.iter().enumerate() {
-            routes.insert_key(Key::new(id).unwrap(), AssociationId(n as u64));
+        let first = AssociationId::FIRST;
+        let names = [first, first.next(), first.next().next()];
+        for (name, id) in names.into_iter().zip(ids) {
+            routes.insert_key(Key::new(id).unwrap(), name);
         }
-        assert_eq!(routes.with_id_of(&record(&[7, 1])), [Some(AssociationId(0)), None]);
-        assert_eq!(routes.with_id_of(&record(&[7, 8])), [0, 1].map(|id| Some(AssociationId(id))));
-        assert_eq!(routes.with_id_of(&record(&[9; MAX_CONNECTION_ID])), [Some(AssociationId(2)), None]);
+        assert_eq!(routes.with_id_of(&record(&[7, 1])), [Some(names[0]), None]);
+        assert_eq!(routes.with_id_of(&record(&[7, 8])), [Some(names[0]), Some(names[1])]);
+        assert_eq!(routes.with_id_of(&record(&[9; MAX_CONNECTION_ID])), [Some(names[2]), None]);
         assert_eq!(routes.with_id_of(&record(&[8])), [None; 2]);
         assert_eq!(routes.with_id_of(&[0b0010_0011, 7, 8]), [None; 2], "a record without an ID");
-        for (n, id) in ids.iter().enumerate() {
-            routes.remove_key(Key::new(id).unwrap(), AssociationId(n as u64));
+        for (name, id) in names.into_iter().zip(ids) {
+            routes.remove_key(Key::new(id).unwrap(), name);
         }
         assert!(routes.ids.is_empty() && routes.lengths.is_empty());
         assert!(Key::new(&[]).is_none() && Key::new(&[1; MAX_CONNECTION_ID + 1]).is_none());

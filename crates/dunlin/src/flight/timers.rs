@@ -1,5 +1,6 @@
 //! The timers of a connection: a table of deadlines, and the timeout of retransmissions.
 
+use alloc::boxed::Box;
 use core::time::Duration;
 
 use crate::settings::Retransmission;
@@ -27,26 +28,34 @@ impl Timer {
 /// The deadline of each running timer.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    deadlines: [Option<Instant>; Timer::ALL.len()],
+    /// Boxed, since an idle connection has none.
+    deadlines: Option<Box<Deadlines>>,
 }
+
+type Deadlines = [Option<Instant>; Timer::ALL.len()];
 
 impl Timers {
     /// Starts a timer unless it is already running.
     pub(crate) fn start(&mut self, timer: Timer, deadline: Instant) {
-        if let Some(slot) = self.deadlines.get_mut(timer as usize) {
+        if let Some(slot) = self.deadlines.get_or_insert_default().get_mut(timer as usize) {
             slot.get_or_insert(deadline);
         }
     }
 
     pub(crate) fn stop(&mut self, timer: Timer) {
-        if let Some(slot) = self.deadlines.get_mut(timer as usize) {
+        let Some(deadlines) = &mut self.deadlines else { return };
+        if let Some(slot) = deadlines.get_mut(timer as usize) {
             *slot = None;
+        }
+        if deadlines.iter().all(Option::is_none) {
+            self.deadlines = None;
         }
     }
 
     /// Moves the deadline of a running timer: it started with the timeout `before`, and now has `after`.
     pub(crate) fn shift(&mut self, timer: Timer, before: Duration, after: Duration) {
-        if let Some(Some(deadline)) = self.deadlines.get_mut(timer as usize) {
+        let deadlines = self.deadlines.as_mut();
+        if let Some(Some(deadline)) = deadlines.and_then(|deadlines| deadlines.get_mut(timer as usize)) {
             let started = deadline.since(Instant(0)).saturating_sub(before);
             *deadline = Instant(0) + started + after;
         }
@@ -54,13 +63,14 @@ impl Timers {
 
     /// The earliest deadline.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.deadlines.iter().flatten().min().copied()
+        self.deadlines.as_ref()?.iter().flatten().min().copied()
     }
 
     /// Stops a timer whose deadline has come, and returns it.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<Timer> {
+        let deadlines = self.deadlines.as_ref()?;
         let is_due = |timer: &Timer| {
-            let deadline = self.deadlines.get(*timer as usize).copied().flatten();
+            let deadline = deadlines.get(*timer as usize).copied().flatten();
             deadline.is_some_and(|deadline| deadline <= now)
         };
         let timer = Timer::ALL.into_iter().find(is_due)?;
@@ -69,65 +79,80 @@ impl Timers {
     }
 }
 
-/// The timeout of retransmissions.
+/// The timeout of retransmissions. All times are in milliseconds, and at most a day: an idle connection keeps them.
 #[derive(Clone, Debug)]
 pub(crate) struct Backoff {
-    settings: Retransmission,
-    timeout: Duration,
+    first: u32,
+    longest: u32,
+    give_up: u32,
+    timeout: u32,
+    patient: bool,
     /// Whether the latest flight was sent again.
     has_repeated: bool,
 }
 
+fn ms(duration: Duration) -> u32 {
+    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
+}
+
 impl Backoff {
-    pub(crate) const fn new(settings: Retransmission) -> Self {
-        Self { settings, timeout: settings.first, has_repeated: false }
+    pub(crate) fn new(Retransmission { first, longest, give_up, patient }: Retransmission) -> Self {
+        let [first, longest, give_up] = [first, longest, give_up].map(ms);
+        Self { first, longest, give_up, timeout: first, patient, has_repeated: false }
     }
 
     /// Another one with the same settings.
     pub(crate) const fn fresh(&self) -> Self {
-        Self::new(self.settings)
+        let Self { first, longest, give_up, patient, .. } = *self;
+        Self { first, longest, give_up, timeout: first, patient, has_repeated: false }
     }
 
     pub(crate) const fn timeout(&self) -> Duration {
-        self.timeout
+        Duration::from_millis(self.timeout as u64)
     }
 
-    pub(crate) const fn settings(&self) -> &Retransmission {
-        &self.settings
+    pub(crate) const fn settings(&self) -> Retransmission {
+        let Self { first, longest, give_up, patient, .. } = *self;
+        let [first, longest, give_up] = [
+            Duration::from_millis(first as u64),
+            Duration::from_millis(longest as u64),
+            Duration::from_millis(give_up as u64),
+        ];
+        Retransmission { first, longest, give_up, patient }
     }
 
     /// Whether answers that can wait do so.
     pub(crate) const fn is_patient(&self) -> bool {
-        self.settings.patient
+        self.patient
     }
 
     /// The time without progress after which the connection gives up.
     pub(crate) const fn give_up(&self) -> Duration {
-        self.settings.give_up
+        Duration::from_millis(self.give_up as u64)
     }
 
     /// Doubles the timeout.
     pub(crate) fn double(&mut self) {
         self.has_repeated = true;
-        self.timeout = (self.timeout * 2).min(self.settings.longest);
+        self.timeout = self.timeout.saturating_mul(2).min(self.longest);
     }
 
     /// Changes the first timeout. The present timeout is as many times doubled as before.
     pub(crate) fn set_first(&mut self, first: Duration) {
-        let mut timeout = first;
-        let mut before = self.settings.first;
+        let first = ms(first);
+        let (mut timeout, mut before) = (first, self.first);
         while before < self.timeout {
-            before *= 2;
-            timeout *= 2;
+            before = before.saturating_mul(2);
+            timeout = timeout.saturating_mul(2);
         }
-        self.settings.first = first;
-        self.timeout = timeout.min(self.settings.longest);
+        self.first = first;
+        self.timeout = timeout.min(self.longest);
     }
 
     /// Handles an answer. RFC 6298 §5.7: the timeout returns to its first value only after a flight that was sent once.
     pub(crate) const fn progress(&mut self) {
         if !self.has_repeated {
-            self.timeout = self.settings.first;
+            self.timeout = self.first;
         }
         self.has_repeated = false;
     }

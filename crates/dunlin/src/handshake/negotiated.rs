@@ -128,6 +128,12 @@ impl Negotiated {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }
 
+    /// The length of the names that [`Self::freeze`] writes, without those of the peer.
+    pub(crate) fn names_len(&self) -> usize {
+        let (alpn, server) = (self.alpn.as_ref(), self.server_name.as_ref());
+        alpn.map_or(0, Vec::len) + server.map_or(0, String::len) + self.profile.len()
+    }
+
     /// Writes what an application can ask about a connection that continues elsewhere, without how its handshake went.
     pub(crate) fn freeze(&self, w: &mut Writer) -> Result<(), Error> {
         w.u16(self.group.map_or(0, |group| group.0));

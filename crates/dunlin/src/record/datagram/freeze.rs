@@ -55,6 +55,13 @@ impl Datagram {
         self.settings
     }
 
+    /// The length of all connection IDs that [`Self::freeze`] writes, with their own lengths.
+    pub(crate) fn ids_len(&self) -> usize {
+        let (own, peer) = (&self.receiver.ids, &self.sender.ids);
+        let own = own.iter().chain([own.latest()]);
+        own.chain(peer.spare()).chain([peer.present()]).map(|id| 1 + id.len()).sum()
+    }
+
     /// Writes the state of both directions, and ends them here, without a word to the peer.
     pub(crate) fn freeze(&mut self, w: &mut Writer) {
         write_path(w, self.paths.present());
