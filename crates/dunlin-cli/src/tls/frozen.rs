@@ -48,7 +48,7 @@ pub(crate) struct FrozenPlace {
 }
 
 /// The connections of a file, and what was wrong with the others.
-pub(crate) type Thawed = (Vec<DtlsConnection>, Vec<dunlin::Error>);
+pub(crate) type Thawed = (Vec<Box<DtlsConnection>>, Vec<dunlin::Error>);
 
 impl FrozenOptions {
     /// Opens the key and the store, if associations shall survive.
@@ -90,7 +90,9 @@ impl FrozenPlace {
 
     /// Thaws the file. `None` without a file.
     pub(crate) fn thaw(&self, config: &Arc<ServerConfig>, now: Now) -> Result<Option<Thawed>, FrozenError> {
-        let thawed = self.file.thaw(&*self.ids, |bytes| DtlsConnection::thaw_server(config, bytes, now))?;
+        // Boxed, so that they move only once more.
+        let thaw = |bytes: &[u8]| DtlsConnection::thaw_server(config, bytes, now).map(Box::new);
+        let thawed = self.file.thaw(&*self.ids, thaw)?;
         Ok(thawed.map(|connections| {
             let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
             for connection in connections {

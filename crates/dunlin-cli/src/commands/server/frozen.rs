@@ -35,6 +35,7 @@ impl Server {
         // The socket keeps what devices send meanwhile.
         let socket = UdpSocket::bind(address).await?;
         let thawed = self.clone().thaw().await;
+        let thawed = thawed.into_iter().map(|connection| *connection);
         let Resumed { endpoint, associations, refused, .. } = DtlsEndpoint::resume(socket, limits, thawed)?;
         if let Some(loss) = &args.tls.datagrams.loss {
             endpoint.set_loss(loss.decider());
@@ -53,7 +54,7 @@ impl Server {
     }
 
     /// Thaws the associations of the previous process.
-    async fn thaw(self: Arc<Self>) -> Vec<DtlsConnection> {
+    async fn thaw(self: Arc<Self>) -> Vec<Box<DtlsConnection>> {
         let Some(frozen) = self.frozen.clone() else { return Vec::new() };
         let server = self.clone();
         let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
