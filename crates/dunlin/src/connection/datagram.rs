@@ -321,6 +321,12 @@ impl Connection<Datagram> {
         self.transport.use_spare_peer_id()
     }
 
+    /// How many spare connection IDs of the peer this side has: for [`Self::use_spare_connection_id`], and for the interfaces of
+    /// [`crate::Multihoming::unlinkable`].
+    pub fn spare_connection_ids(&self) -> usize {
+        self.transport.spare_peer_ids()
+    }
+
     fn check_ids(&self, has_ids: bool) -> Result<(), Error> {
         self.check()?;
         if self.progress.send_closed {

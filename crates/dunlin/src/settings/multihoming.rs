@@ -41,7 +41,8 @@ impl Multihoming {
     /// Each interface has a connection ID of its own, so that observers cannot link what leaves over them. The connection repeats no
     /// data over another interface; [`crate::Event::PathChanged`] tells how many records may be lost. This needs DTLS 1.3.
     ///
-    /// The connection always asks the server for four spare IDs. It does not use an interface for which it has none.
+    /// The connection always asks the server for four spare IDs. It does not change to an interface for which it has none. If the address
+    /// of its present interface changes, and there is none, it goes on under the previous ID.
     pub const fn unlinkable() -> Self {
         Self::new(Linking::Unlinkable)
     }

@@ -56,7 +56,14 @@ struct Interface {
     rtt: Option<(Duration, Duration)>,
     /// The server's connection ID for this interface, while another one is present and each has its own.
     id: Option<Vec<u8>>,
+    /// The one before it, which may be used up.
+    left_id: Option<Vec<u8>>,
+    /// Whether nothing has been sent from its address yet.
+    is_fresh: bool,
 }
+
+/// An interface has no connection ID of its own.
+pub(super) struct NoId;
 
 /// A probe without an answer so far.
 struct Probe {
@@ -100,7 +107,8 @@ pub(super) struct Homes {
 
 impl Interface {
     const fn new(local: Local, standing: Standing) -> Self {
-        Self { local, standing, probe: None, rtt: None, id: None }
+        let is_fresh = matches!(standing, Standing::New);
+        Self { local, standing, probe: None, rtt: None, id: None, left_id: None, is_fresh }
     }
 
     /// How long the client waits for an answer of the server before it doubts the interface.
@@ -138,9 +146,16 @@ impl Homes {
         self.interfaces.iter_mut().find(|interface| interface.local == local)
     }
 
-    /// The connection ID for an interface that is not the present one, if each has its own.
-    pub(super) fn id(&self, local: Local) -> Option<&[u8]> {
-        self.interfaces.iter().find(|interface| interface.local == local)?.id.as_deref()
+    /// The connection ID for an answer over an interface that is not the present one, if each has its own.
+    ///
+    /// # Errors
+    /// There is none, so the client must not answer.
+    pub(super) fn id(&self, local: Local) -> Result<Option<&[u8]>, NoId> {
+        if !self.is_unlinkable() {
+            return Ok(None);
+        }
+        let interface = self.interfaces.iter().find(|interface| interface.local == local).ok_or(NoId)?;
+        interface.id.as_deref().or(interface.left_id.as_deref()).map(Some).ok_or(NoId)
     }
 
     /// The server has sent this many new connection IDs. One that has none to give is not asked again before the client uses another.
@@ -324,7 +339,11 @@ impl Datagram {
         self.now = now;
         let is_present = local == self.paths.present().local;
         match self.homes.as_mut().map(|homes| homes.interface(local)) {
-            Some(Some(interface)) => *interface = Interface::new(local, Standing::New),
+            Some(Some(interface)) => {
+                *interface = Interface::new(local, Standing::New);
+                // They have the connection ID of the previous address.
+                self.sender.drop_output_over(local);
+            }
             Some(None) => return Ok(()),
             None if is_present => {
                 self.sender.ids.advance();
@@ -398,8 +417,9 @@ impl Datagram {
                 due.push(interface.local);
             } else {
                 // The next attempt has another connection ID: the server may have dropped this one.
-                *interface =
-                    Interface { rtt: interface.rtt, ..Interface::new(interface.local, Standing::Failed) };
+                interface.standing = Standing::Failed;
+                interface.probe = None;
+                interface.left_id = interface.id.take().or(interface.left_id.take());
                 has_failed |= interface.local == present;
             }
         }
@@ -410,6 +430,11 @@ impl Datagram {
             self.leave(false)?;
         }
         self.tend()
+    }
+
+    /// How many spare connection IDs of the peer there are.
+    pub(crate) fn spare_peer_ids(&self) -> usize {
+        self.sender.ids.spare().count()
     }
 
     /// Takes the latest change of this side's path.
@@ -449,19 +474,23 @@ impl Datagram {
             match own.or_else(|| self.sender.ids.take_spare()).map(|id| self.sender.ids.replace(id)) {
                 // An interface that has failed or has a new address gets another ID.
                 Some(before) => {
-                    if let Some(left) = homes.interface(from.local)
-                        && left.local != local
-                        && left.standing == Standing::Valid
-                    {
-                        left.id = Some(before);
+                    let left = homes.interface(from.local).filter(|left| left.local != local);
+                    // A fresh address has no part in the ID.
+                    if let Some(left) = left.filter(|left| !left.is_fresh) {
+                        let id =
+                            if left.standing == Standing::Failed { &mut left.left_id } else { &mut left.id };
+                        *id = Some(before);
                     }
                 }
                 None if local == from.local => {}
                 None => return Ok(false),
             }
         }
-        if let Some(interface) = homes.interface(local).filter(|i| i.standing == Standing::Failed) {
-            interface.standing = Standing::New;
+        if let Some(interface) = homes.interface(local) {
+            interface.is_fresh = false;
+            if interface.standing == Standing::Failed {
+                interface.standing = Standing::New;
+            }
         }
         self.paths.set_local(local);
         let (again, lost) = homes.take_kept(self.sender.epoch());
@@ -539,7 +568,7 @@ impl Datagram {
 
     /// Sends the next challenge of a probe over this interface.
     fn challenge_over(&mut self, local: Local) -> Result<(), Error> {
-        let present = self.paths.present();
+        let (present, needs_ids) = (self.paths.present(), self.needs_ids());
         let Some(random) = self.paths.random() else { return Ok(()) };
         let Some(homes) = &mut self.homes else { return Ok(()) };
         let timeout = homes.settings.timeout;
@@ -550,10 +579,10 @@ impl Datagram {
         let probe = interface.probe.get_or_insert(Probe { sent: Vec::new(), next });
         probe.sent.push((cookie, self.now));
         probe.next = next;
-        if !self.sender.has_room() {
+        let id = interface.id.clone().filter(|_| local != present.local);
+        if !self.sender.has_room() || needs_ids && local != present.local && id.is_none() {
             return Ok(());
         }
-        let id = interface.id.clone().filter(|_| local != present.local);
         self.sender.path_message(Path { local, ..present }, PathMessage::Challenge(cookie), id)
     }
 

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::routability::{Cookie, PathMessage};
-use super::{Datagram, MAX_AMPLIFICATION};
+use super::{Datagram, MAX_AMPLIFICATION, homes};
 use crate::address::Path;
 use crate::crypto::SecureRandom;
 use crate::error::Error;
@@ -100,10 +100,11 @@ impl Paths {
         self.random.clone()
     }
 
-    /// Sends to a peer that has moved. A client chooses its interface itself.
-    const fn move_to(&mut self, path: Path) {
+    /// The path to the sender of a record that came over `path`. A client chooses its interface itself; a server answers where it was
+    /// asked.
+    const fn back(&self, path: Path) -> Path {
         let local = if matches!(self.side, Side::Client) { self.present.local } else { path.local };
-        self.present = Path { local, peer: path.peer };
+        Path { local, peer: path.peer }
     }
 
     /// Sends over this socket or interface of the caller from now on.
@@ -150,6 +151,7 @@ impl Paths {
         len: usize,
         is_newest: bool,
     ) -> Result<(bool, Challenge), Error> {
+        let path = self.back(path);
         if let Some(check) = self.check.as_mut().filter(|check| check.path == path) {
             check.received = check.received.saturating_add(len);
             return Ok((false, None));
@@ -179,7 +181,7 @@ impl Paths {
             }
             // The caller accepts that whoever can forward a record can move the connection.
             None if self.follow_unchecked() => {
-                self.move_to(path);
+                self.present = path;
                 Ok((true, None))
             }
             None => Ok((false, None)),
@@ -212,7 +214,7 @@ impl Paths {
             }
             (Stage::New, _) => {
                 let path = check.path;
-                self.move_to(path);
+                self.present = self.back(path);
                 self.check = None;
                 self.counts.moved += 1;
                 Ok((true, None))
@@ -300,8 +302,11 @@ impl Datagram {
                 let _ = self.paths.spend(path, self.sender.path_message_len());
                 let answer = self.paths.answer(path, cookie);
                 let is_left = matches!(answer, PathMessage::Drop(_));
-                let id = self.homes.as_ref().filter(|_| is_left).and_then(|homes| homes.id(path.local));
-                let id = id.map(<[u8]>::to_vec);
+                let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
+                    Some(Err(homes::NoId)) => return Ok(()),
+                    Some(Ok(id)) => id.map(<[u8]>::to_vec),
+                    None => None,
+                };
                 self.sender.path_message(path, answer, id)
             }
             answer => {

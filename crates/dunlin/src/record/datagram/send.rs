@@ -10,7 +10,7 @@ use super::epoch::{EpochKey, Kind, Sealing};
 use super::freeze::{SKIP, check_epoch};
 use super::routability::{self, PathMessage};
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
-use crate::address::Path;
+use crate::address::{Local, Path};
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Internal, Misuse};
 use crate::flight::fragment::{MIN_ROOM, Packer, Planned, Records};
@@ -184,6 +184,11 @@ impl Sender {
         for output in &mut self.output {
             output.path.get_or_insert(path);
         }
+    }
+
+    /// Drops what waits for transmission over a path from this interface and no other: messages about paths, and copies.
+    pub(super) fn drop_output_over(&mut self, local: Local) {
+        self.output.retain(|output| output.path.is_none_or(|path| path.local != local));
     }
 
     /// Sends a datagram over this path next.
