@@ -38,7 +38,9 @@ pub use acceptor::TlsAcceptor;
 pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
-pub use dtls::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Resumed};
+pub use dtls::{
+    DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface, PathEvent, Resumed,
+};
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
 pub use stream::{HandshakeBytes, Renegotiations, TlsStream};

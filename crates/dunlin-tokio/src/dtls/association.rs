@@ -9,7 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
-use dunlin::{Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, Side};
+use dunlin::{
+    Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, PathChange,
+    PathChecks, Side,
+};
 
 use super::shared::Owned;
 use crate::clock::now;
@@ -17,15 +20,38 @@ use crate::error::from_tls;
 use crate::handshake::OnMessage;
 use crate::stream::HandshakeBytes;
 
-/// Reports handshake messages to a function of the application.
+/// An association goes on over another path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PathEvent {
+    /// The peer's address has changed to this one ([`Event::PeerMoved`]).
+    PeerMoved(SocketAddr),
+    /// This side sends over another interface, or from another address ([`Event::PathChanged`]).
+    Changed {
+        /// The addresses of the sockets before and after the change, if they are known.
+        sockets: [Option<SocketAddr>; 2],
+        /// What has changed.
+        change: PathChange,
+    },
+}
+
+pub(super) type OnPath = dyn Fn(&PathEvent) + Send + Sync;
+
+/// Reports handshake messages and paths to functions of the application.
 pub(super) struct Reporter {
     on_message: Option<Arc<OnMessage>>,
+    on_path: Option<Arc<OnPath>>,
     reported: AtomicUsize,
 }
 
 impl Reporter {
-    pub(super) const fn new(on_message: Option<Arc<OnMessage>>) -> Self {
-        Self { on_message, reported: AtomicUsize::new(0) }
+    pub(super) const fn new(on_message: Option<Arc<OnMessage>>, on_path: Option<Arc<OnPath>>) -> Self {
+        Self { on_message, on_path, reported: AtomicUsize::new(0) }
+    }
+
+    /// Reports changes of paths.
+    fn report_paths(&self, events: &[PathEvent]) {
+        self.on_path.iter().for_each(|on_path| events.iter().for_each(|event| on_path(event)));
     }
 
     /// Reports the messages that are new.
@@ -100,6 +126,17 @@ impl DtlsAssociation {
         self.read(|association| association.connection().peer_address()).unwrap_or(self.owned.peer)
     }
 
+    /// The address of the socket over which this side sends now. It changes if the endpoint has several interfaces.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        let local = self.read(|association| association.connection().path().local)?;
+        self.owned.shared().read(|state| state.address(local))
+    }
+
+    /// The number of checks of the peer's address so far, by outcome.
+    pub fn path_checks(&self) -> PathChecks {
+        self.read(|association| association.connection().path_checks()).unwrap_or_default()
+    }
+
     /// Which side this is.
     pub fn side(&self) -> Side {
         self.read(|association| association.connection().side()).unwrap_or(Side::Client)
@@ -168,11 +205,17 @@ impl DtlsAssociation {
     /// # Errors
     /// The errors of [`Self::recv`].
     pub fn poll_recv(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Vec<u8>>>> {
+        let mut paths = Vec::new();
         let received = self.owned.shared().act(|state| {
             let data = state.endpoint.update(self.owned.id, |connection| {
-                hear(connection);
+                paths = hear(connection);
                 connection.read()
             });
+            for path in &mut paths {
+                if let PathEvent::Changed { sockets, change } = path {
+                    *sockets = [change.from, change.to].map(|path| state.address(path.local));
+                }
+            }
             if let Some(data) = data.flatten() {
                 return Poll::Ready(Ok(Some(data)));
             }
@@ -188,6 +231,7 @@ impl DtlsAssociation {
             }
         });
         self.reporter.report(&self.owned);
+        self.reporter.report_paths(&paths);
         received
     }
 
@@ -253,14 +297,22 @@ impl DtlsAssociation {
     }
 }
 
-/// Handles the events of a connection after its handshake. No handshake follows, so there are no questions to answer.
-fn hear(connection: &mut DtlsConnection) {
+/// Handles the events of a connection after its handshake, and returns those about paths. No handshake follows, so there are no
+/// questions to answer.
+fn hear(connection: &mut DtlsConnection) -> Vec<PathEvent> {
+    let mut paths = Vec::new();
     while let Some(event) = connection.poll_event() {
-        if let Event::Question(id, _) = event {
-            // The connection keeps its error.
-            let _ = connection.answer(now(), id, Answer::Failed);
+        match event {
+            Event::Question(id, _) => {
+                // The connection keeps its error.
+                let _ = connection.answer(now(), id, Answer::Failed);
+            }
+            Event::PeerMoved(address) => paths.push(PathEvent::PeerMoved(address)),
+            Event::PathChanged(change) => paths.push(PathEvent::Changed { sockets: [None; 2], change }),
+            _ => {}
         }
     }
+    paths
 }
 
 /// How the peer's direction has ended, if it has.

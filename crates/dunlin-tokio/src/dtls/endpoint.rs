@@ -12,6 +12,7 @@ use tokio::net::UdpSocket;
 
 use super::association::DtlsAssociation;
 use super::handshake::DtlsOptions;
+use super::interfaces::{Interface, Interfaces};
 use super::shared::{Handle, Owned, Shared};
 use crate::error::HandshakeError;
 
@@ -76,9 +77,46 @@ impl DtlsEndpoint {
         Ok(Self { handle: Arc::new(Handle(shared)) })
     }
 
-    /// The socket's address.
+    /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to `server`. Its clients need
+    /// [`ClientConfig::with_multihoming`]. They use the best interface that works, as [`dunlin::Multihoming`] says.
+    ///
+    /// An interface may be down, or have no address yet. On Linux, the endpoint notices at once when interfaces and addresses come and
+    /// go; elsewhere, [`Self::set_interfaces`] tells it.
+    ///
+    /// # Errors
+    /// The system cannot report changes of addresses.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn over(interfaces: Vec<Interface>, server: SocketAddr, limits: EndpointLimits) -> io::Result<Self> {
+        let shared = Arc::new(Shared::over(Interfaces::new(interfaces, server), limits)?);
+        tokio::spawn(Arc::clone(&shared).drive());
+        Ok(Self { handle: Arc::new(Handle(shared)) })
+    }
+
+    /// Replaces the interfaces of an endpoint from [`Self::over`], or looks again at their addresses. Associations leave interfaces that
+    /// are missing, and send what may be lost there over another one.
+    pub fn set_interfaces(&self, interfaces: Vec<Interface>) {
+        self.handle.0.act(|state| state.set_interfaces(interfaces));
+    }
+
+    /// Lets associations of this client tell their servers at once when the machine sends from another address
+    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to no address (`0.0.0.0` or `[::]`). On systems other
+    /// than Linux, this has no effect.
+    ///
+    /// # Errors
+    /// The system cannot report changes of addresses.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn watch_addresses(&self) -> io::Result<()> {
+        self.handle.0.watch()
+    }
+
+    /// The socket's address; that of the best interface, if the endpoint has several. Without any, it is `0.0.0.0` with port 0.
     pub fn local_addr(&self) -> SocketAddr {
-        self.handle.0.local
+        let none = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
+        self.handle.0.read(|state| state.first_address()).unwrap_or(none)
     }
 
     /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients.
@@ -117,7 +155,8 @@ impl DtlsEndpoint {
     /// Connects to `server` at the address `peer`.
     ///
     /// # Errors
-    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], or there is an association with this address.
+    /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], there is an association with this address, or no interface
+    /// of [`Self::over`] is up.
     pub async fn connect(
         &self,
         config: &Arc<ClientConfig>,

@@ -104,7 +104,7 @@ impl DtlsEndpoint {
         let handle = Arc::new(Handle(shared));
         let associations = adopted.into_iter().map(|(id, peer, negotiated)| {
             let owned = Owned { handle: Arc::clone(&handle), id, peer };
-            DtlsAssociation::new(owned, negotiated, HandshakeBytes::default(), Reporter::new(None))
+            DtlsAssociation::new(owned, negotiated, HandshakeBytes::default(), Reporter::new(None, None))
         });
         let associations = associations.collect();
         Ok(Resumed { endpoint: Self { handle }, associations, refused })

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Negotiated, QuestionId, ServerConfig};
 
-use super::association::{DtlsAssociation, Reporter, ended};
+use super::association::{DtlsAssociation, OnPath, PathEvent, Reporter, ended};
 use super::shared::Owned;
 use crate::answers::Answers;
 use crate::clock::now;
@@ -19,7 +19,7 @@ use crate::stream::HandshakeBytes;
 
 /// Options of a DTLS handshake, for client and server.
 #[derive(Clone, Default)]
-pub struct DtlsOptions(Options);
+pub struct DtlsOptions(Options, Option<Arc<OnPath>>);
 
 impl DtlsOptions {
     /// The defaults: [`crate::DEFAULT_TIMEOUT`] and no answers.
@@ -59,8 +59,15 @@ impl DtlsOptions {
         self
     }
 
+    /// Sets a function that is called when the association goes on over another path, as soon as the application receives.
+    #[must_use]
+    pub fn with_on_path(mut self, f: impl Fn(&PathEvent) + Send + Sync + 'static) -> Self {
+        self.1 = Some(Arc::new(f));
+        self
+    }
+
     pub(super) async fn handshake(&self, owned: Owned) -> Result<DtlsAssociation, HandshakeError> {
-        let reporter = Reporter::new(self.0.on_message.clone());
+        let reporter = Reporter::new(self.0.on_message.clone(), self.1.clone());
         match tokio::time::timeout(self.0.timeout, self.run(&owned, &reporter)).await {
             Ok(Ok((negotiated, bytes))) => Ok(DtlsAssociation::new(owned, negotiated, bytes, reporter)),
             Ok(Err(e)) => Err(e),

@@ -1,16 +1,20 @@
 //! DTLS over UDP sockets.
 //!
 //! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
-//! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process.
+//! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
+//! interfaces. [`watch`]: changes of addresses.
 
 mod association;
 mod endpoint;
 mod frozen;
 mod handshake;
+mod interfaces;
 mod shared;
 mod socket;
+mod watch;
 
-pub use association::DtlsAssociation;
+pub use association::{DtlsAssociation, PathEvent};
 pub use endpoint::{DtlsEndpoint, DtlsIncoming};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
+pub use interfaces::Interface;

@@ -1,20 +1,24 @@
 //! What the handles of an endpoint share with the task that drives it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use dunlin::error::Misuse;
 use dunlin::{
-    AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Now, ServerAddress,
-    Side, Transmit,
+    AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Local, Now, Path,
+    ServerAddress, Side, Transmit,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
-use super::socket::{Buffers, SEND_BATCH, Socket};
+use super::interfaces::{Home, Interface, Interfaces, source};
+use super::socket::{Buffers, SEND_BATCH};
+use super::watch::AddressWatch;
 use crate::clock::now;
 
 /// The most datagrams that the task receives before it lets other tasks act, and the most changes by them before it sends again.
@@ -23,17 +27,30 @@ const BATCH: usize = 64;
 /// The most clients whose handshake has failed at once and that the application has not seen. Further ones are only counted.
 const MAX_FAILED: usize = 64;
 
-/// The socket and the endpoint.
+/// The most sockets of interfaces whose addresses are remembered for reports.
+const MAX_REMEMBERED: usize = 16;
+
+/// The sockets and the endpoint.
 pub(super) struct Shared {
-    socket: Socket,
-    pub(super) local: SocketAddr,
     state: Mutex<State>,
+    /// Notices changes of this machine's addresses.
+    watch: OnceLock<AddressWatch>,
     /// Wakes the task if it has to wait for something else.
     driver: Notify,
 }
 
 pub(super) struct State {
     pub(super) endpoint: Endpoint,
+    /// A single socket, or those of the interfaces that are up, the best first.
+    homes: Arc<[Arc<Home>]>,
+    /// The interfaces of a client that uses several.
+    interfaces: Option<Interfaces>,
+    /// The addresses of the latest sockets of interfaces.
+    addresses: BTreeMap<Local, SocketAddr>,
+    /// The address from which the single socket sends to each server, if it is watched.
+    sources: Option<BTreeMap<SocketAddr, Option<IpAddr>>>,
+    /// The sockets have changed, and the task does not know it yet.
+    has_new_homes: bool,
     /// Associations that wait for the application to accept them; names grow with time.
     pub(super) incoming: BTreeSet<AssociationId>,
     /// Clients whose handshake has failed at once, and why, until the application takes note.
@@ -95,7 +112,22 @@ impl State {
         server: ServerAddress,
         peer: SocketAddr,
     ) -> Result<AssociationId, dunlin::Error> {
-        let id = self.endpoint.connect(config, server, peer, now())?;
+        let Some(local) = self.homes.first().map(|home| home.local) else {
+            let why = "no interface is up and has an address of the server's family";
+            return Err(Misuse::Config(why.into()).into());
+        };
+        let id = self.endpoint.connect(config, server, Path { local, ..peer.into() }, now())?;
+        if self.interfaces.is_some() {
+            let locals = self.locals();
+            let set = self.endpoint.update(id, |connection| connection.set_interfaces(now(), &locals));
+            if let Some(Err(e)) = set {
+                self.endpoint.remove(now(), id);
+                return Err(e);
+            }
+        }
+        if let Some(sources) = &mut self.sources {
+            sources.insert(peer, source(peer));
+        }
         self.servers.insert(peer, (id, false));
         Ok(id)
     }
@@ -108,6 +140,65 @@ impl State {
             self.servers.insert(peer, (id, false));
         }
         Ok(id)
+    }
+
+    /// The sockets, the best first.
+    fn locals(&self) -> Vec<Local> {
+        self.homes.iter().map(|home| home.local).collect()
+    }
+
+    /// The address of a socket, perhaps one that is closed.
+    pub(super) fn address(&self, local: Local) -> Option<SocketAddr> {
+        let home = self.homes.iter().find(|home| home.local == local);
+        home.map(|home| home.address).or_else(|| self.addresses.get(&local).copied())
+    }
+
+    /// The address of the first socket.
+    pub(super) fn first_address(&self) -> Option<SocketAddr> {
+        self.homes.first().map(|home| home.address)
+    }
+
+    /// Uses other interfaces.
+    pub(super) fn set_interfaces(&mut self, list: Vec<Interface>) {
+        if let Some(interfaces) = &mut self.interfaces {
+            interfaces.set(list);
+            self.refresh();
+        }
+    }
+
+    /// Remembers from which addresses the single socket sends.
+    pub(super) fn watch_sources(&mut self) {
+        let sources = self.servers.keys().map(|peer| (*peer, source(*peer))).collect();
+        self.sources.get_or_insert(sources);
+    }
+
+    /// Follows a change of this machine's addresses: opens and closes sockets, and lets client associations speak from their new
+    /// address at once.
+    pub(super) fn refresh(&mut self) {
+        if let Some(interfaces) = &mut self.interfaces {
+            let Some(homes) = interfaces.refresh(&self.homes) else { return };
+            self.addresses.extend(self.homes.iter().chain(&homes).map(|home| (home.local, home.address)));
+            while self.addresses.len() > MAX_REMEMBERED {
+                self.addresses.pop_first();
+            }
+            self.homes = homes.into();
+            self.has_new_homes = true;
+            let locals = self.locals();
+            for (id, _) in self.servers.values() {
+                // The connection keeps its error.
+                self.endpoint.update(*id, |connection| connection.set_interfaces(now(), &locals));
+            }
+        } else if let Some(sources) = &mut self.sources {
+            sources.retain(|peer, _| self.servers.contains_key(peer));
+            for (peer, before) in sources {
+                let Some(after) = source(*peer).filter(|after| *before != Some(*after)) else { continue };
+                *before = Some(after);
+                if let Some((id, _)) = self.servers.get(peer) {
+                    let local = Local::default();
+                    self.endpoint.update(*id, |connection| connection.address_changed(now(), local));
+                }
+            }
+        }
     }
 
     pub(super) fn remove(&mut self, peer: SocketAddr, id: AssociationId) {
@@ -123,8 +214,8 @@ impl State {
         self.woken.extend(self.waiting.remove(&id).unwrap_or_default());
     }
 
-    /// Sends what waits, as far as the socket takes it.
-    fn flush(&mut self, socket: &Socket) {
+    /// Sends what waits, as far as the sockets take it.
+    fn flush(&mut self) {
         let now = now();
         loop {
             while self.unsent.len() < SEND_BATCH {
@@ -135,15 +226,26 @@ impl State {
                 self.woken.append(&mut self.senders);
                 return;
             }
-            match socket.send(&self.unsent) {
+            match self.send() {
                 Ok(sent) => drop(self.unsent.drain(..sent)),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
                 // Every other failure is a lost datagram, which the engine sends again if it matters.
                 Err(e) => {
                     self.unsent.remove(0);
-                    self.note(socket, &e);
+                    self.note(&e);
                 }
             }
+        }
+    }
+
+    /// Sends datagrams over the first one's socket. Returns how many of them are done with.
+    fn send(&self) -> io::Result<usize> {
+        let Some(Transmit { local, .. }) = self.unsent.first() else { return Ok(0) };
+        let run = self.unsent.split(|transmit| transmit.local != *local).next().unwrap_or_default();
+        match self.homes.iter().find(|home| home.local == *local) {
+            Some(home) => home.socket.send(run),
+            // Its interface is gone.
+            None => Ok(run.len()),
         }
     }
 
@@ -158,8 +260,8 @@ impl State {
     }
 
     /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then belongs to that address.
-    fn note(&mut self, socket: &Socket, error: &io::Error) {
-        let Some(peer) = socket.peer_addr() else { return };
+    fn note(&mut self, error: &io::Error) {
+        let Some(peer) = self.homes.first().and_then(|home| home.socket.peer_addr()) else { return };
         if error.kind() != io::ErrorKind::ConnectionRefused {
             return;
         }
@@ -168,6 +270,26 @@ impl State {
             let id = *id;
             self.wake(id);
         }
+    }
+
+    /// Receives the datagrams that are there at one socket. Returns their number.
+    fn receive(&mut self, now: Now, home: &Home, buffers: &mut Buffers) -> usize {
+        let mut received = 0;
+        while received < BATCH {
+            let endpoint = &mut self.endpoint;
+            let take = |from: SocketAddr, datagram: &[u8]| {
+                endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram);
+            };
+            match home.socket.receive(buffers, take) {
+                Ok(datagrams) => received += datagrams,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(e) => {
+                    self.note(&e);
+                    break;
+                }
+            }
+        }
+        received
     }
 
     /// Handles the endpoint's events.
@@ -199,9 +321,27 @@ impl State {
 }
 
 impl Shared {
+    /// With a single socket.
     pub(super) fn new(socket: UdpSocket, limits: EndpointLimits) -> io::Result<Self> {
+        Ok(Self::with([Arc::new(Home::new(socket)?)].into(), None, limits))
+    }
+
+    /// With a socket for each of these interfaces.
+    pub(super) fn over(mut interfaces: Interfaces, limits: EndpointLimits) -> io::Result<Self> {
+        let homes = interfaces.refresh(&[]).unwrap_or_default();
+        let shared = Self::with(homes.into(), Some(interfaces), limits);
+        shared.watch()?;
+        Ok(shared)
+    }
+
+    fn with(homes: Arc<[Arc<Home>]>, interfaces: Option<Interfaces>, limits: EndpointLimits) -> Self {
         let state = State {
             endpoint: Endpoint::new(limits),
+            homes,
+            interfaces,
+            addresses: BTreeMap::new(),
+            sources: None,
+            has_new_homes: false,
             incoming: BTreeSet::new(),
             failed: VecDeque::new(),
             waiting: BTreeMap::new(),
@@ -215,9 +355,16 @@ impl Shared {
             servers: BTreeMap::new(),
             woken: Vec::new(),
         };
-        let socket = Socket::new(socket)?;
-        let local = socket.local_addr()?;
-        Ok(Self { socket, local, state: Mutex::new(state), driver: Notify::new() })
+        Self { state: Mutex::new(state), watch: OnceLock::new(), driver: Notify::new() }
+    }
+
+    /// Notices changes of this machine's addresses from now on.
+    pub(super) fn watch(&self) -> io::Result<()> {
+        // A second one, which is dropped, does no harm.
+        let _ = self.watch.set(AddressWatch::new()?);
+        self.act(State::watch_sources);
+        self.driver.notify_one();
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -237,12 +384,13 @@ impl Shared {
         state.hear();
         state.held = state.held.and_then(|left| left.checked_sub(1));
         if state.held.is_none() {
-            state.flush(&self.socket);
+            state.flush();
         }
         let deadline = state.endpoint.poll_timeout();
         let is_earlier =
             deadline.is_some_and(|deadline| state.planned.is_none_or(|planned| deadline < planned));
-        if is_earlier || !state.unsent.is_empty() && !was_blocked || state.is_closed {
+        let has_new_homes = std::mem::take(&mut state.has_new_homes);
+        if is_earlier || !state.unsent.is_empty() && !was_blocked || state.is_closed || has_new_homes {
             self.driver.notify_one();
         }
         let woken = std::mem::take(&mut state.woken);
@@ -255,7 +403,7 @@ impl Shared {
     pub(super) fn act_at_rest<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         self.act(|state| {
             state.endpoint.set_server(None);
-            state.flush(&self.socket);
+            state.flush();
             f(state)
         })
     }
@@ -269,52 +417,68 @@ impl Shared {
     pub(super) async fn drive(self: Arc<Self>) {
         let mut buffers = Buffers::new();
         loop {
-            let (is_closed, is_blocked, deadline) = {
+            let (is_closed, is_blocked, deadline, homes) = {
                 let mut state = self.state();
                 state.planned = state.endpoint.poll_timeout();
-                (state.is_closed, !state.unsent.is_empty(), state.planned)
+                (state.is_closed, !state.unsent.is_empty(), state.planned, Arc::clone(&state.homes))
             };
             if is_closed && !is_blocked {
                 return;
             }
             tokio::select! {
                 () = self.driver.notified() => {}
-                () = self.socket.readable(), if !is_closed => {
-                    if self.receive(&mut buffers) {
+                () = any(&homes, |home, cx| home.socket.poll_readable(cx)), if !is_closed => {
+                    if self.receive(&homes, &mut buffers) {
                         // The tasks that were woken answer, and then all answers leave together.
                         tokio::task::yield_now().await;
                         self.act(|state| state.held = None);
                     }
                 }
-                () = self.socket.writable(), if is_blocked => self.act(|_| {}),
-                () = self.socket.failed(), if !is_closed => self.act(|state| {
-                    self.socket.take_error().iter().for_each(|error| state.note(&self.socket, error));
-                }),
+                () = any(&homes, |home, cx| home.socket.poll_writable(cx)), if is_blocked => self.act(|_| {}),
+                error = failed(&homes), if !is_closed => {
+                    self.act(|state| error.iter().for_each(|error| state.note(error)));
+                }
+                () = changed(self.watch.get()), if !is_closed => self.act(State::refresh),
                 () = until(deadline) => self.act(|state| state.endpoint.handle_timeout(now())),
             }
         }
     }
 
     /// Receives the datagrams that are there. Returns whether the output waits for other tasks.
-    fn receive(&self, buffers: &mut Buffers) -> bool {
+    fn receive(&self, homes: &[Arc<Home>], buffers: &mut Buffers) -> bool {
         self.act(|state| {
-            let (now, mut received) = (now(), 0);
-            while received < BATCH {
-                let endpoint = &mut state.endpoint;
-                match self.socket.receive(buffers, |from, datagram| endpoint.receive(now, from, datagram)) {
-                    Ok(datagrams) => received += datagrams,
-                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
-                    Err(e) => {
-                        state.note(&self.socket, &e);
-                        break;
-                    }
-                }
-            }
+            let now = now();
+            let received = homes.iter().map(|home| state.receive(now, home, buffers)).sum::<usize>();
             if received > 1 {
                 state.held = Some(BATCH);
             }
             received > 1
         })
+    }
+}
+
+/// Waits until one of the sockets is ready.
+async fn any(homes: &[Arc<Home>], ready: impl Fn(&Home, &mut Context<'_>) -> Poll<()>) {
+    poll_fn(|cx| {
+        // Each of them registers the task.
+        let ready = homes.iter().filter(|home| ready(home, cx).is_ready()).count();
+        if ready > 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+/// Waits for an error of the first socket, which alone can be connected, and takes it.
+async fn failed(homes: &[Arc<Home>]) -> Option<io::Error> {
+    let Some(home) = homes.first() else { return std::future::pending().await };
+    home.socket.failed().await;
+    home.socket.take_error()
+}
+
+/// Waits for a change of this machine's addresses.
+async fn changed(watch: Option<&AddressWatch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -3,6 +3,7 @@
 use std::array;
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
 use dunlin::Transmit;
 use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
@@ -56,12 +57,14 @@ impl Socket {
         self.socket.peer_addr().ok()
     }
 
-    pub(super) async fn readable(&self) {
-        let _ = self.socket.readable().await;
+    /// Whether the socket can be read; otherwise registers the task of `cx`.
+    pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_recv_ready(cx).map(drop)
     }
 
-    pub(super) async fn writable(&self) {
-        let _ = self.socket.writable().await;
+    /// Whether the socket takes datagrams; otherwise registers the task of `cx`.
+    pub(super) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_send_ready(cx).map(drop)
     }
 
     /// Waits until an error waits at the socket.

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub(crate) mod relay;
+
 use std::sync::Arc;
 
 use dunlin::auth::{Psk, PskTable};

@@ -1,0 +1,209 @@
+//! The local interfaces of a client's endpoint, and their sockets.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+
+use dunlin::Local;
+use tokio::net::UdpSocket;
+
+use super::socket::Socket;
+
+/// A local interface over which a client sends: a device of the system, or an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Interface {
+    /// The device with this name, such as `eth0`, with whatever address it has. The endpoint sends over this device alone.
+    Device(String),
+    /// The device that has this address, while it has it.
+    Address(IpAddr),
+    /// Wherever the system sends to the server: another device, or another address, as routes change.
+    Default,
+}
+
+/// `default`, an IP address, or else the name of a device.
+impl FromStr for Interface {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "default" => Self::Default,
+            _ => text.parse().map_or_else(|_| Self::Device(text.to_owned()), Self::Address),
+        })
+    }
+}
+
+impl fmt::Display for Interface {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Device(name) => f.write_str(name),
+            Self::Address(address) => address.fmt(f),
+            Self::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A device and one of its addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    device: Option<String>,
+    ip: IpAddr,
+}
+
+impl Interface {
+    /// Where a socket of this interface belongs now, for a peer of the same family as `peer`. `None` while the interface is down or has
+    /// no address.
+    fn place(&self, peer: SocketAddr, present: &[Place]) -> Option<Place> {
+        let mut of_family = present.iter().filter(|place| place.ip.is_ipv4() == peer.is_ipv4());
+        match self {
+            Self::Default => source(peer).map(|ip| Place { device: None, ip }),
+            Self::Device(name) => of_family.find(|place| place.device.as_deref() == Some(name)).cloned(),
+            // Every address of the loopback network works, although the device has only one.
+            Self::Address(ip) if ip.is_loopback() && ip.is_ipv4() == peer.is_ipv4() => {
+                Some(Place { device: None, ip: *ip })
+            }
+            Self::Address(ip) => of_family.find(|place| place.ip == *ip).cloned(),
+        }
+    }
+}
+
+/// The addresses of all devices that are up and have a carrier.
+#[cfg(target_os = "linux")]
+fn places() -> io::Result<Vec<Place>> {
+    use nix::net::if_::InterfaceFlags;
+    let needed = InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING;
+    let place = |entry: nix::ifaddrs::InterfaceAddress| {
+        let address = entry.address.filter(|_| entry.flags.contains(needed))?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))?;
+        // An address of the link alone needs a scope, and reaches no other network.
+        let is_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        (!is_local).then_some(Place { device: Some(entry.interface_name), ip })
+    };
+    Ok(nix::ifaddrs::getifaddrs()?.filter_map(place).collect())
+}
+
+/// Other systems tell by a failure to bind.
+#[cfg(not(target_os = "linux"))]
+fn places() -> io::Result<Vec<Place>> {
+    Ok(Vec::new())
+}
+
+/// The socket of an interface.
+pub(super) struct Home {
+    pub(super) local: Local,
+    pub(super) socket: Socket,
+    /// Where it is bound; `None` for the single socket of an endpoint without interfaces.
+    place: Option<Place>,
+    /// The socket's address.
+    pub(super) address: SocketAddr,
+}
+
+impl Home {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+        let socket = Socket::new(socket)?;
+        let address = socket.local_addr()?;
+        Ok(Self { local: Local::default(), socket, place: None, address })
+    }
+
+    /// Binds a socket in this place.
+    fn bind(local: Local, place: Place) -> io::Result<Self> {
+        let socket = std::net::UdpSocket::bind(SocketAddr::new(place.ip, 0))?;
+        socket.set_nonblocking(true)?;
+        let socket = UdpSocket::from_std(socket)?;
+        #[cfg(target_os = "linux")]
+        if let Some(device) = &place.device {
+            // Without this, the system may send over another device. Old kernels reserve it to privileged programs.
+            let _ = socket.bind_device(Some(device.as_bytes()));
+        }
+        Ok(Self { local, place: Some(place), ..Self::new(socket)? })
+    }
+}
+
+/// The interfaces that a client's endpoint was given, the best first.
+pub(super) struct Interfaces {
+    list: Vec<Interface>,
+    peer: SocketAddr,
+    /// The number of the next socket.
+    next: u32,
+}
+
+impl Interfaces {
+    pub(super) const fn new(list: Vec<Interface>, peer: SocketAddr) -> Self {
+        Self { list, peer, next: 0 }
+    }
+
+    pub(super) fn set(&mut self, list: Vec<Interface>) {
+        self.list = list;
+    }
+
+    /// The sockets that belong to the interfaces now, the best first. Sockets in `before` that still fit stay. `None` if nothing changes.
+    pub(super) fn refresh(&mut self, before: &[std::sync::Arc<Home>]) -> Option<Vec<std::sync::Arc<Home>>> {
+        let present = places().unwrap_or_default();
+        let mut homes: Vec<std::sync::Arc<Home>> = Vec::new();
+        for interface in &self.list {
+            let Some(place) = interface.place(self.peer, &present) else { continue };
+            if homes.iter().any(|home| home.place.as_ref() == Some(&place)) {
+                continue;
+            }
+            if let Some(home) = before.iter().find(|home| home.place.as_ref() == Some(&place)) {
+                homes.push(std::sync::Arc::clone(home));
+            } else if let Ok(home) = Home::bind(Local(self.next), place) {
+                // An address that has gone meanwhile is reported again.
+                self.next = self.next.wrapping_add(1);
+                homes.push(std::sync::Arc::new(home));
+            }
+        }
+        let is_same = homes.len() == before.len()
+            && homes.iter().zip(before).all(|(home, before)| home.local == before.local);
+        (!is_same).then_some(homes)
+    }
+}
+
+/// The address from which the system would send to `peer`; `None` without a route.
+pub(super) fn source(peer: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = std::net::UdpSocket::bind(SocketAddr::new(any, 0)).ok()?;
+    // This sends nothing.
+    socket.connect(peer).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(device: &str, ip: &str) -> Place {
+        Place { device: Some(device.to_owned()), ip: ip.parse().unwrap() }
+    }
+
+    #[test]
+    fn an_interface_is_an_address_or_a_device() {
+        let parse = |text: &str| text.parse::<Interface>().unwrap();
+        assert_eq!(parse("192.0.2.7"), Interface::Address("192.0.2.7".parse().unwrap()));
+        assert_eq!(parse("2001:db8::1"), Interface::Address("2001:db8::1".parse().unwrap()));
+        assert_eq!(parse("wlan0"), Interface::Device("wlan0".to_owned()));
+        assert_eq!((parse("wlan0").to_string(), parse("default")), ("wlan0".to_owned(), Interface::Default));
+    }
+
+    #[test]
+    fn finds_the_address_of_a_device_in_the_family_of_the_peer() {
+        let present = [place("eth0", "192.0.2.7"), place("eth0", "2001:db8::7"), place("wlan0", "192.0.2.8")];
+        let [v4, v6] = ["198.51.100.1:1", "[2001:db8::1]:1"].map(|peer| peer.parse().unwrap());
+        let find = |name: &str, peer| name.parse::<Interface>().unwrap().place(peer, &present);
+        assert_eq!(find("eth0", v4), Some(place("eth0", "192.0.2.7")));
+        assert_eq!(find("eth0", v6), Some(place("eth0", "2001:db8::7")));
+        assert_eq!(find("192.0.2.8", v4), Some(place("wlan0", "192.0.2.8")));
+        assert_eq!((find("wlan0", v6), find("192.0.2.9", v4), find("eth1", v4)), (None, None, None));
+        assert!(find("127.0.0.3", v4).is_some() && find("127.0.0.3", v6).is_none());
+    }
+
+    #[test]
+    fn the_loopback_device_is_there() {
+        let peer = "127.0.0.1:1".parse().unwrap();
+        assert_eq!(source(peer), Some(Ipv4Addr::LOCALHOST.into()));
+        let present = places().unwrap();
+        assert!(Interface::Device("lo".to_owned()).place(peer, &present).is_some());
+    }
+}
