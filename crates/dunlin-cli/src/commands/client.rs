@@ -11,7 +11,7 @@ use clap::Args as ClapArgs;
 use dunlin::resume::ClientSessions;
 use dunlin::wire::{HandshakeType, ProtocolVersion};
 use dunlin::{ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, ServerAddress};
-use dunlin_tokio::{DtlsEndpoint, DtlsOptions, HandshakeError, TlsConnector};
+use dunlin_tokio::{DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -21,6 +21,7 @@ use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
 use crate::tls::events::{At, Connection, Data, Event, Failure, Side};
 use crate::tls::follow::{Followed, Outcome};
+use crate::tls::interfaces::{self, InterfaceOptions};
 use crate::tls::options::TlsOptions;
 use crate::tls::pipe::{self, AtEnd, Broken, Input, Watch};
 use crate::tls::reasons::Explainer;
@@ -38,6 +39,7 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
   dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
   dunlin client localhost:4433 --CAfile ca.pem --udp --mtu 256 --cid --hs-timeout 400
+  dunlin client example.org:4433 --CAfile ca.pem --udp --cid --interface wlan0 --interface wwan0
   dunlin client localhost:4433 --CAfile ca.pem --tls1-2 --cipher TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
@@ -108,6 +110,8 @@ pub(crate) struct Args {
     /// Write a line of JSON to stdout for each event, including received data (docs/json.md).
     #[arg(long, conflicts_with_all = ["brief", "quiet"])]
     json: bool,
+    #[command(flatten)]
+    interfaces: InterfaceOptions,
     #[command(flatten)]
     tls: TlsOptions,
 }
@@ -315,6 +319,7 @@ impl<'a> Client<'a> {
             config = config.with_early_data(args.tls.early_data_protocols());
             early_data = files::read(path)?.to_vec();
         }
+        let config = args.interfaces.config(config, args.tls.datagrams.has_ids())?;
         let config = Followed::client(config.with_server_name_sent(!args.noservername), lists);
         Ok(Self { args, target, name, config, tickets, early_data })
     }
@@ -437,12 +442,13 @@ impl<'a> Client<'a> {
     ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
         let mut refused = None;
         for address in self.addresses().await.map_err(|e| self.unreachable(e))? {
-            let endpoint = endpoint(address).await.map_err(|e| self.unreachable(e))?;
+            let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
             if let Some(loss) = &self.args.tls.datagrams.loss {
                 endpoint.set_loss(loss.decider());
             }
             let (progress, note) = self.progress(address);
             let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
+            let options = options.with_on_path(self.on_path(progress.at));
             match endpoint.connect_with(config, self.server(), address, &options).await {
                 Ok(association) => {
                     let (stream, _) = DtlsStream::new(association);
@@ -455,6 +461,27 @@ impl<'a> Client<'a> {
             }
         }
         Err(self.unreachable(refused.unwrap_or_else(|| io::Error::other("the name has no address"))))
+    }
+
+    /// An endpoint for this server alone.
+    async fn endpoint(&self, server: SocketAddr) -> io::Result<DtlsEndpoint> {
+        match &self.args.interfaces.interface[..] {
+            [] => endpoint(server).await,
+            interfaces => DtlsEndpoint::over(interfaces.to_vec(), server, EndpointLimits::default()),
+        }
+    }
+
+    /// Reports that the association goes on over another path.
+    fn on_path(&self, at: At) -> impl Fn(&PathEvent) + Send + Sync + use<> + 'static {
+        let (json, quiet) = (self.args.json, self.args.quiet);
+        move |event| {
+            if json {
+                // A failed report must not end the connection.
+                let _ = emit(&interfaces::event(at, event));
+            } else if !quiet {
+                anstream::eprintln!("dunlin: {}", interfaces::line(event));
+            }
+        }
     }
 
     /// The addresses of the server.

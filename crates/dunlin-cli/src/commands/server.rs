@@ -22,6 +22,7 @@ use crate::tls::counted::{Counted, Traffic};
 use crate::tls::events::{At, AtMessage, Connection, Ended, Event, Failure, Message, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::frozen::{FrozenOptions, FrozenPlace};
+use crate::tls::interfaces;
 use crate::tls::log::{Level, Log};
 use crate::tls::options::{ServerOptions, TlsOptions};
 use crate::tls::pipe::{self, AtEnd, Broken, Input};
@@ -401,6 +402,11 @@ impl Server {
         if let Some(log) = self.message_log(from) {
             options = options.with_on_message(log);
         }
+        let server = self.clone();
+        let options = options.with_on_path(move |path| {
+            let event = || interfaces::event(at(from), path);
+            server.log.say(Level::Info, || format!("{from} {}", interfaces::line(path)), event);
+        });
         tokio::select! {
             accepted = incoming.accept_with(&options) => {
                 let (stream, traffic) = DtlsStream::new(accepted?);

@@ -36,6 +36,11 @@ pub(crate) struct DatagramOptions {
 }
 
 impl DatagramOptions {
+    /// Whether this side negotiates connection IDs.
+    pub(crate) const fn has_ids(&self) -> bool {
+        self.cid.is_some()
+    }
+
     /// The retransmission timeouts, if they differ from the default.
     pub(crate) const fn retransmission(&self) -> Option<Retransmission> {
         self.hs_timeout

@@ -34,6 +34,10 @@ pub(crate) enum Event {
     Message(AtMessage),
     /// A connection of a server has ended.
     Ended(Ended),
+    /// The peer of a DTLS association is at another address now, which the event has.
+    PeerMoved(At),
+    /// A DTLS association sends over another interface or from another address now.
+    PathChanged(PathChanged),
     /// A server has read these files again, and uses their new content.
     Reloaded {
         /// Their names.
@@ -272,6 +276,19 @@ pub(crate) struct Frozen {
     pub(crate) others: usize,
     /// How long it took.
     pub(crate) ms: u128,
+}
+
+/// Another path of a DTLS association.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct PathChanged {
+    #[serde(flatten)]
+    pub(crate) at: At,
+    /// The addresses of the sockets, if they are known.
+    pub(crate) from: Option<SocketAddr>,
+    pub(crate) to: Option<SocketAddr>,
+    /// Records of data that are sent again, and those that may be lost.
+    pub(crate) repeated_records: usize,
+    pub(crate) unrepeated_records: usize,
 }
 
 /// Received data: a record or a part of one.

@@ -8,6 +8,7 @@ pub(crate) mod events;
 pub(crate) mod follow;
 pub(crate) mod frozen;
 pub(crate) mod identity;
+pub(crate) mod interfaces;
 pub(crate) mod keylog;
 pub(crate) mod lists;
 pub(crate) mod log;

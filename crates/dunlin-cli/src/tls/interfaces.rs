@@ -1,0 +1,94 @@
+//! The interfaces of `client --udp`, and reports about paths.
+
+use clap::{Args, ValueEnum};
+use dunlin::{ClientConfig, Multihoming};
+use dunlin_tokio::{Interface, PathEvent};
+
+use crate::error::Error;
+use crate::tls::events::{At, Event, PathChanged};
+
+/// The options of a client with several interfaces.
+#[derive(Args, Clone, Default)]
+pub(crate) struct InterfaceOptions {
+    /// Send over this interface of this machine: a device, such as eth0; an address; or `default`, wherever the machine sends from.
+    /// Repeat the option for several interfaces, the best first, at most four. The client uses the first one on which the server
+    /// answers, and goes on over the next one when it fails. With --cid, the association survives that.
+    #[arg(long, value_name = "NAME|ADDRESS", requires = "udp", help_heading = "Datagrams")]
+    pub(crate) interface: Vec<Interface>,
+    /// Whether observers may link what the client sends over its interfaces [default: unlinkable if each interface can have its
+    /// own connection ID: with DTLS 1.3 alone and --cid without HEX; otherwise linkable].
+    #[arg(long, value_enum, value_name = "MODE", requires = "interface", help_heading = "Datagrams")]
+    multihoming: Option<Mode>,
+}
+
+/// The value of `--multihoming`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Each interface has its own connection ID. Data that may be lost is not sent again.
+    Unlinkable,
+    /// All interfaces have the same connection ID. The latest data is sent again over the next interface.
+    Linkable,
+    /// Linkable, and all data leaves over all interfaces at once.
+    Duplicated,
+}
+
+impl InterfaceOptions {
+    /// A configuration for these interfaces.
+    pub(crate) fn config(&self, config: ClientConfig, has_ids: bool) -> Result<ClientConfig, Error> {
+        if self.interface.is_empty() {
+            return Ok(config);
+        }
+        let multihoming = match self.multihoming {
+            None if !has_ids => {
+                let why = "without connection IDs, a change of the interface ends the association";
+                return Err(Error::usage("--interface", why, "add --cid; or --multihoming linkable"));
+            }
+            None => match config.clone().with_multihoming(Multihoming::unlinkable()) {
+                Ok(config) => return Ok(config),
+                Err(_) => Multihoming::linkable(),
+            },
+            Some(Mode::Unlinkable) => Multihoming::unlinkable(),
+            Some(Mode::Linkable) => Multihoming::linkable(),
+            Some(Mode::Duplicated) => Multihoming::duplicated(),
+        };
+        config.with_multihoming(multihoming).map_err(|_| {
+            let why = "two interfaces would have one connection ID";
+            let advice = "use DTLS 1.3 alone and --cid without HEX, or --multihoming linkable";
+            Error::usage("--multihoming", why, advice)
+        })
+    }
+}
+
+/// A line about a path, without the peer's address.
+pub(crate) fn line(event: &PathEvent) -> String {
+    match event {
+        PathEvent::PeerMoved(address) => format!("the peer is now at {address}"),
+        PathEvent::Changed { sockets, change } => {
+            let [from, to] = sockets.map(|socket| socket.map_or_else(|| "?".into(), |a| a.to_string()));
+            let records = |n: usize| if n == 1 { "1 record".to_owned() } else { format!("{n} records") };
+            let again = match (change.repeated, change.unrepeated) {
+                (0, 0) => String::new(),
+                (again, 0) => format!(", {} sent again", records(again)),
+                (0, lost) => format!(", {} may be lost", records(lost)),
+                (again, lost) => format!(", {} sent again, {} may be lost", records(again), records(lost)),
+            };
+            format!("sending from {to} instead of {from}{again}")
+        }
+        _ => "the path has changed".into(),
+    }
+}
+
+/// The same for scripts.
+pub(crate) fn event(at: At, event: &PathEvent) -> Event {
+    match event {
+        PathEvent::Changed { sockets: [from, to], change } => Event::PathChanged(PathChanged {
+            at,
+            from: *from,
+            to: *to,
+            repeated_records: change.repeated,
+            unrepeated_records: change.unrepeated,
+        }),
+        PathEvent::PeerMoved(address) => Event::PeerMoved(At { address: *address, ..at }),
+        _ => Event::PeerMoved(at),
+    }
+}

@@ -1,0 +1,108 @@
+//! `dunlin client --interface`: devices that are set down and up, in network namespaces of their own.
+
+use base64ct::{Base64, Encoding};
+use dunlin_lab::net::{End, Ground, Namespace, veth};
+use serde_json::Value;
+
+use crate::common::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
+
+/// The server's address, which both devices of the client reach.
+const ADDRESS: &str = "10.99.0.1";
+
+/// Two namespaces with two lines between them.
+struct Lines {
+    client: Namespace,
+    server: Namespace,
+    _ground: Ground,
+}
+
+impl Lines {
+    fn new() -> Self {
+        let ground = Ground::new().unwrap();
+        let [client, server] = ["client", "server"].map(|name| ground.namespace(name).unwrap());
+        for (line, [here, there]) in [["a0", "s0"], ["a1", "s1"]].into_iter().enumerate() {
+            let end = |namespace, device, host| End {
+                namespace,
+                device,
+                address: Some(([10, 77, line as u8, host].into(), 24)),
+                mtu: 1500,
+            };
+            veth([end(&client, here, 1), end(&server, there, 2)]).unwrap();
+        }
+        server.ip(&format!("address add {ADDRESS}/32 dev lo\n")).unwrap();
+        let lines = Self { client, server, _ground: ground };
+        (0..2).for_each(|line| lines.route(line));
+        lines
+    }
+
+    fn route(&self, line: usize) {
+        let route = format!("route add {ADDRESS} via 10.77.{line}.2 dev a{line} metric {}\n", line + 1);
+        self.client.ip(&route).unwrap();
+    }
+
+    fn down(&self, line: usize) {
+        self.client.ip(&format!("link set a{line} down\n")).unwrap();
+    }
+
+    fn up(&self, line: usize) {
+        self.client.ip(&format!("link set a{line} up\n")).unwrap();
+        self.route(line);
+    }
+}
+
+/// The events of a client up to the one that fits.
+fn until(client: &Running, fits: impl Fn(&Value) -> bool) -> Vec<Value> {
+    let mut events = Vec::new();
+    loop {
+        let line = client.lines.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("silent after {events:?}"));
+        events.push(json(&line));
+        if events.last().is_some_and(&fits) {
+            return events;
+        }
+    }
+}
+
+/// Sends a line, and waits for its echo. Returns the events until then.
+fn echo(client: &mut Running, text: &str) -> Vec<Value> {
+    client.write(text);
+    let data = Base64::encode_string(text.as_bytes());
+    until(client, |event| event["base64"] == *data)
+}
+
+fn is_change(event: &Value) -> bool {
+    event["event"] == "path_changed"
+}
+
+#[test]
+fn an_association_survives_its_devices() {
+    let (place, lines) = (place(), Lines::new());
+    let server = format!("server --accept {ADDRESS}:0 {SERVER} --udp --cid --json");
+    let server = lines.server.run(|| Running::new(&place, &server)).unwrap();
+    let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
+    let to = listening["address"].as_str().unwrap().to_owned();
+    let options = format!("{CLIENT} --servername localhost --udp --cid --json --interface a0 --interface a1");
+    let client = format!("client {to} {options} --multihoming linkable");
+    let mut client = lines.client.run(|| Running::new(&place, &client)).unwrap();
+    echo(&mut client, "over the first\n");
+    // The best device goes down. What is sent now arrives over the other one.
+    lines.down(0);
+    let events = echo(&mut client, "over the second\n");
+    let change = events.iter().find(|event| is_change(event)).unwrap();
+    let [from, to] = ["from", "to"].map(|end| change[end].as_str().unwrap().to_owned());
+    assert!(from.starts_with("10.77.0.1:") && to.starts_with("10.77.1.1:"), "{change}");
+    assert_eq!(change["unrepeated_records"], 0);
+    // It comes back, and is the best again. Then the other one goes.
+    lines.up(0);
+    let events = until(&client, is_change);
+    assert!(events.last().unwrap()["to"].as_str().unwrap().starts_with("10.77.0.1:"), "{events:?}");
+    lines.down(1);
+    echo(&mut client, "over the first again\n");
+    // Its address changes: the client sends from the new one.
+    lines.client.ip("address del 10.77.0.1/24 dev a0\naddress add 10.77.0.9/24 dev a0\n").unwrap();
+    lines.route(0);
+    let events = until(&client, |event| {
+        is_change(event) && event["to"].as_str().is_some_and(|to| to.starts_with("10.77.0.9:"))
+    });
+    assert!(!events.is_empty());
+    echo(&mut client, "from a new address\n");
+}
