@@ -3,6 +3,7 @@
 mod caching;
 mod datagrams;
 mod foreign;
+mod handover;
 mod key_exchange;
 mod link;
 
@@ -94,7 +95,7 @@ impl Plan {
 
 /// All experiments, in the order of the list.
 pub fn all() -> &'static [&'static dyn Experiment] {
-    &[&caching::Caching, &key_exchange::KeyExchange, &link::Accuracy]
+    &[&caching::Caching, &handover::Handover, &key_exchange::KeyExchange, &link::Accuracy]
 }
 
 /// Finds the experiment of that name.

@@ -66,6 +66,16 @@ impl Namespace {
         self.tool(ip, "iproute2", lines)
     }
 
+    /// Adds rules of nftables in the namespace.
+    ///
+    /// # Errors
+    /// `nft` is missing or failed.
+    pub fn nft(&self, rules: &str) -> Result<(), Error> {
+        let mut nft = Command::new("nft");
+        nft.args(["-f", "-"]);
+        self.tool(nft, "nftables", rules)
+    }
+
     /// Runs a tool of Debian's `package` in the namespace, with `input` on stdin.
     fn tool(&self, mut command: Command, package: &str, input: &str) -> Result<(), Error> {
         let tool = command.get_program().to_string_lossy().into_owned();

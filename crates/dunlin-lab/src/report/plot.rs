@@ -88,6 +88,7 @@ impl View {
     fn of(experiment: &str) -> Vec<Self> {
         match experiment {
             "caching" => caching(),
+            "handover" => handover(),
             "key-exchange" => key_exchange(),
             "link" => vec![Self {
                 caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
@@ -166,6 +167,65 @@ fn caching() -> Vec<View> {
         on_air("Time on the air over LoRaWAN, SF7, in ms", |row| is(row, "medium", "lorawan_sf7")),
         on_air("Time on the air over LoRaWAN, SF12, in ms", |row| is(row, "medium", "lorawan_sf12")),
         on_air("Time on the air over NB-IoT in ms", |row| is(row, "medium", "nb_iot")),
+    ]
+}
+
+/// The plots of `handover`: the paper's figure 4 and its Table I, the time lost, and the NATs.
+fn handover() -> Vec<View> {
+    fn is(row: &Row, parameter: &str, value: &str) -> bool {
+        row.get(parameter).is_some_and(|of| of == value)
+    }
+    /// The paper has neither NATs nor losses.
+    fn is_plain(row: &Row) -> bool {
+        is(row, "nat", "none") && row.number("loss_percent") == Some(0.0)
+    }
+    let plain = View {
+        rows: |row| is_plain(row) && row.number("downtime_ms") == Some(5.0),
+        bar: "delay_ms",
+        group: &["stack", "scheme", "protocol", "server"],
+        ..View::PLAIN
+    };
+    vec![
+        View {
+            caption: Some(
+                "Time to 600 acknowledgements in s, 5 ms of downtime a handover (the paper's figure 4)",
+            ),
+            figure: Some("wall_clock_s"),
+            ..plain
+        },
+        View {
+            caption: Some("Time lost in each handover in ms, 5 ms of downtime"),
+            figure: Some("lost_per_handover_ms"),
+            ..plain
+        },
+        View {
+            caption: Some(
+                "Time saved in % against a new handshake with the single server (the paper's Table I)",
+            ),
+            figure: Some("saved_percent"),
+            rows: is_plain,
+            ..plain
+        },
+        View {
+            caption: Some("Acknowledged messages behind each NAT, at a delay of 30 ms"),
+            figure: Some("messages_acknowledged"),
+            rows: |row| {
+                let delay_and_downtime = [row.number("delay_ms"), row.number("downtime_ms")];
+                row.number("loss_percent") == Some(0.0) && delay_and_downtime == [Some(30.0), Some(5.0)]
+            },
+            bar: "nat",
+            ..plain
+        },
+        View {
+            caption: Some("Bytes of the first handshake, with the headers of IP and UDP"),
+            figure: Some("first_handshake_bytes"),
+            rows: |row| {
+                is_plain(row)
+                    && row.number("delay_ms") == Some(30.0)
+                    && row.number("downtime_ms") == Some(5.0)
+            },
+            ..plain
+        },
     ]
 }
 
@@ -608,6 +668,26 @@ mod tests {
             "{plot}"
         );
         assert_eq!(count(&plot, "<rect "), 6);
+    }
+
+    #[test]
+    fn draws_the_schemes_of_a_handover_by_delay() {
+        let row = |scheme: &str, nat: &str, delay: u32| {
+            let row = Row::new().with("stack", "dunlin").with("scheme", scheme).with("nat", nat);
+            let row = row.with("delay_ms", delay).with("loss_percent", 0).with("downtime_ms", 5);
+            row.figure("wall_clock_s", &[60.0]).figure("messages_acknowledged", &[600.0])
+        };
+        let rows = vec![
+            row("standard", "none", 5),
+            row("standard", "none", 30),
+            row("cid13", "none", 30),
+            row("cid13", "symmetric", 30),
+        ];
+        let plot = drawn("handover", rows);
+        assert_eq!(count(&plot, "<svg "), 2, "{plot}");
+        // Three bars of time, and three behind NATs.
+        assert_eq!(count(&plot, "<rect "), 6, "{plot}");
+        assert!(plot.contains(">delay 30 ms</text>") && plot.contains(">symmetric</text>"), "{plot}");
     }
 
     #[test]

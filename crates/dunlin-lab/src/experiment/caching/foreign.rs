@@ -18,7 +18,7 @@ use crate::net::{Ground, Pair};
 pub(super) const LIBRARIES: [Library; 3] = [
     Library {
         name: OPENSSL,
-        source: &[include_str!("arguments.c"), include_str!("openssl.c")],
+        source: &[include_str!("../openssl.c"), include_str!("arguments.c"), include_str!("openssl.c")],
         link: &["-lssl", "-lcrypto"],
         package: "libssl-dev",
     },

@@ -1,48 +1,12 @@
 // OpenSSL. What the method leaves open is as OpenSSL has it by default.
 
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-
 static SSL_SESSION *session;
-
-static void refuse(const char *what) {
-    unsigned long error = ERR_get_error();
-    fail(error ? ERR_error_string(error, NULL) : what);
-}
 
 static int keep(SSL *ssl, SSL_SESSION *new) {
     (void)ssl;
     SSL_SESSION_free(session);
     session = new;
     return 1;
-}
-
-// A cookie as long as that of OpenSSL's own server.
-enum { COOKIE_BYTES = 20 };
-
-static int make_cookie(SSL *ssl, unsigned char *cookie, unsigned *length) {
-    (void)ssl;
-    memset(cookie, 7, *length = COOKIE_BYTES);
-    return 1;
-}
-
-static int check_cookie(SSL *ssl, const unsigned char *cookie, unsigned length) {
-    (void)ssl, (void)cookie;
-    return length == COOKIE_BYTES;
-}
-
-// The smallest datagrams that OpenSSL sends. At a smaller MTU, IP splits them.
-enum { SMALLEST_DATAGRAM = 256 - IP_AND_UDP };
-
-static void use_datagrams(SSL *ssl, int fd, int mtu) {
-    struct sockaddr_in peer = peer_of(fd);
-    BIO *bio = BIO_new_dgram(fd, BIO_NOCLOSE);
-    if (!bio) refuse("no connection");
-    BIO_ctrl(bio, BIO_CTRL_DGRAM_SET_CONNECTED, 0, &peer);
-    SSL_set_bio(ssl, bio, bio);
-    SSL_set_options(ssl, SSL_OP_NO_QUERY_MTU);
-    int largest = mtu - IP_AND_UDP;
-    if (!SSL_set_mtu(ssl, largest < SMALLEST_DATAGRAM ? SMALLEST_DATAGRAM : largest)) refuse("no such MTU");
 }
 
 static SSL_CTX *configure(int server, int resume, char **files) {
@@ -64,8 +28,7 @@ static SSL_CTX *configure(int server, int resume, char **files) {
     if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     if (datagrams && server) {
         SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
-        SSL_CTX_set_cookie_generate_cb(ctx, make_cookie);
-        SSL_CTX_set_cookie_verify_cb(ctx, check_cookie);
+        use_cookies(ctx);
     }
     if (!resume) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (server) {
@@ -105,7 +68,7 @@ int main(int argc, char **argv) {
         int fd = open_connection(argv, i, listeners[i]);
         SSL *ssl = SSL_new(ctx);
         if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
-        if (is(argv[VERSION], "dtls1.2")) use_datagrams(ssl, fd, atoi(argv[MTU]));
+        if (is(argv[VERSION], "dtls1.2")) use_datagrams(ssl, fd, atoi(argv[MTU]) - IP_AND_UDP);
         if (!server && session && !SSL_set_session(ssl, session)) refuse("no session");
         if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
         if (server) {

@@ -14,7 +14,7 @@ use crate::net::{Ground, Pair};
 
 const LIBRARY: Library = Library {
     name: "openssl",
-    source: &[include_str!("openssl.c")],
+    source: &[include_str!("../openssl.c"), include_str!("openssl.c")],
     link: &["-lssl", "-lcrypto"],
     package: "libssl-dev",
 };

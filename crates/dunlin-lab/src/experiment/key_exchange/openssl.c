@@ -10,9 +10,7 @@
 // may have a certificate as well. GROUP is a name, or the prime of a finite field in hexadecimal. Certificates and keys are
 // files in DER; - is nothing.
 
-#include <openssl/err.h>
 #include <openssl/param_build.h>
-#include <openssl/ssl.h>
 #include <time.h>
 
 enum { ROLE = 1, VERSION, SUITE, GROUP, SCHEME, WHO, ROOT, CERTIFICATE, KEY, IP, PORT };
@@ -22,11 +20,6 @@ enum { PRIME_DIGITS = 512 / 4 };
 enum { BUFFER = 1 << 16, PSK_BYTES = 32, PSK_BYTE = 7 };
 
 static const char IDENTITY[] = "Client_identity";
-
-static void refuse(const char *what) {
-    unsigned long error = ERR_get_error();
-    fail(error ? ERR_error_string(error, NULL) : what);
-}
 
 static unsigned psk_of_client(SSL *ssl, const char *hint, char *identity, unsigned length, unsigned char *psk, unsigned size) {
     (void)ssl, (void)hint;
@@ -43,29 +36,8 @@ static unsigned psk_of_server(SSL *ssl, const char *identity, unsigned char *psk
     return PSK_BYTES;
 }
 
-// The largest datagram on Ethernet, and a cookie as long as that of OpenSSL's own server.
-enum { LARGEST_DATAGRAM = 1500 - 28, COOKIE_BYTES = 20 };
-
-static int make_cookie(SSL *ssl, unsigned char *cookie, unsigned *length) {
-    (void)ssl;
-    memset(cookie, 7, *length = COOKIE_BYTES);
-    return 1;
-}
-
-static int check_cookie(SSL *ssl, const unsigned char *cookie, unsigned length) {
-    (void)ssl, (void)cookie;
-    return length == COOKIE_BYTES;
-}
-
-static void use_datagrams(SSL *ssl, int fd) {
-    struct sockaddr_in peer = peer_of(fd);
-    BIO *bio = BIO_new_dgram(fd, BIO_NOCLOSE);
-    if (!bio) refuse("no connection");
-    BIO_ctrl(bio, BIO_CTRL_DGRAM_SET_CONNECTED, 0, &peer);
-    SSL_set_bio(ssl, bio, bio);
-    SSL_set_options(ssl, SSL_OP_NO_QUERY_MTU);
-    if (!SSL_set_mtu(ssl, LARGEST_DATAGRAM)) refuse("no such MTU");
-}
+// The largest datagram on Ethernet.
+enum { LARGEST_DATAGRAM = 1500 - 28 };
 
 static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
@@ -120,8 +92,7 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (datagrams && server) {
         SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
-        SSL_CTX_set_cookie_generate_cb(ctx, make_cookie);
-        SSL_CTX_set_cookie_verify_cb(ctx, check_cookie);
+        use_cookies(ctx);
     }
     if (is(words[WHO], "psk") && server) SSL_CTX_set_psk_server_callback(ctx, psk_of_server);
     if (is(words[WHO], "psk") && !server) SSL_CTX_set_psk_client_callback(ctx, psk_of_client);
@@ -196,7 +167,7 @@ int main(int argc, char **argv) {
     }
     SSL *ssl = SSL_new(ctx);
     if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
-    if (datagrams) use_datagrams(ssl, fd);
+    if (datagrams) use_datagrams(ssl, fd, LARGEST_DATAGRAM);
     if ((server ? SSL_accept(ssl) : SSL_connect(ssl)) != 1) refuse("no handshake");
     if (datagrams) return 0;
     // TCP ends without close_notify, the client first, so that all that was sent is the handshake.

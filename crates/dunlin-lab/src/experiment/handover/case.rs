@@ -1,0 +1,204 @@
+//! The measured cases: the client's scheme, the server's rule, the path, and the changes of the client's address.
+
+use std::time::Duration;
+
+use dunlin_sim::NatKind;
+
+use crate::report::Row;
+
+/// How a client goes on after its address has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Scheme {
+    /// A new full handshake, after the application's timeout.
+    Standard,
+    /// A resumption by session ID, after the same timeout.
+    SessionId,
+    /// A resumption by ticket, after the same timeout.
+    Ticket,
+    /// Connection IDs in DTLS 1.2, with return routability checks.
+    Cid12,
+    /// Connection IDs in DTLS 1.3, with return routability checks.
+    Cid13,
+}
+
+impl Scheme {
+    pub(super) const ALL: [Self; 5] =
+        [Self::Standard, Self::SessionId, Self::Ticket, Self::Cid12, Self::Cid13];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Standard => "standard",
+            Self::SessionId => "session_id",
+            Self::Ticket => "ticket",
+            Self::Cid12 => "cid12",
+            Self::Cid13 => "cid13",
+        }
+    }
+
+    pub(super) const fn protocol(self) -> &'static str {
+        match self {
+            Self::Cid13 => "dtls1.3",
+            _ => "dtls1.2",
+        }
+    }
+
+    /// Whether the association survives a change of the client's address. Otherwise the application notices by its timeout that the
+    /// connection is gone.
+    pub(super) const fn is_mobile(self) -> bool {
+        !matches!(self, Self::Standard | Self::SessionId | Self::Ticket)
+    }
+
+    /// The rules of the server under which the scheme is measured. A server whose socket is connected to one client cannot receive from
+    /// the client's next address, so the schemes that survive the change have the first rule only.
+    pub(super) const fn servers(self) -> &'static [ServerKind] {
+        match self.is_mobile() {
+            true => &[ServerKind::Listening],
+            false => &[ServerKind::Listening, ServerKind::Single],
+        }
+    }
+}
+
+/// When a server accepts a new client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ServerKind {
+    /// At any time.
+    Listening,
+    /// It has one association, and accepts another client after a silence of [`SILENCE`].
+    Single,
+}
+
+impl ServerKind {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Listening => "listening",
+            Self::Single => "single",
+        }
+    }
+}
+
+/// The silence after which a server with one association frees it.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+/// The application's timeout, after which a client connects again.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(1);
+/// The limit of a handshake, after which a client connects again.
+pub(super) const HANDSHAKE_LIMIT: Duration = Duration::from_secs(3);
+/// The length of messages and of their acknowledgements, in bytes.
+pub(super) const MESSAGE_BYTES: usize = 32;
+/// The pause between an acknowledgement and the next message.
+pub(super) const PACE: Duration = Duration::from_millis(100);
+/// What a client does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Talk {
+    /// The number of messages.
+    pub(super) messages: u32,
+    /// The time between two changes of its address.
+    pub(super) period: Duration,
+}
+
+/// The talk of the experiment.
+pub(super) const TALK: Talk = Talk { messages: 600, period: Duration::from_secs(10) };
+
+/// The path between client and server, and its changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Path {
+    /// The delay of each direction.
+    pub(super) delay: Duration,
+    /// The loss in each direction.
+    pub(super) loss_percent: u32,
+    /// The NAT in front of the client.
+    pub(super) nat: Option<NatKind>,
+    /// How long the client's interface is down before it gets its next address. `None`: its address never changes.
+    pub(super) downtime: Option<Duration>,
+}
+
+/// A scheme on a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Case {
+    pub(super) scheme: Scheme,
+    pub(super) server: ServerKind,
+    pub(super) path: Path,
+}
+
+impl Case {
+    /// The same without changes of the address and, since a NAT then changes nothing, without a NAT. Without losses, there is nothing
+    /// that a server with one association or a session would change.
+    pub(super) const fn undisturbed(self) -> Self {
+        let path = Path { downtime: None, nat: None, ..self.path };
+        match self.path.loss_percent == 0 && !self.scheme.is_mobile() {
+            true => Self { scheme: Scheme::Standard, server: ServerKind::Listening, path },
+            false => Self { path, ..self },
+        }
+    }
+
+    /// The case whose first handshake is also that of this one: losses would only blur it.
+    pub(super) const fn handshake(self) -> Self {
+        let path = Path { downtime: None, nat: None, loss_percent: 0, ..self.path };
+        Self { server: ServerKind::Listening, path, ..self }
+    }
+
+    /// A new handshake after each change, with the server nearest to the paper: the reference of its Table I.
+    pub(super) const fn reference(self) -> Self {
+        Self { scheme: Scheme::Standard, server: ServerKind::Single, ..self }
+    }
+
+    pub(super) fn name(&self) -> String {
+        let Path { delay, loss_percent, downtime, .. } = self.path;
+        let (scheme, server, nat) = (self.scheme.name(), self.server.name(), self.nat());
+        let (delay, downtime) = (delay.as_millis(), downtime.map_or(0, |downtime| downtime.as_millis()));
+        format!("{scheme} ({server}), {delay} ms, NAT {nat}, {loss_percent} % loss, {downtime} ms off")
+    }
+
+    fn nat(&self) -> &'static str {
+        self.path.nat.map_or("none", NatKind::name)
+    }
+
+    /// Makes a row for the case.
+    pub(super) fn row(&self, stack: &str) -> Row {
+        let Path { delay, loss_percent, downtime, .. } = self.path;
+        Row::new()
+            .with("stack", stack)
+            .with("scheme", self.scheme.name())
+            .with("protocol", self.scheme.protocol())
+            .with("server", self.server.name())
+            .with("nat", self.nat())
+            .with("delay_ms", delay.as_millis() as u64)
+            .with("loss_percent", loss_percent)
+            .with("downtime_ms", downtime.map_or(0, |downtime| downtime.as_millis() as u64))
+    }
+}
+
+/// The results of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    /// The time from the first datagram to the last acknowledgement; `None` if it never came.
+    pub(super) wall_clock: Option<Duration>,
+    /// The time until the client may send its first message.
+    pub(super) first_handshake: Option<Duration>,
+    /// The changes of address until then.
+    pub(super) handovers: u32,
+    /// The acknowledged messages.
+    pub(super) acknowledged: u32,
+    /// The messages that the receiver lacks.
+    pub(super) missing: u32,
+    /// The copies of messages that the client has sent again.
+    pub(super) resent: u32,
+    /// The complete handshakes, and those of them that resumed a session.
+    pub(super) handshakes: u32,
+    pub(super) resumed: u32,
+    /// The IP packets of both directions.
+    pub(super) packets: u64,
+    /// The bytes of these packets, with their headers.
+    pub(super) bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schemes_have_unique_names() {
+        for scheme in Scheme::ALL {
+            assert_eq!(Scheme::ALL.iter().filter(|other| other.name() == scheme.name()).count(), 1);
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The time that a change of the client's address costs, scheme by scheme.
+//!
+//! A client sends 600 messages, one at a time, each 100 ms after the acknowledgement of the previous one. Every ten seconds its
+//! interface goes down and comes back with another address. A client whose connection does not survive that connects again after the
+//! application's timeout of one second. The others send their message again at once, and on a timer that follows the round trip.
+
+mod case;
+mod client;
+mod ground;
+mod keys;
+mod real;
+mod server;
+mod sockets;
+mod virtual_time;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use case::{Case, Figures, Path, Scheme, ServerKind, TALK};
+use dunlin_sim::NatKind;
+use keys::Keys;
+use real::{OpenSsl, Stack};
+
+use super::{Experiment, Plan, Progress, Way};
+use crate::Error;
+use crate::net::Ground;
+use crate::report::{Row, median_of};
+
+const DELAYS_MS: [u64; 3] = [5, 30, 100];
+const LOSSES_PERCENT: [u32; 3] = [0, 1, 5];
+const DOWNTIMES_MS: [u64; 3] = [5, 650, 2000];
+/// The delay at which a quick run measures the NATs.
+const NAT_DELAY: Duration = Duration::from_millis(30);
+
+/// The experiment `handover`.
+pub(super) struct Handover;
+
+impl Experiment for Handover {
+    fn name(&self) -> &'static str {
+        "handover"
+    }
+
+    fn about(&self) -> &'static str {
+        "time that a change of the client's address costs over DTLS (fast session resumption)"
+    }
+
+    fn paper(&self) -> Option<&'static str> {
+        Some(
+            "G. Caminati, S. Kiade, G. D'Angelo, S. Ferretti, V. Ghini: Fast Session Resumption in DTLS for Mobile Communications, \
+             IEEE CCNC 2020, University of Bologna.",
+        )
+    }
+
+    fn terms(&self) -> &'static [(&'static str, &'static str)] {
+        &[
+            ("standard", "a new full handshake after the application's timeout of one second"),
+            ("session_id, ticket", "a resumption after the same timeout"),
+            ("cid12, cid13", "connection IDs of DTLS 1.2 and 1.3, with return routability checks"),
+            ("listening", "the server accepts new clients at any time"),
+            ("single", "the server has one association, and frees it after one second of silence"),
+            (
+                "lost per handover",
+                "the time beyond that without handovers, divided by their number, less the downtime",
+            ),
+            ("saved", "the time saved against standard with the single server, as in the paper's Table I"),
+        ]
+    }
+
+    fn ways(&self) -> &'static [Way] {
+        &[Way::Real, Way::Virtual]
+    }
+
+    fn runs(&self) -> u32 {
+        5
+    }
+
+    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+        let keys = Keys::new()?;
+        let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
+        match plan.way {
+            Way::Real => on_sockets(&keys, &seeds, progress),
+            Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress),
+        }
+    }
+}
+
+fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress) -> Result<Vec<Row>, Error> {
+    let cases = cases(&paths(quick), |_| true);
+    let all: BTreeSet<_> = cases.iter().flat_map(|case| [*case, case.undisturbed()]).collect();
+    let alone: BTreeSet<_> = cases.iter().map(|case| case.handshake()).collect();
+    progress.steps(all.len() + alone.len());
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let run = |case: &Case| seeds.iter().map(|seed| virtual_time::run(case, keys, *seed)).collect();
+    let all = in_parallel(all, cores, progress, run)?;
+    let handshake =
+        |case: &Case| seeds.iter().map(|seed| virtual_time::handshake(case, keys, *seed)).collect();
+    let alone = in_parallel(alone, cores, progress, handshake)?;
+    let results = Results { all, alone };
+    Ok(cases.iter().map(|case| results.row(case, "dunlin", Way::Virtual, None)).collect())
+}
+
+/// Measures all cases side by side, since they hardly compute.
+fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row>, Error> {
+    let ground = Ground::new()?;
+    let mut stacks = vec![Stack::Dunlin];
+    match OpenSsl::new() {
+        Ok(openssl) => stacks.push(Stack::OpenSsl(openssl)),
+        Err(error) => progress.note(&format!("left out: {error}")),
+    }
+    let paths: Vec<_> = paths(true)
+        .into_iter()
+        .filter(|path| path.nat.is_none_or(|nat| nat == NatKind::PortRestricted))
+        .collect();
+    let of_stack: Vec<_> = stacks.iter().map(|stack| cases(&paths, |scheme| stack.has(scheme))).collect();
+    let mut all = BTreeSet::new();
+    for (stack, cases) in of_stack.iter().enumerate() {
+        all.extend(cases.iter().flat_map(|case| [*case, case.undisturbed()]).map(|case| (stack, case)));
+    }
+    progress.steps(all.len() * seeds.len());
+    let mut results: Vec<_> = stacks.iter().map(|_| Results::default()).collect();
+    for seed in seeds {
+        let measured = in_parallel(all.clone(), all.len(), progress, |(stack, case): &(usize, Case)| {
+            stacks[*stack].run(&ground, case, keys, TALK, *seed)
+        })?;
+        for ((stack, case), figures) in measured {
+            results[stack].all.entry(case).or_default().push(figures);
+        }
+    }
+    let mut rows = Vec::new();
+    let openssl = results.get(1);
+    for ((stack, cases), results) in stacks.iter().zip(&of_stack).zip(&results) {
+        rows.extend(cases.iter().map(|case| results.row(case, stack.name(), Way::Real, openssl)));
+    }
+    Ok(rows)
+}
+
+/// The paths of a run. A quick one has those of the cases with a target value, and each NAT once.
+fn paths(quick: bool) -> Vec<Path> {
+    let is_quick = |path: &Path| {
+        let is_plain = path.nat.is_none() || path.delay == NAT_DELAY;
+        is_plain && path.loss_percent == 0 && path.downtime == Some(Duration::from_millis(DOWNTIMES_MS[0]))
+    };
+    let mut paths = Vec::new();
+    for delay in DELAYS_MS.map(Duration::from_millis) {
+        for nat in [None].into_iter().chain(NatKind::ALL.map(Some)) {
+            for loss_percent in LOSSES_PERCENT {
+                let downtimes = DOWNTIMES_MS.map(|ms| Some(Duration::from_millis(ms)));
+                paths.extend(downtimes.map(|downtime| Path { delay, loss_percent, nat, downtime }));
+            }
+        }
+    }
+    paths.retain(|path| !quick || is_quick(path));
+    paths
+}
+
+/// The cases on these paths, with the schemes that a stack has.
+fn cases(paths: &[Path], has: impl Fn(Scheme) -> bool) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for path in paths {
+        for scheme in Scheme::ALL.into_iter().filter(|scheme| has(*scheme)) {
+            cases.extend(scheme.servers().iter().map(|server| Case { scheme, server: *server, path: *path }));
+        }
+    }
+    cases
+}
+
+/// A case, perhaps with more about it.
+trait Named {
+    fn name(&self) -> String;
+}
+
+impl Named for Case {
+    fn name(&self) -> String {
+        Self::name(self)
+    }
+}
+
+impl Named for (usize, Case) {
+    fn name(&self) -> String {
+        self.1.name()
+    }
+}
+
+/// Does the work of each case, with this many workers.
+fn in_parallel<K: Copy + Named + Ord + Send + Sync, T: Send>(
+    cases: BTreeSet<K>,
+    workers: usize,
+    progress: &Progress,
+    work: impl Fn(&K) -> Result<T, Error> + Sync,
+) -> Result<BTreeMap<K, T>, Error> {
+    let cases: Vec<_> = cases.into_iter().collect();
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut done = Vec::new();
+        while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = work(case)?;
+            progress.now(case.name());
+            progress.step();
+            done.push((*case, result));
+        }
+        Ok::<_, Error>(done)
+    };
+    let done = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, _>| {
+            worker.join().unwrap_or_else(|panic| resume_unwind(panic))
+        };
+        workers.into_iter().map(join).collect::<Result<Vec<_>, _>>()
+    })?;
+    Ok(done.into_iter().flatten().collect())
+}
+
+/// The results of all runs of a stack.
+#[derive(Default)]
+struct Results {
+    /// Of the cases, and of the same without changes of the address.
+    all: BTreeMap<Case, Vec<Figures>>,
+    /// Of the first handshakes.
+    alone: BTreeMap<Case, Vec<Figures>>,
+}
+
+impl Results {
+    fn of(&self, case: &Case) -> &[Figures] {
+        self.all.get(case).map_or(&[], Vec::as_slice)
+    }
+
+    /// The times to the last acknowledgement in milliseconds; none if a run got less than all of them.
+    fn times(&self, case: &Case) -> Vec<f64> {
+        let times = self.of(case).iter().map(|run| run.wall_clock.map(|time| time.as_secs_f64() * 1e3));
+        times.collect::<Option<Vec<_>>>().unwrap_or_default()
+    }
+
+    /// The time saved against another scheme of this or another stack, in percent.
+    fn saved(&self, case: &Case, others: &Self, other: Case) -> Vec<f64> {
+        let others = others.times(&other);
+        if others.is_empty() || case.scheme == other.scheme {
+            return Vec::new();
+        }
+        let reference = median_of(&others);
+        self.times(case).iter().map(|time| (1.0 - time / reference) * 100.0).collect()
+    }
+
+    /// The time lost in each change of the address, beyond the downtime, in milliseconds.
+    fn lost(&self, case: &Case) -> Vec<f64> {
+        let without = self.times(&case.undisturbed());
+        if without.is_empty() {
+            return Vec::new();
+        }
+        // The time without changes varies with the losses.
+        let without = without.iter().sum::<f64>() / without.len() as f64;
+        let downtime = case.path.downtime.map_or(0.0, |downtime| downtime.as_secs_f64() * 1e3);
+        let runs = self.times(case).into_iter().zip(self.of(case));
+        runs.map(|(time, run)| (time - without) / f64::from(run.handovers.max(1)) - downtime).collect()
+    }
+
+    /// The row of a case; `openssl` has OpenSSL's results of the same run.
+    fn row(&self, case: &Case, stack: &str, way: Way, openssl: Option<&Self>) -> Row {
+        let of = |figure: fn(&Figures) -> f64| self.of(case).iter().map(figure).collect::<Vec<_>>();
+        let seconds: Vec<_> = self.times(case).iter().map(|ms| ms / 1e3).collect();
+        let listening = Case { server: ServerKind::Listening, ..case.reference() };
+        let row = case
+            .row(stack)
+            .with("way", way.name())
+            .figure("wall_clock_s", &seconds)
+            .figure("lost_per_handover_ms", &self.lost(case))
+            .figure("saved_percent", &self.saved(case, self, case.reference()))
+            .figure("saved_over_listening_percent", &self.saved(case, self, listening))
+            .figure(
+                "saved_over_openssl_percent",
+                &openssl.map_or_else(Vec::new, |openssl| self.saved(case, openssl, case.reference())),
+            )
+            .figure("handovers", &of(|run| run.handovers.into()))
+            .figure("messages_acknowledged", &of(|run| run.acknowledged.into()))
+            .figure("messages_missing", &of(|run| run.missing.into()))
+            .figure("messages_resent", &of(|run| run.resent.into()))
+            .figure("handshakes", &of(|run| run.handshakes.into()))
+            .figure("handshakes_resumed", &of(|run| run.resumed.into()))
+            .figure("total_bytes", &of(|run| run.bytes as f64))
+            .figure("packets", &of(|run| run.packets as f64));
+        let ms = |run: &Figures| run.first_handshake.map_or(0.0, |time| time.as_secs_f64() * 1e3);
+        let Some(first) = self.alone.get(&case.handshake()) else {
+            return row.figure("first_handshake_ms", &of(ms));
+        };
+        let of = |figure: fn(&Figures) -> f64| first.iter().map(figure).collect::<Vec<_>>();
+        row.figure("first_handshake_ms", &of(ms))
+            .figure("first_handshake_bytes", &of(|run| run.bytes as f64))
+            .figure("first_handshake_packets", &of(|run| run.packets as f64))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(scheme: Scheme, server: ServerKind, nat: Option<NatKind>, downtime_ms: Option<u64>) -> Case {
+        let downtime = downtime_ms.map(Duration::from_millis);
+        Case { scheme, server, path: Path { delay: NAT_DELAY, loss_percent: 0, nat, downtime } }
+    }
+
+    fn run(case: &Case) -> Figures {
+        let figures = virtual_time::run(case, &Keys::new().unwrap(), 1).unwrap();
+        assert_eq!((figures.acknowledged, figures.missing), (TALK.messages, 0), "{}", case.name());
+        figures
+    }
+
+    fn results(cases: &[Case]) -> Results {
+        let with_references = cases.iter().flat_map(|case| [*case, case.undisturbed()]);
+        let all = with_references.map(|case| (case, vec![run(&case)])).collect();
+        Results { all, alone: BTreeMap::new() }
+    }
+
+    /// A message on its way during the change takes at most another round trip.
+    #[test]
+    fn connection_ids_lose_at_most_a_round_trip_behind_every_nat() {
+        for nat in [None].into_iter().chain(NatKind::ALL.map(Some)) {
+            for scheme in [Scheme::Cid12, Scheme::Cid13] {
+                let case = case(scheme, ServerKind::Listening, nat, Some(5));
+                let results = results(&[case]);
+                let lost = results.lost(&case);
+                assert!(lost[0] <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost:?} ms", case.name());
+                assert_eq!(results.of(&case)[0].handshakes, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn other_schemes_lose_their_timeout_and_connect_again() {
+        use Scheme::{SessionId, Standard, Ticket};
+        for (scheme, round_trips) in [(Standard, 3), (SessionId, 2), (Ticket, 2)] {
+            let case = case(scheme, ServerKind::Listening, None, Some(5));
+            let results = results(&[case]);
+            let (lost, run) = (results.lost(&case)[0], &results.of(&case)[0]);
+            assert_eq!(run.handshakes, 1 + run.handovers, "{scheme:?}");
+            assert_eq!(run.resumed, if scheme == Standard { 0 } else { run.handovers }, "{scheme:?}");
+            // The timeout began with the message, so a part of it is the round trip of a usual message, or the downtime.
+            let expected = 1000.0 + f64::from(round_trips) * 60.0;
+            assert!((expected - 10.0..expected + 60.0).contains(&lost), "{scheme:?}: {lost} ms");
+            assert_eq!(run.resent, run.handovers);
+        }
+    }
+
+    #[test]
+    fn a_server_with_one_association_makes_clients_wait_longer() {
+        let [single, listening] = [ServerKind::Single, ServerKind::Listening]
+            .map(|server| case(Scheme::Standard, server, None, Some(5)));
+        let [single, listening] = [single, listening].map(|case| run(&case).wall_clock.unwrap());
+        assert!(single > listening + Duration::from_secs(1), "{single:?} and {listening:?}");
+    }
+
+    #[test]
+    fn runs_are_reproducible() {
+        let mut case = case(Scheme::Cid13, ServerKind::Listening, Some(NatKind::Symmetric), Some(650));
+        case.path.loss_percent = 5;
+        let keys = Keys::new().unwrap();
+        let times = |seed| {
+            let run = virtual_time::run(&case, &keys, seed).unwrap();
+            (run.wall_clock, run.resent, run.packets)
+        };
+        assert_eq!(times(1), times(1));
+        assert_ne!(times(1), times(2));
+    }
+
+    #[test]
+    fn a_quick_run_has_every_scheme_and_nat() {
+        let [quick, full] = [true, false].map(|quick| cases(&paths(quick), |_| true));
+        assert!(quick.len() < full.len() / 10 && quick.iter().all(|case| full.contains(case)));
+        let both = |case: &Case| (case.scheme, case.path.nat);
+        let of = |cases: &[Case]| cases.iter().map(both).collect::<BTreeSet<_>>();
+        assert_eq!(of(&quick), of(&full));
+    }
+}

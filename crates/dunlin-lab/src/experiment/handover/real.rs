@@ -1,0 +1,222 @@
+//! Client and server on real sockets in network namespaces: Dunlin's, and OpenSSL's.
+
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use dunlin_pki::certificates_to_pem;
+use dunlin_sim::Host;
+
+use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::case::{Case, Figures, Scheme, Talk};
+use super::client::Client;
+use super::ground::{Place, SERVER};
+use super::keys::Keys;
+use super::server::Server;
+use super::sockets::{Sockets, Watch, source_towards};
+use crate::Error;
+use crate::net::{Ground, Process};
+
+const PORT: u16 = 5684;
+const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(SERVER), PORT);
+
+/// A stack on real sockets.
+pub(super) enum Stack {
+    Dunlin,
+    OpenSsl(OpenSsl),
+}
+
+impl Stack {
+    pub(super) const fn name(&self) -> &'static str {
+        match self {
+            Self::Dunlin => "dunlin",
+            Self::OpenSsl(_) => "openssl",
+        }
+    }
+
+    /// Whether it has the scheme.
+    pub(super) const fn has(&self, scheme: Scheme) -> bool {
+        matches!(self, Self::Dunlin) || !scheme.is_mobile()
+    }
+
+    /// Runs a case. `seed` determines the losses.
+    pub(super) fn run(
+        &self,
+        ground: &Ground,
+        case: &Case,
+        keys: &Keys,
+        talk: Talk,
+        seed: u64,
+    ) -> Result<Figures, Error> {
+        let place = Place::new(ground, &case.path, seed)?;
+        let (ended, end) = channel();
+        let (figures, handovers) = thread::scope(|scope| {
+            let talking = scope.spawn(|| {
+                // The end of the sender tells the end of the talk, also if it fails.
+                let _ended: Sender<()> = ended;
+                match self {
+                    Self::Dunlin => dunlin(&place, case, keys, talk.messages),
+                    Self::OpenSsl(openssl) => openssl.talk(ground, &place, case, keys, talk.messages),
+                }
+            });
+            let handovers = place.hand_over(case.path.downtime, talk.period, &end);
+            (talking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), handovers)
+        });
+        let counts = place.counts();
+        let (packets, bytes) = (counts.forwarded, counts.forwarded_bytes);
+        Ok(Figures { handovers: handovers?, packets, bytes, ..figures? })
+    }
+}
+
+/// Runs Dunlin on both sides.
+fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figures, Error> {
+    let configs = keys.configs(case.scheme)?;
+    let has_ended = AtomicBool::new(false);
+    // The server listens before the client begins.
+    let mut listening = Sockets::default();
+    place.server.run(|| listening.open(PEER).map(|_| ()))??;
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            place.server.run(|| {
+                let mut server = Server::new(configs.1, case.server, PORT);
+                server.set_addresses(dunlin_tokio::now(), &[Some(SERVER.into())]);
+                listening.run(&mut server, None, |_| has_ended.load(Ordering::Relaxed))?;
+                Ok::<_, Error>(server)
+            })
+        });
+        let asked = place.client.run(|| {
+            let watch = Watch::new()?;
+            let mut client = Client::new(configs.0, case.scheme, PEER, messages);
+            client.set_addresses(dunlin_tokio::now(), &[source_towards(PEER)]);
+            Sockets::default().run(&mut client, Some((&watch, PEER)), Client::is_done)?;
+            Ok::<_, Error>(client.figures().clone())
+        });
+        has_ended.store(true, Ordering::Relaxed);
+        let served = serving.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (asked, server) = (asked??, served??);
+        Ok(Figures { missing: server.missing(asked.acknowledged), ..asked })
+    })
+}
+
+const LIBRARY: Library = Library {
+    name: "openssl",
+    source: &[include_str!("../openssl.c"), include_str!("openssl.c")],
+    link: &["-lssl", "-lcrypto", "-lpthread"],
+    package: "libssl-dev",
+};
+
+/// OpenSSL's DTLS 1.2.
+pub(super) struct OpenSsl(Foreign);
+
+impl OpenSsl {
+    /// Compiles it.
+    ///
+    /// # Errors
+    /// The compiler or the library is missing.
+    pub(super) fn new() -> Result<Self, Error> {
+        LIBRARY.compile().map(Self)
+    }
+
+    fn talk(
+        &self,
+        ground: &Ground,
+        place: &Place,
+        case: &Case,
+        keys: &Keys,
+        messages: u32,
+    ) -> Result<Figures, Error> {
+        let Self(program) = self;
+        let (server, client) = (Files::new(keys, &keys.server)?, Files::new(keys, &keys.client)?);
+        let (_serving, port): (Process<'_>, _) =
+            program.serve(ground, &place.server, server.arguments("server", case))?;
+        let mut arguments = client.arguments("client", case);
+        arguments.extend([SERVER.to_string(), port, messages.to_string()].map(OsString::from));
+        let client = ground.spawn(&place.client, &mut program.command(arguments))?;
+        let printed = program.finished(client)?;
+        let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let &[wall_clock, first, resent, handshakes, resumed] = &numbers[..] else {
+            return Err(program.failed("it prints something else"));
+        };
+        let time = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3));
+        Ok(Figures {
+            wall_clock: time(wall_clock),
+            first_handshake: time(first),
+            acknowledged: messages,
+            resent: resent as u32,
+            handshakes: handshakes as u32,
+            resumed: resumed as u32,
+            ..Figures::default()
+        })
+    }
+}
+
+/// The trust anchor, the chain and the key of a side.
+struct Files([MemoryFile; 3]);
+
+impl Files {
+    fn new(keys: &Keys, own: &dunlin_pki::Identity) -> Result<Self, Error> {
+        let failed = |error: dunlin_pki::Error| Error::new("certificates", &error, error.advice());
+        let root = certificates_to_pem(std::slice::from_ref(&keys.root)).map_err(failed)?;
+        let chain = certificates_to_pem(&own.chain).map_err(failed)?;
+        let key = own.key.to_pem().map_err(failed)?;
+        let file = |content: &str| MemoryFile::new(content.as_bytes());
+        Ok(Self([file(&root)?, file(&chain)?, file(&key)?]))
+    }
+
+    fn arguments(&self, role: &str, case: &Case) -> Vec<OsString> {
+        let words = [role, case.server.name(), case.scheme.name()].map(OsString::from);
+        words.into_iter().chain(self.0.each_ref().map(|file| file.path().into())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_sim::NatKind;
+
+    use super::super::case::{Path, ServerKind};
+    use super::*;
+
+    /// A client on real devices whose address changes. Returns nothing without privileges.
+    fn run(stack: &Stack, scheme: Scheme, nat: Option<NatKind>, talk: Talk) -> Option<Figures> {
+        let ground = match Ground::new() {
+            Err(error) if error.why().contains("needs root") && !nix::unistd::geteuid().is_root() => {
+                eprintln!("not tested here: {error}");
+                return None;
+            }
+            ground => ground.unwrap(),
+        };
+        let downtime = Some(Duration::from_millis(5));
+        let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat, downtime };
+        let case = Case { scheme, server: ServerKind::Listening, path };
+        let figures = stack.run(&ground, &case, &Keys::new().unwrap(), talk, 1).unwrap();
+        assert_eq!((figures.acknowledged, figures.missing), (talk.messages, 0), "{}", case.name());
+        assert!(figures.handovers > 0 && figures.packets > 2 * u64::from(talk.messages), "{figures:?}");
+        Some(figures)
+    }
+
+    #[test]
+    fn connection_ids_survive_changes_of_the_address_on_real_devices() {
+        let talk = Talk { messages: 12, period: Duration::from_millis(300) };
+        for (scheme, nat) in [(Scheme::Cid12, None), (Scheme::Cid13, Some(NatKind::PortRestricted))] {
+            if let Some(figures) = run(&Stack::Dunlin, scheme, nat, talk) {
+                assert_eq!(figures.handshakes, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn openssl_connects_again_after_a_change_of_its_address() {
+        // The pauses alone take longer than the period. The timeout leaves time before the next change.
+        let talk = Talk { messages: 16, period: Duration::from_millis(1500) };
+        for (scheme, resumes) in [(Scheme::Standard, false), (Scheme::Ticket, true)] {
+            let openssl = Stack::OpenSsl(OpenSsl::new().unwrap());
+            if let Some(figures) = run(&openssl, scheme, None, talk) {
+                assert!(figures.handshakes > 1);
+                assert_eq!(figures.resumed, if resumes { figures.handshakes - 1 } else { 0 });
+            }
+        }
+    }
+}
