@@ -124,7 +124,7 @@ impl ActiveKeyExchange for Exchange {
         self.share.as_ref()
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         if !self.form.fits(peer) {
             return Err(CryptoError);
         }

@@ -77,7 +77,7 @@ impl ActiveKeyExchange for Exchange {
         &self.share
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         // AWS-LC checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an unrelated secret (§6.3).
         let secret = self.key.decapsulate(Ciphertext::from(peer)).map_err(|_| CryptoError)?;
         Ok(SharedSecret::new(secret.as_ref().to_vec()))

@@ -115,7 +115,7 @@ impl ActiveKeyExchange for Active {
         &self.share
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         if !self.group.is_valid(peer) {
             return Err(CryptoError);
         }

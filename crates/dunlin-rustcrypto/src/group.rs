@@ -56,7 +56,7 @@ impl ActiveKeyExchange for X25519Exchange {
         self.share.as_bytes()
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         let peer: [u8; 32] = peer.try_into().map_err(|_| CryptoError)?;
         let secret = self.private.diffie_hellman(&peer.into());
         // Reject the all-zero result of a point of small order (RFC 8446 §7.4.2).
@@ -126,7 +126,7 @@ where
         self.share.as_bytes()
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         // TLS 1.3 allows only uncompressed points (RFC 8446 §4.2.8.2).
         const UNCOMPRESSED: u8 = 4;
         if peer.first() != Some(&UNCOMPRESSED) {

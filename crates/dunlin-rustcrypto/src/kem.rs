@@ -86,7 +86,7 @@ macro_rules! ml_kem {
                     &self.share
                 }
 
-                fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+                fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
                     // The conversion checks the length (FIPS 203 §7.3). An invalid ciphertext of that length gives an
                     // unrelated secret (§6.3).
                     let ciphertext: &Ciphertext = peer.try_into().map_err(|_| CryptoError)?;

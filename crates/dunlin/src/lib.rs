@@ -105,7 +105,7 @@ pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Trans
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
 pub use endpoint::{
-    Association, AssociationId, Ended, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits,
+    Association, AssociationId, Ended, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits, PortCounts,
 };
 pub use error::Error;
 pub use handshake::event::{Event, MessageSize};
@@ -118,7 +118,7 @@ pub use record::datagram::{Datagram, Discarded, PathChecks};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use settings::{
-    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, Migration, Multihoming,
-    NodeIds, PathCheck, PskChoice, PskSource, Retransmission,
+    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, Migration, Multihoming, NoPort,
+    NodeIds, PathCheck, PortScheme, PskChoice, PskSource, Retransmission,
 };
 pub use time::{Instant, Now};

@@ -11,7 +11,7 @@ use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
-use crate::settings::ConnectionIds;
+use crate::settings::{ConnectionIds, PortScheme};
 use crate::sync::Arc;
 use crate::time::Instant;
 use crate::wire::{AlertDescription, AlertLevel};
@@ -87,6 +87,15 @@ pub(crate) trait Emitter {
 
     /// Takes part in return routability checks, with cookies from `random`.
     fn check_paths(&mut self, _random: Arc<dyn SecureRandom>) {}
+
+    /// As a server, takes the port that the endpoint has offered for this association, or gives it back without a scheme. Returns the
+    /// port, if there is one.
+    fn use_port(&mut self, _scheme: Option<PortScheme>) -> Option<u16> {
+        None
+    }
+
+    /// As a client, moves to this port of the server after the handshake.
+    fn expect_port(&mut self, _port: u16) {}
 
     /// Sends the peer up to this many new connection IDs of this side.
     fn send_connection_ids(&mut self, _count: u8) -> Result<(), Error> {

@@ -52,7 +52,7 @@ impl ActiveKeyExchange for NullExchange {
         SHARE.get(..self.0.share_len).unwrap_or(&SHARE)
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         if peer.len() != self.0.share_len {
             return Err(CryptoError);
         }

@@ -144,7 +144,7 @@ impl ActiveKeyExchange for KnownGroup {
         &[9; 32]
     }
 
-    fn complete(self: Box<Self>, _: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, _: &[u8]) -> Result<SharedSecret, CryptoError> {
         Ok(SharedSecret::new(SECRET.to_vec()))
     }
 }

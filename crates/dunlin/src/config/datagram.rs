@@ -3,7 +3,7 @@
 use super::check_mtu;
 use crate::error::Error;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
-use crate::settings::{ConnectionIds, Migration, Retransmission};
+use crate::settings::{ConnectionIds, Migration, PortScheme, Retransmission};
 use crate::sync::Arc;
 
 /// Adds the setters to a configuration.
@@ -31,6 +31,15 @@ macro_rules! datagram_setters {
             #[must_use]
             pub const fn with_migration(mut self, migration: Migration) -> Self {
                 self.datagram.migration = migration;
+                self
+            }
+
+            /// Sets how an association without connection IDs gets a port of its own at the server. By default it gets none. A server
+            /// needs a pool of ports ([`crate::Endpoint::add_ports`]), and must demand cookies. To follow clients to other hosts, it needs
+            /// [`Migration::with_unchecked`].
+            #[must_use]
+            pub const fn with_port_scheme(mut self, scheme: PortScheme) -> Self {
+                self.datagram.port_scheme = Some(scheme);
                 self
             }
 

@@ -26,6 +26,7 @@ use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest,
 mod datagram;
 mod early;
 mod frozen;
+mod ports;
 mod stream;
 
 pub(crate) use datagram::Standing;

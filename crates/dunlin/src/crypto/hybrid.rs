@@ -105,7 +105,7 @@ impl ActiveKeyExchange for Exchange {
         &self.share
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         let (kem, curve) = self.order.split(peer, self.ciphertext_len)?;
         Ok(self.order.join_secrets(&self.kem.complete(kem)?, &self.curve.complete(curve)?))
     }
@@ -114,7 +114,7 @@ impl ActiveKeyExchange for Exchange {
         Some((self.curve_name, self.curve.share()))
     }
 
-    fn complete_component(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete_component(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         self.curve.complete(peer)
     }
 }

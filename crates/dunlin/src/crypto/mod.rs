@@ -337,11 +337,12 @@ pub trait ActiveKeyExchange: Send + Sync {
     /// The share to send.
     fn share(&self) -> &[u8];
     /// The secret agreed with the share `peer`. Implementations check that the point is on the curve, and reject an
-    /// all-zero X25519 result (RFC 8446 §4.2.8.2, §7.4.2).
+    /// all-zero X25519 result (RFC 8446 §4.2.8.2, §7.4.2). The engine calls it once, except for a client that follows its server to
+    /// another port ([`crate::PortScheme::Ipc`]): there once for each ServerHello that it tries, at most four times.
     ///
     /// # Errors
     /// `peer` is not a valid share.
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError>;
     /// The component of a hybrid that is also a group of its own, with that component's share; `None` if there is none.
     /// A client can so offer both groups with one key (draft-ietf-tls-hybrid-design §3.2).
     fn component(&self) -> Option<(NamedGroup, &[u8])> {
@@ -351,7 +352,7 @@ pub trait ActiveKeyExchange: Send + Sync {
     ///
     /// # Errors
     /// There is no component, or `peer` is not a valid share of it.
-    fn complete_component(self: Box<Self>, _peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete_component(&self, _peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         Err(CryptoError)
     }
 }

@@ -1,14 +1,18 @@
 //! One association of an endpoint.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::num::NonZeroU64;
 
+use super::follow::Following;
 use super::hosts::Host;
 use super::routes::Key;
+use crate::address::Local;
 use crate::auth::PeerIdentity;
 use crate::connection::DtlsConnection;
 use crate::protocol::Side;
+use crate::settings::NoPort;
 use crate::time::Instant;
 
 /// The name of an association. An endpoint never uses a name twice.
@@ -50,6 +54,14 @@ pub struct Association {
     pub(super) connection: DtlsConnection,
     /// The address under which the endpoint has filed the association.
     pub(super) address: SocketAddr,
+    /// The port of its server that it has left and still keeps, under which it is filed, too.
+    pub(super) old_port: Option<u16>,
+    /// The socket of its own port.
+    pub(super) port: Option<Local>,
+    /// Why it has no port of its own, although it was to have one.
+    pub(super) lacks_port: Option<NoPort>,
+    /// What a client needs that follows its server to another port.
+    pub(super) following: Option<Box<Following>>,
     /// The host of a client, as the limits count it. It stays if the client moves.
     pub(super) host: Option<Host>,
     /// The connection IDs under which the endpoint has filed the association.
@@ -81,6 +93,10 @@ impl Association {
         Self {
             connection,
             address,
+            old_port: None,
+            port: None,
+            lacks_port: None,
+            following: None,
             host: is_half_open.then(|| Host::of(address)),
             keys: Vec::new(),
             keys_issued: 0,
@@ -104,6 +120,11 @@ impl Association {
     /// Why the endpoint has ended this association, if it has. Without a reason, [`Self::connection`] tells whether it has ended.
     pub const fn ended(&self) -> Option<Ended> {
         self.ended
+    }
+
+    /// Why the association is an ordinary one, although it was to have a port of its own ([`crate::PortScheme`]).
+    pub const fn lacks_port(&self) -> Option<NoPort> {
+        self.lacks_port
     }
 
     /// The bytes of the peer's datagrams, without those that a server answered before it kept anything. Datagrams that are not
@@ -140,6 +161,12 @@ impl Association {
         self.connection.negotiated().and_then(|negotiated| negotiated.peer.as_ref())
     }
 
+    /// The addresses under which the endpoint has filed the association.
+    pub(super) fn filed_at(&self) -> impl Iterator<Item = SocketAddr> + use<> {
+        let old = self.old_port.map(|port| SocketAddr::new(self.address.ip(), port));
+        [Some(self.address), old].into_iter().flatten()
+    }
+
     /// Whether this is an association with `peer`, or neither has shown who it is.
     pub(super) fn is_with(&self, peer: Option<&PeerIdentity>) -> bool {
         match (self.peer(), peer) {
@@ -148,8 +175,8 @@ impl Association {
         }
     }
 
-    /// Whether the peer's records carry connection IDs of this side.
-    pub(super) fn has_ids(&self) -> bool {
-        self.connection.connection_ids().next().is_some()
+    /// Whether the peer's datagrams are found without its address: by connection IDs of this side, or by a port.
+    pub(super) fn is_found_anywhere(&self) -> bool {
+        self.port.is_some() || self.connection.connection_ids().next().is_some()
     }
 }

@@ -101,7 +101,8 @@ impl Index {
         if let Some(filed) = association.filed_as_heard.take() {
             self.heard.remove(&(filed, id));
         }
-        self.routes.remove(association.address, id);
+        association.filed_at().for_each(|address| self.routes.remove(address, id));
+        association.old_port = None;
         for key in core::mem::take(&mut association.keys) {
             self.routes.remove_key(key, id);
         }
@@ -109,16 +110,21 @@ impl Index {
 
     /// Files an association under the peer's present address. If another association has this address, only its connection IDs lead to
     /// the one that has moved.
+    ///
+    /// A client that moves to another port of its server also keeps its previous address for a time.
     fn file_address(&mut self, id: AssociationId, association: &mut Association) {
         let address = association.connection.peer_address();
-        if address == association.address {
+        let old_port = association.connection.old_port();
+        if address == association.address && old_port == association.old_port {
             return;
         }
-        self.routes.remove(association.address, id);
-        association.address = address;
-        let route = self.routes.get(address);
-        if route.live.is_none() {
-            self.routes.set(address, Route { live: Some(id), ..route });
+        association.filed_at().for_each(|address| self.routes.remove(address, id));
+        (association.address, association.old_port) = (address, old_port);
+        for address in association.filed_at() {
+            let route = self.routes.get(address);
+            if route.live.is_none() {
+                self.routes.set(address, Route { live: Some(id), ..route });
+            }
         }
     }
 
@@ -193,8 +199,10 @@ impl Index {
     /// Files an association under its present deadline.
     pub(super) fn file_deadline(&mut self, id: AssociationId, association: &mut Association) {
         let is_live = association.ended.is_none();
-        let exact = association.connection.poll_timeout().filter(|_| is_live);
         let connection = &association.connection;
+        let silence =
+            association.following.as_ref().and_then(|following| following.deadline(connection.heard_at()));
+        let exact = [connection.poll_timeout(), silence].into_iter().flatten().min().filter(|_| is_live);
         let lazy = [connection.keys_expiry(), connection.rest_at()].map(|at| at.filter(|_| is_live));
         let lazy = lazy.into_iter().chain([self.idle_since(association)]).flatten().min();
         let deadline = [exact, lazy].into_iter().flatten().min();

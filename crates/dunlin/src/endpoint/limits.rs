@@ -21,6 +21,9 @@ pub struct EndpointLimits {
     /// anyone can send them. The latest one replaces an older one, of which few bytes have arrived. A ClientHello in one datagram needs
     /// no place here.
     pub partial_hellos: usize,
+    /// The most ports of the pool ([`crate::Endpoint::add_ports`]) that clients of one host have. By default 8. Further clients of the host
+    /// get ordinary associations.
+    pub ports_per_host: usize,
     /// The time after which an association ends from whose peer nothing authentic has arrived. By default `None`: never, since a
     /// device may sleep for days.
     pub idle: Option<Duration>,
@@ -38,6 +41,7 @@ impl Default for EndpointLimits {
             half_open: 1024,
             half_open_per_host: 256,
             partial_hellos: 64,
+            ports_per_host: 8,
             idle: None,
             stale: Some(Duration::from_secs(30 * 60)),
         }

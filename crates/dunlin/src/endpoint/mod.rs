@@ -2,34 +2,41 @@
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
 //! connection that is forgotten again unless the client has returned a cookie. [`hosts`] counts the clients of each host,
-//! [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another process.
+//! [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another process. Associations with
+//! a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
+mod follow;
 mod frozen;
 mod hosts;
 mod index;
 mod limits;
+mod ports;
 mod routes;
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
-use crate::address::{Path, ServerAddress};
+use crate::address::{Local, Path, ServerAddress};
 use crate::config::{ClientConfig, ServerConfig};
 use crate::connection::{DtlsConnection, Standing, Transmit};
 use crate::error::{Error, Misuse};
 use crate::protocol::Side;
-use crate::record::datagram::Hello;
+use crate::record::datagram::{Claim, Hello};
+use crate::settings::NoPort;
 use crate::time::{Instant, Now};
 use crate::wire::AlertDescription;
 
 pub use association::{Association, AssociationId, Ended};
+use follow::Following;
 use hosts::{Host, Hosts};
 use index::Index;
 pub use limits::{EndpointDiscarded, EndpointLimits};
+use ports::Pool;
+pub use ports::PortCounts;
 use routes::{Key, Route};
 
 /// The most datagrams that wait for transmission without an association: demands for cookies, alerts and last words. Beyond it
@@ -54,6 +61,9 @@ pub enum EndpointEvent {
     /// The association has perhaps events, data or an error, or was ended ([`Association::ended`]). Changes by [`Endpoint::update`]
     /// raise no event, unless they end the association.
     Changed(AssociationId),
+    /// The client of an association was to have a port of its own ([`crate::PortScheme`]), but this is why it has none. The association
+    /// is an ordinary one.
+    NoPort(AssociationId, NoPort),
 }
 
 /// Many DTLS connections on one socket, as client and as server. It does no input or output and has no clock, as a
@@ -71,6 +81,8 @@ pub enum EndpointEvent {
 /// * A ClientHello from the address of an association begins a handshake beside it. Only the end of that handshake supersedes the
 ///   association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347 §4.2.8). A client without an identity does not
 ///   supersede an association whose peer has one.
+/// * Associations without connection IDs can have a port of their own ([`crate::PortScheme`]). Then a datagram belongs to the association
+///   at whose port it has arrived, wherever it comes from.
 ///
 /// # Examples
 /// A client and a server, without a network between them.
@@ -126,6 +138,9 @@ pub struct Endpoint {
     associations: BTreeMap<AssociationId, Box<Association>>,
     index: Index,
     hosts: Hosts,
+    pool: Pool,
+    /// The clients that follow their server to another port, by its address.
+    followers: BTreeMap<IpAddr, AssociationId>,
     /// Incomplete ClientHellos by the address of their sender.
     partial: BTreeMap<SocketAddr, Partial>,
     /// The number of incomplete ClientHellos so far.
@@ -154,6 +169,8 @@ impl Endpoint {
             associations: BTreeMap::new(),
             index: Index::new(limits.idle),
             hosts: Hosts::new(),
+            pool: Pool::new(),
+            followers: BTreeMap::new(),
             partial: BTreeMap::new(),
             partial_begun: 0,
             stray: VecDeque::new(),
@@ -173,10 +190,26 @@ impl Endpoint {
         self.server = config;
     }
 
+    /// Adds ports to the pool for associations without connection IDs ([`crate::PortScheme`]): each with the number by which the caller
+    /// knows the socket that is bound to it, to the same address as the welcome port and not connected. A datagram from there comes with
+    /// this number in its [`Path`], and [`Transmit::local`] names it.
+    ///
+    /// # Errors
+    /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, or if the pool has too many.
+    pub fn add_ports(&mut self, ports: impl IntoIterator<Item = (Local, u16)>) -> Result<(), Error> {
+        self.pool.add(ports)
+    }
+
+    /// Counts about the ports of associations.
+    pub const fn ports(&self) -> PortCounts {
+        self.pool.counts
+    }
+
     /// Connects to `server` at the address `peer`.
     ///
     /// # Errors
-    /// [`Misuse::AddressInUse`] if there is an association with this address, [`Misuse::EndpointFull`] at the limit of associations,
+    /// [`Misuse::AddressInUse`] if there is an association with this address, or a client that follows its server
+    /// ([`crate::PortScheme::Ipc`]) to another port of the same host and has not completed its handshake; [`Misuse::EndpointFull`] at the limit of associations,
     /// and the errors of [`DtlsConnection::client`].
     pub fn connect(
         &mut self,
@@ -187,14 +220,24 @@ impl Endpoint {
     ) -> Result<AssociationId, Error> {
         let path = peer.into().without_flow();
         let peer = path.peer;
-        if !self.index.routes.get(peer).is_empty() {
+        let follows = config.datagram.port_scheme.is_some_and(|scheme| scheme.is_ipc());
+        let is_followed = follows && self.followers.contains_key(&peer.ip());
+        if is_followed || !self.index.routes.get(peer).is_empty() {
             return Err(Misuse::AddressInUse.into());
         }
         if self.associations.len() >= self.limits.associations {
             return Err(Misuse::EndpointFull.into());
         }
         let connection = DtlsConnection::client(config, server, path, now)?;
-        let id = self.insert(Association::new(connection));
+        let mut association = Association::new(connection);
+        if follows {
+            association.following =
+                Some(Box::new(Following::new(peer, config.datagram.retransmission.first)));
+        }
+        let id = self.insert(association);
+        if follows {
+            self.followers.insert(peer.ip(), id);
+        }
         self.index.routes.set(peer, Route { live: Some(id), ..Route::default() });
         self.refresh(id);
         Ok(id)
@@ -207,10 +250,19 @@ impl Endpoint {
 
     fn receive_over(&mut self, now: Now, path: Path, datagram: &[u8]) {
         let from = path.peer;
+        match self.pool.user(path.local) {
+            Some(Some(id)) => return self.deliver(now, path, id, datagram),
+            // Nobody at a port of the pool answers a stranger.
+            Some(None) => return self.pool.counts.stray += 1,
+            None => {}
+        }
         let with_id = self.index.routes.with_id_of(datagram);
         if with_id.iter().any(Option::is_some) {
             with_id.into_iter().flatten().for_each(|id| self.deliver(now, path, id, datagram));
             return;
+        }
+        if let Some(id) = self.follower(from) {
+            return self.follow(now, path, id, datagram);
         }
         let route = self.index.routes.get(from);
         if let Some(hello) = Hello::read(datagram)
@@ -277,6 +329,8 @@ impl Endpoint {
         for id in self.index.take_due(now.monotonic) {
             let Some(association) = self.associations.get_mut(&id) else { continue };
             association.deadline = None;
+            self.check_attempt(id, Some(now));
+            let Some(association) = self.associations.get_mut(&id) else { continue };
             if association.connection.poll_timeout().is_some_and(|deadline| deadline <= now.monotonic) {
                 // The connection keeps its error.
                 let _ = association.connection.handle_timeout(now);
@@ -331,6 +385,8 @@ impl Endpoint {
 
     /// Removes an association. If its connection is still open, the peer gets a close_notify.
     pub fn remove(&mut self, now: Now, id: AssociationId) {
+        self.stop_following(id);
+        self.release_port(id);
         let Some(mut association) = self.associations.remove(&id) else { return };
         self.index.forget(id, &mut association);
         if let Some(host) = association.host {
@@ -394,6 +450,9 @@ impl Endpoint {
             Some(partial) => partial.connection,
             None => Box::new(DtlsConnection::server(&config, path, now)),
         };
+        if config.datagram.port_scheme.is_some() || config.choose_profile {
+            connection.offer_port(self.pool.next(Host::of(from), self.limits.ports_per_host));
+        }
         // An error appears in the standing.
         let _ = connection.receive(now, path, datagram);
         match connection.standing(&config) {
@@ -490,7 +549,14 @@ impl Endpoint {
             self.discarded.displaced += 1;
             self.end(oldest, Ended::Displaced);
         }
+        let claim = association.connection.port_claim();
+        if let Claim::Port(local) = claim {
+            association.port = Some(local);
+        }
         let id = self.insert(association);
+        if let Claim::Port(local) = claim {
+            self.pool.take(local, host, id);
+        }
         self.hosts.begin(host, id);
         let route = self.index.routes.get(from).with_next(id);
         self.index.routes.set(from, route);
@@ -533,8 +599,41 @@ impl Endpoint {
         id
     }
 
+    /// Takes back the port of an association.
+    fn release_port(&mut self, id: AssociationId) {
+        if let Some(association) = self.associations.get_mut(&id)
+            && let (Some(local), Some(host)) = (association.port.take(), association.host)
+        {
+            self.pool.release(local, host);
+        }
+    }
+
+    /// Takes note of what a server's connection needs of the pool.
+    fn check_port(&mut self, id: AssociationId) {
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        let claim = association.connection.port_claim();
+        if association.port.is_some() && (claim == Claim::Nothing || association.has_ended()) {
+            self.release_port(id);
+        } else if let Claim::Missing(why) = claim
+            && association.lacks_port.replace(why).is_none()
+        {
+            self.release_port(id);
+            self.pool.refuse(why);
+            self.index.event(EndpointEvent::NoPort(id, why));
+        }
+    }
+
     /// Takes note of a change of an association.
     fn refresh(&mut self, id: AssociationId) {
+        let Some(association) = self.associations.get(&id) else { return };
+        let (follows, may_have_port) =
+            (association.following.is_some(), association.is_half_open || association.port.is_some());
+        if follows {
+            self.check_attempt(id, None);
+        }
+        if may_have_port {
+            self.check_port(id);
+        }
         let Some(association) = self.associations.get_mut(&id) else { return };
         if association.is_half_open && !association.connection.is_handshaking() {
             self.end_handshake(id);
@@ -557,11 +656,11 @@ impl Endpoint {
         if association.has_ended() {
             return;
         }
-        // RFC 9147 §5.11 ends the previous association "to avoid confusion". Connection IDs exclude that: a NAT may have given the address
+        // RFC 9147 §5.11 ends the previous association "to avoid confusion". Connection IDs and ports exclude that: a NAT may have given the address
         // of a sleeping peer to another one.
         let previous = self.index.routes.get(address).live.filter(|id| {
             let previous = self.associations.get(id);
-            !previous.is_some_and(|previous| previous.has_ids() && !previous.is_with(peer.as_ref()))
+            !previous.is_some_and(|previous| previous.is_found_anywhere() && !previous.is_with(peer.as_ref()))
         });
         // RFC 9147 §5.11: an attacker that receives at the address must not end the association of a peer that has proven more.
         if !is_authenticated
@@ -582,6 +681,8 @@ impl Endpoint {
 
     /// Ends an association. Its last words leave with the next output, except in favour of a newer association with the same peer.
     fn end(&mut self, id: AssociationId, reason: Ended) {
+        self.stop_following(id);
+        self.release_port(id);
         let Some(association) = self.associations.get_mut(&id) else { return };
         association.ended = Some(reason);
         match reason {

@@ -6,6 +6,7 @@ use super::{Context, Extension};
 use crate::error::Error;
 use crate::wire::{ExtensionType, Reader, Writer};
 
+#[derive(Clone)]
 pub(crate) struct Cookie(pub(crate) Vec<u8>);
 
 impl Extension for Cookie {

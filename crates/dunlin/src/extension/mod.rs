@@ -8,6 +8,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
 pub(crate) mod alpn;
+pub(crate) mod association_port;
 pub(crate) mod cached_info;
 pub(crate) mod certificate_authorities;
 pub(crate) mod certificate_type;

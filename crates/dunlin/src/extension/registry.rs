@@ -6,11 +6,11 @@
 //! selection of an extension are different forms in its row.
 
 use super::{
-    Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate,
-    connection_id, cookie, early_data, ec_point_formats, extended_master_secret, handshake_cache, key_share,
-    max_fragment_length, pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc,
-    server_name, session_ticket, signature_algorithms, status_request, supported_groups, supported_versions,
-    tls_cert_with_extern_psk,
+    Extension, alpn, association_port, cached_info, certificate_authorities, certificate_type,
+    compress_certificate, connection_id, cookie, early_data, ec_point_formats, extended_master_secret,
+    handshake_cache, key_share, max_fragment_length, pre_shared_key, psk_key_exchange_modes,
+    record_size_limit, renegotiation_info, rrc, server_name, session_ticket, signature_algorithms,
+    status_request, supported_groups, supported_versions, tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -166,6 +166,10 @@ const REGISTRY: &[Row] = &[
         typ: E::HANDSHAKE_CACHE,
         forms: &[form::<handshake_cache::Offer>(), form::<handshake_cache::Answer>()],
     },
+    Row {
+        typ: E::ASSOCIATION_PORT,
+        forms: &[form::<association_port::Offer>(), form::<association_port::Answer>()],
+    },
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 
@@ -299,6 +303,8 @@ mod tests {
         (61, "CH SH 12"),
         // A number for private use, defined in docs/handshake-cache.md.
         (0xff20, "CH EE 12"),
+        // A number for private use, defined in docs/association-ports.md.
+        (0xff23, "CH EE 12"),
         (0xff01, "CH 12"),
     ];
 

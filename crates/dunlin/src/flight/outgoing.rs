@@ -19,6 +19,7 @@ pub(crate) struct Piece {
 }
 
 /// A message that the peer has not acknowledged.
+#[derive(Clone)]
 pub(crate) struct Outgoing {
     pub(crate) epoch: u64,
     pub(crate) number: u16,
@@ -29,7 +30,7 @@ pub(crate) struct Outgoing {
 }
 
 /// Messages that this side must still send, or that the peer has not acknowledged.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Flight {
     messages: Vec<Outgoing>,
     /// The content of each sent record that the peer has not acknowledged.

@@ -24,7 +24,7 @@ const PIECE_LEN: usize = size_of::<Range<usize>>();
 const WHAT: What = What::DtlsHandshake;
 
 /// Messages that have arrived in part.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Reassembler {
     /// The number of the next message to deliver.
     next: usize,
@@ -39,6 +39,7 @@ pub(crate) struct Reassembler {
     latest: Option<(HandshakeType, usize)>,
 }
 
+#[derive(Clone)]
 struct Partial {
     typ: HandshakeType,
     /// The length of the body, which every fragment announces, in bytes.

@@ -19,14 +19,17 @@ pub(crate) enum Timer {
     CheckPath,
     /// It sends the next probe of its own interfaces, or leaves one of them.
     Probe,
+    /// It announces the association's port again, or speaks to it again.
+    MovePort,
 }
 
 impl Timer {
-    const ALL: [Self; 5] = [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath, Self::Probe];
+    const ALL: [Self; 6] =
+        [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath, Self::Probe, Self::MovePort];
 }
 
 /// The deadline of each running timer.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Timers {
     /// Boxed, since an idle connection has none.
     deadlines: Option<Box<Deadlines>>,
@@ -109,6 +112,12 @@ impl Backoff {
 
     pub(crate) const fn timeout(&self) -> Duration {
         Duration::from_millis(self.timeout as u64)
+    }
+
+    /// The timeout after this many doublings.
+    pub(crate) fn timeout_after(&self, doublings: u32) -> Duration {
+        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        Duration::from_millis(self.timeout.saturating_mul(factor).min(self.longest).into())
     }
 
     pub(crate) const fn settings(&self) -> Retransmission {

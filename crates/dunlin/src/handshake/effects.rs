@@ -37,6 +37,16 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
+    /// The effects of the same handshake, for another answer of the peer: without the events and questions of this one.
+    pub(crate) fn again(&self) -> Self {
+        Self {
+            messages: self.messages.clone(),
+            key_log: self.key_log.clone(),
+            client_random: self.client_random,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn note_message(&mut self, sent: bool, message: &[u8]) {
         if self.messages.len() < MAX_NOTED
             && let Some(typ) = message.first()

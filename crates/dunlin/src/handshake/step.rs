@@ -62,6 +62,12 @@ pub(crate) trait ExpectMessage: Send + Sync {
         !hellos.contains(&message.typ)
     }
 
+    /// The same state once more, if it waits for a ServerHello: a client that follows its server to another port may have to try
+    /// another one ([`crate::PortScheme::Ipc`]).
+    fn again(&self) -> Option<Box<dyn ExpectMessage>> {
+        None
+    }
+
     /// Handles the message, or rejects it if this state does not expect it.
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error>;
 }

@@ -59,6 +59,12 @@ impl Running for Transcript {
     }
 }
 
+impl Clone for Transcript {
+    fn clone(&self) -> Self {
+        Self { hash: self.hash, context: self.context.fork() }
+    }
+}
+
 /// The transcript of version 1.2.
 pub(crate) struct Tls12Transcript {
     hash: Transcript,

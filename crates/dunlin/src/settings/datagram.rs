@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use zeroize::Zeroizing;
 
-use super::{Migration, Multihoming};
+use super::{Migration, Multihoming, PortScheme};
 use crate::crypto::SecureRandom;
 use crate::error::{Error, Misuse};
 
@@ -145,6 +145,8 @@ pub(crate) struct DatagramSettings {
     pub(crate) migration: Migration,
     /// How a client uses several interfaces, if it does.
     pub(crate) multihoming: Option<Multihoming>,
+    /// How an association without connection IDs gets a port of its own.
+    pub(crate) port_scheme: Option<PortScheme>,
     /// Whether only the peer can send a datagram.
     pub(crate) is_unforgeable: bool,
 }
@@ -157,6 +159,7 @@ impl Default for DatagramSettings {
             retransmission: Retransmission::default(),
             migration: Migration::default(),
             multihoming: None,
+            port_scheme: None,
             is_unforgeable: false,
         }
     }

@@ -64,6 +64,8 @@ impl Migration {
     /// Sets whether the connection follows a peer that takes part in no checks, as soon as a newer authentic record comes from another
     /// address. The default is `false`.
     ///
+    /// An association with a port of its own ([`crate::PortScheme`]) has no checks, so it follows its peer to another host only with `true`.
+    ///
     /// With `true`, whoever can forward a record of the peer faster than the network, or under another address, gets what this side
     /// sends, until the next newer record comes from the true address. The records stay secret, but they may flood a victim or get lost
     /// (RFC 9146 §6).

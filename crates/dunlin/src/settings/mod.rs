@@ -9,6 +9,7 @@ use crate::auth::{ChoosePsk, FindPsk};
 mod datagram;
 mod migration;
 mod multihoming;
+mod ports;
 mod profile;
 
 pub use datagram::{ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, Retransmission};
@@ -16,6 +17,7 @@ pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
 pub use migration::{Migration, PathCheck};
 pub(crate) use multihoming::Linking;
 pub use multihoming::{MAX_INTERFACES, Multihoming};
+pub use ports::{NoPort, PortScheme};
 pub(crate) use profile::{ProfileSettings, Tls12};
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of

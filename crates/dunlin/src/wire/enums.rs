@@ -89,6 +89,8 @@ wire_enum! {
         ACK = 26 => "ack",
         /// `return_routability_check` (RFC 9853 §4)
         RETURN_ROUTABILITY_CHECK = 27 => "return_routability_check",
+        /// `association_port` (docs/association-ports.md); no number of IANA's, and sent only to peers that know it
+        ASSOCIATION_PORT = 30 => "association_port",
     }
 }
 
@@ -504,6 +506,8 @@ wire_enum! {
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
         /// A number for private use, defined in docs/handshake-cache.md
         HANDSHAKE_CACHE = 0xff20 => "handshake_cache",
+        /// A number for private use, defined in docs/association-ports.md
+        ASSOCIATION_PORT = 0xff23 => "association_port",
     }
 }
 

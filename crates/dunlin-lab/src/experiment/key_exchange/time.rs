@@ -268,7 +268,7 @@ impl ActiveKeyExchange for Active {
         self.0.share()
     }
 
-    fn complete(self: Box<Self>, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
+    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
         for_keys(|| self.0.complete(peer))
     }
 }

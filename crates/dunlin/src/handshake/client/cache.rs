@@ -7,6 +7,7 @@ use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address::ServerAddress;
 use crate::cache::{
@@ -42,6 +43,9 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
 pub(crate) trait Offered: Send + Sync {
     /// Adds the offer to a ClientHello.
     fn extensions(&self, w: &mut ExtensionsWriter);
+
+    /// The same offer, for another answer to it. Both have the same tickets.
+    fn again(&self) -> Box<dyn Offered>;
 
     /// What the server accepted. `None` if this handshake uses nothing of the cache and will store nothing.
     fn answered(
@@ -108,21 +112,24 @@ impl Entry {
 /// they return to the entry. A returned ticket can link this failed connection to a later one, but never two completed ones.
 struct Tickets {
     tickets: Vec<(Ticket, Fingerprint)>,
-    back_to: Option<Arc<Entry>>,
+    entry: Arc<Entry>,
+    /// How many, counted from the first, do not return.
+    spent: AtomicUsize,
 }
 
 impl Tickets {
-    /// Discards the first `shown` tickets, which must not be shown again. The others return to the entry.
-    fn spend(mut self, shown: usize) {
-        self.tickets.drain(..shown);
+    /// Discards the first tickets, which must not be shown again. The others return to the entry.
+    fn spend(&self, first: usize) {
+        self.spent.store(first, Ordering::Relaxed);
     }
 }
 
 impl Drop for Tickets {
     fn drop(&mut self) {
-        if let Some(entry) = &self.back_to {
-            entry.update(|entry| {
-                entry.tickets.extend_from_slice(&self.tickets);
+        let rest = self.tickets.get(*self.spent.get_mut()..).unwrap_or_default();
+        if !rest.is_empty() {
+            self.entry.update(|entry| {
+                entry.tickets.extend_from_slice(rest);
                 entry.tickets.truncate(MAX_TICKETS);
             });
         }
@@ -130,6 +137,7 @@ impl Drop for Tickets {
 }
 
 /// This client's offer.
+#[derive(Clone)]
 struct CacheOffer {
     mode: CacheMode,
     /// The fingerprint of the Certificate of each of this client's credentials.
@@ -140,7 +148,7 @@ struct CacheOffer {
     request: Option<CachedRequest>,
     /// How many tickets the client shows, counted from the first.
     shown: usize,
-    tickets: Tickets,
+    tickets: Arc<Tickets>,
 }
 
 impl CacheOffer {
@@ -183,9 +191,8 @@ impl Caching for ClientHandshakeCache {
         let entry = self.store.take(&key).unwrap_or_default();
         let known = entry.known(cx.now, &config.settings, self.max_age);
         cx.draft.known_server = known;
-        let CachedServer { server, certificate_request, tickets, suspended: _ } = entry;
+        let CachedServer { server, certificate_request, mut tickets, suspended: _ } = entry;
         let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
-        let mut tickets = Tickets { tickets, back_to: Some(Arc::clone(&entry)) };
         let server = server.filter(|_| known == Known::Usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.
         let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
@@ -195,9 +202,10 @@ impl Caching for ClientHandshakeCache {
         // has are not shown.
         let shows = server.is_some() && self.mode.has_tickets() && !resumes;
         let is_ours = |(_, own): &(Ticket, Fingerprint)| self.fingerprints.contains(&Some(*own));
-        let (ours, others): (Vec<_>, Vec<_>) = tickets.tickets.drain(..).partition(is_ours);
+        let (ours, others): (Vec<_>, Vec<_>) = tickets.drain(..).partition(is_ours);
         let shown = if shows { ours.len() } else { 0 };
-        tickets.tickets = [ours, others].concat();
+        let tickets = [ours, others].concat();
+        let tickets = Arc::new(Tickets { tickets, entry: Arc::clone(&entry), spent: AtomicUsize::new(0) });
         cx.draft.ticket_shown = shown > 0;
         if server.is_some() {
             let entry = Arc::clone(&entry);
@@ -229,6 +237,10 @@ impl Offered for CacheOffer {
                 tickets: self.shown().iter().map(|(ticket, _)| *ticket).collect(),
             });
         }
+    }
+
+    fn again(&self) -> Box<dyn Offered> {
+        Box::new(self.clone())
     }
 
     fn answered(
@@ -374,8 +386,8 @@ impl Agreed for InUse {
             let older = used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
             new = [Some((ticket, own)), older].into_iter().flatten().collect();
         }
-        let CacheOffer { entry, mut tickets, shown, .. } = offer;
-        tickets.back_to = None;
+        let CacheOffer { entry, tickets, shown, .. } = offer;
+        tickets.spend(usize::MAX);
         entry.store.update(&entry.key, &mut |kept| {
             // A handshake that used the entry does not extend its lifetime.
             if is_proven_anew || kept.server.is_none() {

@@ -274,6 +274,42 @@ impl Offer {
     }
 }
 
+impl Offer {
+    /// The same offer, for another ServerHello. `None` with early data, whose keys are in use.
+    fn again(&self) -> Option<Self> {
+        let Terms { config, server, offered, previous, early: None, cache, types, ocsp, extended, .. } =
+            &self.terms
+        else {
+            return None;
+        };
+        let terms = Terms {
+            config: Arc::clone(config),
+            server: server.clone(),
+            offered: offered.clone(),
+            previous: *previous,
+            early: None,
+            cache: cache.again()?,
+            types: *types,
+            ocsp: *ocsp,
+            extended: *extended,
+            ticket_promised: self.terms.ticket_promised,
+            connection_id: self.terms.connection_id.clone(),
+        };
+        Some(Self {
+            terms,
+            random: self.random,
+            session_id: self.session_id.clone(),
+            psks: self.psks.clone(),
+            shares: self.shares.clone(),
+            tls12_suites: self.tls12_suites.clone(),
+            tls12_session: self.tls12_session.clone(),
+            cookie: self.cookie.clone(),
+            legacy_cookie: self.legacy_cookie.clone(),
+        })
+    }
+}
+
+#[derive(Clone)]
 enum TranscriptSoFar {
     /// The first ClientHello.
     First(HelloTranscript),
@@ -293,6 +329,10 @@ impl ExpectMessage for ExpectServerHello {
             HandshakeType::HELLO_VERIFY_REQUEST => hello_verify_request::read(message.body()).is_ok(),
             _ => false,
         }
+    }
+
+    fn again(&self) -> Option<Box<dyn ExpectMessage>> {
+        Some(Box::new(Self { offer: self.offer.again()?, transcript: self.transcript.clone() }))
     }
 
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {

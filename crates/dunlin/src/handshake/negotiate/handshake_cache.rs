@@ -20,6 +20,15 @@ pub(crate) enum Cache {
 }
 
 impl Cache {
+    /// The same offer, for another answer to it. `None` once the server has answered.
+    pub(crate) fn again(&self) -> Option<Self> {
+        match self {
+            Self::None => Some(Self::None),
+            Self::Offered(offered) => Some(Self::Offered(offered.again())),
+            Self::Agreed(_) => None,
+        }
+    }
+
     pub(crate) fn agreed(&self) -> Option<&dyn Agreed> {
         match self {
             Self::Agreed(agreed) => Some(&**agreed),

@@ -13,14 +13,17 @@ use crate::handshake::retry::Retry;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::ClientHello;
 use crate::protocol::Protocol;
+use crate::sync::Arc;
 use crate::wire::{ExtensionType, NamedGroup, PskKeyExchangeMode, What};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// A key share that the client offered.
+#[derive(Clone)]
 pub(crate) struct OfferedShare {
     group: NamedGroup,
-    active: Box<dyn ActiveKeyExchange>,
+    /// Shared with the state that a client keeps for another ServerHello.
+    active: Arc<Box<dyn ActiveKeyExchange>>,
     /// The curve of a hybrid group, if the client offers its share separately, too.
     component: Option<NamedGroup>,
 }
@@ -63,7 +66,7 @@ pub(crate) fn shares(config: &ClientConfig) -> Result<Vec<OfferedShare>, Error> 
             // If a hybrid is the only share, the client also offers the share of its curve.
             let alone = config.key_shares.len() == 1;
             let component = component.filter(|c| alone && profile.group(*c).is_some());
-            shares.push(OfferedShare { group: group.name(), active, component });
+            shares.push(OfferedShare { group: group.name(), active: Arc::new(active), component });
         }
     }
     Ok(shares)
@@ -126,7 +129,7 @@ pub(super) fn accept_retry(
         }
         // RFC 8446 §4.1.2: the second ClientHello has one share, of that group.
         let active = known.start(&*config.profile.provider.random)?;
-        offer.shares = [OfferedShare { group, active, component: None }].into();
+        offer.shares = [OfferedShare { group, active: Arc::new(active), component: None }].into();
     } else if offer.cookie.is_none() {
         return Err(PeerMisbehaved::PointlessRetry.into());
     }

@@ -43,6 +43,7 @@ use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, CipherSuite, ExtensionType, ProtocolVersion, SignatureScheme};
 
 pub(crate) mod alpn;
+mod association_port;
 mod certificate_authorities;
 pub(crate) mod certificate_type;
 mod compress_certificate;
@@ -94,6 +95,7 @@ static OFFERS: &[OfferStep] = &[
     record_size::offer,
     connection_id::offer,
     rrc::offer,
+    association_port::offer,
     handshake_cache::offer,
     psk::offer_modes,
     early_data::offer,
@@ -214,6 +216,7 @@ static ACCEPT: &[AcceptStep] = &[
     alpn::accept,
     record_size::accept,
     early_data::accept,
+    association_port::accept,
     |cx, terms, answers| {
         let certificates = terms.config.certificates;
         accept_each(certificates.map_or(&[], |certificates| certificates.steps.accepts), cx, terms, answers)
@@ -231,6 +234,7 @@ static ACCEPT_TLS12: &[AcceptStep] = &[
     session_ticket::accept,
     connection_id::accept,
     rrc::accept,
+    association_port::accept,
     handshake_cache::accept,
 ];
 
@@ -385,6 +389,7 @@ pub(crate) static ENCRYPTED_EXTENSIONS: &[AnswerStep] = &[
     record_size::answer,
     certificate_type::answer,
     early_data::answer,
+    association_port::answer,
     handshake_cache::answer,
 ];
 
@@ -402,6 +407,7 @@ pub(crate) static SERVER_HELLO_TLS12: &[AnswerStep] = &[
     session_ticket::answer,
     connection_id::answer,
     rrc::answer,
+    association_port::answer,
 ];
 
 /// Writes the server's answers in the order of `steps`.

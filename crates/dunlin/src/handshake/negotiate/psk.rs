@@ -27,6 +27,7 @@ use alloc::vec::Vec;
 use subtle::ConstantTimeEq;
 
 /// A PSK that the client offered.
+#[derive(Clone)]
 pub(crate) enum OfferedPsk {
     Session(Box<ClientSession>),
     External(Arc<Psk>),

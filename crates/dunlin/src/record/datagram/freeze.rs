@@ -15,7 +15,7 @@ use crate::resume::SettingsDigest;
 use crate::settings::{ConnectionIds, DatagramSettings};
 use crate::sync::Arc;
 use crate::time::Instant;
-use crate::wire::{Reader, What, Writer};
+use crate::wire::{ExtensionType, Reader, What, Writer};
 
 /// How far record numbers skip ahead, as a second line of defence: what was sent before the association was frozen, or after it against
 /// all rules, had other numbers. RFC 9147 §4.2.2: the peer reconstructs a number from its lower 16 bits, so several skips in a row, whose
@@ -42,8 +42,12 @@ impl Datagram {
     ///
     /// # Errors
     /// [`Misuse::FlightWaits`] while the peer has not acknowledged a message, which nobody would send again; while a part of a message has
-    /// arrived, which the peer would not send again; or while output waits.
+    /// arrived, which the peer would not send again; or while output waits. [`Misuse::NotSupported`] for an association with a port of
+    /// its own ([`crate::PortScheme`]), which belongs to this process.
     pub(crate) fn check_settled(&mut self) -> Result<(), Error> {
+        if !self.ports.are_portable() {
+            return Err(Misuse::NotSupported(What::Extension(ExtensionType::ASSOCIATION_PORT)).into());
+        }
         match self.sender.is_settled() && self.receiver.is_settled() {
             true => Ok(()),
             false => Err(Misuse::FlightWaits.into()),

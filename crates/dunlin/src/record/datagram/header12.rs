@@ -45,6 +45,7 @@ impl Header {
                 | ContentType::TLS12_CID
                 | ContentType::ACK
                 | ContentType::RETURN_ROUTABILITY_CHECK
+                | ContentType::ASSOCIATION_PORT
         )
     }
 

@@ -1,7 +1,10 @@
-//! Recognises a ClientHello by the beginning of a datagram, for an endpoint that has to find the connection first.
+//! Recognises a hello by the beginning of a datagram, for an endpoint that has to find the connection first.
 
 use super::header12;
-use crate::wire::{ContentType, HandshakeType};
+use crate::message::ServerHello;
+use crate::message::server_hello::RETRY_RANDOM;
+use crate::wire::{ContentType, ExtensionType, HandshakeType};
+use alloc::vec::Vec;
 
 /// The length of a random, in bytes.
 const RANDOM_LEN: usize = 32;
@@ -18,26 +21,58 @@ pub(crate) struct Hello {
 impl Hello {
     /// Returns the fragment if the first record of the datagram is unprotected and begins with one.
     pub(crate) fn read(datagram: &[u8]) -> Option<Self> {
+        // The random is the same in both ClientHellos of a handshake.
+        let Fragment { random, is_whole, .. } = Fragment::read(datagram, HandshakeType::CLIENT_HELLO)?;
+        Some(Self { random, is_whole })
+    }
+}
+
+/// What in the ServerHello at the beginning of a datagram, which nothing authenticates, makes the keys of its handshake differ from those
+/// of another one: in DTLS 1.3 all of it, because the keys depend on the transcript, in DTLS 1.2 the random. `None` for a
+/// HelloRetryRequest, for a fragment without the whole random, and for a whole ServerHello that does not parse.
+pub(crate) fn server_hello(datagram: &[u8]) -> Option<Vec<u8>> {
+    let Fragment { random, is_whole, body } = Fragment::read(datagram, HandshakeType::SERVER_HELLO)?;
+    let random = random.filter(|random| *random != RETRY_RANDOM)?;
+    match ServerHello::read(body) {
+        Ok(hello) if is_whole && hello.extensions.has(ExtensionType::SUPPORTED_VERSIONS) => {
+            Some(body.to_vec())
+        }
+        Err(_) if is_whole => None,
+        _ => Some(random.to_vec()),
+    }
+}
+
+/// An unprotected fragment of a hello at the beginning of a datagram.
+struct Fragment<'a> {
+    /// The random, if the fragment contains it.
+    random: Option<[u8; RANDOM_LEN]>,
+    /// Whether the fragment is the whole hello.
+    is_whole: bool,
+    body: &'a [u8],
+}
+
+impl<'a> Fragment<'a> {
+    fn read(datagram: &'a [u8], hello: HandshakeType) -> Option<Self> {
         let header = header12::Header::read(datagram, 0)?;
         if header.typ != ContentType::HANDSHAKE || header.epoch != 0 {
             return None;
         }
         // RFC 6347 §4.2.2, RFC 9147 §5.2: type, length, message_seq, fragment_offset, fragment_length.
         let content = datagram.get(header12::LEN..)?.get(..header.length)?;
-        let (&[typ, l0, l1, l2, _, _, o0, o1, o2, len @ ..], body) = content.split_first_chunk::<12>()?;
-        if typ != HandshakeType::CLIENT_HELLO.0 {
+        let (&[typ, l0, l1, l2, _, _, o0, o1, o2, len @ ..], rest) = content.split_first_chunk::<12>()?;
+        if typ != hello.0 {
             return None;
         }
-        // The random follows the version, and is the same in both ClientHellos of a handshake.
+        let [f0, f1, f2] = len;
+        let body = rest.get(..u32::from_be_bytes([0, f0, f1, f2]) as usize).unwrap_or(rest);
+        // The random follows the version.
         let random = body.get(2..).and_then(|body| body.first_chunk()).copied();
-        Some(Self { random: random.filter(|_| [o0, o1, o2] == [0; 3]), is_whole: len == [l0, l1, l2] })
+        Some(Self { random: random.filter(|_| [o0, o1, o2] == [0; 3]), is_whole: len == [l0, l1, l2], body })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use alloc::vec::Vec;
-
     use super::*;
 
     /// A record with this type and epoch, which contains a fragment of a ClientHello from this offset on.

@@ -48,6 +48,7 @@ enum Standing {
     Failed,
 }
 
+#[derive(Clone)]
 struct Interface {
     local: Local,
     standing: Standing,
@@ -66,6 +67,7 @@ struct Interface {
 pub(super) struct NoId;
 
 /// A probe without an answer so far.
+#[derive(Clone)]
 struct Probe {
     /// The cookie of each challenge, and when it was sent.
     sent: Vec<(Cookie, Instant)>,
@@ -74,6 +76,7 @@ struct Probe {
 }
 
 /// A record of data that was sent and may not have arrived.
+#[derive(Clone)]
 struct Kept {
     at: Instant,
     epoch: u64,
@@ -84,6 +87,7 @@ struct Kept {
 }
 
 /// The interfaces of a client.
+#[derive(Clone)]
 pub(super) struct Homes {
     settings: Multihoming,
     /// The best first.

@@ -7,6 +7,7 @@
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
 //! * [`homes`]: a client's several interfaces.
 //! * [`path`] and [`routability`]: the check of a peer's new address (RFC 9853).
+//! * [`ports`]: associations with a port of their own at the server.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 
@@ -20,6 +21,7 @@ mod header13;
 mod hello;
 mod homes;
 mod path;
+mod ports;
 mod receive;
 mod replay;
 mod routability;
@@ -43,7 +45,7 @@ use crate::protocol::{Protocol, Side};
 use crate::record::protect::EXPLICIT_NONCE_LEN;
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
-use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE};
+use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE, PortScheme};
 use crate::time::Instant;
 use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
@@ -52,10 +54,12 @@ use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::{EpochKey, Kind as KeyKind};
 pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
-pub(crate) use hello::Hello;
+pub(crate) use hello::{Hello, server_hello};
 use homes::Homes;
 pub use path::PathChecks;
 use path::Paths;
+use ports::Ports;
+pub(crate) use ports::{Claim, PoolPort};
 use receive::{Received, Receiver};
 use send::{Output, Sender};
 
@@ -127,6 +131,7 @@ pub struct Datagram {
     paths: Paths,
     /// The interfaces of a client that uses several.
     homes: Option<Box<Homes>>,
+    ports: Ports,
     /// The peer's address has changed, and the connection does not know it yet.
     has_moved: bool,
     receiver: Receiver,
@@ -166,12 +171,20 @@ pub struct Datagram {
 
 impl Datagram {
     pub(crate) fn new(side: Side, settings: &DatagramSettings, path: Path) -> Self {
-        let DatagramSettings { mtu, full_headers, retransmission, migration, multihoming, is_unforgeable } =
-            *settings;
+        let DatagramSettings {
+            mtu,
+            full_headers,
+            retransmission,
+            migration,
+            multihoming,
+            port_scheme,
+            is_unforgeable,
+        } = *settings;
         Self {
             side,
             paths: Paths::new(side, path.without_flow(), migration),
             homes: multihoming.map(|settings| Box::new(Homes::new(settings, path.local))),
+            ports: Ports::new(side, port_scheme),
             has_moved: false,
             receiver: Receiver::new(is_unforgeable),
             sender: Sender::new(mtu, full_headers),
@@ -252,7 +265,9 @@ impl Datagram {
     pub(crate) fn push(&mut self, now: Instant, from: Path, datagram: &[u8]) {
         let from = from.without_flow();
         let may_move = self.receiver.ids.are_used() || self.paths.follow_unchecked();
-        if from.peer != self.paths.present().peer && !(self.complete && may_move) {
+        let present = self.paths.present();
+        let may_come = self.complete && (may_move || self.ports.admits(from, present));
+        if from.peer != present.peer && !may_come {
             self.receiver.discarded.other_address += 1;
             return;
         }
@@ -472,6 +487,10 @@ impl Datagram {
             self.sender.peer_has_keys();
         }
         let sent = self.sender.retransmit(budget)?;
+        if let Some(old) = self.ports.old(self.paths.present()) {
+            // The last flight of a handshake belongs to the path of the handshake.
+            self.sender.fix_output(old);
+        }
         if sent > 0 {
             self.timers.stop(Timer::Retransmit);
         }
@@ -596,8 +615,19 @@ impl Emitter for Datagram {
     }
 
     fn use_connection_ids(&mut self, issuer: Option<Arc<dyn ConnectionIds>>, own: Vec<u8>, peers: Vec<u8>) {
+        if !own.is_empty() || !peers.is_empty() {
+            self.ports.give_up();
+        }
         self.receiver.ids = OwnIds::new(issuer, own);
         self.sender.ids = PeerIds::new(peers);
+    }
+
+    fn use_port(&mut self, scheme: Option<PortScheme>) -> Option<u16> {
+        self.take_port(scheme)
+    }
+
+    fn expect_port(&mut self, port: u16) {
+        Self::expect_port(self, port);
     }
 
     fn check_paths(&mut self, random: Arc<dyn SecureRandom>) {
@@ -715,6 +745,9 @@ impl Transport for Datagram {
             self.follow()?;
             match received {
                 Some(Received::Path(path, message)) => self.path_message(path, message)?,
+                // In DTLS 1.2 it can overtake the Finished of its epoch. The server repeats it.
+                Some(Received::Port(..)) if !self.complete => {}
+                Some(Received::Port(path, content)) => self.about_port(path, &content)?,
                 Some(Received::Alert(level, description)) => {
                     if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
                         // The peer sends nothing more, ACKs included.
@@ -726,6 +759,7 @@ impl Transport for Datagram {
                     let is_progress = self.sender.acknowledged(&numbers)?;
                     if is_progress {
                         self.progress();
+                        self.begin_to_move()?;
                     }
                     if let Some((count, usage)) = self.sender.take_owed_ids() {
                         self.issue_connection_ids(count, usage)?;
@@ -754,6 +788,10 @@ impl Transport for Datagram {
                     }
                     if self.complete {
                         self.flush()?;
+                        self.begin_to_move()?;
+                    }
+                    if self.has_moved {
+                        continue;
                     }
                     return Ok(None);
                 }
@@ -793,6 +831,7 @@ impl Transport for Datagram {
                     let challenge = self.paths.expire()?;
                     self.after_step((false, challenge))?;
                 }
+                Timer::MovePort => self.move_again()?,
             }
         }
         Ok(())

@@ -107,6 +107,29 @@ impl Paths {
         Path { local, peer: path.peer }
     }
 
+    /// The same paths once more. `None` once an address is under check.
+    pub(super) fn again(&self) -> Option<Self> {
+        let Self { side, present, check: None, migration, random, counts } = self else { return None };
+        Some(Self {
+            side: *side,
+            present: *present,
+            check: None,
+            migration: *migration,
+            random: random.clone(),
+            counts: *counts,
+        })
+    }
+
+    /// Sends over this path from now on.
+    pub(super) const fn set_present(&mut self, path: Path) {
+        self.present = path;
+    }
+
+    /// Sends to this port of the peer from now on.
+    pub(super) fn set_peer_port(&mut self, port: u16) {
+        self.present.peer.set_port(port);
+    }
+
     /// Sends over this socket or interface of the caller from now on.
     pub(super) const fn set_local(&mut self, local: crate::address::Local) {
         self.present.local = local;
@@ -285,6 +308,9 @@ impl Datagram {
                     self.resend_wanted = true;
                 }
                 self.heard_over(heard.path.local);
+                if self.heard_at_port(&heard)? {
+                    return Ok(());
+                }
                 let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
                 self.after_step(next)
             }

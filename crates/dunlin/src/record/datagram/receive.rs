@@ -66,6 +66,8 @@ pub(super) enum Received {
     Ack(u64, Vec<RecordNumber>),
     /// A message about a path, over which it came.
     Path(Path, PathMessage),
+    /// The content of a record about the association's port, and the path over which it came.
+    Port(Path, Vec<u8>),
     /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
     Repeated,
     /// Application data, which the receiver keeps.
@@ -160,6 +162,27 @@ impl Receiver {
             is_unforgeable,
             discarded: Discarded::default(),
         }
+    }
+
+    /// The same receiver once more, before it has keys.
+    pub(super) fn again(&self) -> Option<Self> {
+        if !self.epochs.is_empty() {
+            return None;
+        }
+        Some(Self {
+            protocol: self.protocol,
+            ids: OwnIds::offered(self.ids.len()),
+            forgets: self.forgets,
+            are_paths_checked: self.are_paths_checked,
+            plain_sequence: self.plain_sequence,
+            plain_alert: self.plain_alert,
+            now: self.now,
+            heard_at: self.heard_at,
+            messages: self.messages.clone(),
+            content_limit: self.content_limit,
+            discarded: self.discarded,
+            ..Self::new(self.is_unforgeable)
+        })
     }
 
     /// Cuts a datagram, which came over `path`, into records. Bytes that are not a record are discarded with the rest of the datagram
@@ -713,6 +736,9 @@ impl Receiver {
             {
                 let message = routability::read(&content)?;
                 Ok(message.map_or(Received::Nothing, |message| Received::Path(path, message)))
+            }
+            ContentType::ASSOCIATION_PORT if self.protocol.has_data(number.epoch) => {
+                Ok(Received::Port(path, content))
             }
             ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {

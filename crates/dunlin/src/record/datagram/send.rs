@@ -51,6 +51,7 @@ struct KeyUpdate {
 }
 
 /// A datagram that waits for transmission.
+#[derive(Clone)]
 pub(crate) struct Output {
     /// Its path, if that is fixed, as that of a message about paths.
     pub(super) path: Option<Path>,
@@ -117,6 +118,24 @@ impl Sender {
             thawed_at: 0,
             closed: false,
         }
+    }
+
+    /// The same sender once more, before it has keys.
+    pub(super) fn again(&self) -> Option<Self> {
+        let WriteEpoch { number, key: None, sequence, is_initial } = &self.present else { return None };
+        let sequence = Sequence::starting_at(sequence.used());
+        let present = WriteEpoch { number: *number, key: None, sequence, is_initial: *is_initial };
+        Some(Self {
+            flight_mtu: self.flight_mtu,
+            protocol: self.protocol,
+            content_limit: self.content_limit,
+            present,
+            flight: self.flight.clone(),
+            next_message: self.next_message,
+            output: self.output.clone(),
+            sent_bytes: self.sent_bytes,
+            ..Self::new(self.mtu, self.full_headers)
+        })
     }
 
     pub(crate) const fn set_mtu(&mut self, mtu: usize) {
@@ -625,6 +644,18 @@ impl Sender {
         let place = (true, self.full_headers);
         let mut bytes = Vec::new();
         self.present.seal(ContentType::RETURN_ROUTABILITY_CHECK, &id, &content, place, &mut bytes)?;
+        self.queue(Some(path), None, bytes);
+        Ok(())
+    }
+
+    /// Sends a record about the association's port over this path, unless this side sends nothing more.
+    pub(super) fn about_port(&mut self, path: Path, content: &[u8]) -> Result<(), Error> {
+        if self.closed {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let place = (true, self.full_headers);
+        self.present.seal(ContentType::ASSOCIATION_PORT, self.ids.present(), content, place, &mut bytes)?;
         self.queue(Some(path), None, bytes);
         Ok(())
     }

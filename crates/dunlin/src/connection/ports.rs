@@ -1,0 +1,91 @@
+//! Connections with a port of their own at the server ([`crate::PortScheme`]). A client that follows its server to another port may have
+//! to try more than one ServerHello, because anyone can forge one.
+
+use core::net::SocketAddr;
+
+use super::Connection;
+use crate::handshake::Step;
+use crate::handshake::commit::Commit;
+use crate::handshake::event::Event;
+use crate::handshake::progress::Progress;
+use crate::record::datagram::{Claim, Datagram, PoolPort};
+use crate::settings::{NoPort, PortScheme};
+use crate::time::Now;
+
+impl Connection<Datagram> {
+    /// The same connection once more, before its ServerHello; `None` if it does not wait for one. What the handshake has changed in
+    /// stores stays with the copy, so that an attempt that fails undoes nothing.
+    pub(crate) fn again(&mut self) -> Option<Self> {
+        let Some(Step::Message(state)) = &self.state else { return None };
+        let progress = Progress {
+            oldest: self.progress.oldest,
+            key_update_after: self.progress.key_update_after,
+            ..Progress::default()
+        };
+        Some(Self {
+            side: self.side,
+            state: Some(Step::Message(state.again()?)),
+            transport: self.transport.again()?,
+            effects: self.effects.again(),
+            draft: self.draft.clone(),
+            commit: core::mem::take(&mut self.commit),
+            progress,
+            open_question: None,
+            asked: self.asked,
+            error: None,
+            now: self.now,
+            peer_closed: false,
+            ended: false,
+        })
+    }
+
+    /// Continues where `failed` has failed. Questions of that attempt have no answer any more.
+    pub(crate) fn replace(&mut self, failed: &mut Self) {
+        self.asked = failed.asked;
+        let news = failed.effects.events.drain(..);
+        self.effects.events.extend(news.filter(|event| matches!(event, Event::SessionUsed(_))));
+        self.now = failed.now;
+    }
+
+    /// When the connection was used last.
+    pub(crate) const fn clock(&self) -> Now {
+        self.now
+    }
+
+    /// Whether this side has keys for what it sends.
+    pub(crate) const fn is_protected(&self) -> bool {
+        self.transport.is_protected()
+    }
+
+    /// Undoes what the handshake has changed in stores, because no attempt has succeeded.
+    pub(crate) fn abandon(&mut self) {
+        self.commit.undo();
+        self.commit = Commit::default();
+    }
+
+    /// Continues with this address of the server.
+    pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
+        self.transport.follow_server(peer);
+    }
+
+    /// Offers a port of the endpoint's pool to the client of this server, or says why there is none.
+    pub(crate) const fn offer_port(&mut self, port: Result<PoolPort, NoPort>) {
+        self.transport.offer_port(port);
+    }
+
+    /// What this server's connection needs of the pool.
+    pub(crate) const fn port_claim(&self) -> Claim {
+        self.transport.port_claim()
+    }
+
+    /// The port of the server that this client has left, and where it still listens.
+    pub(crate) const fn old_port(&self) -> Option<u16> {
+        self.transport.old_port()
+    }
+
+    /// The scheme and the server's port of this association, if it has a port of its own. A client does not tell the announcements of
+    /// a scheme apart, and knows the port of [`PortScheme::TcsMessage`] only after the handshake.
+    pub const fn association_port(&self) -> Option<(PortScheme, u16)> {
+        self.transport.association_port()
+    }
+}

@@ -1,0 +1,362 @@
+//! The port of an association without connection IDs, which its server takes from a pool (docs/association-ports.md).
+//!
+//! With IPC the server sends from that port at once. With TCS the handshake stays at the welcome port. Then the client moves, and says so
+//! from its new path by a record of its own type until an answer has come back. The server keeps the old path until an authentic record
+//! has arrived at the new port, and answers each such record once. A client that gets no answer returns to the old path.
+
+use core::net::SocketAddr;
+
+use super::receive::Heard;
+use super::{Datagram, Emitter, Side};
+use crate::address::{Local, Path};
+use crate::error::{Error, PeerMisbehaved};
+use crate::extension::Extension;
+use crate::extension::association_port::{Answer, PortMode};
+use crate::flight::timers::Timer;
+use crate::settings::{NoPort, PortScheme};
+use crate::wire::{ContentType, ExtensionType, Reader, What};
+
+/// How often a client speaks to the announced port before it returns to the old path. With the default timeouts that takes 15 seconds.
+const CLIENT_ATTEMPTS: u32 = 4;
+
+/// How often a server announces the port after the handshake. With the default timeouts that takes four minutes.
+const SERVER_ATTEMPTS: u32 = 8;
+
+/// A port of a server's pool, and the socket that is bound to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PoolPort {
+    pub(crate) local: Local,
+    pub(crate) port: u16,
+}
+
+/// What a server's connection needs of the endpoint's pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// No port: the client wants none, or there is no scheme.
+    Nothing,
+    /// This port, which the endpoint has offered. Perhaps the connection will give it back.
+    Port(Local),
+    /// A port, but there is none.
+    Missing(NoPort),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum State {
+    /// The association has no port of its own, and will get none.
+    #[default]
+    Nothing,
+    /// The endpoint offers a port to the client of this server, or says why it does not.
+    Offered(Result<PoolPort, NoPort>),
+    /// The client of this server was to have a port, but there is none.
+    Missing(NoPort),
+    /// The association of this server has a port.
+    Own { port: PoolPort, scheme: PortScheme, has_arrived: bool },
+    /// This client may get an announcement by a record.
+    Open,
+    /// This client moves to the port once its handshake is complete.
+    Expected(u16),
+    /// This client has moved, and has not heard from the new port yet.
+    Moving { old_port: u16 },
+    /// This client has heard from the new port.
+    Moved,
+    /// This client has followed its server to another port by IPC.
+    Followed,
+    /// This client stays where it is: the port does not answer, or is the present one.
+    Stayed,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Ports {
+    state: State,
+    /// How often this side has sent a record about the port since it has been waiting for the peer.
+    attempts: u32,
+}
+
+impl Ports {
+    pub(super) const fn new(side: Side, scheme: Option<PortScheme>) -> Self {
+        let state = match (side, scheme) {
+            (Side::Client, Some(PortScheme::Tcs | PortScheme::TcsMessage)) => State::Open,
+            _ => State::Nothing,
+        };
+        Self { state, attempts: 0 }
+    }
+
+    /// Connection IDs serve the same purpose.
+    pub(super) const fn give_up(&mut self) {
+        self.state = State::Nothing;
+    }
+
+    /// Whether the peer may send records about ports.
+    pub(super) const fn takes_records(&self) -> bool {
+        match self.state {
+            State::Own { scheme, .. } => !scheme.is_ipc(),
+            State::Open | State::Expected(_) | State::Moving { .. } | State::Moved | State::Stayed => true,
+            State::Nothing | State::Offered(_) | State::Missing(_) | State::Followed => false,
+        }
+    }
+
+    /// Whether the association depends on nothing that another process does not have: a server's pool, or the client's old path.
+    pub(super) const fn are_portable(&self) -> bool {
+        !matches!(self.state, State::Own { .. } | State::Expected(_) | State::Moving { .. })
+    }
+
+    /// Whether a datagram over `path` may be the peer's, although the address is not its present one: a NAT may give a client another
+    /// port towards the association's port, and a server sends over the old path until it has heard from the client over the new one.
+    pub(super) fn admits(&self, path: Path, present: Path) -> bool {
+        match self.state {
+            State::Own { port, has_arrived, .. } => {
+                !has_arrived && path.local == port.local && path.peer.ip() == present.peer.ip()
+            }
+            State::Moving { .. } => self.old(present).is_some_and(|old| old.peer == path.peer),
+            _ => false,
+        }
+    }
+
+    /// The path that this client has left and still keeps. Only the peer's port differs from the present one.
+    pub(super) fn old(&self, mut present: Path) -> Option<Path> {
+        let State::Moving { old_port } = self.state else { return None };
+        present.peer.set_port(old_port);
+        Some(present)
+    }
+}
+
+impl Datagram {
+    /// The same connection once more, while it waits for a ServerHello.
+    pub(crate) fn again(&self) -> Option<Self> {
+        Some(Self {
+            side: self.side,
+            paths: self.paths.again()?,
+            homes: self.homes.clone(),
+            ports: self.ports,
+            has_moved: false,
+            receiver: self.receiver.again()?,
+            sender: self.sender.again()?,
+            complete: false,
+            timers: self.timers.clone(),
+            backoff: self.backoff.clone(),
+            partial_ack: None,
+            has_acknowledged: false,
+            gave_up: self.gave_up,
+            repeats: self.repeats,
+            losses: self.losses,
+            repeated_at: self.repeated_at,
+            now: self.now,
+            used_at: self.used_at,
+            resend_wanted: false,
+            repeat_wanted: false,
+            has_heard: false,
+            is_address_proven: self.is_address_proven,
+            received_bytes: self.received_bytes,
+            settings: self.settings,
+        })
+    }
+
+    /// Whether this side has keys for what it sends.
+    pub(crate) const fn is_protected(&self) -> bool {
+        self.sender.is_protected()
+    }
+
+    /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission leaves for the previous one.
+    pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
+        let present = self.paths.present();
+        self.sender.fix_output(present);
+        self.paths.set_present(Path { peer, ..present });
+        if peer != present.peer {
+            self.ports.state = State::Followed;
+        }
+    }
+
+    /// Offers a port of the pool to the client of this server, or says why there is none.
+    pub(crate) const fn offer_port(&mut self, port: Result<PoolPort, NoPort>) {
+        self.ports.state = State::Offered(port);
+    }
+
+    /// What this server's connection needs of the pool.
+    pub(crate) const fn port_claim(&self) -> Claim {
+        match self.ports.state {
+            State::Offered(Ok(port)) | State::Own { port, .. } => Claim::Port(port.local),
+            State::Missing(why) => Claim::Missing(why),
+            _ => Claim::Nothing,
+        }
+    }
+
+    /// The scheme and the port of this association, if it has one of its own at the server.
+    pub(crate) const fn association_port(&self) -> Option<(PortScheme, u16)> {
+        match self.ports.state {
+            State::Own { port, scheme, .. } => Some((scheme, port.port)),
+            State::Expected(port) => Some((PortScheme::Tcs, port)),
+            State::Moving { .. } | State::Moved => Some((PortScheme::Tcs, self.paths.present().peer.port())),
+            State::Followed => Some((PortScheme::Ipc, self.paths.present().peer.port())),
+            State::Nothing | State::Offered(_) | State::Missing(_) | State::Open | State::Stayed => None,
+        }
+    }
+
+    /// The port of the server that this client has left and still keeps.
+    pub(crate) const fn old_port(&self) -> Option<u16> {
+        match self.ports.state {
+            State::Moving { old_port } => Some(old_port),
+            _ => None,
+        }
+    }
+
+    /// Takes the offered port for `scheme`, and returns it.
+    pub(super) fn take_port(&mut self, scheme: Option<PortScheme>) -> Option<u16> {
+        let State::Offered(offered) = self.ports.state else { return None };
+        self.ports.state = match (scheme, offered) {
+            (None, _) => State::Nothing,
+            // The port may be reserved only for a client that has returned a cookie.
+            (Some(_), Ok(_)) if !self.is_address_proven => State::Missing(NoPort::NoCookie),
+            (Some(_), Err(why)) => State::Missing(why),
+            (Some(scheme), Ok(port)) => {
+                if scheme.is_ipc() {
+                    self.paths.set_local(port.local);
+                }
+                State::Own { port, scheme, has_arrived: scheme.is_ipc() }
+            }
+        };
+        self.association_port().map(|(_, port)| port)
+    }
+
+    /// Notes the port to which this client moves.
+    pub(super) fn expect_port(&mut self, port: u16) {
+        if self.side == Side::Client {
+            let is_present = self.paths.present().peer.port() == port;
+            self.ports.state = if is_present { State::Stayed } else { State::Expected(port) };
+        }
+    }
+
+    /// Does what follows the handshake: the client moves, and the server announces the port. A client of DTLS 1.3 moves once the server
+    /// has acknowledged its Finished, which belongs to the old path.
+    pub(super) fn begin_to_move(&mut self) -> Result<(), Error> {
+        match self.ports.state {
+            State::Expected(port)
+                if self.complete && !(self.protocol().has_acks() && self.sender.is_outstanding()) =>
+            {
+                let old = self.paths.present();
+                self.sender.fix_output(old);
+                self.paths.set_peer_port(port);
+                self.ports = Ports { state: State::Moving { old_port: old.peer.port() }, attempts: 0 };
+                self.has_moved = true;
+                self.send_about_port()
+            }
+            State::Own { scheme: PortScheme::TcsMessage, has_arrived: false, .. }
+                if self.complete && self.ports.attempts == 0 =>
+            {
+                self.send_about_port()
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends a record about the port, and starts the timer of the next one.
+    fn send_about_port(&mut self) -> Result<(), Error> {
+        let port = match self.ports.state {
+            State::Own { port, .. } => port.port,
+            State::Moving { .. } => self.paths.present().peer.port(),
+            _ => return Ok(()),
+        };
+        let pause = self.backoff.fresh().timeout_after(self.ports.attempts);
+        self.ports.attempts = self.ports.attempts.saturating_add(1);
+        self.timers.stop(Timer::MovePort);
+        self.timers.start(Timer::MovePort, self.now + pause);
+        self.sender.about_port(self.paths.present(), &written(port))
+    }
+
+    /// Handles the end of a pause in which nothing came over the new path.
+    pub(super) fn move_again(&mut self) -> Result<(), Error> {
+        match self.ports.state {
+            State::Own { has_arrived: false, .. } if self.ports.attempts < SERVER_ATTEMPTS => {
+                self.send_about_port()
+            }
+            State::Moving { .. } if self.ports.attempts < CLIENT_ATTEMPTS => self.send_about_port(),
+            State::Moving { old_port } => {
+                // The port does not answer. The server still listens at the old path.
+                self.ports.state = State::Stayed;
+                self.paths.set_peer_port(old_port);
+                self.has_moved = true;
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Handles a record about the port, which came over `path`.
+    pub(super) fn about_port(&mut self, path: Path, content: &[u8]) -> Result<(), Error> {
+        // Only a peer that has agreed to another port sends such records.
+        if !self.ports.takes_records() {
+            let typ = ContentType::ASSOCIATION_PORT;
+            return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
+        }
+        let port = read(content)?;
+        let wrong = PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::ASSOCIATION_PORT));
+        match self.ports.state {
+            State::Own { port: own, .. } if own.port != port => Err(wrong.into()),
+            // Each record gets one answer of equal length, over the path that counts.
+            State::Own { port: own, .. } if path == self.paths.present() && path.local == own.local => {
+                match self.sender.has_room() {
+                    true => self.sender.about_port(path, content),
+                    false => Ok(()),
+                }
+            }
+            State::Open => {
+                self.expect_port(port);
+                self.begin_to_move()
+            }
+            State::Moving { old_port }
+                if path.peer.port() == old_port && port != self.paths.present().peer.port() =>
+            {
+                Err(wrong.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes note of the path of an authentic record, as far as the association's port is concerned. Returns whether that is all it says
+    /// about paths.
+    pub(super) fn heard_at_port(&mut self, heard: &Heard) -> Result<bool, Error> {
+        let present = self.paths.present();
+        match &mut self.ports.state {
+            State::Own { port, has_arrived, .. } => {
+                let is_at_port = heard.path.local == port.local;
+                if *has_arrived || !is_at_port {
+                    // A record over the old path does not lead back to it.
+                    return Ok(!is_at_port);
+                }
+                if heard.path.peer.ip() != present.peer.ip() {
+                    // Another host is a migration like any other.
+                    *has_arrived = self.paths.follow_unchecked() && heard.is_newest;
+                    return Ok(false);
+                }
+                *has_arrived = true;
+                self.timers.stop(Timer::MovePort);
+                self.sender.fix_output(present);
+                self.paths.set_present(heard.path);
+                self.after_step((heard.path.peer != present.peer, None))?;
+                Ok(true)
+            }
+            State::Moving { .. } if heard.path.peer == present.peer => {
+                self.ports.state = State::Moved;
+                self.timers.stop(Timer::MovePort);
+                Ok(false)
+            }
+            State::Moving { .. } => Ok(true),
+            _ => Ok(false),
+        }
+    }
+}
+
+/// The content of a record about a port.
+fn written(port: u16) -> [u8; Answer::LEN] {
+    let [a, b] = port.to_be_bytes();
+    [PortMode::Tcs as u8, a, b]
+}
+
+/// Reads the content of a record about a port.
+fn read(content: &[u8]) -> Result<u16, Error> {
+    let what = What::Extension(ExtensionType::ASSOCIATION_PORT);
+    let Answer { mode, port } = Reader::all(content, what, |r| Answer::read(r))?;
+    match mode {
+        PortMode::Tcs => Ok(port),
+        PortMode::Ipc => Err(PeerMisbehaved::IllegalParameter(what).into()),
+    }
+}
