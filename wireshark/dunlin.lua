@@ -2,13 +2,13 @@
 -- file into the folder of personal Lua plugins (Help, About Wireshark, Folders). TLS 1.3 needs the key log of one side.
 --
 -- It dissects handshake_cache and abbreviated messages (docs/handshake-cache.md), and cached_info (RFC 7924), over streams and
--- over datagrams. It works on the messages that Wireshark has found, and over datagrams on those that are not fragmented. Wireshark itself still marks abbreviated messages as "Malformed Packet".
+-- over datagrams; and over datagrams the extension association_port (docs/association-ports.md). It works on the messages that Wireshark has found, and over datagrams on those that are not fragmented. Wireshark itself still marks abbreviated messages as "Malformed Packet".
 
 local dunlin = Proto("dunlin", "Dunlin's TLS extensions")
 
 local CLIENT_HELLO, SERVER_HELLO, ENCRYPTED_EXTENSIONS = 1, 2, 8
 local CERTIFICATE, CERTIFICATE_REQUEST = 11, 13
-local CACHED_INFO, HANDSHAKE_CACHE = 25, 0xff20
+local CACHED_INFO, HANDSHAKE_CACHE, ASSOCIATION_PORT = 25, 0xff20, 0xff23
 local NAME_LEN = 8
 
 local messages = {
@@ -30,12 +30,18 @@ local index = ProtoField.uint8("dunlin.handshake_cache.index", "Ticket used", ba
 local info = ProtoField.none("dunlin.cached_info", "cached_info")
 local info_type = ProtoField.uint8("dunlin.cached_info.type", "Type", base.DEC, cached_types)
 local info_hash = ProtoField.bytes("dunlin.cached_info.hash_value", "Hash")
+local port = ProtoField.none("dunlin.association_port", "association_port")
+local port_modes = ProtoField.uint8("dunlin.association_port.modes", "Modes", base.HEX)
+local port_ipc = ProtoField.bool("dunlin.association_port.modes.ipc", "IPC", 8, nil, 1)
+local port_tcs = ProtoField.bool("dunlin.association_port.modes.tcs", "TCS", 8, nil, 2)
+local port_mode = ProtoField.uint8("dunlin.association_port.mode", "Mode", base.DEC, { [1] = "IPC", [2] = "TCS" })
+local port_number = ProtoField.uint16("dunlin.association_port.port", "Port", base.DEC)
 local abbreviated = ProtoField.uint8("dunlin.abbreviated", "In the receiver's cache", base.DEC, messages)
 local abbreviated_hash = ProtoField.bytes("dunlin.abbreviated.hash_value", "Hash")
 
 dunlin.fields = {
     cache, flags, flag_certificate, flag_request, certificate, request, ticket, index, info, info_type, info_hash, abbreviated,
-    abbreviated_hash,
+    abbreviated_hash, port, port_modes, port_ipc, port_tcs, port_mode, port_number,
 }
 
 local malformed = ProtoExpert.new("dunlin.malformed", "Malformed extension or message", expert.group.MALFORMED,
@@ -114,7 +120,21 @@ local function cached_info(tree, r, is_offer)
     end
 end
 
--- Adds handshake_cache and cached_info if they are among the extensions.
+-- association-ports.md.
+local function association_port(tree, r, is_offer)
+    if is_offer then
+        local modes = r:take(1)
+        local item = tree:add(port_modes, modes)
+        item:add(port_ipc, modes)
+        item:add(port_tcs, modes)
+    else
+        tree:add(port_mode, r:take(1))
+        tree:add(port_number, r:take(2))
+    end
+    if r:left() > 0 then error(short) end
+end
+
+-- Adds handshake_cache, cached_info and association_port if they are among the extensions.
 local function extensions(tree, r, is_offer)
     local list = r:left() > 0 and r:vector(2) or r
     while list:left() > 0 do
@@ -127,6 +147,8 @@ local function extensions(tree, r, is_offer)
             if is_offer then cache_offer(item, body) else cache_answer(item, body) end
         elseif typ == CACHED_INFO then
             cached_info(tree:add(info, whole), body, is_offer)
+        elseif typ == ASSOCIATION_PORT then
+            association_port(tree:add(port, whole), body, is_offer)
         end
     end
 end

@@ -105,6 +105,10 @@ pub(crate) fn plain(typ: ContentType, content: &[u8]) -> Part {
         }
         ContentType::APPLICATION_DATA => Part::new(Layer::ApplicationData, "application data", content.len()),
         ContentType::ACK => Part::new(Layer::Ack, "ACK", content.len()),
+        ContentType::ASSOCIATION_PORT => {
+            let what = message::port_answer(content).unwrap_or_else(|| "malformed".into());
+            Part::new(Layer::Other, format!("association_port {what}"), content.len())
+        }
         // RFC 6520.
         ContentType(24) => Part::new(Layer::Other, "heartbeat", content.len()),
         _ => Part::new(Layer::Other, "unknown content", content.len()),

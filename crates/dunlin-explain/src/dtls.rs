@@ -61,7 +61,7 @@ impl Header {
         let typ = ContentType(*bytes.first()?);
         let id_len = if typ == TLS12_CID { Some(id_len).filter(|len| *len > 0)? } else { 0 };
         let header = bytes.get(..PLAIN_HEADER + id_len)?;
-        let is_dtls = matches!(header, [20..=26, 0xfe, 0xfc | 0xfd | 0xff, ..]);
+        let is_dtls = matches!(header, [20..=26 | 30, 0xfe, 0xfc | 0xfd | 0xff, ..]);
         is_dtls.then(|| Self {
             typ,
             epoch: number(&header[3..5]) as u64,

@@ -428,6 +428,24 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::CACHED_INFO, _) => Some(list(w.prefixed(2)?, 1, cached_type)),
         (E::HANDSHAKE_CACHE, Place::ClientHello) => cache_offer(&mut w),
         (E::HANDSHAKE_CACHE, _) => cache_answer(body),
+        (E::ASSOCIATION_PORT, Place::ClientHello) => one(port_modes),
+        (E::ASSOCIATION_PORT, _) => port_answer(body),
+        _ => None,
+    }
+}
+
+/// The ways to another port that the bits of association_port stand for (docs/association-ports.md).
+fn port_modes(bits: u16) -> String {
+    let modes = [(1, "IPC"), (2, "TCS")].into_iter().filter(|(bit, _)| bits & bit != 0);
+    let modes: Vec<_> = modes.map(|(_, mode)| mode).collect();
+    if modes.is_empty() { format!("unknown modes {bits:#04x}") } else { modes.join(", ") }
+}
+
+/// The answer to an offer of association_port, and the content of a record of that type.
+pub(crate) fn port_answer(body: &[u8]) -> Option<String> {
+    match *body {
+        [1, 0, 0] => Some("IPC".to_owned()),
+        [2, a, b] => Some(format!("TCS, port {}", u16::from_be_bytes([a, b]))),
         _ => None,
     }
 }
@@ -574,6 +592,12 @@ mod tests {
         assert_eq!(value(Place::ClientHello, &[]), "supported");
         assert_eq!(value(Place::Other, &[3, 0]), "server's Certificate, CertificateRequest, ticket 0");
         assert_eq!(value(Place::ServerHello, &[1, 0xff]), "server's Certificate");
+        let value = |place, body: &[u8]| extension(ExtensionType::ASSOCIATION_PORT, place, body);
+        assert_eq!(value(Place::ClientHello, &[3]).as_deref(), Some("IPC, TCS"));
+        assert_eq!(value(Place::ClientHello, &[8]).as_deref(), Some("unknown modes 0x08"));
+        assert_eq!(value(Place::Other, &[1, 0, 0]).as_deref(), Some("IPC"));
+        assert_eq!(value(Place::ServerHello, &[2, 0x16, 0x35]).as_deref(), Some("TCS, port 5685"));
+        assert_eq!(value(Place::ServerHello, &[2, 0x16]), None);
         let value = |place, body: &[u8]| extension(ExtensionType::CACHED_INFO, place, body);
         let offer = [&[0, 71, 1, 32][..], &[0xab; 32], &[2, 32], &[0xcd; 32], &[9, 1, 0xef]].concat();
         let words = "server's Certificate abababababababab…, CertificateRequest cdcdcdcdcdcdcdcd…, type 9 ef";

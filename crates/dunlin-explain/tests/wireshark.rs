@@ -142,6 +142,17 @@ fn dissects_cached_info_of_rfc_7924() {
 }
 
 #[test]
+fn dissects_the_offer_of_another_port() {
+    let fields = |extension: &[u8], names: &[&str]| fields(&client_hello(extension), names);
+    let offer = [0xff, 0x23, 0, 1, 2];
+    let names = ["modes", "modes.ipc", "modes.tcs"].map(|name| format!("dunlin.association_port.{name}"));
+    let found = fields(&offer, &names.each_ref().map(String::as_str));
+    assert!(found == ["0x02\tFalse\tTrue"] || found == ["0x02\t0\t1"], "{found:?}");
+    assert_eq!(shown(&client_hello(&[0xff, 0x23, 0, 2, 2, 1]), "dunlin.malformed"), 1);
+    assert_eq!(shown(&client_hello(&[0xff, 0x23, 0, 0]), "dunlin.malformed"), 1);
+}
+
+#[test]
 fn marks_extensions_that_are_too_short_as_malformed() {
     let malformed = |extension: &[u8]| shown(&client_hello(extension), "dunlin.malformed");
     assert_eq!(malformed(&[0xff, 0x20, 0, 9, 1, 1, 2, 3, 4, 5, 6, 7, 8]), 0);
