@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use super::routability::{Cookie, PathMessage};
 use super::{Datagram, MAX_AMPLIFICATION, homes};
-use crate::address::Path;
+use crate::address::{Local, Path};
 use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::flight::timers::Timer;
@@ -131,8 +131,11 @@ impl Paths {
     }
 
     /// Sends over this socket or interface of the caller from now on.
-    pub(super) const fn set_local(&mut self, local: crate::address::Local) {
+    pub(super) fn set_local(&mut self, local: Local) {
         self.present.local = local;
+        if let Some(check) = self.check.as_mut().filter(|_| self.side == Side::Client) {
+            check.path.local = local;
+        }
     }
 
     /// The path of the next datagram, of `len` bytes, and one for a copy of it. `reserve` bytes of the budget stay for a challenge.
@@ -380,7 +383,6 @@ impl Datagram {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::address::Local;
 
     #[derive(Debug)]
     struct Counter(core::sync::atomic::AtomicU8);
@@ -516,6 +518,11 @@ mod tests {
         // A client goes on over the interface that it has chosen; a server follows.
         assert_eq!(client.heard(path(1), 40, true).unwrap(), (false, None));
         assert_eq!(client.present().local, Local(1));
+        // Also while it checks whether the server has moved.
+        client.agree(Arc::new(Counter(0.into())));
+        client.heard(path(2), 40, true).unwrap();
+        client.set_local(Local(2));
+        assert_eq!(client.next(40, 0).0, Path { local: Local(2), ..path(2) });
         let mut server = paths(PathCheck::Basic);
         assert_eq!(server.heard(Path { local: Local(7), ..path(1) }, 40, true).unwrap(), (false, None));
         assert_eq!(server.present().local, Local(7));
