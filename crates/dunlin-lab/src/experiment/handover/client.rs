@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dunlin::{
-    AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointLimits, Instant, Now, ServerAddress,
-    Transmit,
+    AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointLimits, Event, Instant, Local, Now, Path,
+    ServerAddress, Transmit,
 };
 use dunlin_sim::Host;
 
@@ -54,7 +54,8 @@ pub(super) struct Client {
     endpoint: Endpoint,
     association: Option<AssociationId>,
     port: u16,
-    address: Option<IpAddr>,
+    /// The addresses of the interfaces.
+    addresses: Vec<Option<IpAddr>>,
     /// The address of the connection's socket, which a scheme without mobility keeps.
     bound: Option<IpAddr>,
     state: State,
@@ -74,7 +75,7 @@ impl Client {
             endpoint: Endpoint::new(EndpointLimits::default()),
             association: None,
             port: FIRST_PORT - 1,
-            address: None,
+            addresses: Vec::new(),
             bound: None,
             state: State::Address,
             round_trips: RoundTrips::default(),
@@ -99,10 +100,35 @@ impl Client {
 
     /// The next data from the server.
     fn read(&mut self) -> Option<Vec<u8>> {
+        let resent = &mut self.figures.resent;
         self.endpoint.update(self.association?, |connection| {
-            while connection.poll_event().is_some() {}
+            while let Some(event) = connection.poll_event() {
+                if let Event::PathChanged(change) = event {
+                    *resent += change.repeated as u32;
+                }
+            }
             connection.read()
         })?
+    }
+
+    /// The address from which a client with one interface sends.
+    fn address(&self) -> Option<IpAddr> {
+        self.addresses.iter().flatten().next().copied()
+    }
+
+    /// The interfaces that are up.
+    fn interfaces(&self) -> Vec<Local> {
+        let up = self.addresses.iter().enumerate().filter(|(_, address)| address.is_some());
+        up.map(|(number, _)| Local(number as u32)).collect()
+    }
+
+    /// Tells the connection which interfaces are up.
+    fn set_interfaces(&mut self, now: Now) {
+        let interfaces = self.interfaces();
+        if let Some(id) = self.association.filter(|_| self.scheme.interfaces() > 1) {
+            // The connection keeps its error.
+            let _ = self.endpoint.update(id, |connection| connection.set_interfaces(now, &interfaces));
+        }
     }
 
     /// Connects from a new socket. The previous one is closed without a word.
@@ -110,8 +136,8 @@ impl Client {
         self.state = State::Address;
         self.endpoint = Endpoint::new(EndpointLimits::default());
         self.association = None;
-        self.bound = self.address;
-        if self.address.is_none() {
+        self.bound = self.address();
+        if self.bound.is_none() {
             return;
         }
         self.began_at.get_or_insert(now.monotonic);
@@ -146,6 +172,7 @@ impl Client {
         let since = |began: Instant| now.monotonic.since(began);
         self.figures.handshakes += 1;
         self.figures.resumed += u32::from(is_resumed);
+        self.set_interfaces(now);
         let is_initial = self.figures.first_handshake.is_none();
         if is_initial {
             self.figures.first_handshake = self.began_at.map(since);
@@ -182,7 +209,7 @@ impl Client {
         let is_due = |until: Instant| until <= now.monotonic;
         let has_failed = self.connection().is_none_or(|connection| connection.error().is_some());
         match self.state {
-            State::Address if self.address.is_some() => self.connect(now),
+            State::Address if self.address().is_some() => self.connect(now),
             State::Handshake { until } => {
                 let negotiated = self.connection().and_then(|connection| connection.negotiated());
                 match negotiated.map(dunlin::Negotiated::is_resumed) {
@@ -194,7 +221,7 @@ impl Client {
             State::Acknowledgement { until, .. } if is_due(until) => {
                 match self.scheme.is_mobile() && !has_failed {
                     // Without a network the client waits for one.
-                    true if self.address.is_none() => {}
+                    true if self.address().is_none() => {}
                     true => self.send(now, Copy::Lost),
                     false => self.connect(now),
                 }
@@ -208,18 +235,20 @@ impl Client {
     fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Address | State::Nothing => None,
-            State::Acknowledgement { .. } if self.scheme.is_mobile() && self.address.is_none() => None,
+            State::Acknowledgement { .. } if self.scheme.is_mobile() && self.address().is_none() => None,
             State::Handshake { until } | State::Acknowledgement { until, .. } | State::Pause { until } => {
                 Some(until)
             }
         }
     }
 
-    /// The address of the socket in use; a connection without mobility has its first one.
-    fn source(&self) -> Option<SocketAddr> {
-        let address = if self.scheme.is_mobile() { self.address } else { self.bound };
-        let address = address.filter(|_| self.address == address)?;
-        Some(SocketAddr::new(address, self.port))
+    /// The address of the socket in use on an interface; a connection without mobility has its first one.
+    fn source(&self, local: Local) -> Option<SocketAddr> {
+        let address = match self.scheme.interfaces() {
+            1 => self.address().filter(|address| self.scheme.is_mobile() || self.bound == Some(*address)),
+            _ => self.addresses.get(local.0 as usize).copied().flatten(),
+        };
+        Some(SocketAddr::new(address?, self.port))
     }
 }
 
@@ -232,8 +261,10 @@ pub(super) fn message(number: u32) -> Vec<u8> {
 
 impl Host for Client {
     fn receive(&mut self, now: Now, at: SocketAddr, from: SocketAddr, datagram: &[u8]) {
-        if self.source() == Some(at) {
-            self.endpoint.receive(now, from, datagram);
+        let local = self.interfaces().into_iter().find(|local| self.source(*local) == Some(at));
+        if let Some(local) = local {
+            let local = if self.scheme.interfaces() > 1 { local } else { Local::default() };
+            self.endpoint.receive(now, Path { local, peer: from }, datagram);
             self.go_on(now);
         }
     }
@@ -242,7 +273,7 @@ impl Host for Client {
         loop {
             let transmit = self.endpoint.poll_transmit(now)?;
             // Without its address, the socket sends nothing.
-            if let Some(source) = self.source() {
+            if let Some(source) = self.source(transmit.local) {
                 return Some((source, transmit));
             }
         }
@@ -258,9 +289,15 @@ impl Host for Client {
     }
 
     fn set_addresses(&mut self, now: Now, addresses: &[Option<IpAddr>]) {
-        let before = self.address;
-        self.address = addresses.iter().flatten().next().copied();
-        if self.address.is_none() || self.address == before {
+        let before = self.address();
+        self.addresses = addresses.to_vec();
+        if self.scheme.interfaces() > 1 {
+            // The connection itself sends again what may be lost.
+            self.set_interfaces(now);
+            self.go_on(now);
+            return;
+        }
+        if self.address().is_none() || self.address() == before {
             return;
         }
         match self.state {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use dunlin_sim::NatKind;
 
-use super::case::Path;
+use super::case::{Path, Talk};
 use crate::Error;
-use crate::link::{Counts, Line, Link};
+use crate::link::{Line, Link};
 use crate::net::{End, Ground, Namespace, veth};
 
 /// The server's address.
@@ -20,7 +20,10 @@ const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 79, 127, 1);
 /// The client's network includes the server, so that it needs no route of its own. Behind a NAT it is one half, the server's the other.
 const WHOLE: u8 = 16;
 const HALF: u8 = 17;
-const CLIENT_DEVICE: &str = "line0";
+/// The devices of the client's interfaces, and of the other ends of their lines.
+pub(super) const DEVICES: [&str; 2] = ["line0", "line1"];
+/// The networks of the client's interfaces, for the server's routes.
+const NETWORKS: [&str; 2] = ["10.79.0.0/18", "10.79.64.0/18"];
 const SERVER_DEVICE: &str = "veth0";
 const MTU: u16 = 1500;
 /// The time that a command takes to change the device, which is a part of the downtime.
@@ -36,22 +39,23 @@ table ip filter {
 }
 ";
 
-/// The address of the client after `number` changes.
-fn address(number: u32) -> Ipv4Addr {
-    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 79, 0, 10)) + number)
+/// The address of one of the client's interfaces after `number` changes.
+fn address(interface: usize, number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 79, 64 * interface as u8, 10)) + number)
 }
 
-/// The namespaces of a case, and the line between them.
+/// The namespaces of a case, and the lines between them.
 pub(super) struct Place {
     pub(super) client: Namespace,
     pub(super) server: Namespace,
-    link: Link,
+    links: Vec<Link>,
     /// Holds the NAT.
     _router: Option<Namespace>,
 }
 
 impl Place {
-    pub(super) fn new(ground: &Ground, path: &Path, seed: u64) -> Result<Self, Error> {
+    /// A place whose client has this many interfaces.
+    pub(super) fn new(ground: &Ground, path: &Path, interfaces: usize, seed: u64) -> Result<Self, Error> {
         let (client, server) = (ground.namespace("client")?, ground.namespace("server")?);
         let line = Line { delay: path.delay, loss_percent: path.loss_percent.into(), ..Line::default() };
         let end = |namespace, device, address, prefix| End {
@@ -60,65 +64,86 @@ impl Place {
             address: Some((address, prefix)),
             mtu: MTU,
         };
-        let here = end(&client, CLIENT_DEVICE, address(0), WHOLE);
-        let (link, router) = match path.nat {
-            None => (Link::start([here, end(&server, CLIENT_DEVICE, SERVER, WHOLE)], &line, seed)?, None),
-            Some(NatKind::PortRestricted) => {
-                let router = ground.namespace("router")?;
-                let link = Link::start([here, end(&router, CLIENT_DEVICE, GATEWAY, HALF)], &line, seed)?;
-                veth([end(&router, SERVER_DEVICE, PUBLIC, HALF), end(&server, SERVER_DEVICE, SERVER, HALF)])?;
-                router.nft(NAT)?;
-                forward(&router)?;
-                (link, Some(router))
+        let here = |interface: usize| end(&client, DEVICES[interface], address(interface, 0), WHOLE);
+        let mut router = None;
+        let links = match (path.nat, interfaces) {
+            (None, 1) => {
+                vec![Link::start([here(0), end(&server, DEVICES[0], SERVER, WHOLE)], &line, seed)?]
             }
-            Some(kind) => {
-                return Err(Error::new(
-                    "NAT",
-                    format_args!("{} exists in virtual time only", kind.name()),
-                    "use --way virtual",
-                ));
+            (None, 2) => {
+                [&client, &server].into_iter().try_for_each(without_filter)?;
+                let there = end(&server, DEVICES[0], SERVER, 32);
+                let first = Link::start([here(0), there], &line, seed)?;
+                let there = End { address: None, ..end(&server, DEVICES[1], SERVER, 32) };
+                let second = Link::start([here(1), there], &line, seed.wrapping_add(1))?;
+                let route = |interface: usize| {
+                    let (device, network) = (DEVICES[interface], NETWORKS[interface]);
+                    format!("link set {device} up\nroute add {network} dev {device}\n")
+                };
+                server.ip(&[route(0), route(1)].concat())?;
+                vec![first, second]
+            }
+            (Some(NatKind::PortRestricted), 1) => {
+                let made = ground.namespace("router")?;
+                let link = Link::start([here(0), end(&made, DEVICES[0], GATEWAY, HALF)], &line, seed)?;
+                veth([end(&made, SERVER_DEVICE, PUBLIC, HALF), end(&server, SERVER_DEVICE, SERVER, HALF)])?;
+                made.nft(NAT)?;
+                set(&made, "ip_forward", "1")?;
+                router = Some(made);
+                vec![link]
+            }
+            (nat, _) => {
+                let nat = nat.map_or("none", NatKind::name);
+                let why = format_args!("{nat}, with {interfaces} interfaces, exists in virtual time only");
+                return Err(Error::new("NAT", why, "use --way virtual"));
             }
         };
-        Ok(Self { client, server, link, _router: router })
+        Ok(Self { client, server, links, _router: router })
     }
 
-    /// Changes the client's address after each period until the end, and returns how often. The interface really goes down and comes
-    /// back.
+    /// Changes the client's addresses until the end, and returns how often. The interface really goes down and comes back.
     pub(super) fn hand_over(
         &self,
         downtime: Option<Duration>,
-        period: Duration,
+        talk: Talk,
         end: &Receiver<()>,
     ) -> Result<u32, Error> {
         let start = Instant::now();
         for number in 1.. {
-            let next = downtime.map_or(Duration::MAX, |_| period * number);
+            let (at, interface) = talk.change(number, self.links.len());
+            let next = downtime.map_or(Duration::MAX, |_| at);
             match end.recv_timeout(next.saturating_sub(start.elapsed())) {
                 Err(RecvTimeoutError::Timeout) => {}
                 Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(number - 1),
             }
-            self.client.ip(&format!("link set {CLIENT_DEVICE} down\naddress flush dev {CLIENT_DEVICE}\n"))?;
+            let (device, address) = (DEVICES[interface], address(interface, number));
+            self.client.ip(&format!("link set {device} down\naddress flush dev {device}\n"))?;
             let down = start.elapsed();
             // The rest of the downtime is that of the commands.
             let rest = downtime.unwrap_or_default().saturating_sub(COMMAND * 2);
             std::thread::sleep((down + rest).saturating_sub(start.elapsed()));
-            let address = address(number);
-            self.client.ip(&format!(
-                "address add {address}/{WHOLE} dev {CLIENT_DEVICE}\nlink set {CLIENT_DEVICE} up\n"
-            ))?;
+            self.client.ip(&format!("address add {address}/{WHOLE} dev {device}\nlink set {device} up\n"))?;
         }
         Ok(0)
     }
 
-    /// The packets that the line has carried.
-    pub(super) fn counts(&self) -> Counts {
-        self.link.counts()
+    /// The packets that the lines have carried, and their bytes.
+    pub(super) fn carried(&self) -> (u64, u64) {
+        let counts = self.links.iter().map(Link::counts);
+        counts.fold((0, 0), |(packets, bytes), of| (packets + of.forwarded, bytes + of.forwarded_bytes))
     }
 }
 
-/// Lets a namespace forward packets.
-fn forward(router: &Namespace) -> Result<(), Error> {
-    let path = "/proc/sys/net/ipv4/ip_forward";
-    let written = router.run(|| fs::write(path, "1"))?;
+/// Lets a namespace take packets on an interface over which it would not answer.
+fn without_filter(namespace: &Namespace) -> Result<(), Error> {
+    ["all", "default"]
+        .iter()
+        .try_for_each(|devices| set(namespace, &format!("conf/{devices}/rp_filter"), "0"))
+}
+
+/// Sets a parameter of IPv4 in a namespace.
+fn set(namespace: &Namespace, name: &str, value: &str) -> Result<(), Error> {
+    let path = format!("/proc/sys/net/ipv4/{name}");
+    let written = namespace.run(|| fs::write(&path, value))?;
     written.map_err(|error| Error::new(path, error, "run it where /proc/sys is writable"))
 }

@@ -9,7 +9,8 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin::wire::SignatureScheme;
 use dunlin::{
-    ClientAuth, ClientConfig, ConnectionIds, Credential, NodeIds, Profile, ServerConfig, Side, Trust,
+    ClientAuth, ClientConfig, ConnectionIds, Credential, Multihoming, NodeIds, Profile, ServerConfig, Side,
+    Trust,
 };
 use dunlin_awslc::tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
 use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
@@ -73,7 +74,7 @@ impl Keys {
                 let seal = Arc::new(RotatingTickets::new(provider).map_err(failed)?);
                 (client.with_sessions(sessions()), server.with_tickets(Tickets::stateless(seal)))
             }
-            Scheme::Cid12 | Scheme::Cid13 => {
+            Scheme::Cid12 | Scheme::Cid13 | Scheme::CidMultihomed | Scheme::CidMultihomedDuplicates => {
                 let ids = || -> Result<Arc<dyn ConnectionIds>, Error> {
                     let random = Arc::clone(&provider.random);
                     Ok(Arc::new(NodeIds::new(&[], CONNECTION_ID_BYTES, random).map_err(failed)?))
@@ -81,6 +82,12 @@ impl Keys {
                 (client.with_connection_ids(ids()?), server.with_connection_ids(ids()?))
             }
         };
+        let client = match scheme {
+            Scheme::CidMultihomed => client.with_multihoming(Multihoming::linkable()),
+            Scheme::CidMultihomedDuplicates => client.with_multihoming(Multihoming::duplicated()),
+            _ => Ok(client),
+        };
+        let client = client.map_err(failed)?;
         Ok((Arc::new(client), Arc::new(server)))
     }
 

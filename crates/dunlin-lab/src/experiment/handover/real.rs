@@ -13,10 +13,10 @@ use dunlin_sim::Host;
 use super::super::foreign::{Foreign, Library, MemoryFile};
 use super::case::{Case, Figures, Scheme, Talk};
 use super::client::Client;
-use super::ground::{Place, SERVER};
+use super::ground::{DEVICES, Place, SERVER};
 use super::keys::Keys;
 use super::server::Server;
-use super::sockets::{Sockets, Watch, source_towards};
+use super::sockets::{Sockets, Watch};
 use crate::Error;
 use crate::net::{Ground, Process};
 
@@ -51,7 +51,7 @@ impl Stack {
         talk: Talk,
         seed: u64,
     ) -> Result<Figures, Error> {
-        let place = Place::new(ground, &case.path, seed)?;
+        let place = Place::new(ground, &case.path, case.scheme.interfaces(), seed)?;
         let (ended, end) = channel();
         let (figures, handovers) = thread::scope(|scope| {
             let talking = scope.spawn(|| {
@@ -62,11 +62,10 @@ impl Stack {
                     Self::OpenSsl(openssl) => openssl.talk(ground, &place, case, keys, talk.messages),
                 }
             });
-            let handovers = place.hand_over(case.path.downtime, talk.period, &end);
+            let handovers = place.hand_over(case.path.downtime, talk, &end);
             (talking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), handovers)
         });
-        let counts = place.counts();
-        let (packets, bytes) = (counts.forwarded, counts.forwarded_bytes);
+        let (packets, bytes) = place.carried();
         Ok(Figures { handovers: handovers?, packets, bytes, ..figures? })
     }
 }
@@ -88,10 +87,12 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
             })
         });
         let asked = place.client.run(|| {
-            let watch = Watch::new()?;
+            let devices = DEVICES.get(..case.scheme.interfaces()).unwrap_or_default();
+            let watch = Watch::new(devices, PEER)?;
             let mut client = Client::new(configs.0, case.scheme, PEER, messages);
-            client.set_addresses(dunlin_tokio::now(), &[source_towards(PEER)]);
-            Sockets::default().run(&mut client, Some((&watch, PEER)), Client::is_done)?;
+            let mut sockets = Sockets::default();
+            sockets.look(&watch, &mut client);
+            sockets.run(&mut client, Some(&watch), Client::is_done)?;
             Ok::<_, Error>(client.figures().clone())
         });
         has_ended.store(true, Ordering::Relaxed);

@@ -15,8 +15,9 @@ use super::server::Server;
 use crate::Error;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 5684);
-/// The public address of the NAT.
-const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1));
+/// The public address of the NAT before each interface.
+const PUBLIC: [IpAddr; 2] =
+    [IpAddr::V4(Ipv4Addr::new(203, 0, 113, 1)), IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2))];
 /// The time after which the NAT forgets a mapping, as in Linux.
 const MAPPING: Duration = Duration::from_secs(120);
 /// The time to a change is longer by up to this, at random. Otherwise all changes would fall on the same few phases of the exchange
@@ -24,12 +25,12 @@ const MAPPING: Duration = Duration::from_secs(120);
 const SCATTER: Duration = Duration::from_millis(500);
 /// The bytes of the headers of IPv4 and UDP.
 const HEADERS: u64 = 20 + 8;
-/// The number of periods without an acknowledgement after which a client never gets another.
+/// The number of changes without an acknowledgement after which a client never gets another.
 const HOPELESS: u32 = 6;
 
-/// The address of the client after `number` changes.
-fn address(number: u32) -> IpAddr {
-    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 10)) + number))
+/// The address of one of the client's interfaces after `number` changes.
+fn address(interface: usize, number: u32) -> IpAddr {
+    IpAddr::V4(Ipv4Addr::from(u32::from(Ipv4Addr::new(10, interface as u8, 0, 10)) + number))
 }
 
 /// A host that the network and its owner share.
@@ -62,7 +63,7 @@ struct Course {
     network: Network<Box<dyn Host>>,
     client: Rc<RefCell<Client>>,
     server: Rc<RefCell<Server>>,
-    interface: InterfaceId,
+    interfaces: Vec<InterfaceId>,
 }
 
 impl Course {
@@ -70,7 +71,6 @@ impl Course {
         let configs = keys.configs(case.scheme)?;
         let Path { delay, loss_percent, nat, .. } = case.path;
         let mut network: Network<Box<dyn Host>> = Network::new(dunlin_tokio::now());
-        let nat = nat.map(|kind| network.add_nat(Nat::new(kind, PUBLIC, MAPPING, random.u64(..))));
         let client = Rc::new(RefCell::new(Client::new(configs.0, case.scheme, SERVER, messages)));
         let server = Rc::new(RefCell::new(Server::new(configs.1, case.server, SERVER.port())));
         let host = network.add(Box::new(Shared(Rc::clone(&server))));
@@ -78,10 +78,14 @@ impl Course {
         network.attach(host, SERVER.ip(), None, [near(), near()]);
         let host = network.add(Box::new(Shared(Rc::clone(&client))));
         let conditions = Conditions { delay, loss: f64::from(loss_percent) / 100.0, ..Conditions::default() };
-        let mut far = || -> Box<dyn Link> { Box::new(Impaired::new(conditions, random.u64(..))) };
-        let links = [far(), far()];
-        let interface = network.attach(host, address(0), nat, links);
-        Ok(Self { network, client, server, interface })
+        let mut interfaces = Vec::new();
+        for (number, public) in PUBLIC.into_iter().enumerate().take(case.scheme.interfaces()) {
+            let nat = nat.map(|kind| network.add_nat(Nat::new(kind, public, MAPPING, random.u64(..))));
+            let mut far = || -> Box<dyn Link> { Box::new(Impaired::new(conditions, random.u64(..))) };
+            let links = [far(), far()];
+            interfaces.push(network.attach(host, address(number, 0), nat, links));
+        }
+        Ok(Self { network, client, server, interfaces })
     }
 
     fn run_until(&mut self, at: Duration) -> Result<(), Error> {
@@ -104,9 +108,10 @@ pub(super) fn run(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error>
     let mut random = fastrand::Rng::with_seed(seed);
     let mut course = Course::new(case, keys, TALK.messages, &mut random)?;
     let (mut handovers, mut acknowledged, mut hopeless) = (0, 0, 0);
-    for period in 1.. {
+    for number in 1.. {
         let scatter = SCATTER.mul_f64(random.f64());
-        course.run_until(TALK.period * period + Duration::from_millis(scatter.as_millis() as u64))?;
+        let (at, which) = TALK.change(number, case.scheme.interfaces());
+        course.run_until(at + Duration::from_millis(scatter.as_millis() as u64))?;
         let so_far = course.client.borrow().figures().acknowledged;
         hopeless = if so_far == acknowledged { hopeless + 1 } else { 0 };
         acknowledged = so_far;
@@ -115,10 +120,10 @@ pub(super) fn run(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error>
         }
         if let Some(downtime) = case.path.downtime {
             handovers += 1;
-            let down = course.network.elapsed();
-            course.network.change(Change::Address(course.interface, None));
+            let (down, interface) = (course.network.elapsed(), course.interfaces[which]);
+            course.network.change(Change::Address(interface, None));
             course.run_until(down + downtime)?;
-            course.network.change(Change::Address(course.interface, Some(address(handovers))));
+            course.network.change(Change::Address(interface, Some(address(which, handovers))));
         }
     }
     Ok(Figures { handovers, ..course.figures() })
