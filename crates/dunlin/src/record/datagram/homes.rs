@@ -373,11 +373,14 @@ impl Datagram {
         Ok(())
     }
 
-    /// Takes note of a datagram that leaves over the present path, and sends copies over the other interfaces if the settings say so.
+    /// Takes note of a datagram that leaves to the peer, and sends copies over the other interfaces if the settings say so. An address
+    /// under check gets no copies, since they would go beyond its budget.
     pub(super) fn note_sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], path: Path) {
         let Some(homes) = self.homes.as_mut().filter(|_| self.complete) else { return };
         self.now = now;
-        for local in homes.sent(now, epoch, datagram, path.local) {
+        let copies = homes.sent(now, epoch, datagram, path.local);
+        let is_peers = path.peer == self.paths.present().peer;
+        for local in copies.into_iter().filter(|_| is_peers) {
             self.sender.transmit_next(Path { local, ..path }, datagram.to_vec());
         }
         self.plan_probes();

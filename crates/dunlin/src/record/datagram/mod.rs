@@ -744,7 +744,7 @@ impl Transport for Datagram {
             let received = self.receiver.next_record()?;
             self.follow()?;
             match received {
-                Some(Received::Path(path, message)) => self.path_message(path, message)?,
+                Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
                 // In DTLS 1.2 it can overtake the Finished of its epoch. The server repeats it.
                 Some(Received::Port(..)) if !self.complete => {}
                 Some(Received::Port(path, content)) => self.about_port(path, &content)?,

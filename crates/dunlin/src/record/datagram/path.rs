@@ -152,15 +152,16 @@ impl Paths {
         }
     }
 
-    /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough left.
-    pub(super) fn spend(&mut self, path: Path, len: usize) -> bool {
+    /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough left. An address that is
+    /// neither the peer's nor under check has a budget for each of its records, here of `received` bytes.
+    pub(super) fn spend(&mut self, path: Path, len: usize, received: usize) -> bool {
         match self.check.as_mut().filter(|check| check.path == path) {
             Some(check) if len > check.budget() => false,
             Some(check) => {
                 check.sent += len;
                 true
             }
-            None => true,
+            None => path.peer == self.present.peer || len <= received.saturating_mul(MAX_AMPLIFICATION),
         }
     }
 
@@ -321,14 +322,16 @@ impl Datagram {
         }
     }
 
-    /// Handles a message about the path over which it came. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
-    pub(super) fn path_message(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
+    /// Handles a message about the path over which it came in a record of `len` bytes. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.
+    pub(super) fn path_message(&mut self, path: Path, len: usize, message: PathMessage) -> Result<(), Error> {
         match message {
-            // It is no longer than the challenge, so an address under check gets it in any case. It finds room beside waiting data, but
-            // challenges must not make the output grow without end.
+            // The answer finds room beside waiting data, but challenges must not make the output grow without end.
             PathMessage::Challenge(_) if !self.sender.has_room_for_answers() => Ok(()),
+            // The peer's connection ID can be much longer than the challenge, which somebody else may have forwarded.
+            PathMessage::Challenge(_) if !self.paths.spend(path, self.sender.path_message_len(), len) => {
+                Ok(())
+            }
             PathMessage::Challenge(cookie) => {
-                let _ = self.paths.spend(path, self.sender.path_message_len());
                 let answer = self.paths.answer(path, cookie);
                 let is_left = matches!(answer, PathMessage::Drop(_));
                 let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
@@ -373,7 +376,7 @@ impl Datagram {
     /// challenge.
     fn send_about(&mut self, path: Path, message: PathMessage) -> Result<(), Error> {
         let len = self.sender.path_message_len();
-        match self.sender.has_room() && self.paths.spend(path, len) {
+        match self.sender.has_room() && self.paths.spend(path, len, 0) {
             true => self.sender.path_message(path, message, None),
             false => Ok(()),
         }
@@ -485,7 +488,11 @@ mod tests {
         let mut paths = paths(PathCheck::Basic);
         assert_eq!(paths.next(1000, 50), to(1));
         cookie(paths.heard(path(2), 100, true).unwrap().1, 2);
-        assert!(paths.spend(path(2), 40) && paths.spend(path(1), 1000) && !paths.spend(path(2), 261));
+        assert!(
+            paths.spend(path(2), 40, 0) && paths.spend(path(1), 1000, 0) && !paths.spend(path(2), 261, 1000)
+        );
+        // Another address: three times the record that asks.
+        assert!(paths.spend(path(3), 108, 36) && !paths.spend(path(3), 109, 36));
         assert_eq!((paths.next(211, 50), paths.next(210, 50)), (to(1), to(2)));
         assert_eq!((paths.next(1, 50), paths.next(50, 0)), (to(1), to(2)));
         // An older record from there adds to the budget. A newer one from elsewhere begins another check with its own.

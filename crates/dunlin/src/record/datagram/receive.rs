@@ -64,8 +64,8 @@ pub(super) enum Received {
     Alert(AlertLevel, AlertDescription),
     /// An ACK of this side's records, received in this epoch.
     Ack(u64, Vec<RecordNumber>),
-    /// A message about a path, over which it came.
-    Path(Path, PathMessage),
+    /// A message about a path, over which it came in a record of this many bytes.
+    Path(Path, usize, PathMessage),
     /// The content of a record about the association's port, and the path over which it came.
     Port(Path, Vec<u8>),
     /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
@@ -688,7 +688,7 @@ impl Receiver {
         if plaintext.len() > limit {
             return Ok(self.malformed());
         }
-        self.dispatch(number, typ, path, record)
+        self.dispatch(number, typ, (path, len), record)
     }
 
     /// Takes the latest authentic record, as far as paths are concerned.
@@ -701,7 +701,7 @@ impl Receiver {
         &mut self,
         number: RecordNumber,
         typ: ContentType,
-        path: Path,
+        (path, len): (Path, usize),
         content: Vec<u8>,
     ) -> Result<Received, Error> {
         match typ {
@@ -735,7 +735,7 @@ impl Receiver {
                 if self.are_paths_checked && self.protocol.has_data(number.epoch) =>
             {
                 let message = routability::read(&content)?;
-                Ok(message.map_or(Received::Nothing, |message| Received::Path(path, message)))
+                Ok(message.map_or(Received::Nothing, |message| Received::Path(path, len, message)))
             }
             ContentType::ASSOCIATION_PORT if self.protocol.has_data(number.epoch) => {
                 Ok(Received::Port(path, content))
