@@ -10,8 +10,8 @@ use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
 use dunlin::{
-    Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, PathChange,
-    PathChecks, Side,
+    Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, NoPort,
+    PathChange, PathChecks, PortScheme, Side,
 };
 
 use super::shared::Owned;
@@ -135,6 +135,17 @@ impl DtlsAssociation {
     /// The number of checks of the peer's address so far, by outcome.
     pub fn path_checks(&self) -> PathChecks {
         self.read(|association| association.connection().path_checks()).unwrap_or_default()
+    }
+
+    /// The scheme and the server's port of this association, if it has a port of its own
+    /// ([`dunlin::DtlsConnection::association_port`]).
+    pub fn association_port(&self) -> Option<(PortScheme, u16)> {
+        self.read(|association| association.connection().association_port()).flatten()
+    }
+
+    /// Why this is an ordinary association, although it was to have a port of its own.
+    pub fn lacks_port(&self) -> Option<NoPort> {
+        self.read(Association::lacks_port).flatten()
     }
 
     /// Which side this is.

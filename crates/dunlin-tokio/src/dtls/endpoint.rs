@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dunlin::{ClientConfig, EndpointDiscarded, EndpointLimits, ServerAddress, ServerConfig};
+use dunlin::{ClientConfig, EndpointDiscarded, EndpointLimits, PortCounts, ServerAddress, ServerConfig};
 use tokio::net::UdpSocket;
 
 use super::association::DtlsAssociation;
@@ -117,6 +117,21 @@ impl DtlsEndpoint {
     pub fn local_addr(&self) -> SocketAddr {
         let none = SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0));
         self.handle.0.read(|state| state.first_address()).unwrap_or(none)
+    }
+
+    /// Adds ports to the pool for associations without connection IDs ([`dunlin::PortScheme`]): sockets that are bound to this endpoint's
+    /// address, each with a port of its own, and not connected. Each costs a file descriptor and some work for every datagram.
+    ///
+    /// # Errors
+    /// There are no sockets, or too many ([`dunlin::Endpoint::add_ports`]); or one of them has no address.
+    pub fn add_ports(&self, sockets: impl IntoIterator<Item = UdpSocket>) -> io::Result<()> {
+        let sockets = sockets.into_iter().collect();
+        self.handle.0.act(|state| state.add_ports(sockets))
+    }
+
+    /// Counts about the ports of associations.
+    pub fn ports(&self) -> PortCounts {
+        self.handle.0.read(|state| state.endpoint.ports())
     }
 
     /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients.

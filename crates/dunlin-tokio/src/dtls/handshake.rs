@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dunlin::error::Misuse;
 use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Negotiated, QuestionId, ServerConfig};
 
 use super::association::{DtlsAssociation, OnPath, PathEvent, Reporter, ended};
@@ -159,6 +160,8 @@ fn give(owned: &Owned, id: QuestionId, answer: Answer) -> Result<(), dunlin::Err
         state.endpoint.update(owned.id, |connection| match connection.answer(now(), id, answer) {
             // The next step finds the error that ended the connection.
             Err(_) if connection.error().is_some() => Ok(()),
+            // The question came from a port of the server that turned out to be another one's (`dunlin::PortScheme::Ipc`).
+            Err(dunlin::Error::Misuse(Misuse::NoSuchQuestion)) => Ok(()),
             // The application's answer does not fit the question, so the peer gets internal_error.
             Err(misfit) => {
                 let _ = connection.answer(now(), id, Answer::Failed);

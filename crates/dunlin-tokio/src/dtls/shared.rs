@@ -20,6 +20,7 @@ use super::interfaces::{Home, Interface, Interfaces, source};
 use super::socket::{Buffers, SEND_BATCH};
 use super::watch::AddressWatch;
 use crate::clock::now;
+use crate::error::from_tls;
 
 /// The most datagrams that the task receives before it lets other tasks act, and the most changes by them before it sends again.
 const BATCH: usize = 64;
@@ -199,6 +200,22 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Adds the sockets of a server's pool.
+    pub(super) fn add_ports(&mut self, sockets: Vec<UdpSocket>) -> io::Result<()> {
+        let next = self.homes.iter().map(|home| home.local.0).max().map_or(1, |last| last + 1);
+        let homes = sockets.into_iter().zip(next..).map(|(socket, local)| {
+            let mut home = Home::new(socket)?;
+            home.local = Local(local);
+            Ok(Arc::new(home))
+        });
+        let homes = homes.collect::<io::Result<Vec<_>>>()?;
+        let ports = homes.iter().map(|home| (home.local, home.address.port()));
+        self.endpoint.add_ports(ports).map_err(from_tls)?;
+        self.homes = self.homes.iter().cloned().chain(homes).collect();
+        self.has_new_homes = true;
+        Ok(())
     }
 
     pub(super) fn remove(&mut self, peer: SocketAddr, id: AssociationId) {
