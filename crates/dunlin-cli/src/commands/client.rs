@@ -466,7 +466,8 @@ impl<'a> Client<'a> {
     /// An endpoint for this server alone.
     async fn endpoint(&self, server: SocketAddr) -> io::Result<DtlsEndpoint> {
         match &self.args.interfaces.interface[..] {
-            [] => endpoint(server).await,
+            // With a scheme, the server changes its port.
+            [] => endpoint(server, self.args.tls.datagrams.scheme.is_none()).await,
             interfaces => DtlsEndpoint::over(interfaces.to_vec(), server, EndpointLimits::default()),
         }
     }
@@ -581,12 +582,14 @@ impl<'a> Client<'a> {
     }
 }
 
-/// An endpoint for this server alone, so that the system reports a port at which no program receives.
-async fn endpoint(server: SocketAddr) -> io::Result<DtlsEndpoint> {
+/// An endpoint for this server alone. If its socket is connected, the system reports a port at which no program receives.
+async fn endpoint(server: SocketAddr, is_connected: bool) -> io::Result<DtlsEndpoint> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await?;
-    socket.connect(server).await?;
+    if is_connected {
+        socket.connect(server).await?;
+    }
     DtlsEndpoint::new(socket, EndpointLimits::default())
 }
 

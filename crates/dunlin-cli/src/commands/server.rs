@@ -12,13 +12,14 @@ use dunlin::wire::CipherSuite;
 use dunlin::{MessageSize, PskSource, ServerConfig};
 use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Code, Error, Explanation, count};
 use crate::stop::{self, STOP_PATIENCE, Stop};
 use crate::tls::counted::{Counted, Traffic};
+use crate::tls::datagrams::{PortPool, port_pool};
 use crate::tls::events::{At, AtMessage, Connection, Ended, Event, Failure, Message, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::frozen::{FrozenOptions, FrozenPlace};
@@ -40,6 +41,7 @@ Examples:
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo
   dunlin server --psk-file keys.psk --echo
   dunlin server --psk-file keys.psk --echo --udp --mtu 256 --cid 8
+  dunlin server --psk-file keys.psk --echo --udp --scheme tcs --port-pool 6000-6015 --migrate on-newer-record
   dunlin server --psk-file keys.psk --echo --udp --frozen server.frozen --frozen-store sqlite:frozen.db
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
@@ -77,6 +79,10 @@ pub(crate) struct Args {
     /// End after this many connections.
     #[arg(long, value_name = "N", value_parser = positive)]
     naccept: Option<usize>,
+    /// The ports that --scheme gives to associations, at the address of --accept: a list, as in 6000-6015,7000; or auto and a number, as
+    /// in auto:16, for ports that the system chooses.
+    #[arg(long, value_name = "PORTS", requires = "scheme", value_parser = port_pool, help_heading = "Datagrams")]
+    port_pool: Option<PortPool>,
     /// The maximum number of simultaneous connections; further clients wait. Over TCP, the same number of failed connections may close
     /// at the same time, for at most 2 seconds each.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
@@ -120,6 +126,10 @@ fn positive(text: &str) -> Result<usize, String> {
 
 /// Runs `dunlin server`.
 pub(crate) fn run(args: Args) -> Result<(), Error> {
+    if args.tls.datagrams.scheme.is_some() && args.port_pool.is_none() {
+        let why = "the server has no ports for its associations";
+        return Err(Error::usage("--scheme", why, "add --port-pool, as in --port-pool 6000-6015"));
+    }
     let (config, psks) = args.tls.server_config(&args.server)?;
     let frozen = args.frozen.open(&Arc::new(dunlin_awslc::provider()))?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -214,6 +224,9 @@ impl Server {
         let listener =
             listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
         let address = listener.local_addr()?;
+        if let Listener::Udp(endpoint) = &listener {
+            self.add_ports(endpoint, address).await?;
+        }
         if self.log.wants(Level::Info) {
             let text = || format!("listening on {address}");
             self.say(&self.log.render(Level::Info, text, || Event::Listening { address }))?;
@@ -245,6 +258,17 @@ impl Server {
         }
         let why = format!("{failed} of {accepted} connections failed");
         Err(Error::failed(address, why, "the log names the reason of each"))
+    }
+
+    /// Binds the ports for associations without connection IDs.
+    async fn add_ports(&self, endpoint: &DtlsEndpoint, address: SocketAddr) -> Result<(), Error> {
+        let failed =
+            |e: io::Error| Error::failed("--port-pool", e, "give other ports, or auto:16 for any free ones");
+        let mut sockets = Vec::new();
+        for port in self.args.port_pool.iter().flat_map(PortPool::ports) {
+            sockets.push(UdpSocket::bind((address.ip(), *port)).await.map_err(failed)?);
+        }
+        if sockets.is_empty() { Ok(()) } else { endpoint.add_ports(sockets).map_err(failed) }
     }
 
     /// Accepts connections up to the requested number.

@@ -1,12 +1,13 @@
-//! The options of DTLS: datagrams, timeouts, connection IDs, and the emulation of loss.
+//! The options of DTLS: datagrams, timeouts, connection IDs, ports of associations, and the emulation of loss.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, value_parser};
 use dunlin::crypto::SecureRandom;
-use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, Retransmission, Side};
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, Migration, NodeIds, PortScheme, Retransmission, Side};
 
 use crate::error::{Error, misuse};
 
@@ -24,6 +25,20 @@ pub(crate) struct DatagramOptions {
     #[arg(long, value_name = "HEX|LENGTH", requires = "udp", num_args = 0..=1, default_missing_value = "",
           value_parser = cid, help_heading = "Datagrams")]
     cid: Option<Cid>,
+    /// Give an association without connection IDs a port of its own at the server, so that it goes on when the client's address changes
+    /// (docs/association-ports.md). ipc: the server answers from that port; not behind port-restricted and symmetric NATs.
+    /// ipc-unannounced: the same for all clients, without an extension. tcs: the server names the port in the handshake.
+    /// tcs-message: the server names it after the handshake. A server needs --port-pool, and --migrate on-newer-record to follow
+    /// clients.
+    #[arg(long, value_name = "SCHEME", requires = "udp", value_parser = scheme(), hide_possible_values = true,
+          help_heading = "Datagrams")]
+    pub(crate) scheme: Option<PortScheme>,
+    /// When to follow a peer that takes part in no return routability checks to another address. never [default]; or
+    /// on-newer-record: as soon as a newer authentic record comes from there. Then an attacker who forwards records can divert what
+    /// this side sends, until the next record comes from the true address.
+    #[arg(long, value_name = "WHEN", requires = "udp", value_parser = migration(), hide_possible_values = true,
+          help_heading = "Datagrams")]
+    migrate: Option<Migration>,
     /// When to send unanswered handshake messages again, in milliseconds: FIRST is the first timeout, which doubles up to LONGEST.
     /// From 10 to 86400000 [default: 1000-60000]. --timeout limits the whole handshake.
     #[arg(long, value_name = "FIRST[-LONGEST]", requires = "udp",
@@ -44,6 +59,16 @@ impl DatagramOptions {
     /// The retransmission timeouts, if they differ from the default.
     pub(crate) const fn retransmission(&self) -> Option<Retransmission> {
         self.hs_timeout
+    }
+
+    /// Whether a client follows its server to another port.
+    pub(crate) const fn follows_server(&self) -> bool {
+        matches!(self.scheme, Some(PortScheme::Ipc | PortScheme::IpcUnannounced))
+    }
+
+    /// How to follow a peer, if that differs from the default.
+    pub(crate) const fn migration(&self) -> Option<Migration> {
+        self.migrate
     }
 
     /// Makes what issues the connection IDs of this side, if it negotiates any.
@@ -86,6 +111,60 @@ impl ConnectionIds for FixedId {
 
     fn issue(&self) -> Result<Vec<u8>, dunlin::Error> {
         Ok(self.0.clone())
+    }
+}
+
+/// The values of `--scheme`.
+fn scheme() -> impl TypedValueParser<Value = PortScheme> {
+    PossibleValuesParser::new(["ipc", "ipc-unannounced", "tcs", "tcs-message"]).map(|name| match &*name {
+        "ipc" => PortScheme::Ipc,
+        "ipc-unannounced" => PortScheme::IpcUnannounced,
+        "tcs" => PortScheme::Tcs,
+        _ => PortScheme::TcsMessage,
+    })
+}
+
+/// The values of `--migrate`. Peers that take part in checks are followed after a check in any case.
+fn migration() -> impl TypedValueParser<Value = Migration> {
+    PossibleValuesParser::new(["never", "on-newer-record"])
+        .map(|name| Migration::default().with_unchecked(name == "on-newer-record"))
+}
+
+/// The ports of `--port-pool`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortPool(Vec<u16>);
+
+impl PortPool {
+    /// The ports; 0 stands for one that the system chooses.
+    pub(crate) fn ports(&self) -> &[u16] {
+        &self.0
+    }
+}
+
+/// The most ports of a pool, each of which is a socket.
+const MAX_POOL: usize = 4096;
+
+/// Reads the value of `--port-pool`.
+pub(crate) fn port_pool(text: &str) -> Result<PortPool, String> {
+    if let Some(count) = text.strip_prefix("auto:") {
+        let count = count.parse().ok().filter(|count| (1..=MAX_POOL).contains(count));
+        let count = count.ok_or_else(|| format!("the number of ports is 1 to {MAX_POOL}, as in auto:16"))?;
+        return Ok(PortPool(vec![0; count]));
+    }
+    let range = |item: &str| {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let range = first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?;
+        (*range.start() > 0 && !range.is_empty()).then_some(range)
+    };
+    let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
+    let ports: Vec<u16> = ranges.into_iter().flatten().flatten().collect();
+    match ports.len() {
+        1..=MAX_POOL => Ok(PortPool(ports)),
+        0 => {
+            Err("neither ports, as in 6000-6015,7000, nor auto and a number of ports, as in auto:16"
+                .to_owned())
+        }
+        _ => Err(format!("a pool has at most {MAX_POOL} ports")),
     }
 }
 
@@ -193,6 +272,24 @@ const fn splitmix(state: &mut u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pool_is_a_list_of_ports_or_a_number_of_them() {
+        assert_eq!(port_pool("6000-6002,7000"), Ok(PortPool(vec![6000, 6001, 6002, 7000])));
+        assert_eq!(port_pool("auto:3"), Ok(PortPool(vec![0; 3])));
+        for (text, why) in [
+            ("", "neither ports"),
+            ("0", "neither ports"),
+            ("7-6", "neither ports"),
+            ("6000-", "neither ports"),
+            ("70000", "neither ports"),
+            ("auto:0", "1 to 4096"),
+            ("auto:", "1 to 4096"),
+            ("1-4097", "at most 4096"),
+        ] {
+            assert!(port_pool(text).is_err_and(|told| told.contains(why)), "{text}");
+        }
+    }
 
     #[test]
     fn connection_ids_are_a_length_or_hexadecimal() {

@@ -168,6 +168,8 @@ pub(crate) struct Handshake {
     /// The connection IDs that this side receives and sends, in hexadecimal.
     pub(crate) connection_id: Option<String>,
     pub(crate) peer_connection_id: Option<String>,
+    /// The association's own port at the server.
+    pub(crate) association_port: Option<u16>,
     pub(crate) early_data: Option<String>,
     pub(crate) early_data_code: Option<&'static str>,
     /// Whether the peer is known to have accepted this side.

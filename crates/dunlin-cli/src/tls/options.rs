@@ -264,6 +264,12 @@ impl TlsOptions {
         if let Some(ids) = self.datagrams.connection_ids(Side::Client, &provider.random)? {
             config = config.with_connection_ids(ids);
         }
+        if let Some(scheme) = self.datagrams.scheme {
+            config = config.with_port_scheme(scheme);
+        }
+        if let Some(migration) = self.datagrams.migration() {
+            config = config.with_migration(migration);
+        }
         let config = self.cache.client(config, &provider, has_trust, connects_again)?;
         let config = match sessions {
             Some(sessions) => config.with_sessions(sessions),
@@ -406,6 +412,12 @@ impl TlsOptions {
             }
             if let Some(ids) = &connection_ids {
                 config = config.with_connection_ids(ids.clone());
+            }
+            if let Some(scheme) = options.datagrams.scheme {
+                config = config.with_port_scheme(scheme);
+            }
+            if let Some(migration) = options.datagrams.migration() {
+                config = config.with_migration(migration);
             }
             if let Some((mode, cache, max_age)) = &cache {
                 let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);

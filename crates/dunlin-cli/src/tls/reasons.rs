@@ -123,6 +123,11 @@ impl<'a> Explainer<'a> {
             HandshakeError::Timeout(_) if no_hello => {
                 "no ClientHello came: the client is silent, or needs a longer --timeout".into()
             }
+            HandshakeError::Timeout(_) if self.side == Side::Client && self.options.datagrams.follows_server() => {
+                "use --scheme tcs if this client is behind a port-restricted or symmetric NAT, which blocks the server's other \
+                 port; or raise --timeout"
+                    .into()
+            }
             HandshakeError::Timeout(_) => {
                 format!("raise --timeout for a slow line, or {}", self.look_there())
             }

@@ -6,7 +6,7 @@ use dunlin::auth::PskIdentity;
 use dunlin::cache::{CacheOutcome, Known};
 use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
-use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, PeerIdentity, Side};
+use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, NoPort, PeerIdentity, Side};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::HandshakeBytes;
 use pki_types::CertificateDer;
@@ -24,6 +24,8 @@ pub(crate) struct Report<'a> {
     bytes: HandshakeBytes,
     /// The connection IDs that this side receives and sends, in hexadecimal.
     connection_ids: [Option<String>; 2],
+    /// The association's own port at the server, or why it has none although it was to have one.
+    port: Result<Option<u16>, NoPort>,
 }
 
 impl<'a> Report<'a> {
@@ -37,6 +39,7 @@ impl<'a> Report<'a> {
             connection_ids: stream
                 .connection_ids()
                 .map(|id| Some(base16ct::lower::encode_string(&id)).filter(|id| !id.is_empty())),
+            port: stream.port(),
         }
     }
 
@@ -76,6 +79,9 @@ impl<'a> Report<'a> {
         }
         if let Some(ids) = self.connection_ids() {
             writeln!(out, "Connection ID      {ids}")?;
+        }
+        if let Some(port) = self.port() {
+            writeln!(out, "Port               {port}")?;
         }
         if let Some(early_data) = self.early_data() {
             writeln!(out, "Early data         {early_data}")?;
@@ -121,6 +127,7 @@ impl<'a> Report<'a> {
             words.push("after a HelloRetryRequest".into());
         }
         words.extend(self.connection_ids().map(|ids| format!("connection ID {ids}")));
+        words.extend(self.port().map(|port| format!("port {port}")));
         words.extend(self.early_data().map(|outcome| format!("early data {outcome}")));
         words.join(", ")
     }
@@ -131,6 +138,16 @@ impl<'a> Report<'a> {
         let own = own.as_ref().map(|id| format!("received {id}"));
         let both: Vec<_> = own.into_iter().chain(peer.as_ref().map(|id| format!("sent {id}"))).collect();
         (!both.is_empty()).then(|| both.join(" and "))
+    }
+
+    /// Returns the association's own port at the server, or why there is none, if the association was to have one.
+    fn port(&self) -> Option<String> {
+        match self.port {
+            Ok(port) => port.map(|port| port.to_string()),
+            Err(NoPort::Empty) => Some("of all clients, since the pool is empty".to_owned()),
+            Err(NoPort::HostLimit) => Some("of all clients, since this host has enough others".to_owned()),
+            Err(_) => Some("of all clients".to_owned()),
+        }
     }
 
     /// Returns the serial number of the peer's certificate and its SHA-256 digest, in hexadecimal.
@@ -172,6 +189,7 @@ impl<'a> Report<'a> {
             hello_retry_request: n.retried,
             connection_id: self.connection_ids[0].clone(),
             peer_connection_id: self.connection_ids[1].clone(),
+            association_port: self.port.unwrap_or(None),
             early_data: self.early_data(),
             early_data_code: self.early_data_code(),
             accepted: self.is_accepted(),

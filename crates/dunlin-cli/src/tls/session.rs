@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use dunlin::{MessageSize, Negotiated, Side};
+use dunlin::{MessageSize, Negotiated, NoPort, Side};
 use dunlin_tokio::{DtlsAssociation, HandshakeBytes, Renegotiations, TlsStream};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
 
@@ -20,6 +20,10 @@ pub(crate) trait Session: AsyncBufRead + AsyncWrite + Unpin + Send {
     /// The connection IDs that this side receives and sends; empty without one.
     fn connection_ids(&self) -> [Vec<u8>; 2] {
         Default::default()
+    }
+    /// The association's own port at the server, or why it has none although it was to have one.
+    fn port(&self) -> Result<Option<u16>, NoPort> {
+        Ok(None)
     }
     /// Whether data and close_notify may get lost.
     fn is_datagram(&self) -> bool;
@@ -111,6 +115,13 @@ impl Session for DtlsStream {
 
     fn connection_ids(&self) -> [Vec<u8>; 2] {
         [self.association.connection_ids().pop().unwrap_or_default(), self.association.peer_connection_id()]
+    }
+
+    fn port(&self) -> Result<Option<u16>, NoPort> {
+        match self.association.lacks_port() {
+            Some(why) => Err(why),
+            None => Ok(self.association.association_port().map(|(_, port)| port)),
+        }
     }
 
     fn is_datagram(&self) -> bool {

@@ -216,6 +216,34 @@ fn negotiates_connection_ids_over_udp() {
     assert!(told.contains("\nConnection ID      received c0ffee and sent "), "{told}");
 }
 
+#[test]
+fn an_association_gets_a_port_of_its_own() {
+    let place = place();
+    for (scheme, is_told) in [("ipc", true), ("ipc-unannounced", true), ("tcs", true), ("tcs-message", false)]
+    {
+        let options = format!("--scheme {scheme} --port-pool auto:2 --migrate on-newer-record");
+        let server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3 {options}"));
+        for (version, _) in VERSIONS {
+            let told = server.echo(&place, &format!("{CLIENT} {version} --scheme {scheme} --json"), "hello");
+            let connection = &events(&told)[0];
+            let log = server.process.log_with(" connected: ");
+            let port = log.split(", port ").nth(1).and_then(|rest| rest.split([',', ';']).next());
+            let port: u64 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{log}"));
+            assert_ne!(port, u64::from(server.port));
+            // A client of tcs-message learns the port a little later.
+            let told = connection["association_port"].as_u64();
+            assert!(told == Some(port) || told.is_none() && !is_told, "{scheme} {version}: {told:?}");
+        }
+    }
+    // A client without the scheme uses the server's first port.
+    let server = Server::new(&place, &format!("{SERVER} --udp --scheme tcs --port-pool auto:1"));
+    server.echo(&place, &format!("{CLIENT} --udp"), "hello");
+    let log = server.process.log_with(" connected: ");
+    assert!(!log.contains(", port "), "{log}");
+    let line = place.dunlin_fails(&format!("server --accept 0 {SERVER} --udp --scheme tcs"), 2);
+    assert!(line.contains("add --port-pool"), "{line}");
+}
+
 /// A network address translator between a client and a server.
 struct Nat {
     port: u16,
