@@ -25,20 +25,27 @@ pub(crate) fn race() {
         rounds.print(name, &["client", "server"]);
         rounds.print_sum(&format!("{name}, both"));
     }
+    crate::load::count_records();
 }
 
 fn count(name: &str, competitor: &str, side: &str) -> f64 {
+    let count = COUNT.to_string();
+    collected(&["handshake", name, competitor, side, &count]) / COUNT as f64 / 1e6
+}
+
+/// Runs this program with these arguments under valgrind. Returns the instructions of the counted work.
+pub(crate) fn collected(args: &[&str]) -> f64 {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_work*"])
         .arg(std::env::current_exe().unwrap())
-        .args(["handshake", name, competitor, side, &COUNT.to_string()])
+        .args(args)
         .output()
         .expect("valgrind: install Debian's package of this name");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "valgrind: {said}");
     let collected = said.lines().find_map(|line| line.split_once("Collected : "));
     let (_, collected) = collected.unwrap_or_else(|| panic!("valgrind: {said}"));
-    collected.trim().parse::<f64>().unwrap() / COUNT as f64 / 1e6
+    collected.trim().parse().unwrap()
 }
 
 /// Connects `count` times. The work of one side goes through a function that valgrind counts.

@@ -43,7 +43,9 @@ fn main() {
         ["heap"] => heap::race(),
         ["heap", competitor] => heap::measure(competitor),
         ["instructions"] => instructions::race(),
-        ["load"] => load::race(),
+        ["load"] => load::race(""),
+        ["load", part] => load::race(part),
+        ["load-records", kind, ids] => load::perform(kind, ids == "ids"),
         ["load-server", kind, ids] => load::serve(kind, ids == "ids"),
         ["load-client", port, server, ids] => load::load(port, server, ids == "ids"),
         ["handshake", name, competitor, side, count] => {
@@ -51,7 +53,7 @@ fn main() {
         }
         _ => {
             eprintln!(
-                "usage: dunlin-race [time | heap [COMPETITOR] | instructions | load | handshake NAME COMPETITOR client|server COUNT]"
+                "usage: dunlin-race [time | heap [COMPETITOR] | instructions | load [PART OF A SERVER'S NAME] | handshake NAME COMPETITOR client|server COUNT]"
             );
             std::process::exit(2);
         }
