@@ -50,6 +50,11 @@ impl Flight {
         self.messages.iter_mut()
     }
 
+    /// Whether there is no message.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     /// Whether a message of this epoch is not acknowledged.
     pub(crate) fn needs_epoch(&self, epoch: u64) -> bool {
         self.messages.iter().any(|message| message.epoch == epoch)

@@ -497,6 +497,10 @@ impl Sender {
             self.flight.drop_if(|message| !message.is_sent);
             return Ok(());
         }
+        if to_acknowledge.is_empty() && self.past.is_empty() && self.flight.is_empty() {
+            // Every record with data ends here.
+            return Ok(());
+        }
         let mut packer = self.packer(self.flight_mtu);
         self.pack_acks(&mut packer, to_acknowledge)?;
         self.pack_messages(&mut packer, false)?;
