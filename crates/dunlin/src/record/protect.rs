@@ -108,7 +108,7 @@ impl RecordKey {
     pub(crate) fn open_tls12<A: AsRef<[u8]>>(
         &self,
         number: u64,
-        additional_data: impl FnOnce(usize) -> A,
+        additional_data: impl FnOnce(usize) -> Result<A, CryptoError>,
         body: &mut [u8],
     ) -> Result<Range<usize>, CryptoError> {
         let (start, nonce) = match self.form {
@@ -122,7 +122,7 @@ impl RecordKey {
         let data = body.get_mut(start..).ok_or(CryptoError)?;
         let len = data.len().checked_sub(self.tag_len()).ok_or(CryptoError)?;
         let (text, tag) = data.split_at_mut_checked(len).ok_or(CryptoError)?;
-        self.expanded()?.open(&self.nonce(nonce), additional_data(len).as_ref(), text, tag)?;
+        self.expanded()?.open(&self.nonce(nonce), additional_data(len)?.as_ref(), text, tag)?;
         Ok(start..start + len)
     }
 

@@ -252,7 +252,7 @@ impl Receiver {
             let (header, data) = record.split_at_mut(HEADER_LEN);
             if let (RecordForm::Tls12 { proves_psk, .. }, Some(header)) = (key.form(), header.first_chunk()) {
                 let number = sequence.used();
-                let aad = |len| protect::additional_data(number, *header, len);
+                let aad = |len| Ok(protect::additional_data(number, *header, len));
                 let opened = key.open_tls12(number, aad, data);
                 let Ok(content) = opened else {
                     // RFC 4279 §2: a peer with another PSK has other keys, and gets decrypt_error.
