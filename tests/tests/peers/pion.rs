@@ -1,10 +1,10 @@
 //! Pion's DTLS 1.2 as the peer, in both roles: a program over Pion's library (`tests/peers/pion`), which echoes records. It is the
-//! peer for connection IDs (RFC 9146).
+//! peer for connection IDs (RFC 9146). Pion 3.1.15, the latest release, has no return routability checks (RFC 9853).
 
 use std::sync::{Arc, OnceLock};
 
 use dunlin::resume::Tickets;
-use dunlin::{ClientConfig, DtlsConnection, ProfileBuilder, ServerConfig};
+use dunlin::{ClientConfig, DtlsConnection, PathChecks, ProfileBuilder, ServerConfig};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions};
 use dunlin_tests::KeyType;
@@ -97,6 +97,20 @@ fn accepts_its_client_with_and_without_connection_ids() {
             assert_eq!(lengths(&link), agreed(ours, theirs));
         }
     }
+}
+
+/// Our client offers return routability checks, which Pion ignores: it follows a newer record as RFC 9146 §6 says.
+#[test]
+fn its_server_follows_a_client_to_another_address_without_a_check() {
+    let mut pion = start("server", None, &cid(Some(8)));
+    let mut link = connect(pion.address(), client(None, Some(8)));
+    pion.handshake(&mut link);
+    link.echo(b"from the first address").unwrap();
+    // The first socket stays open, so that nobody else gets its port.
+    let first = std::mem::replace(&mut link.socket, socket());
+    assert_ne!(first.local_addr().unwrap(), link.socket.local_addr().unwrap());
+    pion.exchange(&mut link);
+    assert_eq!(link.connection.path_checks(), PathChecks::default());
 }
 
 #[test]
