@@ -223,6 +223,11 @@ impl Connection<Datagram> {
         Some(Transmit { local, to, datagram })
     }
 
+    /// Whether a datagram waits for transmission.
+    pub(crate) fn has_output(&self) -> bool {
+        self.transport.has_output()
+    }
+
     /// Takes the data of the next record, as the peer sent it. Records can be lost or reordered on the way.
     pub fn read(&mut self) -> Option<Vec<u8>> {
         // In DTLS 1.2, data can arrive before the Finished of its epoch.

@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
-use core::num::NonZeroU64;
 
 use super::follow::Following;
 use super::hosts::Host;
@@ -14,21 +13,6 @@ use crate::connection::DtlsConnection;
 use crate::protocol::Side;
 use crate::settings::NoPort;
 use crate::time::Instant;
-
-/// The name of an association. An endpoint never uses a name twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct AssociationId(NonZeroU64);
-
-impl AssociationId {
-    /// The first and the last name.
-    pub(super) const FIRST: Self = Self(NonZeroU64::MIN);
-    pub(super) const LAST: Self = Self(NonZeroU64::MAX);
-
-    /// The name after this one.
-    pub(super) const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
 
 /// Why an endpoint has ended an association itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use zeroize::Zeroizing;
 
 use super::Endpoint;
-use super::association::{Association, AssociationId};
+use super::association::Association;
 use super::routes::Route;
+use super::table::AssociationId;
 use crate::connection::DtlsConnection;
 use crate::error::{Error, Misuse};
 use crate::time::Now;
@@ -14,7 +15,7 @@ use crate::time::Now;
 impl Endpoint {
     /// The names of all associations, ended ones included, the oldest first.
     pub fn associations(&self) -> impl Iterator<Item = AssociationId> + '_ {
-        self.associations.keys().copied()
+        self.associations.ids().into_iter()
     }
 
     /// Writes an association out for [`DtlsConnection::thaw_server`] or [`DtlsConnection::thaw_client`] in another process, and ends it

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::EndpointEvent;
-use super::association::{Association, AssociationId};
+use super::association::Association;
 use super::routes::{Key, Route, Routes};
+use super::table::AssociationId;
 use crate::time::Instant;
 
 /// The length up to which an empty queue keeps its memory, which a busy endpoint needs again at once.
@@ -83,10 +84,11 @@ impl Index {
             self.file_ids(id, association);
             self.file_client(id, association);
         }
-        if association.ended.is_none() {
-            self.send(id, association);
+        match association.ended {
+            // Its deadline is filed when its output has left, which may start timers.
+            None => self.send(id, association),
+            Some(_) => self.file_deadline(id, association),
         }
-        self.file_deadline(id, association);
     }
 
     /// Removes an association from all indexes.

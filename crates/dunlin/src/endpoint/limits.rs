@@ -6,8 +6,8 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointLimits {
-    /// The most associations, ended ones included until the caller removes them. By default 65,536. Beyond it there are no new ones.
-    /// Shortly before, new clients displace stale ones ([`Self::stale`]).
+    /// The most associations, ended ones included until the caller removes them. By default 65,536, at most 2^24. Beyond it there are
+    /// no new ones. Shortly before, new clients displace stale ones ([`Self::stale`]).
     pub associations: usize,
     /// The most associations that clients of one host have begun at a server. By default 8192. A host is an IPv4 address, or an IPv6
     /// network of 64 bits. Many clients can share a host behind a NAT.

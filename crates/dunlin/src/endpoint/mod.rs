@@ -1,9 +1,9 @@
 //! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
-//! connection that is forgotten again unless the client has returned a cookie. [`hosts`] counts the clients of each host,
-//! [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another process. Associations with
-//! a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
+//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`hosts`] counts
+//! the clients of each host, [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another
+//! process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
 mod follow;
@@ -13,6 +13,7 @@ mod index;
 mod limits;
 mod ports;
 mod routes;
+mod table;
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -30,7 +31,7 @@ use crate::settings::NoPort;
 use crate::time::{Instant, Now};
 use crate::wire::AlertDescription;
 
-pub use association::{Association, AssociationId, Ended};
+pub use association::{Association, Ended};
 use follow::Following;
 use hosts::{Host, Hosts};
 use index::Index;
@@ -38,6 +39,8 @@ pub use limits::{EndpointDiscarded, EndpointLimits};
 use ports::Pool;
 pub use ports::PortCounts;
 use routes::{Key, Route};
+pub use table::AssociationId;
+use table::{MAX_ASSOCIATIONS, Table};
 
 /// The most datagrams that wait for transmission without an association: demands for cookies, alerts and last words. Beyond it
 /// they are lost, and clients ask again.
@@ -133,9 +136,7 @@ pub enum EndpointEvent {
 pub struct Endpoint {
     server: Option<Arc<ServerConfig>>,
     limits: EndpointLimits,
-    /// The name of the next association.
-    next: AssociationId,
-    associations: BTreeMap<AssociationId, Box<Association>>,
+    associations: Table<Association>,
     index: Index,
     hosts: Hosts,
     pool: Pool,
@@ -161,12 +162,14 @@ struct Partial {
 
 impl Endpoint {
     /// An endpoint that is only a client until [`Endpoint::set_server`].
-    pub const fn new(limits: EndpointLimits) -> Self {
+    pub const fn new(mut limits: EndpointLimits) -> Self {
+        if limits.associations > MAX_ASSOCIATIONS {
+            limits.associations = MAX_ASSOCIATIONS;
+        }
         Self {
             server: None,
             limits,
-            next: AssociationId::FIRST,
-            associations: BTreeMap::new(),
+            associations: Table::new(),
             index: Index::new(limits.idle),
             hosts: Hosts::new(),
             pool: Pool::new(),
@@ -308,7 +311,10 @@ impl Endpoint {
                 && let Some(transmit) = association.connection.poll_transmit(now)
             {
                 association.bytes_sent += transmit.datagram.len() as u64;
-                self.index.send(id, association);
+                match association.connection.has_output() {
+                    true => self.index.send(id, association),
+                    false => self.index.file_deadline(id, association),
+                }
                 return Some(transmit);
             }
             self.index.file_deadline(id, association);
@@ -344,6 +350,9 @@ impl Endpoint {
                 self.end(id, Ended::Idle);
             }
             self.refresh(id);
+            if let Some(association) = self.associations.get_mut(&id) {
+                self.index.file_deadline(id, association);
+            }
         }
     }
 
@@ -364,7 +373,7 @@ impl Endpoint {
 
     /// The association with this name, until it is removed.
     pub fn association(&self, id: AssociationId) -> Option<&Association> {
-        self.associations.get(&id).map(|association| &**association)
+        self.associations.get(&id)
     }
 
     /// Calls `f` with the connection of an association, and then takes note of what it changed. `None` if the association was
@@ -593,10 +602,7 @@ impl Endpoint {
     }
 
     fn insert(&mut self, association: Association) -> AssociationId {
-        let id = self.next;
-        self.next = id.next();
-        self.associations.insert(id, Box::new(association));
-        id
+        self.associations.insert(association)
     }
 
     /// Takes back the port of an association.
@@ -634,13 +640,13 @@ impl Endpoint {
         if may_have_port {
             self.check_port(id);
         }
-        let Some(association) = self.associations.get_mut(&id) else { return };
+        let Some(mut association) = self.associations.get_mut(&id) else { return };
         if association.is_half_open && !association.connection.is_handshaking() {
             self.end_handshake(id);
+            let Some(again) = self.associations.get_mut(&id) else { return };
+            association = again;
         }
-        if let Some(association) = self.associations.get_mut(&id) {
-            self.index.refresh(id, association);
-        }
+        self.index.refresh(id, association);
     }
 
     /// Gives an association of a client its place, since its handshake is complete or has failed.

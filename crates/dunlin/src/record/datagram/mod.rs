@@ -331,6 +331,11 @@ impl Datagram {
         Some((path, datagram))
     }
 
+    /// Whether a datagram waits for transmission.
+    pub(crate) fn has_output(&self) -> bool {
+        !self.sender.is_drained()
+    }
+
     /// Limits the time without progress in a handshake that has begun, whichever side has to send next.
     fn await_handshake(&mut self, now: Instant) {
         if !self.complete && (self.side == Side::Client || self.received_bytes > 0) {
