@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dunlin::PortScheme;
 use dunlin_sim::NatKind;
 
 use crate::report::Row;
@@ -15,6 +16,14 @@ pub(super) enum Scheme {
     SessionId,
     /// A resumption by ticket, after the same timeout.
     Ticket,
+    /// Implicit port communication: the server answers from a port of its own for the association.
+    Ipc,
+    /// Temporary connected socket: the server announces such a port by an extension.
+    Tcs,
+    /// The same, announced by a message as in the paper.
+    TcsMessage,
+    /// [`Self::Tcs`] with two interfaces, which go down in turns. The client goes over to the other one.
+    TcsMultihomed,
     /// Connection IDs in DTLS 1.2, with return routability checks.
     Cid12,
     /// Connection IDs in DTLS 1.3, with return routability checks.
@@ -26,10 +35,14 @@ pub(super) enum Scheme {
 }
 
 impl Scheme {
-    pub(super) const ALL: [Self; 7] = [
+    pub(super) const ALL: [Self; 11] = [
         Self::Standard,
         Self::SessionId,
         Self::Ticket,
+        Self::Ipc,
+        Self::Tcs,
+        Self::TcsMessage,
+        Self::TcsMultihomed,
         Self::Cid12,
         Self::Cid13,
         Self::CidMultihomed,
@@ -41,6 +54,10 @@ impl Scheme {
             Self::Standard => "standard",
             Self::SessionId => "session_id",
             Self::Ticket => "ticket",
+            Self::Ipc => "ipc",
+            Self::Tcs => "tcs",
+            Self::TcsMessage => "tcs_message",
+            Self::TcsMultihomed => "tcs_multihomed",
             Self::Cid12 => "cid12",
             Self::Cid13 => "cid13",
             Self::CidMultihomed => "cid_multihomed",
@@ -64,9 +81,24 @@ impl Scheme {
     /// The number of the client's interfaces.
     pub(super) const fn interfaces(self) -> usize {
         match self {
-            Self::CidMultihomed | Self::CidMultihomedDuplicates => 2,
+            Self::TcsMultihomed | Self::CidMultihomed | Self::CidMultihomedDuplicates => 2,
             _ => 1,
         }
+    }
+
+    /// The rule by which an association gets a port of its own at the server.
+    pub(super) const fn ports(self) -> Option<PortScheme> {
+        match self {
+            Self::Ipc => Some(PortScheme::Ipc),
+            Self::Tcs | Self::TcsMultihomed => Some(PortScheme::Tcs),
+            Self::TcsMessage => Some(PortScheme::TcsMessage),
+            _ => None,
+        }
+    }
+
+    /// Whether the connection itself uses several interfaces. Otherwise the client chooses one.
+    pub(super) const fn is_multihomed(self) -> bool {
+        matches!(self, Self::CidMultihomed | Self::CidMultihomedDuplicates)
     }
 
     /// The rules of the server under which the scheme is measured. A server whose socket is connected to one client cannot receive from

@@ -56,6 +56,8 @@ pub(super) struct Client {
     port: u16,
     /// The addresses of the interfaces.
     addresses: Vec<Option<IpAddr>>,
+    /// The interface in use, of a client that chooses it itself.
+    present: usize,
     /// The address of the connection's socket, which a scheme without mobility keeps.
     bound: Option<IpAddr>,
     state: State,
@@ -76,6 +78,7 @@ impl Client {
             association: None,
             port: FIRST_PORT - 1,
             addresses: Vec::new(),
+            present: 0,
             bound: None,
             state: State::Address,
             round_trips: RoundTrips::default(),
@@ -111,9 +114,12 @@ impl Client {
         })?
     }
 
-    /// The address from which a client with one interface sends.
+    /// The address from which the client sends; with several interfaces that the connection uses, one of them.
     fn address(&self) -> Option<IpAddr> {
-        self.addresses.iter().flatten().next().copied()
+        match self.scheme.is_multihomed() {
+            true => self.addresses.iter().flatten().next().copied(),
+            false => self.addresses.get(self.present).copied().flatten(),
+        }
     }
 
     /// The interfaces that are up.
@@ -125,7 +131,7 @@ impl Client {
     /// Tells the connection which interfaces are up.
     fn set_interfaces(&mut self, now: Now) {
         let interfaces = self.interfaces();
-        if let Some(id) = self.association.filter(|_| self.scheme.interfaces() > 1) {
+        if let Some(id) = self.association.filter(|_| self.scheme.is_multihomed()) {
             // The connection keeps its error.
             let _ = self.endpoint.update(id, |connection| connection.set_interfaces(now, &interfaces));
         }
@@ -291,11 +297,18 @@ impl Host for Client {
     fn set_addresses(&mut self, now: Now, addresses: &[Option<IpAddr>]) {
         let before = self.address();
         self.addresses = addresses.to_vec();
-        if self.scheme.interfaces() > 1 {
+        if self.scheme.is_multihomed() {
             // The connection itself sends again what may be lost.
             self.set_interfaces(now);
             self.go_on(now);
             return;
+        }
+        if let (None, Some(other)) = (self.address(), self.addresses.iter().position(Option::is_some)) {
+            self.present = other;
+            if let Some(id) = self.association {
+                let local = Local(other as u32);
+                self.endpoint.update(id, |connection| connection.set_local(local));
+            }
         }
         if self.address().is_none() || self.address() == before {
             return;

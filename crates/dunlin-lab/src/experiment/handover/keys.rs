@@ -9,8 +9,8 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::resume::Tickets;
 use dunlin::wire::SignatureScheme;
 use dunlin::{
-    ClientAuth, ClientConfig, ConnectionIds, Credential, Multihoming, NodeIds, Profile, ServerConfig, Side,
-    Trust,
+    ClientAuth, ClientConfig, ConnectionIds, Credential, Migration, Multihoming, NodeIds, Profile,
+    ServerConfig, Side, Trust,
 };
 use dunlin_awslc::tls12::TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
 use dunlin_pki::{Authority, CaSpec, Identity, KeyPair, KeyType, LeafSpec, Subject, Validity};
@@ -66,6 +66,14 @@ impl Keys {
         let sessions = || Arc::new(MemoryClientSessions::new(1, 1));
         let (client, server) = match scheme {
             Scheme::Standard => (client, server),
+            Scheme::Ipc | Scheme::Tcs | Scheme::TcsMessage | Scheme::TcsMultihomed => {
+                // These schemes have no check of a new address.
+                let server = server.with_migration(Migration::never().with_unchecked(true));
+                match scheme.ports() {
+                    Some(ports) => (client.with_port_scheme(ports), server.with_port_scheme(ports)),
+                    None => (client, server),
+                }
+            }
             Scheme::SessionId => {
                 let store = Arc::new(MemoryServerSessions::new(SESSIONS));
                 (client.with_sessions(sessions()), server.with_tickets(Tickets::stateful(store)))

@@ -58,6 +58,18 @@ impl Experiment for Handover {
         &[
             ("standard", "a new full handshake after the application's timeout of one second"),
             ("session_id, ticket", "a resumption after the same timeout"),
+            (
+                "ipc",
+                "the server answers from a port of its own for each association (implicit port communication)",
+            ),
+            (
+                "tcs, tcs_message",
+                "the server announces such a port by an extension, or by a message (temporary connected socket)",
+            ),
+            (
+                "tcs_multihomed",
+                "tcs with two interfaces that go down in turns; the client goes over to the other one",
+            ),
             ("cid12, cid13", "connection IDs of DTLS 1.2 and 1.3, with return routability checks"),
             (
                 "cid_multihomed",
@@ -346,6 +358,44 @@ mod tests {
                 let lost = results.lost(&case);
                 assert!(lost[0] <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost:?} ms", case.name());
                 assert_eq!(results.of(&case)[0].handshakes, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn ports_of_associations_survive_changes_where_the_nat_lets_the_server_answer() {
+        for nat in [None].into_iter().chain(NatKind::ALL.map(Some)) {
+            let is_blocked = matches!(nat, Some(NatKind::PortRestricted | NatKind::Symmetric));
+            for scheme in [Scheme::Ipc, Scheme::Tcs, Scheme::TcsMessage] {
+                let case = case(scheme, ServerKind::Listening, nat, Some(5));
+                if scheme == Scheme::Ipc && is_blocked {
+                    let figures = virtual_time::run(&case, &Keys::new().unwrap(), 1).unwrap();
+                    // Once its attempts have emptied the pool, it gets an ordinary association, which ends with the first change.
+                    assert_eq!(figures.wall_clock, None, "{}", case.name());
+                    assert!(figures.acknowledged < TALK.messages / 2, "{figures:?}");
+                    continue;
+                }
+                let results = results(&[case]);
+                let lost = results.lost(&case);
+                assert!(lost[0] <= 2.0 * NAT_DELAY.as_millis() as f64, "{}: {lost:?} ms", case.name());
+                assert_eq!(results.of(&case)[0].handshakes, 1);
+            }
+        }
+    }
+
+    /// The paper's Table I: its own scheme in the nearest setting, and with two interfaces at a downtime of two seconds.
+    #[test]
+    fn ports_of_associations_save_at_least_the_papers_time() {
+        for delay_ms in DELAYS_MS {
+            for (scheme, downtime_ms) in
+                [(Scheme::Tcs, 5), (Scheme::TcsMessage, 5), (Scheme::TcsMultihomed, 2000)]
+            {
+                let mut case = case(scheme, ServerKind::Listening, None, Some(downtime_ms));
+                case.path.delay = Duration::from_millis(delay_ms);
+                let results = results(&[case, case.reference()]);
+                let saved = results.saved(&case, &results, case.reference())[0];
+                let paper = case.paper_saved_percent().unwrap();
+                assert!(saved >= paper, "{}: {saved} % instead of {paper} %", case.name());
             }
         }
     }

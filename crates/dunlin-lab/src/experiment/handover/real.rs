@@ -15,7 +15,7 @@ use super::case::{Case, Figures, Scheme, Talk};
 use super::client::Client;
 use super::ground::{DEVICES, Place, SERVER};
 use super::keys::Keys;
-use super::server::Server;
+use super::server::{POOL, Server};
 use super::sockets::{Sockets, Watch};
 use crate::Error;
 use crate::net::{Ground, Process};
@@ -76,11 +76,12 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
     let has_ended = AtomicBool::new(false);
     // The server listens before the client begins.
     let mut listening = Sockets::default();
-    place.server.run(|| listening.open(PEER).map(|_| ()))??;
+    let mut ports = POOL.map(|port| SocketAddr::new(SERVER.into(), port)).into_iter().chain([PEER]);
+    place.server.run(|| ports.try_for_each(|at| listening.open(at).map(|_| ())))??;
     thread::scope(|scope| {
         let serving = scope.spawn(|| {
             place.server.run(|| {
-                let mut server = Server::new(configs.1, case.server, PORT);
+                let mut server = Server::new(configs.1, case.server, PORT, POOL.to_vec());
                 server.set_addresses(dunlin_tokio::now(), &[Some(SERVER.into())]);
                 listening.run(&mut server, None, |_| has_ended.load(Ordering::Relaxed))?;
                 Ok::<_, Error>(server)

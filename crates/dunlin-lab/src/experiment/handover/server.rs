@@ -3,17 +3,24 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use dunlin::{AssociationId, Endpoint, EndpointEvent, EndpointLimits, Instant, Now, ServerConfig, Transmit};
+use dunlin::{
+    AssociationId, Endpoint, EndpointEvent, EndpointLimits, Instant, Local, Now, Path, ServerConfig, Transmit,
+};
 use dunlin_sim::Host;
 
 use super::case::{MESSAGE_BYTES, SILENCE, ServerKind};
+
+/// The ports of associations with a port of their own: more than a client needs.
+pub(super) const POOL: [u16; 4] = [6001, 6002, 6003, 6004];
 
 /// A server on sockets, or in virtual time.
 pub(super) struct Server {
     config: Arc<ServerConfig>,
     kind: ServerKind,
     endpoint: Endpoint,
+    /// The port at which clients ask, and those of associations with a port of their own.
     port: u16,
+    pool: Vec<u16>,
     address: Option<IpAddr>,
     /// The client of a server with one association, and when a datagram of the client has last arrived.
     occupied: Option<(SocketAddr, Instant)>,
@@ -22,10 +29,13 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server that listens at a port.
-    pub(super) fn new(config: Arc<ServerConfig>, kind: ServerKind, port: u16) -> Self {
-        let endpoint = Self::endpoint(&config);
-        Self { config, kind, endpoint, port, address: None, occupied: None, received: Vec::new() }
+    /// A server that listens at a port. Those of `pool` are for associations with a port of their own.
+    pub(super) fn new(config: Arc<ServerConfig>, kind: ServerKind, port: u16, pool: Vec<u16>) -> Self {
+        let mut endpoint = Self::endpoint(&config);
+        // Without a pool there are only ordinary associations.
+        let _ = endpoint.add_ports(pool.iter().map(|port| (Local((*port).into()), *port)));
+        let received = Vec::new();
+        Self { config, kind, endpoint, port, pool, address: None, occupied: None, received }
     }
 
     fn endpoint(config: &Arc<ServerConfig>) -> Endpoint {
@@ -100,16 +110,24 @@ fn number(message: &[u8]) -> Option<usize> {
 
 impl Host for Server {
     fn receive(&mut self, now: Now, at: SocketAddr, from: SocketAddr, datagram: &[u8]) {
-        if at.port() != self.port || self.is_closed_to(from, now.monotonic) {
-            return;
+        let local = match at.port() {
+            port if port == self.port => Local::default(),
+            port if self.pool.contains(&port) => Local(port.into()),
+            _ => return,
+        };
+        if !self.is_closed_to(from, now.monotonic) {
+            self.endpoint.receive(now, Path { local, peer: from }, datagram);
+            self.go_on(now);
         }
-        self.endpoint.receive(now, from, datagram);
-        self.go_on(now);
     }
 
     fn poll_transmit(&mut self, now: Now) -> Option<(SocketAddr, Transmit)> {
         let transmit = self.endpoint.poll_transmit(now)?;
-        Some((SocketAddr::new(self.address?, self.port), transmit))
+        let port = match transmit.local {
+            Local(0) => self.port,
+            Local(port) => u16::try_from(port).unwrap_or(self.port),
+        };
+        Some((SocketAddr::new(self.address?, port), transmit))
     }
 
     fn poll_timeout(&self) -> Option<Instant> {

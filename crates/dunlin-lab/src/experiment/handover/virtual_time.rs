@@ -11,7 +11,7 @@ use dunlin_sim::{Change, Conditions, Delay, Host, Impaired, InterfaceId, Link, N
 use super::case::{Case, Figures, Path, TALK};
 use super::client::Client;
 use super::keys::{Keys, failed};
-use super::server::Server;
+use super::server::{POOL, Server};
 use crate::Error;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 5684);
@@ -72,7 +72,7 @@ impl Course {
         let Path { delay, loss_percent, nat, .. } = case.path;
         let mut network: Network<Box<dyn Host>> = Network::new(dunlin_tokio::now());
         let client = Rc::new(RefCell::new(Client::new(configs.0, case.scheme, SERVER, messages)));
-        let server = Rc::new(RefCell::new(Server::new(configs.1, case.server, SERVER.port())));
+        let server = Rc::new(RefCell::new(Server::new(configs.1, case.server, SERVER.port(), POOL.to_vec())));
         let host = network.add(Box::new(Shared(Rc::clone(&server))));
         let near = || -> Box<dyn Link> { Box::new(Delay::default()) };
         network.attach(host, SERVER.ip(), None, [near(), near()]);
