@@ -38,6 +38,8 @@ pub use acceptor::TlsAcceptor;
 pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
+#[cfg(target_os = "linux")]
+pub use dtls::DtlsPort;
 pub use dtls::{
     DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface, PathEvent, Resumed,
 };

@@ -17,6 +17,8 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_tests::localhost;
+#[cfg(target_os = "linux")]
+use dunlin_tokio::DtlsPort;
 use dunlin_tokio::{
     Answers, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed, now,
 };
@@ -486,4 +488,51 @@ async fn associations_continue_on_another_endpoint() {
     exchange(&client.unwrap(), &server.unwrap()).await;
     drop(associations);
     assert_eq!(clients[0].recv().await.unwrap(), None, "close_notify");
+}
+
+/// The kernel chooses the socket by the address, and the connection ID names the endpoint.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_client_that_moves_keeps_its_association_at_any_socket_of_a_port() {
+    const NODE: [u8; 2] = [0xd0, 0x11];
+    let (client_config, server_config) = x509();
+    let random = dunlin_tests::awslc().random.clone();
+    let port = DtlsPort::bind(ANY.parse().unwrap(), 4, NODE.len(), EndpointLimits::default()).unwrap();
+    port.set_server(Some(&server_config), &NODE, &random).unwrap();
+    assert!(port.set_server(Some(&server_config), &[0xd0], &random).is_err());
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    for endpoint in port.endpoints() {
+        let (endpoint, sender) = (endpoint.clone(), sender.clone());
+        tokio::spawn(async move {
+            let server = endpoint.accept().await.accept().await.unwrap();
+            while let Some(data) = server.recv().await.unwrap() {
+                sender.send(data).unwrap();
+            }
+        });
+    }
+    let ids = Arc::new(dunlin::NodeIds::new(&[], 0, random).unwrap());
+    let (config, address) = (Arc::new(client_config.with_connection_ids(ids)), port.local_addr().unwrap());
+    let mut client = DtlsConnection::client(&config, localhost(), address, now()).unwrap();
+    let socket = UdpSocket::bind(ANY).await.unwrap();
+    let mut buffer = [0; 2048];
+    loop {
+        while let Some(transmit) = client.poll_transmit(now()) {
+            socket.send_to(&transmit.datagram, address).await.unwrap();
+        }
+        if !client.is_handshaking() {
+            break;
+        }
+        let (len, from) = socket.recv_from(&mut buffer).await.unwrap();
+        client.receive(now(), from, &buffer[..len]).unwrap();
+    }
+    let id = client.peer_connection_id().to_vec();
+    assert!(id.len() == 11 && id.starts_with(&NODE) && id[2] < 4, "{id:?}");
+    for n in 0..32 {
+        client.send(&[n]).unwrap();
+        let sent = client.poll_transmit(now()).unwrap().datagram;
+        UdpSocket::bind(ANY).await.unwrap().send_to(&sent, address).await.unwrap();
+        let data = tokio::time::timeout(Duration::from_secs(60), received.recv()).await;
+        assert_eq!(data.unwrap().unwrap(), [n]);
+    }
+    assert!(port.handed_over() > 0, "of 32 addresses, all led to the same one of 4 sockets");
 }

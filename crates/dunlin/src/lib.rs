@@ -114,7 +114,7 @@ pub use handshake::question::{Answer, ClientHelloInfo, Question, QuestionId};
 pub use keylog::KeyLog;
 pub use pki_types;
 pub use protocol::{Protocol, Side, TransportKind};
-pub use record::datagram::{Datagram, Discarded, PathChecks};
+pub use record::datagram::{Datagram, Discarded, PathChecks, connection_id};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use settings::{

@@ -2,13 +2,15 @@
 //!
 //! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
 //! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
-//! interfaces. [`watch`]: changes of addresses.
+//! interfaces. [`watch`]: changes of addresses. `port`: several sockets on one port.
 
 mod association;
 mod endpoint;
 mod frozen;
 mod handshake;
 mod interfaces;
+#[cfg(target_os = "linux")]
+mod port;
 mod shared;
 mod socket;
 mod watch;
@@ -18,3 +20,5 @@ pub use endpoint::{DtlsEndpoint, DtlsIncoming};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
 pub use interfaces::Interface;
+#[cfg(target_os = "linux")]
+pub use port::DtlsPort;

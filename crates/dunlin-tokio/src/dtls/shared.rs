@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -38,6 +39,41 @@ pub(super) struct Shared {
     watch: OnceLock<AddressWatch>,
     /// Wakes the task if it has to wait for something else.
     driver: Notify,
+    /// The other sockets of the same port, if there are any.
+    port: OnceLock<Port>,
+}
+
+/// The endpoints of one port, each with a socket of its own.
+pub(super) struct Port {
+    /// The length of their connection IDs, and the place of the byte that names the endpoint.
+    pub(super) id_len: usize,
+    pub(super) at: usize,
+    pub(super) own: usize,
+    pub(super) endpoints: Vec<Weak<Shared>>,
+    /// How many datagrams were handed over to another endpoint.
+    pub(super) handed_over: AtomicU64,
+}
+
+/// A datagram for another endpoint of the port, and its sender.
+type Stray<'a> = (&'a Weak<Shared>, SocketAddr, Vec<u8>);
+
+impl Port {
+    /// The other endpoint to which the connection ID of a datagram leads.
+    fn other(&self, datagram: &[u8]) -> Option<&Weak<Shared>> {
+        let id = dunlin::connection_id(datagram, self.id_len)?;
+        let owner = usize::from(*id.get(self.at)?);
+        self.endpoints.get(owner).filter(|_| owner != self.own)
+    }
+
+    /// Hands datagrams over. The caller holds no lock, since the other endpoint may hand over, too.
+    fn hand_over(&self, strays: Vec<Stray<'_>>) {
+        for (other, from, datagram) in strays {
+            if let Some(other) = other.upgrade() {
+                self.handed_over.fetch_add(1, Ordering::Relaxed);
+                other.act(|state| state.endpoint.receive(now(), from, &datagram));
+            }
+        }
+    }
 }
 
 pub(super) struct State {
@@ -290,12 +326,19 @@ impl State {
     }
 
     /// Receives the datagrams that are there at one socket. Returns their number.
-    fn receive(&mut self, now: Now, home: &Home, buffers: &mut Buffers) -> usize {
+    fn receive<'a>(
+        &mut self,
+        now: Now,
+        home: &Home,
+        buffers: &mut Buffers,
+        (port, strays): (Option<&'a Port>, &mut Vec<Stray<'a>>),
+    ) -> usize {
         let mut received = 0;
         while received < BATCH {
             let endpoint = &mut self.endpoint;
-            let take = |from: SocketAddr, datagram: &[u8]| {
-                endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram);
+            let take = |from: SocketAddr, datagram: &[u8]| match port.and_then(|port| port.other(datagram)) {
+                Some(other) => strays.push((other, from, datagram.to_vec())),
+                None => endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram),
             };
             match home.socket.receive(buffers, take) {
                 Ok(datagrams) => received += datagrams,
@@ -372,7 +415,18 @@ impl Shared {
             servers: BTreeMap::new(),
             woken: Vec::new(),
         };
-        Self { state: Mutex::new(state), watch: OnceLock::new(), driver: Notify::new() }
+        let (watch, port) = (OnceLock::new(), OnceLock::new());
+        Self { state: Mutex::new(state), watch, driver: Notify::new(), port }
+    }
+
+    /// Makes it one of several endpoints of a port. Only the first call has an effect.
+    pub(super) fn join(&self, port: Port) {
+        let _ = self.port.set(port);
+    }
+
+    /// How many datagrams were handed over to another endpoint of the port.
+    pub(super) fn handed_over(&self) -> u64 {
+        self.port.get().map_or(0, |port| port.handed_over.load(Ordering::Relaxed))
     }
 
     /// Notices changes of this machine's addresses from now on.
@@ -463,14 +517,20 @@ impl Shared {
 
     /// Receives the datagrams that are there. Returns whether the output waits for other tasks.
     fn receive(&self, homes: &[Arc<Home>], buffers: &mut Buffers) -> bool {
-        self.act(|state| {
+        let (port, mut strays) = (self.port.get(), Vec::new());
+        let waits = self.act(|state| {
             let now = now();
-            let received = homes.iter().map(|home| state.receive(now, home, buffers)).sum::<usize>();
+            let receive = |home: &Arc<Home>| state.receive(now, home, buffers, (port, &mut strays));
+            let received = homes.iter().map(receive).sum::<usize>();
             if received > 1 {
                 state.held = Some(BATCH);
             }
             received > 1
-        })
+        });
+        if let Some(port) = port {
+            port.hand_over(strays);
+        }
+        waits
     }
 }
 

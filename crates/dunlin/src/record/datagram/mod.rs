@@ -63,8 +63,11 @@ pub(crate) use ports::{Claim, PoolPort};
 use receive::{Received, Receiver};
 use send::{Output, Sender};
 
-/// The connection ID in the first record of a datagram, if this record has one. Connection IDs of this side have `len` bytes.
-pub(crate) fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
+/// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose IDs have `len` bytes: a
+/// record does not say how long its ID is. Anyone can have sent the datagram.
+///
+/// A caller with several sockets or machines uses it to find the one that has the association ([`crate::NodeIds`]).
+pub fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
     let id = match header12::Header::begins_with(*datagram.first()?) {
         true => header12::Header::read(datagram, len)?.id(datagram),
         false => Header::read(datagram, len)?.id(datagram),
