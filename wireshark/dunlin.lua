@@ -2,7 +2,8 @@
 -- file into the folder of personal Lua plugins (Help, About Wireshark, Folders). TLS 1.3 needs the key log of one side.
 --
 -- It dissects handshake_cache and abbreviated messages (docs/handshake-cache.md), and cached_info (RFC 7924), over streams and
--- over datagrams; and over datagrams the extension association_port (docs/association-ports.md). It works on the messages that Wireshark has found, and over datagrams on those that are not fragmented. Wireshark itself still marks abbreviated messages as "Malformed Packet".
+-- over datagrams; and over datagrams the extension association_port (docs/association-ports.md). For records with connection IDs it
+-- shows over which path they came, counted for each ID, and which of them are return routability checks (RFC 9853). It works on the messages that Wireshark has found, and over datagrams on those that are not fragmented. Wireshark itself still marks abbreviated messages as "Malformed Packet".
 
 local dunlin = Proto("dunlin", "Dunlin's TLS extensions")
 
@@ -39,7 +40,12 @@ local port_number = ProtoField.uint16("dunlin.association_port.port", "Port", ba
 local abbreviated = ProtoField.uint8("dunlin.abbreviated", "In the receiver's cache", base.DEC, messages)
 local abbreviated_hash = ProtoField.bytes("dunlin.abbreviated.hash_value", "Hash")
 
+local path = ProtoField.uint32("dunlin.path", "Path of this connection ID", base.DEC, nil, nil,
+    "Each address from which records with the ID come is another path")
+local path_check = ProtoField.none("dunlin.path_check", "return_routability_check")
+
 dunlin.fields = {
+    path, path_check,
     cache, flags, flag_certificate, flag_request, certificate, request, ticket, index, info, info_type, info_hash, abbreviated,
     abbreviated_hash, port, port_modes, port_ipc, port_tcs, port_mode, port_number,
 }
@@ -201,6 +207,40 @@ end
 -- The fields with the handshake messages that Wireshark has found, and the length of their header.
 local sources = { { Field.new("tls.handshake"), 4 }, { Field.new("dtls.handshake"), 12 } }
 
+local record_types, record_ids = Field.new("dtls.record.content_type"), Field.new("dtls.record.connection_id")
+local RETURN_ROUTABILITY_CHECK = 27
+
+-- The paths of each connection ID by the sender's address, and the path of each frame.
+local paths, path_of = {}, {}
+
+function dunlin.init()
+    paths, path_of = {}, {}
+end
+
+-- Shows over which path a record with a connection ID came, and whether it checks a path.
+local function show_paths(tree, pinfo)
+    local id = record_ids()
+    if not id then return end
+    if not path_of[pinfo.number] then
+        local key = id.range:bytes():tohex()
+        local known = paths[key] or { count = 0 }
+        paths[key] = known
+        local from = tostring(pinfo.src) .. " " .. pinfo.src_port
+        if not known[from] then
+            known.count = known.count + 1
+            known[from] = known.count
+        end
+        path_of[pinfo.number] = known[from]
+    end
+    tree:add(path, id.range, path_of[pinfo.number])
+    for _, typ in ipairs({ record_types() }) do
+        if typ.value == RETURN_ROUTABILITY_CHECK then
+            tree:add(path_check, typ.range)
+            pinfo.cols.info:append(" [return_routability_check]")
+        end
+    end
+end
+
 function dunlin.dissector(_, pinfo, root)
     local tree
     -- Add the tree only to packets with something to show.
@@ -209,6 +249,7 @@ function dunlin.dissector(_, pinfo, root)
         tree = tree or root:add(dunlin)
         return tree:add(...)
     end
+    show_paths(lazy, pinfo)
     for _, source in ipairs(sources) do
         local field, header = source[1], source[2]
         for _, found in ipairs({ field() }) do

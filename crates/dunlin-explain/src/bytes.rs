@@ -27,6 +27,8 @@ pub enum Layer {
     ApplicationData,
     /// Acknowledgements of DTLS 1.3 (RFC 9147 §7).
     Ack,
+    /// Return routability checks, and probes of paths (RFC 9853 §4).
+    Path,
     /// The body of a protected record that could not be decrypted. Its content is unknown.
     Sealed,
     /// TCP payload that an earlier segment carried already.
@@ -39,7 +41,7 @@ pub enum Layer {
 
 impl Layer {
     /// All layers, from the link upwards.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Link,
         Self::Ip,
         Self::Transport,
@@ -50,6 +52,7 @@ impl Layer {
         Self::ChangeCipherSpec,
         Self::ApplicationData,
         Self::Ack,
+        Self::Path,
         Self::Sealed,
         Self::Retransmitted,
         Self::Other,
@@ -69,6 +72,7 @@ impl Layer {
             Self::ChangeCipherSpec => "ChangeCipherSpec",
             Self::ApplicationData => "application data",
             Self::Ack => "acknowledgements",
+            Self::Path => "checks of paths",
             Self::Sealed => "not decrypted",
             Self::Retransmitted => "sent again by TCP",
             Self::Other => "other",
@@ -89,6 +93,7 @@ impl Layer {
             Self::ChangeCipherSpec => "change_cipher_spec_bytes",
             Self::ApplicationData => "application_data_bytes",
             Self::Ack => "ack_bytes",
+            Self::Path => "path_bytes",
             Self::Sealed => "sealed_bytes",
             Self::Retransmitted => "retransmitted_bytes",
             Self::Other => "other_bytes",
@@ -107,6 +112,7 @@ impl Layer {
                 | Self::ChangeCipherSpec
                 | Self::ApplicationData
                 | Self::Ack
+                | Self::Path
                 | Self::Sealed
         )
     }

@@ -109,10 +109,29 @@ pub(crate) fn plain(typ: ContentType, content: &[u8]) -> Part {
             let what = message::port_answer(content).unwrap_or_else(|| "malformed".into());
             Part::new(Layer::Other, format!("association_port {what}"), content.len())
         }
+        ContentType::RETURN_ROUTABILITY_CHECK => path(content),
         // RFC 6520.
         ContentType(24) => Part::new(Layer::Other, "heartbeat", content.len()),
         _ => Part::new(Layer::Other, "unknown content", content.len()),
     }
+}
+
+/// A message about the path over which it is sent (RFC 9853 §4).
+fn path(content: &[u8]) -> Part {
+    let name = match content {
+        [0, cookie @ ..] if cookie.len() == 8 => "path_challenge",
+        [1, cookie @ ..] if cookie.len() == 8 => "path_response",
+        [2, cookie @ ..] if cookie.len() == 8 => "path_drop",
+        [0..=2, ..] | [] => {
+            return Part::new(Layer::Path, "malformed return_routability_check", content.len());
+        }
+        _ => return Part::new(Layer::Path, "unknown return_routability_check", content.len()),
+    };
+    let cookie = content.get(1..).unwrap_or_default();
+    let fields =
+        vec![message::field("msg_type", 1, None), message::field("cookie", 8, Some(message::hex(cookie)))];
+    let message_bytes = Some(content.len());
+    Part { message_bytes, fields, ..Part::new(Layer::Path, name, content.len()) }
 }
 
 fn alert(content: &[u8]) -> String {

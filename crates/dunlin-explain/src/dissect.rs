@@ -14,7 +14,8 @@ use crate::flow::{self, Content, FlowPacket, Flows};
 use crate::keylog::KeyLog;
 use crate::lines::Lines;
 use crate::message::Dialect;
-use crate::model::{Carrier, Explanation, Flow, MessageTotal, Packet, Record, side_name};
+use crate::model::{Carrier, Explanation, Flow, FlowPath, MessageTotal, Packet, Record, side_name};
+use crate::paths::{Joined, Paths};
 use crate::session::Session;
 use crate::stream::Stream;
 use crate::tls;
@@ -40,10 +41,12 @@ pub(crate) fn capture(capture: &Capture<'_>, key_logs: &[&KeyLog]) -> Explanatio
     let mut explanation =
         Explanation { frames: capture.frames.len(), elsewhere: flows.elsewhere, ..Explanation::default() };
     explanation.bytes += flows.elsewhere;
-    for flow in &flows.flows {
-        let flow = dissector.flow(flow);
-        explanation.bytes += flow.bytes;
-        explanation.flows.push(flow);
+    let mut paths = Paths::new(&flows.flows);
+    for index in 0..flows.flows.len() {
+        if let Some(flow) = dissector.flow(index, &mut paths) {
+            explanation.bytes += flow.bytes;
+            explanation.flows.push(flow);
+        }
     }
     if explanation.flows.iter().all(|flow| flow.protocol.is_none()) {
         dissector.problems.push("it holds neither TLS nor DTLS".into());
@@ -64,6 +67,7 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
         cipher_suite: None,
         bytes: Bytes::default(),
         messages: Vec::new(),
+        paths: Vec::new(),
         packets: Vec::new(),
         records: Vec::new(),
     };
@@ -129,11 +133,13 @@ impl<'k> Dissector<'k> {
         session
     }
 
-    fn flow(&mut self, raw: &flow::Flow<'_>) -> Flow {
-        match &raw.content {
+    /// Explains a flow, unless it belongs to an earlier one.
+    fn flow(&mut self, index: usize, paths: &mut Paths<'_, '_>) -> Option<Flow> {
+        let raw = paths.flows.get(index).filter(|_| !paths.is_joined(index))?;
+        Some(match &raw.content {
             Content::Tcp(streams) => self.tcp(raw, streams),
-            Content::Udp(datagrams) => self.udp(raw, datagrams),
-        }
+            Content::Udp(datagrams) => self.udp(index, raw, datagrams, paths),
+        })
     }
 
     fn tcp(&mut self, raw: &flow::Flow<'_>, streams: &[Stream<'_>; 2]) -> Flow {
@@ -186,7 +192,13 @@ impl<'k> Dissector<'k> {
         flow
     }
 
-    fn udp(&mut self, raw: &flow::Flow<'_>, datagrams: &[(usize, &[u8])]) -> Flow {
+    fn udp(
+        &mut self,
+        index: usize,
+        raw: &flow::Flow<'_>,
+        datagrams: &[(usize, &[u8])],
+        paths: &mut Paths<'_, '_>,
+    ) -> Flow {
         let from = |place: usize| raw.packets.get(place).map_or(0, |packet| packet.from);
         let of = |end| -> Vec<&[u8]> {
             datagrams.iter().filter(|(place, _)| from(*place) == end).map(|(_, bytes)| *bytes).collect()
@@ -201,25 +213,49 @@ impl<'k> Dissector<'k> {
         let (first, second) = (of(0), of(1));
         let session = self.datagram_session([&first, &second]);
         flow.describe("DTLS", &session);
-        let mut directions = [0, 1].map(|end| dtls::Direction::new(&session, side_of(end, client)));
+        let mut directions = [Side::Client, Side::Server].map(|side| dtls::Direction::new(&session, side));
         let mut unread = [0; 2];
-        for (place, bytes) in datagrams {
-            let end = from(*place);
-            let (records, rest) = directions[end].datagram(bytes, &mut self.lines);
-            flow.records.extend(records.into_iter().map(|record| self.at(raw, *place, record)));
+        let mut joined = Joined::new(index, client, raw);
+        for (of_flow, place, bytes) in paths.datagrams(index, hello.is_some()) {
+            let Some(raw) = paths.flows.get(of_flow) else { continue };
+            let Some(side) = joined.side(of_flow, raw, place, bytes, &mut directions) else { continue };
+            let (records, rest) = directions[side as usize].datagram(bytes, &mut self.lines);
+            flow.records.extend(records.into_iter().map(|record| self.at(raw, place, record)));
             flow.bytes.add(Layer::Other, rest);
-            unread[end] += usize::from(rest > 0);
+            unread[side as usize] += usize::from(rest > 0);
         }
-        for (end, direction) in directions.iter().enumerate() {
-            let side = side_of(end, client);
-            if unread[end] > 0 {
-                let what = format!("{} datagrams end in bytes that are not a record", unread[end]);
+        self.join(&mut flow, &joined, paths);
+        for (side, direction) in [Side::Client, Side::Server].into_iter().zip(&directions) {
+            if unread[side as usize] > 0 {
+                let what = format!("{} datagrams end in bytes that are not a record", unread[side as usize]);
                 self.problem(&flow, side, &what);
             }
             self.sealed(&flow, side, &session, direction.sealed);
         }
         flow.account();
         flow
+    }
+
+    /// Adds the packets of further paths to a flow.
+    fn join(&self, flow: &mut Flow, joined: &Joined, paths: &mut Paths<'_, '_>) {
+        let mut others = joined.paths.iter().filter_map(|(of_flow, client)| Some((*of_flow, (*client)?)));
+        let Some((main, client)) = others.next() else { return };
+        let all: Vec<_> = [(main, client)].into_iter().chain(others).collect();
+        if all.len() == 1 {
+            return;
+        }
+        flow.packets.clear();
+        for (number, (of_flow, client)) in all.into_iter().enumerate() {
+            let Some(raw) = paths.flows.get(of_flow) else { continue };
+            flow.paths.push(FlowPath { client: raw.ends[client], server: raw.ends[1 - client] });
+            let packets = raw.packets.iter().map(|packet| self.packet(packet, client));
+            flow.packets.extend(packets.map(|packet| Packet { path: Some(number + 1), ..packet }));
+            if of_flow != main {
+                flow.bytes += raw.bytes;
+                paths.joined.insert(of_flow);
+            }
+        }
+        flow.packets.sort_by_key(|packet| packet.frame);
     }
 
     /// A flow with its packets, before their payload is explained.
@@ -233,6 +269,7 @@ impl<'k> Dissector<'k> {
             cipher_suite: None,
             bytes: raw.bytes,
             messages: Vec::new(),
+            paths: Vec::new(),
             packets: raw.packets.iter().map(|packet| self.packet(packet, client)).collect(),
             records: Vec::new(),
         }
@@ -250,6 +287,7 @@ impl<'k> Dissector<'k> {
             frame: packet.frame,
             time_us: packet.time_us.saturating_sub(self.start_us),
             from: side_of(packet.from, client),
+            path: None,
             link_bytes: packet.link,
             ip_bytes: packet.ip,
             transport_bytes: packet.transport,

@@ -1,7 +1,7 @@
 //! DTLS records in datagrams: DTLS 1.2 and earlier (RFC 6347 §4.1), DTLS 1.3 (RFC 9147 §4), both also with connection IDs
 //! (RFC 9146).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 use dunlin::Side;
@@ -150,9 +150,14 @@ pub(crate) struct Direction<'s> {
     keys: Vec<Epoch>,
     keys12: Option<tls12::Keys>,
     messages: Messages,
+    /// The connection IDs in its records so far.
+    ids: HashSet<Vec<u8>>,
     /// How many records could not be decrypted.
     pub(crate) sealed: usize,
 }
+
+/// The most connection IDs that are remembered to recognise datagrams from another address.
+const MAX_IDS: usize = 256;
 
 /// The keys of an epoch, and the sequence number expected next.
 struct Epoch {
@@ -168,7 +173,7 @@ impl<'s> Direction<'s> {
             Some(Epoch { number, keys, expected: 0 })
         });
         let (keys, keys12) = (keys.collect(), session.keys12(side));
-        Self { session, side, keys, keys12, messages: Messages::default(), sealed: 0 }
+        Self { session, side, keys, keys12, messages: Messages::default(), ids: HashSet::new(), sealed: 0 }
     }
 
     /// The records of a datagram, and the number of bytes at its end that are not a record.
@@ -188,7 +193,26 @@ impl<'s> Direction<'s> {
         (records, rest.len())
     }
 
+    /// Whether a datagram from another address belongs to this direction: its first record has a connection ID that is known, or it can
+    /// be decrypted.
+    pub(crate) fn owns(&mut self, datagram: &[u8]) -> bool {
+        let header = Header::read(datagram, self.session.id_len(self.side));
+        let Some(header) = header.filter(|header| header.is_unified || header.epoch > 0) else {
+            return false;
+        };
+        let (record, _) = datagram.split_at(header.len + header.body);
+        let opens = |this: &mut Self| match header.is_unified {
+            true => this.open(header, record).is_some(),
+            false => this.open12(header, record).is_some(),
+        };
+        self.ids.contains(header.id(record)) || opens(self)
+    }
+
     fn record(&mut self, header: Header, bytes: &[u8]) -> Record {
+        let id = header.id(bytes);
+        if !id.is_empty() && self.ids.len() < MAX_IDS && !self.ids.contains(id) {
+            self.ids.insert(id.to_vec());
+        }
         let name = if header.is_unified { "unified".into() } else { content::type_name(header.typ) };
         let mut record = Record::new(self.side, name, header.len);
         record.epoch = Some(header.epoch);

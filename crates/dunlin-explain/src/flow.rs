@@ -143,6 +143,11 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Whether these are datagrams without a ClientHello, which may belong to an association that has begun between other ends.
+    pub(crate) const fn may_continue_another(&self) -> bool {
+        matches!(self.content, Content::Udp(_)) && self.random.is_none()
+    }
+
     /// Whether a segment belongs to this flow. Otherwise it begins another one between the same ports.
     fn continues(&self, segment: &Segment<'_>) -> bool {
         match segment.tcp {

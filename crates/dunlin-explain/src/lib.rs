@@ -31,6 +31,7 @@ mod message;
 mod model;
 pub mod names;
 mod packet;
+mod paths;
 mod session;
 mod stream;
 mod text;
@@ -40,7 +41,7 @@ mod tls12;
 pub use bytes::{Bytes, Layer};
 pub use keylog::KeyLog;
 pub use message::Field;
-pub use model::{Carrier, Explanation, Flow, MessageTotal, Packet, Part, Protection, Record};
+pub use model::{Carrier, Explanation, Flow, FlowPath, MessageTotal, Packet, Part, Protection, Record};
 
 use capture::Capture;
 

@@ -32,6 +32,11 @@ impl Field {
     }
 }
 
+/// A field without fields inside.
+pub(crate) fn field(name: &str, bytes: usize, value: Option<String>) -> Field {
+    Field { value, ..Field::new(name, bytes) }
+}
+
 /// SHA-256 of "HelloRetryRequest", in the place of a ServerHello's random (RFC 8446 §4.1.3).
 const RETRY_RANDOM: [u8; 32] = [
     0xcf, 0x21, 0xad, 0x74, 0xe5, 0x9a, 0x61, 0x11, 0xbe, 0x1d, 0x8c, 0x02, 0x1e, 0x65, 0xb8, 0x91, 0xc2,

@@ -53,6 +53,9 @@ pub struct Flow {
     pub version: Option<String>,
     /// The negotiated cipher suite.
     pub cipher_suite: Option<String>,
+    /// The paths of a DTLS association that has gone on over another one, in the order of their first datagrams; otherwise empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<FlowPath>,
     /// All bytes of its packets.
     pub bytes: Bytes,
     /// Its messages by name and direction. Their bytes are those of the TLS layers without record headers and protection.
@@ -61,6 +64,15 @@ pub struct Flow {
     pub packets: Vec<Packet>,
     /// Its records, in the order in which they became complete.
     pub records: Vec<Record>,
+}
+
+/// The two ends between which datagrams of an association travelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FlowPath {
+    /// The client's address.
+    pub client: SocketAddr,
+    /// The server's address.
+    pub server: SocketAddr,
 }
 
 /// All messages with one name in one direction.
@@ -87,6 +99,9 @@ pub struct Packet {
     /// The side that sent it.
     #[serde(serialize_with = "side")]
     pub from: Side,
+    /// The number of its path in [`Flow::paths`], from 1, if there are several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<usize>,
     /// The link-layer header, with padding.
     pub link_bytes: usize,
     /// The IP header.

@@ -4,7 +4,9 @@ use std::fmt::{self, Display, Formatter};
 
 use crate::bytes::{Bytes, Layer};
 use crate::message::Field;
-use crate::model::{Carrier, Explanation, Flow, MessageTotal, Packet, Part, Protection, Record, side_name};
+use crate::model::{
+    Carrier, Explanation, Flow, FlowPath, MessageTotal, Packet, Part, Protection, Record, side_name,
+};
 
 impl Display for Explanation {
     /// Writes every flow with its packets, records, messages and fields, and the bytes of each.
@@ -46,6 +48,9 @@ impl Display for Flow {
             write!(f, ", {} packets", self.packets.len())?;
         }
         writeln!(f, ", {} bytes", self.bytes.total())?;
+        for (index, FlowPath { client, server }) in self.paths.iter().enumerate() {
+            writeln!(f, "  path {}: {client} to {server}", index + 1)?;
+        }
         if self.protocol.is_none() {
             return Ok(());
         }
@@ -75,6 +80,9 @@ impl Display for Packet {
         write!(f, "{:>6} {time:>12.3} ms  {sender}  {whole:>6}  = ", format!("#{}", self.frame))?;
         write!(f, "link {} + IP {} + transport {}", self.link_bytes, self.ip_bytes, self.transport_bytes)?;
         write!(f, " + payload {}", self.payload_bytes)?;
+        if let Some(path) = self.path {
+            write!(f, "  path {path}")?;
+        }
         if self.flags.is_empty() { Ok(()) } else { write!(f, "  {}", self.flags) }
     }
 }

@@ -560,6 +560,36 @@ fn explains_dtls_1_2_with_and_without_connection_ids() {
     }
 }
 
+#[test]
+fn an_association_that_moves_is_one_flow_with_several_paths() {
+    for suite in [None, Some(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256)] {
+        let (frames, traffic) = common::dtls_moved(suite);
+        let file = pcap(DataLink::ETHERNET, &frames);
+        let explanation = explained(&file, Some(&traffic.key_log()));
+        assert_eq!(explanation.problems, Vec::<String>::new());
+        let [flow] = &explanation.flows[..] else { panic!("{} flows", explanation.flows.len()) };
+        let clients: Vec<_> = flow.paths.iter().map(|path| path.client.to_string()).collect();
+        assert_eq!(clients, ["10.0.0.1:40000", "10.0.0.77:40000"]);
+        // Each packet is on the path of its addresses, in the order of the capture.
+        let order: Vec<_> = flow.packets.iter().map(|packet| (packet.frame, packet.path.unwrap())).collect();
+        assert!(order.is_sorted() && order.len() == frames.len());
+        let runs: Vec<_> = order.chunk_by(|a, b| a.1 == b.1).map(|run| run[0].1).collect();
+        assert_eq!(runs, [1, 2, 1]);
+        for (side, name) in [(Side::Server, "path_challenge"), (Side::Client, "path_response")] {
+            let names = messages(&explanation, side);
+            assert_eq!(names.iter().filter(|found| *found == name).count(), 2, "{names:?}");
+        }
+        let cookies: Vec<_> = common::parts(flow).filter(|part| part.name.starts_with("path_")).collect();
+        assert_eq!(cookies[0].fields[1].value, cookies[1].fields[1].value);
+        let text = explanation.to_string();
+        assert!(text.contains("  path 2: 10.0.0.77:40000 to 10.0.0.2:4433"), "{text}");
+        assert!(text.contains("  path 2\n"), "{text}");
+        // Without keys, the connection ID shows that the datagrams belong together.
+        let sealed = explained(&file, None);
+        assert_eq!((sealed.flows.len(), sealed.flows[0].paths.len()), (1, 2));
+    }
+}
+
 /// Scripts rely on these names.
 #[test]
 fn json_keeps_its_field_names() {

@@ -132,6 +132,31 @@ fn explain_agrees_with_wireshark_on_records_of_dtls_1_2() {
     }
 }
 
+/// The client goes to another address and back.
+#[test]
+fn shows_the_path_of_each_record_and_checks_of_paths() {
+    let (frames, traffic) = common::dtls_moved(Some(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256));
+    let arguments = ["-T", "fields", "-e", "dtls.record.connection_id", "-e", "ip.src", "-e", "dunlin.path"];
+    let capture = common::pcap(DataLink::ETHERNET, &frames);
+    let output = run(&capture, &traffic, arguments);
+    let mut paths = Vec::new();
+    for line in output.lines().filter(|line| !line.starts_with('\t')) {
+        let [_, from, path] = line.split('\t').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        // The server has only one address.
+        let expected = if from == "10.0.0.77" { "2" } else { "1" };
+        assert_eq!(path, expected, "{line}");
+        paths.push(path.to_owned());
+    }
+    assert!(paths.contains(&"2".to_owned()) && paths.ends_with(&["1".to_owned()]), "{paths:?}");
+    // Two challenges and two answers.
+    let checks = run(&capture, &traffic, ["-Y", "dunlin.path_check"]);
+    assert_eq!(
+        checks.lines().filter(|line| line.contains("[return_routability_check]")).count(),
+        4,
+        "{checks}"
+    );
+}
+
 #[test]
 fn dissects_cached_info_of_rfc_7924() {
     let object = [&[1, 32][..], &[0xab; 32]].concat();

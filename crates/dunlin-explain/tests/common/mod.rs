@@ -9,8 +9,8 @@ use std::time::Duration;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::{Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::{
-    ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, NodeIds, Profile, ServerConfig, Side,
-    TlsConnection, Trust,
+    ClientAuth, ClientConfig, DtlsConnection, KeyLog as EngineKeyLog, Migration, NodeIds, PathCheck, Profile,
+    ServerConfig, Side, TlsConnection, Trust,
 };
 use dunlin_explain::{Bytes, Explanation, Field, KeyLog, Layer, explain};
 use dunlin_sim::{CLIENT_ADDRESS, Pair, SERVER_ADDRESS};
@@ -289,6 +289,50 @@ pub(crate) fn segments(traffic: &Traffic, size: usize) -> Vec<Segment> {
 pub(crate) fn tcp_capture(segments: &[Segment]) -> Vec<u8> {
     let frames: Vec<_> = segments.iter().map(Segment::frame).collect();
     pcap(DataLink::ETHERNET, &frames)
+}
+
+/// An association with connection IDs whose client moves to another address and back: the frames in both directions, and the keys.
+pub(crate) fn dtls_moved(version12: Option<&'static Tls12CipherSuite>) -> (Vec<Vec<u8>>, Traffic) {
+    let log = Arc::new(Log::default());
+    let (client, server) = with_ids(match version12 {
+        Some(suite) => configs12(suite, &log),
+        None => configs(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, &log),
+    });
+    let basic = Migration::new(PathCheck::Basic);
+    let (client, server) = (client.with_migration(basic), server.with_migration(basic).with_cookies(true));
+    let mut client = DtlsConnection::client(&Arc::new(client), localhost(), SERVER_ADDRESS, NOW).unwrap();
+    let mut server = DtlsConnection::server(&Arc::new(server), CLIENT_ADDRESS, NOW);
+    let mut frames = Vec::new();
+    let mut exchange = |client: &mut DtlsConnection, server: &mut DtlsConnection, host: u8| loop {
+        let address = ([10, 0, 0, host], 40_000);
+        if let Some(transmit) = client.poll_transmit(NOW) {
+            frames.push(udp_frame(address, SERVER, &transmit.datagram));
+            server.receive(NOW, std::net::SocketAddr::from(address), &transmit.datagram).unwrap();
+        } else if let Some(transmit) = server.poll_transmit(NOW) {
+            let to = match transmit.to.ip() {
+                std::net::IpAddr::V4(to) => to.octets(),
+                std::net::IpAddr::V6(_) => [0; 4],
+            };
+            frames.push(udp_frame(SERVER, (to, transmit.to.port()), &transmit.datagram));
+            client.receive(NOW, SERVER_ADDRESS, &transmit.datagram).unwrap();
+        } else {
+            break;
+        }
+    };
+    for host in [1, 1, 77, 1] {
+        exchange(&mut client, &mut server, host);
+        client.send(b"here").unwrap();
+        exchange(&mut client, &mut server, host);
+    }
+    let keys = log.0.lock().unwrap().clone();
+    (frames, Traffic { sent: Vec::new(), keys })
+}
+
+fn udp_frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    let builder = PacketBuilder::ethernet2([2; 6], [4; 6]).ipv4(from.0, to.0, 64).udp(from.1, to.1);
+    builder.write(&mut frame, datagram).unwrap();
+    frame
 }
 
 /// UDP frames of the datagrams.
