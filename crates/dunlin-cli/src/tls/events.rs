@@ -326,6 +326,9 @@ pub(crate) struct Exchange {
     pub(crate) handshake_us: u64,
     /// The length of the echoed message.
     pub(crate) echoed_bytes: usize,
+    /// The address to which the device has moved meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) moved_to: Option<SocketAddr>,
 }
 
 /// A failure.

@@ -7,8 +7,16 @@ use std::process::{Child, Stdio};
 use crate::common::{Place, send_signal};
 use serde_json::Value;
 
-const WAYS: [&str; 7] =
-    ["X.509 P-256", "X.509 Ed25519", "raw key", "PSK + ECDHE", "PSK", "X.509, resumed", "X.509, cached"];
+const WAYS: [&str; 8] = [
+    "X.509 P-256",
+    "X.509 Ed25519",
+    "raw key",
+    "PSK + ECDHE",
+    "PSK",
+    "X.509, resumed",
+    "X.509, cached",
+    "PSK, moving",
+];
 
 /// The connections of each device, in order.
 fn by_device(json: &str) -> BTreeMap<String, Vec<Value>> {
@@ -33,7 +41,7 @@ fn bytes(report: &Value) -> u64 {
 
 #[test]
 fn every_way_authenticates_both_sides() {
-    let json = Place::new().dunlin("up --once --devices 7 --interval 0.05 --json");
+    let json = Place::new().dunlin("up --once --devices 8 --interval 0.05 --json");
     let devices = by_device(&json);
     assert_eq!(devices.len(), WAYS.len(), "{json}");
     for ((name, connections), way) in devices.iter().zip(WAYS) {
@@ -54,6 +62,10 @@ fn every_way_authenticates_both_sides() {
             assert_eq!(client, text(first, "client_identity"));
             assert_eq!(server, text(first, "peer"));
         }
+        let is_moving = way == "PSK, moving";
+        assert_eq!(text(first, "version"), if is_moving { "DTLSv1.3" } else { "TLSv1.3" });
+        let moved = first["moved_to"].as_str().is_some_and(|to| to.starts_with("127.0.0.3:"));
+        assert_eq!(moved, is_moving, "{first}");
         assert_eq!(first["resumed"], false);
         assert_eq!(second["resumed"], way == "X.509, resumed", "{second}");
         for side in ["server_certificate_cached", "client_certificate_cached"] {
@@ -99,6 +111,8 @@ fn tables_and_lines_are_plain() {
         let row = table.lines().find(|line| line.starts_with(&format!("device-{n} "))).unwrap();
         assert!(row.contains(way), "{row}");
     }
+    let moving = table.lines().find(|line| line.starts_with("device-8 ")).unwrap();
+    assert!(moving.contains(" moved "), "{moving}");
     for (device, how) in [("device-6 ", "resumed "), ("device-7 ", "cached ")] {
         let row = table.lines().find(|line| line.starts_with(device)).unwrap();
         assert!(row.contains(how), "{row}");
@@ -107,7 +121,8 @@ fn tables_and_lines_are_plain() {
     }
 
     let log = place.dunlin("up --once --interval 0.05 --log");
-    assert_eq!(log.lines().filter(|line| line.starts_with("device-") && line.contains(": ok, ")).count(), 14);
+    assert_eq!(log.lines().filter(|line| line.starts_with("device-") && line.contains(": ok, ")).count(), 16);
+    assert!(log.lines().any(|line| line.contains(": ok, moved to 127.0.0.3:")), "{log}");
     assert!(!table.contains('\x1b') && !log.contains('\x1b'));
     assert_eq!(place.files(), [""; 0], "no file is written");
 }

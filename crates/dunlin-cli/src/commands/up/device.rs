@@ -1,12 +1,13 @@
 //! A device: it connects, sends a message, receives its echo, closes, waits, and begins again.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::ServerAddress;
-use dunlin_tokio::TlsStream;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use dunlin::{ClientConfig, EndpointLimits, ServerAddress};
+use dunlin_tokio::{DtlsEndpoint, Interface};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
@@ -15,7 +16,10 @@ use super::setup::Device;
 use crate::error::Code;
 use crate::tls::events::{Device as Named, Exchange, Handshake, Side};
 use crate::tls::report as tls;
+use crate::tls::session::DtlsStream;
 
+/// The addresses of a device that moves.
+const HOMES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3))];
 /// The maximum duration of a connection, from its first packet to its last.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -74,12 +78,12 @@ impl Done {
     }
 
     /// How the handshake differs from a full one.
-    pub(super) const fn how(&self) -> Option<&'static str> {
+    pub(super) fn how(&self) -> Option<&'static str> {
         let Handshake { resumed, server_certificate_cached, client_certificate_cached, .. } = self.handshake;
         match (resumed, server_certificate_cached && client_certificate_cached) {
             (true, _) => Some("resumed"),
             (_, true) => Some("cached"),
-            _ => None,
+            _ => self.exchange.moved_to.map(|_| "moved"),
         }
     }
 
@@ -139,12 +143,22 @@ pub(super) async fn connect(device: &Device, plan: &Plan, number: u64) -> Outcom
 async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, Failed> {
     let client = |error: io::Error| Failed::new(Side::Client, Code::of_stream(&error), error.to_string());
     let server = |refusal: Refusal| Failed::new(Side::Server, refusal.code, refusal.why);
-    let tcp = TcpStream::connect(plan.server).await.map_err(client)?;
-    // Small messages must not wait for acknowledgements. Without the option they are only slower.
-    let _ = tcp.set_nodelay(true);
-    let verdict = plan.verdicts.expect(tcp.local_addr().map_err(client)?);
     let message = format!("{{\"device\":\"{}\",\"reading\":{number}}}", device.name);
-    let own = talk(device, plan.name.clone(), tcp, message.as_bytes()).await;
+    let (verdict, own, moved_to) = if let Some(config) = &device.datagrams {
+        let interfaces = vec![Interface::Address(HOMES[0])];
+        let endpoint = DtlsEndpoint::over(interfaces, plan.server, EndpointLimits::default());
+        let endpoint = endpoint.map_err(client)?;
+        let verdict = plan.verdicts.expect(endpoint.local_addr());
+        let own = travel(config, plan, &endpoint, message.as_bytes()).await;
+        (verdict, own, Some(endpoint.local_addr()))
+    } else {
+        let tcp = TcpStream::connect(plan.server).await.map_err(client)?;
+        // Small messages must not wait for acknowledgements. Without the option they are only slower.
+        let _ = tcp.set_nodelay(true);
+        let verdict = plan.verdicts.expect(tcp.local_addr().map_err(client)?);
+        let own = talk(device, plan.name.clone(), tcp, message.as_bytes()).await;
+        (verdict, own, None)
+    };
     let verdict =
         verdict.await.map_err(|_| Failed::new(Side::Server, Code::FAILED, "it dropped the connection"))?;
     let (seen, (handshake, handshake_us)) = match (verdict, own) {
@@ -154,7 +168,8 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
         (Err(refusal), Ok(_)) => return Err(server(refusal)),
         (Ok(seen), Ok(own)) => (seen, own),
     };
-    let exchange = Exchange { client_identity: seen.client, handshake_us, echoed_bytes: message.len() };
+    let client_identity = seen.client;
+    let exchange = Exchange { client_identity, handshake_us, echoed_bytes: message.len(), moved_to };
     let done = Done { handshake, exchange };
     for (side, seen, is) in [
         (Side::Server, &*done.exchange.client_identity, &device.as_client),
@@ -179,20 +194,46 @@ async fn talk(
     let mut stream = device.connector.connect(tcp, server).await?;
     let handshake_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
     let handshake = tls::Report::new(&stream).handshake();
-    match exchange(&mut stream, message).await? {
-        true => Ok((handshake, handshake_us)),
-        false => Err(io::Error::other("the echo differs from the message")),
-    }
+    exchange(&mut stream, message).await?;
+    close(&mut stream).await?;
+    Ok((handshake, handshake_us))
 }
 
-/// Sends `message`, ends the sending direction, and reads until the server closes. Returns whether the echo is equal.
-async fn exchange(stream: &mut TlsStream<TcpStream>, message: &[u8]) -> io::Result<bool> {
+/// Does the same over DTLS. The device moves to its other address between two exchanges.
+async fn travel(
+    config: &Arc<ClientConfig>,
+    plan: &Plan,
+    endpoint: &DtlsEndpoint,
+    message: &[u8],
+) -> io::Result<(Handshake, u64)> {
+    let started = Instant::now();
+    let association = endpoint.connect(config, plan.name.clone(), plan.server).await?;
+    let handshake_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let (mut stream, _) = DtlsStream::new(association);
+    let handshake = tls::Report::new(&stream).handshake();
+    exchange(&mut stream, message).await?;
+    endpoint.set_interfaces(vec![Interface::Address(HOMES[1])]);
+    exchange(&mut stream, message).await?;
+    close(&mut stream).await?;
+    Ok((handshake, handshake_us))
+}
+
+/// Sends `message`, whose echo must be equal.
+async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), message: &[u8]) -> io::Result<()> {
     stream.write_all(message).await?;
     let mut echoed = vec![0; message.len()];
     stream.read_exact(&mut echoed).await?;
+    if echoed == message { Ok(()) } else { Err(io::Error::other("the echo differs from the message")) }
+}
+
+/// Ends the sending direction, and reads until the server closes. It sends nothing more.
+async fn close(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
     stream.shutdown().await?;
-    let more = stream.take(1).read_to_end(&mut echoed).await?;
-    Ok(more == 0 && echoed == message)
+    let mut more = Vec::new();
+    match stream.take(1).read_to_end(&mut more).await? {
+        0 => Ok(()),
+        _ => Err(io::Error::other("the echo is longer than the message")),
+    }
 }
 
 #[cfg(test)]
@@ -249,7 +290,7 @@ mod tests {
                     )
                 }
                 Way::RawKey => (Side::Client, "its raw public key is not among the trusted ones"),
-                Way::PskEcdhe | Way::Psk => (Side::Server, "the PSK binder does not verify"),
+                Way::PskEcdhe | Way::Psk | Way::Moving => (Side::Server, "the PSK binder does not verify"),
             };
             let (found_by, error) = fails(device, &plan).await;
             assert!(

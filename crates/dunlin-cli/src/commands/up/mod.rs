@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
 use dunlin::ServerAddress;
-use dunlin_tokio::TlsAcceptor;
+use dunlin_tokio::{DtlsEndpoint, TlsAcceptor};
 use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::mpsc;
@@ -35,12 +35,15 @@ const TABLE_INTERVALS: u32 = 5;
 /// The number of reports that wait before devices wait.
 const REPORTS: usize = 1024;
 const WORKERS: usize = 2;
+/// How many free ports are tried until one is free for TCP and UDP.
+const PORT_ATTEMPTS: u8 = 16;
 
 /// Demonstrate a server and devices that authenticate each other, until Ctrl-C.
 ///
-/// Everything runs in one process, over TCP on 127.0.0.1, with fresh keys in memory. The devices use all ways to
-/// authenticate in turn: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK, X.509 with
-/// resumption, X.509 with the handshake cache. The server accepts all of them on one port and echoes their messages.
+/// Everything runs in one process on loopback, with fresh keys in memory. The devices use all ways to authenticate in turn,
+/// over TCP: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK, X.509 with resumption, X.509 with
+/// the handshake cache; and over UDP a PSK with connection IDs, with which the device moves to another address while it
+/// talks. The server accepts all of them on one port and echoes their messages.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -55,7 +58,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 0)]
     port: u16,
     /// The number of devices, at most 1000.
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     devices: u16,
     /// The pause of a device between connections, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
@@ -96,9 +99,11 @@ async fn up(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         guest.write(dir, Existing::from_force(args.force))?;
     }
     let mut stop = Stop::new()?;
-    let (listener, address) = listen(args.port).await?;
+    let (listener, endpoint, address) = listen(args.port).await?;
     let verdicts = Verdicts::default();
     let (guests_in, guests) = mpsc::channel(REPORTS);
+    endpoint.set_server(Some(server.clone()));
+    tokio::spawn(server::serve_datagrams(endpoint, verdicts.clone(), guests_in.clone()));
     tokio::spawn(server::serve(listener, TlsAcceptor::new(server), verdicts.clone(), guests_in));
     announce(args, address, out)?;
 
@@ -120,12 +125,22 @@ async fn up(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     view.finish(started.elapsed(), out)
 }
 
-async fn listen(port: u16) -> Result<(TcpListener, SocketAddr), Error> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let failed = |error| Error::failed(address, error, "choose another --port, or none for any that is free");
-    let listener = TcpListener::bind(address).await.map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    Ok((listener, address))
+/// Listens on the same port for TLS over TCP and DTLS over UDP.
+async fn listen(port: u16) -> Result<(TcpListener, DtlsEndpoint, SocketAddr), Error> {
+    let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let failed = |error| Error::failed(wanted, error, "choose another --port, or none for any that is free");
+    let mut attempts = if port == 0 { PORT_ATTEMPTS } else { 1 };
+    loop {
+        let listener = TcpListener::bind(wanted).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        attempts -= 1;
+        match DtlsEndpoint::bind(address).await {
+            Ok(endpoint) => return Ok((listener, endpoint, address)),
+            // A port that is free for TCP may be in use for UDP.
+            Err(error) if attempts == 0 => return Err(failed(error)),
+            Err(_) => {}
+        }
+    }
 }
 
 /// Starts the devices, the first connections spread over one interval.

@@ -1,11 +1,11 @@
 //! The server: it accepts every trusted client, and echoes its data.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::{AsyncWriteExt, copy, split};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -93,16 +93,60 @@ async fn handshake(acceptor: &TlsAcceptor, tcp: TcpStream) -> (Option<TlsStream<
             let client = stream.negotiated().peer.as_ref().map_or_else(|| "anonymous".to_owned(), identity);
             (Some(stream), Ok(Seen { client }))
         }
-        Err(error) => {
-            let found_here = !matches!(
-                error,
-                HandshakeError::Tls(dunlin::Error::AlertReceived(_)) | HandshakeError::Io(_)
-            );
-            let why = error.to_string();
-            let code = Code::of_stream(&error.into());
-            (None, Err(Refusal { why, code, found_here }))
+        Err(error) => (None, Err(Refusal::new(error))),
+    }
+}
+
+impl Refusal {
+    fn new(error: HandshakeError) -> Self {
+        let found_here =
+            !matches!(error, HandshakeError::Tls(dunlin::Error::AlertReceived(_)) | HandshakeError::Io(_));
+        let why = error.to_string();
+        let code = Code::of_stream(&error.into());
+        Self { why, code, found_here }
+    }
+}
+
+/// Accepts clients over DTLS until the process ends.
+pub(super) async fn serve_datagrams(
+    endpoint: DtlsEndpoint,
+    verdicts: Verdicts,
+    guests: mpsc::Sender<Verdict>,
+) {
+    loop {
+        let incoming = endpoint.accept().await;
+        let (verdicts, guests) = (verdicts.clone(), guests.clone());
+        tokio::spawn(async move {
+            let address = incoming.peer_address();
+            let (association, verdict) = match incoming.accept().await {
+                Ok(association) => {
+                    let peer = association.negotiated().peer.as_ref();
+                    let client = peer.map_or_else(|| "anonymous".to_owned(), identity);
+                    (Some(association), Ok(Seen { client }))
+                }
+                Err(error) => (None, Err(Refusal::new(error))),
+            };
+            // The devices have other addresses than clients by hand, whose ports may be those of devices over TCP.
+            let is_device = address.ip() != Ipv4Addr::LOCALHOST;
+            match verdicts.take(address).filter(|_| is_device) {
+                Some(waiting) => drop(waiting.send(verdict)),
+                None => drop(guests.send(verdict).await),
+            }
+            if let Some(association) = association {
+                echo_records(&association).await;
+            }
+        });
+    }
+}
+
+/// Echoes all records until the client closes.
+async fn echo_records(association: &DtlsAssociation) {
+    while let Ok(Some(data)) = association.recv().await {
+        if association.send(&data).await.is_err() {
+            return;
         }
     }
+    association.close();
 }
 
 /// Echoes all data until the client closes. A client that breaks off sees the error itself.

@@ -12,8 +12,8 @@ use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
 use dunlin::resume::Tickets;
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, PeerIdentity, Profile, ProfileBuilder, PskSource, ServerConfig,
-    Trust,
+    ClientAuth, ClientConfig, Credential, Multihoming, NodeIds, PeerIdentity, Profile, ProfileBuilder,
+    PskSource, ServerConfig, Trust,
 };
 use dunlin_pki::{
     AltName, Authority, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
@@ -31,6 +31,8 @@ use crate::tls::report::identity;
 
 /// The validity of the certificates, in days.
 const DAYS: u32 = 30;
+/// The length of the server's connection IDs, in bytes.
+const ID_LEN: usize = 8;
 /// The length of a pre-shared key, in bytes.
 const PSK_LEN: usize = 32;
 /// The name of the client that connects by hand.
@@ -55,11 +57,13 @@ pub(super) enum Way {
     X509Resumed,
     /// A certificate once, then the handshake cache: it is proven each time, but not sent again.
     X509Cached,
+    /// A pre-shared key with ECDHE, over DTLS with connection IDs: the device moves to another address during each connection.
+    Moving,
 }
 
 impl Way {
     /// All ways; devices use them in turn.
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::X509P256,
         Self::X509Ed25519,
         Self::RawKey,
@@ -67,6 +71,7 @@ impl Way {
         Self::Psk,
         Self::X509Resumed,
         Self::X509Cached,
+        Self::Moving,
     ];
 
     /// The name in tables and JSON.
@@ -79,6 +84,7 @@ impl Way {
             Self::Psk => "PSK",
             Self::X509Resumed => "X.509, resumed",
             Self::X509Cached => "X.509, cached",
+            Self::Moving => "PSK, moving",
         }
     }
 }
@@ -91,6 +97,8 @@ pub(super) struct Device {
     pub(super) way: Way,
     /// The connector.
     pub(super) connector: TlsConnector,
+    /// The configuration of a device that uses DTLS.
+    pub(super) datagrams: Option<Arc<ClientConfig>>,
     /// The expected identity of the device as the server sees it, in the form of [`identity`].
     pub(super) as_client: String,
     /// The expected identity of the server.
@@ -172,10 +180,17 @@ impl Maker {
             }
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
+            Way::Moving => {
+                let (config, as_client, as_server) = self.psk(&name, way)?;
+                let config = config.with_connection_ids(self.connection_ids(0)?);
+                let config = config.with_multihoming(Multihoming::linkable()).map_err(setup_failed)?;
+                (config, as_client, as_server)
+            }
         };
         // The server has one name, so the devices need not send it.
-        let connector = TlsConnector::new(Arc::new(config.with_server_name_sent(false)));
-        Ok(Device { name, way, connector, as_client, as_server })
+        let config = Arc::new(config.with_server_name_sent(false));
+        let datagrams = (way == Way::Moving).then(|| Arc::clone(&config));
+        Ok(Device { name, way, connector: TlsConnector::new(config), datagrams, as_client, as_server })
     }
 
     /// A certificate of this key type; the server's chain is P-256 in any case.
@@ -222,6 +237,11 @@ impl Maker {
         X509Trust::anchors([self.tree.root.certificate().clone()]).map_err(setup_failed)
     }
 
+    /// Random connection IDs of this length, in bytes.
+    fn connection_ids(&self, len: usize) -> Result<Arc<NodeIds>, Error> {
+        NodeIds::new(&[], len, Arc::clone(&self.provider.random)).map(Arc::new).map_err(setup_failed)
+    }
+
     fn psk_key(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut key = Zeroizing::new(vec![0; PSK_LEN]);
         self.provider.random.fill(&mut key).map_err(setup_failed)?;
@@ -259,6 +279,7 @@ impl Maker {
         // Other devices also get tickets, which they do not use. The store has room for several rounds.
         let sessions = Arc::new(MemoryServerSessions::new(8 * devices.max(128)));
         let config = ServerConfig::new(profile).map_err(setup_failed)?;
+        let config = config.with_connection_ids(self.connection_ids(ID_LEN)?);
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
         let cache = Arc::new(MemoryServerCache::new(devices.max(128)));
         let config =

@@ -18,7 +18,7 @@ const TEXT_COLUMNS: usize = 3;
 const MAX_CELL: usize = 32;
 /// The lines below the table.
 const LEGEND: &str = "done: both sides identified each other, and the message came back
-bytes: read + written on the device's socket during the handshake, without later tickets
+bytes: read + written on the device's socket during the handshake, without later tickets; moved: to another address since
 saved: bytes that resumed and cached handshakes saved against the first one, in total";
 
 /// The state of the devices.
@@ -224,8 +224,9 @@ pub(super) fn log_line(report: &Report) -> String {
     let Report { device: Device { device, way, number }, outcome, .. } = report;
     match outcome {
         Outcome::Ok(done) => format!(
-            "{device} #{number} {way}: ok, {}, {} + {} bytes, {} ms, client {}, server {}",
+            "{device} #{number} {way}: ok, {}{}, {} + {} bytes, {} ms, client {}, server {}",
             done.how().unwrap_or("full"),
+            done.exchange.moved_to.map_or_else(String::new, |to| format!(" to {to}")),
             done.handshake.handshake_bytes_read,
             done.handshake.handshake_bytes_written,
             milliseconds(done.exchange.handshake_us),
