@@ -659,3 +659,39 @@ fn an_answer_that_was_not_asked_for_is_refused() {
         }
     }
 }
+
+/// The port belongs to the process, so the association cannot continue in another one. That of the client can.
+#[test]
+fn an_association_with_a_port_is_not_frozen_at_the_server() {
+    for scheme in SCHEMES {
+        let configs = configs(ProtocolVersion::DTLS1_3, scheme);
+        let mut world = World::new(&configs, None, 4);
+        let client = world.connect(&configs, 1);
+        let served = world.served()[0];
+        assert_eq!(world.exchange(client, served), [true; 2]);
+        let now = world.network.now;
+        let frozen = world.server().freeze(now, served).unwrap();
+        assert!(matches!(frozen, Err(Error::Misuse(Misuse::NotSupported(_)))), "{scheme:?}");
+        assert_eq!(world.exchange(client, served), [true; 2], "{scheme:?}: it goes on");
+        let endpoint = &mut world.network.host(client.host).endpoint;
+        assert!(endpoint.freeze(now, client.id).unwrap().is_ok(), "{scheme:?}");
+    }
+}
+
+/// A client of IPC that is also a server still serves clients on its server's host.
+#[test]
+fn a_client_that_follows_its_server_still_serves_others() {
+    for version in VERSIONS {
+        let configs = configs(version, PortScheme::Ipc);
+        let (mut world, client) = before_the_hello(&configs);
+        let hello = world.network.sent.iter().find(|sent| sent.host == client.host).unwrap().datagram.clone();
+        let config = Arc::new(configs.server.clone());
+        let (now, peer) = (world.network.now, SocketAddr::new(SERVER.ip(), 7001));
+        let endpoint = &mut world.network.host(client.host).endpoint;
+        endpoint.set_server(Some(config));
+        endpoint.receive(now, peer, &hello);
+        assert_eq!(endpoint.poll_transmit(now).map(|transmit| transmit.to), Some(peer), "{version}");
+        world.pass(30);
+        assert!(world.is_connected(client), "{version}");
+    }
+}

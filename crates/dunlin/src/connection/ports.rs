@@ -52,6 +52,11 @@ impl Connection<Datagram> {
         self.now
     }
 
+    /// Whether the handshake waits for the caller's answer to a question.
+    pub(crate) const fn awaits_answer(&self) -> bool {
+        self.open_question.is_some()
+    }
+
     /// Whether this side has keys for what it sends.
     pub(crate) const fn is_protected(&self) -> bool {
         self.transport.is_protected()

@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::{AssociationId, Endpoint};
 use crate::address::Path;
 use crate::connection::DtlsConnection;
-use crate::record::datagram::server_hello;
+use crate::record::datagram::{Hello, server_hello};
 use crate::time::{Instant, Now};
 
 /// The most ports whose ServerHello a client considers in one handshake.
@@ -30,7 +30,7 @@ const SILENCE: u32 = 4;
 const LONGEST: u32 = 4;
 
 /// What makes the keys of a handshake its own ([`server_hello`]).
-type Hello = Vec<u8>;
+type HelloName = Vec<u8>;
 
 /// What a client needs to follow its server.
 pub(super) struct Following {
@@ -43,22 +43,24 @@ pub(super) struct Following {
     /// The ports that have sent a ServerHello.
     seen: Vec<SocketAddr>,
     /// The ServerHellos under whose keys the client has sent something.
-    tried: Vec<Hello>,
+    tried: Vec<HelloName>,
     /// The time of [`SILENCE`].
     patience: Duration,
 }
 
 struct Attempt {
     address: SocketAddr,
-    hello: Hello,
+    hello: HelloName,
     /// The connection before the ServerHello. `None` if it cannot be kept.
     kept: Option<Box<DtlsConnection>>,
     begun: Instant,
+    /// Whether the handshake waits for the caller, during which no server can be silent.
+    is_paused: bool,
 }
 
 struct Candidate {
     path: Path,
-    hello: Hello,
+    hello: HelloName,
     datagram: Vec<u8>,
 }
 
@@ -76,9 +78,20 @@ impl Following {
 
     /// When the present attempt counts as silent, if there is another port to try and the latest authentic record came at `heard_at`.
     pub(super) fn deadline(&self, heard_at: Instant) -> Option<Instant> {
-        let Attempt { begun, .. } = self.attempt.as_ref().filter(|_| !self.waiting.is_empty())?;
+        let Attempt { begun, .. } =
+            self.attempt.as_ref().filter(|attempt| !self.waiting.is_empty() && !attempt.is_paused)?;
         let silent = heard_at.max(*begun) + self.patience;
         Some(silent.min(*begun + self.patience * LONGEST))
+    }
+
+    /// Notes whether the handshake waits for the caller. When it goes on, the time of [`SILENCE`] begins anew.
+    fn pause(&mut self, is_paused: bool, now: Instant) {
+        if let Some(attempt) = &mut self.attempt
+            && core::mem::replace(&mut attempt.is_paused, is_paused)
+            && !is_paused
+        {
+            attempt.begun = now;
+        }
     }
 
     /// Notes a port with a ServerHello. Returns whether the client considers it.
@@ -94,7 +107,7 @@ impl Following {
     }
 
     /// Remembers the ServerHello of a port that the client does not try yet.
-    fn remember(&mut self, path: Path, hello: Hello, datagram: &[u8]) {
+    fn remember(&mut self, path: Path, hello: HelloName, datagram: &[u8]) {
         let is_known = self.waiting.iter().any(|candidate| candidate.path.peer == path.peer);
         if !is_known && datagram.len() <= MAX_KEPT_HELLO && self.see(path.peer) {
             self.waiting.push_back(Candidate { path, hello, datagram: datagram.to_vec() });
@@ -104,7 +117,11 @@ impl Following {
 
 impl Endpoint {
     /// The association that follows its server at this address.
-    pub(super) fn follower(&self, from: SocketAddr) -> Option<AssociationId> {
+    pub(super) fn follower(&self, from: SocketAddr, datagram: &[u8]) -> Option<AssociationId> {
+        // A client on the server's host is a stranger.
+        if self.followers.is_empty() || Hello::read(datagram).is_some() {
+            return None;
+        }
         let id = *self.followers.get(&from.ip())?;
         let route = self.index.routes.get(from);
         (route.is_empty() || route.ids().any(|at| at == id)).then_some(id)
@@ -132,11 +149,12 @@ impl Endpoint {
     }
 
     /// Begins a handshake with a port that has sent a ServerHello.
-    fn attempt(&mut self, now: Now, from: Path, id: AssociationId, hello: Hello, datagram: &[u8]) {
+    fn attempt(&mut self, now: Now, from: Path, id: AssociationId, hello: HelloName, datagram: &[u8]) {
         let Some(association) = self.associations.get_mut(&id) else { return };
         let Some(following) = &mut association.following else { return };
         let kept = association.connection.again().map(Box::new);
-        following.attempt = Some(Attempt { address: from.peer, hello, kept, begun: now.monotonic });
+        following.attempt =
+            Some(Attempt { address: from.peer, hello, kept, begun: now.monotonic, is_paused: false });
         association.connection.follow_server(from.peer);
         self.deliver(now, from, id, datagram);
     }
@@ -149,6 +167,7 @@ impl Endpoint {
         let connection = &mut association.connection;
         let clock = now.unwrap_or_else(|| connection.clock());
         let has_failed = connection.error().is_some();
+        following.pause(connection.awaits_answer(), clock.monotonic);
         let deadline = following.deadline(connection.heard_at());
         let is_silent = deadline.is_some_and(|deadline| now.is_some_and(|now| deadline <= now.monotonic));
         if connection.negotiated().is_some() || has_failed && following.attempt.is_none() {
@@ -200,5 +219,49 @@ impl Endpoint {
         {
             kept.abandon();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(port: u16) -> Path {
+        SocketAddr::from(([192, 0, 2, 1], port)).into()
+    }
+
+    #[test]
+    fn a_handshake_that_waits_for_the_caller_is_not_silent() {
+        let second = Duration::from_secs(1);
+        let mut following = Following::new(at(1).peer, second);
+        following.attempt = Some(Attempt {
+            address: at(2).peer,
+            hello: Vec::new(),
+            kept: None,
+            begun: Instant(10),
+            is_paused: false,
+        });
+        assert_eq!(following.deadline(Instant(0)), None, "no other port to try");
+        following.remember(at(3), Vec::new(), &[0; MAX_KEPT_HELLO + 1]);
+        assert!(following.waiting.is_empty(), "too long to keep");
+        following.remember(at(3), Vec::new(), &[]);
+        assert_eq!(following.deadline(Instant(0)), Some(Instant(10) + second * SILENCE));
+        assert_eq!(following.deadline(Instant(20)), Some(Instant(20) + second * SILENCE));
+        assert_eq!(following.deadline(Instant(90_000)), Some(Instant(10) + second * SILENCE * LONGEST));
+        following.pause(true, Instant(20));
+        assert_eq!(following.deadline(Instant(0)), None);
+        following.pause(true, Instant(40));
+        following.pause(false, Instant(50_000));
+        following.pause(false, Instant(60_000));
+        assert_eq!(following.deadline(Instant(0)), Some(Instant(50_000) + second * SILENCE));
+    }
+
+    #[test]
+    fn considers_four_ports() {
+        let mut following = Following::new(at(1).peer, Duration::from_secs(1));
+        (2..9).for_each(|port| following.remember(at(port), Vec::new(), &[]));
+        (2..9).for_each(|port| following.remember(at(port), Vec::new(), &[]));
+        assert_eq!((following.waiting.len(), following.seen.len()), (MAX_CANDIDATES, MAX_CANDIDATES));
+        assert!(following.see(at(2).peer) && !following.see(at(6).peer));
     }
 }

@@ -264,7 +264,7 @@ impl Endpoint {
             with_id.into_iter().flatten().for_each(|id| self.deliver(now, path, id, datagram));
             return;
         }
-        if let Some(id) = self.follower(from) {
+        if let Some(id) = self.follower(from, datagram) {
             return self.follow(now, path, id, datagram);
         }
         let route = self.index.routes.get(from);

@@ -1,7 +1,7 @@
 //! The pool of a server's ports for associations without connection IDs (docs/association-ports.md). Each port belongs to one
 //! association at most.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::AssociationId;
 use super::hosts::Host;
@@ -70,6 +70,7 @@ impl Pool {
     pub(super) fn add(&mut self, ports: impl IntoIterator<Item = (Local, u16)>) -> Result<(), Error> {
         let misuse = |why| Err(Misuse::Config(why).into());
         let mut added = BTreeMap::new();
+        let mut numbers: BTreeSet<u16> = self.places.values().map(|place| place.port).collect();
         for (local, port) in ports {
             if port == 0 || local == Local::default() {
                 return misuse(alloc::format!(
@@ -77,8 +78,7 @@ impl Pool {
                     local.0
                 ));
             }
-            let is_known = |place: &Place| place.port == port;
-            let is_twice = added.values().chain(self.places.values()).any(is_known);
+            let is_twice = !numbers.insert(port);
             if is_twice || added.contains_key(&local) || self.places.contains_key(&local) {
                 return misuse(alloc::format!("port {port} of socket {} is in the pool twice", local.0));
             }
@@ -114,7 +114,9 @@ impl Pool {
     /// Gives the port to an association of a client of this host.
     pub(super) fn take(&mut self, local: Local, host: Host, id: AssociationId) {
         if let Some(place) = self.places.get_mut(&local) {
-            self.free.retain(|port| port.local != local);
+            if let Some(at) = self.free.iter().position(|port| port.local == local) {
+                self.free.remove(at);
+            }
             place.user = Some(id);
             *self.hosts.entry(host).or_default() += 1;
             self.counts.used += 1;

@@ -322,6 +322,10 @@ impl Datagram {
                     // A record over the old path does not lead back to it.
                     return Ok(!is_at_port);
                 }
+                if !self.complete {
+                    // The handshake stays at the welcome port, even if a record overtakes the client's Finished.
+                    return Ok(true);
+                }
                 if heard.path.peer.ip() != present.peer.ip() {
                     // Another host is a migration like any other.
                     *has_arrived = self.paths.follow_unchecked() && heard.is_newest;
