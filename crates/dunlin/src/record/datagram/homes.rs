@@ -57,8 +57,10 @@ struct Interface {
     rtt: Option<(Duration, Duration)>,
     /// The server's connection ID for this interface, while another one is present and each has its own.
     id: Option<Vec<u8>>,
-    /// The one before it, which may be used up.
+    /// The one before it, which the server may have dropped.
     left_id: Option<Vec<u8>>,
+    /// Whether the latest attempt had that one again.
+    is_reused: bool,
     /// Whether nothing has been sent from its address yet.
     is_fresh: bool,
 }
@@ -112,7 +114,15 @@ pub(super) struct Homes {
 impl Interface {
     const fn new(local: Local, standing: Standing) -> Self {
         let is_fresh = matches!(standing, Standing::New);
-        Self { local, standing, probe: None, rtt: None, id: None, left_id: None, is_fresh }
+        Self { local, standing, probe: None, rtt: None, id: None, left_id: None, is_reused: false, is_fresh }
+    }
+
+    /// A connection ID for the next attempt at this address: the previous one and a spare one in turn, so that a dead interface does not
+    /// use up the spare ones.
+    fn next_id(&mut self, spare: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
+        self.is_reused = !self.is_reused && self.left_id.is_some();
+        let left = self.left_id.clone();
+        if self.is_reused { left } else { spare().or(left) }
     }
 
     /// How long the client waits for an answer of the server before it doubts the interface.
@@ -423,7 +433,6 @@ impl Datagram {
             if probe.sent.len() < CHALLENGES as usize {
                 due.push(interface.local);
             } else {
-                // The next attempt has another connection ID: the server may have dropped this one.
                 interface.standing = Standing::Failed;
                 interface.probe = None;
                 interface.left_id = interface.id.take().or(interface.left_id.take());
@@ -476,9 +485,12 @@ impl Datagram {
         let needs_id = self.complete && self.needs_ids();
         let Some(homes) = &mut self.homes else { return Ok(false) };
         if needs_id {
-            let own = homes.interface(local).and_then(|interface| interface.id.take());
             homes.is_declined = false;
-            match own.or_else(|| self.sender.ids.take_spare()).map(|id| self.sender.ids.replace(id)) {
+            let ids = &mut self.sender.ids;
+            let own = homes
+                .interface(local)
+                .and_then(|interface| interface.id.take().or_else(|| interface.next_id(|| ids.take_spare())));
+            match own.map(|id| ids.replace(id)) {
                 // An interface that has failed or has a new address gets another ID.
                 Some(before) => {
                     let left = homes.interface(from.local).filter(|left| left.local != local);
@@ -563,7 +575,7 @@ impl Datagram {
                 continue;
             }
             if needs_ids && interface.local != present && interface.id.is_none() {
-                interface.id = self.sender.ids.take_spare();
+                interface.id = interface.next_id(|| self.sender.ids.take_spare());
                 if interface.id.is_none() {
                     continue;
                 }
