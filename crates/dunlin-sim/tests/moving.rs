@@ -1,5 +1,5 @@
 //! Random journeys: each seed chooses how a client uses its interfaces, their networks and NATs, and what happens to them and to the
-//! server's address. `DUNLIN_SEEDS` sets how many seeds run (`make soak` runs 10,000), `DUNLIN_SEED` runs a single one and prints it.
+//! server's address. `DUNLIN_SEEDS` sets how many seeds run (`make soak` runs 200), `DUNLIN_SEED` runs a single one and prints it.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
@@ -25,6 +25,8 @@ use dunlin_tests::{NOW, awslc, localhost};
 const PORT: u16 = 5684;
 /// The events of a journey.
 const EVENTS: usize = 12;
+/// The time in which every check of a path ends.
+const QUIET: Duration = Duration::from_secs(3);
 /// The attempts, half a second each, in which an association must go on after an event.
 const ATTEMPTS: usize = 120;
 
@@ -303,8 +305,18 @@ impl Journey {
         );
     }
 
-    /// Waits until an unlinkable client has spare connection IDs again. What both sides keep is bounded.
+    /// Waits until both sides know where the other one is: while nothing is checked, a message of each arrives. Two ends that move
+    /// before that may lose each other. Waits also until an unlinkable client has spare connection IDs again. What both sides keep is
+    /// bounded.
     fn settle(&mut self) {
+        let is_known = (0..ATTEMPTS).any(|_| {
+            self.network.run_for(QUIET).unwrap();
+            self.receive();
+            let number = self.send();
+            self.network.run_for(Duration::from_millis(500)).unwrap();
+            self.receive() == [Some(number); 2]
+        });
+        assert!(is_known, "both sides know where the other one is");
         for _ in 0..ATTEMPTS {
             if !self.needs_ids || self.connection().spare_connection_ids() > 0 {
                 break;
