@@ -15,6 +15,8 @@ use super::keys::SERVER_NAME;
 
 /// The port of the first connection. Each further connection has a socket of its own.
 const FIRST_PORT: u16 = 40_000;
+/// Longer than any outage from which a client recovers.
+const HOPELESS: Duration = Duration::from_secs(60);
 /// The least time beyond the round trip after which a message counts as lost.
 const MARGIN: Duration = Duration::from_millis(20);
 
@@ -63,6 +65,8 @@ pub(super) struct Client {
     state: State,
     round_trips: RoundTrips,
     began_at: Option<Instant>,
+    /// When the latest acknowledgement came.
+    heard_at: Option<Instant>,
     figures: Figures,
 }
 
@@ -83,6 +87,7 @@ impl Client {
             state: State::Address,
             round_trips: RoundTrips::default(),
             began_at: None,
+            heard_at: None,
             figures: Figures::default(),
         }
     }
@@ -90,6 +95,11 @@ impl Client {
     /// Whether all messages are acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Nothing
+    }
+
+    /// Whether the client will never be done, because its scheme does not work here: nothing was acknowledged for too long.
+    pub(super) fn is_hopeless(&self, now: Now) -> bool {
+        self.heard_at.or(self.began_at).is_some_and(|at| now.monotonic.since(at) > HOPELESS)
     }
 
     /// The results of this side so far.
@@ -195,6 +205,7 @@ impl Client {
             self.round_trips.measured(now.monotonic.since(sent_at));
         }
         self.figures.acknowledged += 1;
+        self.heard_at = Some(now.monotonic);
         self.state = State::Pause { until: now.monotonic + PACE };
         if self.figures.acknowledged == self.messages {
             self.figures.wall_clock = self.began_at.map(|began| now.monotonic.since(began));

@@ -93,7 +93,9 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
             let mut client = Client::new(configs.0, case.scheme, PEER, messages);
             let mut sockets = Sockets::default();
             sockets.look(&watch, &mut client);
-            sockets.run(&mut client, Some(&watch), Client::is_done)?;
+            sockets.run(&mut client, Some(&watch), |client| {
+                client.is_done() || client.is_hopeless(dunlin_tokio::now())
+            })?;
             Ok::<_, Error>(client.figures().clone())
         });
         has_ended.store(true, Ordering::Relaxed);
