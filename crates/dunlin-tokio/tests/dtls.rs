@@ -59,6 +59,19 @@ async fn exchange(client: &DtlsAssociation, server: &DtlsAssociation) {
     }
 }
 
+/// The client's last flight, with its certificate, is sent as the handshake completes. A server that wants cookies keeps nothing of the
+/// first hello, so this one wants none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn counts_all_bytes_of_the_handshake() {
+    let (config, server) = x509();
+    let (here, there) = (endpoint(None).await, endpoint(Some(server.with_cookies(false))).await);
+    for _ in 0..20 {
+        let (client, server) = tokio::join!(connect(&here, config.clone(), &there), accept(&there));
+        let (client, server) = (client.unwrap(), server.unwrap());
+        assert_eq!(client.handshake_bytes().written, server.handshake_bytes().read);
+    }
+}
+
 #[tokio::test]
 async fn connects_and_closes_in_both_versions() {
     let tls12 = |builder: ProfileBuilder| {

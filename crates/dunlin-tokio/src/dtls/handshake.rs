@@ -141,9 +141,13 @@ fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
             return Poll::Ready(Step::Failed(error.clone().into()));
         }
         if let Some(negotiated) = connection.negotiated().filter(|_| !connection.is_handshaking()) {
+            let negotiated = Box::new(negotiated.clone());
+            // The bytes of the last flight count, too.
+            state.flush();
+            let Some(association) = state.endpoint.association(owned.id) else { return Poll::Ready(gone()) };
             let bytes =
                 HandshakeBytes { read: association.bytes_received(), written: association.bytes_sent() };
-            return Poll::Ready(Step::Complete(Box::new(negotiated.clone()), bytes));
+            return Poll::Ready(Step::Complete(negotiated, bytes));
         }
         if state.is_refused(owned.peer, owned.id) {
             let refused = io::Error::from(io::ErrorKind::ConnectionRefused);

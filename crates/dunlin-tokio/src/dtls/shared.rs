@@ -268,7 +268,7 @@ impl State {
     }
 
     /// Sends what waits, as far as the sockets take it.
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         let now = now();
         loop {
             while self.unsent.len() < SEND_BATCH {
