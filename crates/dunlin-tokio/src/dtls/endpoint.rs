@@ -169,6 +169,32 @@ impl DtlsEndpoint {
 
     /// Connects to `server` at the address `peer`.
     ///
+    /// # Examples
+    /// A client with connection IDs, whose association goes on when its address changes. It sends the server's ID, and asks for an empty
+    /// one, because its socket has only one association. Its datagrams have at most 256 bytes.
+    /// ```no_run
+    /// use std::sync::Arc;
+    ///
+    /// use dunlin::{ClientConfig, NodeIds, Profile, ServerAddress};
+    /// use dunlin_tokio::DtlsEndpoint;
+    ///
+    /// # async fn example(profile: Profile) -> Result<(), Box<dyn std::error::Error>> {
+    /// let random = dunlin_awslc::provider().random;
+    /// let config = ClientConfig::new(profile)
+    ///     .with_connection_ids(Arc::new(NodeIds::new(&[], 0, random)?))
+    ///     .with_mtu(256)?;
+    /// let endpoint = DtlsEndpoint::bind("0.0.0.0:0".parse()?).await?;
+    /// let server = ServerAddress::parse("sensors.example", 5684)?;
+    /// let dtls = endpoint.connect(&Arc::new(config), server, "192.0.2.7:5684".parse()?).await?;
+    /// assert!(!dtls.peer_connection_id().is_empty(), "the server negotiates connection IDs, too");
+    /// dtls.send(b"hello").await?;
+    /// if let Some(answer) = dtls.recv().await? {
+    ///     println!("{} bytes", answer.len());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// The handshake failed or took longer than [`crate::DEFAULT_TIMEOUT`], there is an association with this address, or no interface
     /// of [`Self::over`] is up.
