@@ -220,9 +220,7 @@ impl Server {
         let mut hangups = stop::hangups()?;
         let address = self.args.accept;
         let mut connections = Connections::default();
-        let listener = self.clone().listen(address, &mut connections).await;
-        let listener =
-            listener.map_err(|e| Error::failed(address, e, "give another address with --accept"))?;
+        let listener = self.clone().listen(address, &mut connections).await?;
         let address = listener.local_addr()?;
         if let Listener::Udp(endpoint) = &listener {
             self.add_ports(endpoint, address).await?;

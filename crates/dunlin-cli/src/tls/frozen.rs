@@ -1,19 +1,24 @@
 //! Associations that survive a restart of the server: the options, and the file with its store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{DtlsConnection, Now, ServerConfig};
-use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile, FrozenIds, IdsFault, RedisIds, SqliteIds};
+use dunlin_store::frozen::{
+    DirectoryIds, FrozenError, FrozenFile, FrozenIds, IdsFault, RedisIds, SqliteIds, are_same,
+};
 use dunlin_tokio::{DtlsEndpoint, Frozen};
 
 use super::cache::{Place, url_in};
 use crate::error::Error;
 
 const HEADING: &str = "Datagrams";
+
+/// The option with the store of IDs.
+const STORE: &str = "--frozen-store";
 
 /// The forms of `--frozen-store`.
 const KINDS: &str = "use DIRECTORY (./DIRECTORY if its name has a colon), sqlite:FILE, redis://HOST:PORT/DB or redis+file:FILE";
@@ -51,30 +56,47 @@ pub(crate) struct FrozenPlace {
 pub(crate) type Thawed = (Vec<Box<DtlsConnection>>, Vec<dunlin::Error>);
 
 impl FrozenOptions {
-    /// Opens the key and the store, if associations shall survive.
+    /// Opens the key and the store, if associations shall survive. Both must work: without them the server could not freeze its
+    /// associations when it ends.
     pub(crate) fn open(&self, provider: &Arc<CryptoProvider>) -> Result<Option<FrozenPlace>, Error> {
         let (Some(path), Some(store)) = (&self.frozen, &self.frozen_store) else { return Ok(None) };
-        let ids = ids(store)?;
+        if store.starts_with("rediss:") {
+            let advice = "write redis://, and use a network in which nobody else can write to Redis";
+            return Err(Error::usage(STORE, "TLS to Redis is not supported", advice));
+        }
+        let store = Place::parse(STORE, store, KINDS)?;
         let key = self.frozen_key.clone().unwrap_or_else(|| {
             let mut key = path.as_os_str().to_owned();
             key.push(".key");
             key.into()
         });
+        let advice = "give each option a path of its own";
+        if are_same(path, &key) {
+            return Err(Error::usage(
+                "--frozen-key",
+                format!("{} is the file of --frozen", key.display()),
+                advice,
+            ));
+        }
+        if let Place::File(store) | Place::Sqlite(store) | Place::RedisIn(store) = &store {
+            let is_other = |other: &Path| !are_same(store, other);
+            if !is_other(path) || !is_other(&key) {
+                let why = format!("{} is the file of --frozen or --frozen-key", store.display());
+                return Err(Error::usage(STORE, why, advice));
+            }
+        }
+        let ids = ids(store)?;
         let file = FrozenFile::open(provider, path, &key);
         let file = file.map_err(|error| Error::failed("--frozen-key", &error, error.advice()))?;
+        file.try_store(&*ids).map_err(|error| Error::failed(STORE, &error, error.advice()))?;
         Ok(Some(FrozenPlace { path: path.clone(), file, ids }))
     }
 }
 
 /// Opens the store of IDs.
-fn ids(place: &str) -> Result<Box<dyn FrozenIds>, Error> {
-    const OPTION: &str = "--frozen-store";
-    if place.starts_with("rediss:") {
-        let advice = "write redis://, and use a network in which nobody else can write to Redis";
-        return Err(Error::usage(OPTION, "TLS to Redis is not supported", advice));
-    }
-    let failed = |fault: IdsFault| Error::failed(OPTION, fault, "give a store that can be used");
-    Ok(match Place::parse(OPTION, place, KINDS)? {
+fn ids(place: Place) -> Result<Box<dyn FrozenIds>, Error> {
+    let failed = |fault: IdsFault| Error::failed(STORE, fault, "give a store that can be used");
+    Ok(match place {
         Place::File(path) => Box::new(DirectoryIds::open(path).map_err(failed)?),
         Place::Sqlite(path) => Box::new(SqliteIds::open(path).map_err(failed)?),
         Place::Redis(url) => Box::new(RedisIds::open(&url, PATIENCE).map_err(failed)?),
@@ -105,8 +127,13 @@ impl FrozenPlace {
         }))
     }
 
-    /// Freezes the associations of an endpoint into the file.
-    pub(crate) fn freeze(&self, endpoint: &DtlsEndpoint) -> Result<Frozen, FrozenError> {
+    /// Renames a file that can no longer be thawed, and returns its new path.
+    pub(crate) fn set_aside(&self) -> Result<Option<PathBuf>, FrozenError> {
+        self.file.set_aside()
+    }
+
+    /// Freezes the associations of an endpoint into the file. Also returns the new path of a file that had its name.
+    pub(crate) fn freeze(&self, endpoint: &DtlsEndpoint) -> Result<(Frozen, Option<PathBuf>), FrozenError> {
         let mut writer = self.file.create(&*self.ids)?;
         let mut failed = None;
         let frozen = endpoint.freeze(|bytes| {
@@ -118,7 +145,7 @@ impl FrozenPlace {
         });
         match (frozen, failed) {
             (_, Some(error)) => Err(error),
-            (Ok(frozen), None) => writer.finish().map(|_| frozen),
+            (Ok(frozen), None) => writer.finish().map(|written| (frozen, written.aside)),
             (Err(error), None) => Err(FrozenError::File { file: self.path.clone(), why: error.to_string() }),
         }
     }

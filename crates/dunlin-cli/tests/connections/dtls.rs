@@ -422,11 +422,17 @@ fn associations_survive_a_restart_of_the_server() {
     assert_eq!(server.echo(&place, &format!("{CLIENT} {OWN} --udp --quiet"), "new\n"), "new\n");
     stop(server);
 
-    // Another store of IDs does not know the file, and it stays.
+    // Another store of IDs does not know the file. The server sets it aside, and its own end does not touch it.
     let server = Server::at(&place, port, &options("sqlite:ids.db"));
     let refusal = "server.frozen: the file was thawed before, or belongs to another store";
     assert!(server.warnings.contains(refusal), "{}", server.warnings);
-    drop(server);
+    assert!(server.warnings.contains("server.frozen.refused"), "{}", server.warnings);
+    stop(server);
+    std::fs::rename(place.path("server.frozen.refused"), place.path("server.frozen")).unwrap();
+    // With another key the server does not start, and the file stays.
+    let other_key = format!("server --accept 0 {} --frozen-key other.key", options("ids"));
+    let told = place.dunlin_fails(&other_key, 1);
+    assert!(told.contains("server.frozen: sealed with another key"), "{told}");
     let server = Server::at(&place, port, &options("ids"));
     assert!(server.warnings.contains("thawed 4 associations"), "{}", server.warnings);
     exchange("again");
@@ -447,6 +453,9 @@ fn associations_need_a_store_to_survive() {
         ("--frozen a --frozen-store ids", "--udp"),
         ("--udp --frozen a --frozen-store mysql:x", "--frozen-store: unknown kind of store"),
         ("--udp --frozen a --frozen-store rediss://host", "--frozen-store: TLS to Redis is not supported"),
+        ("--udp --frozen a --frozen-key ./a --frozen-store ids", "--frozen-key: ./a is the file of --frozen"),
+        ("--udp --frozen a --frozen-store a", "--frozen-store: a is the file of --frozen"),
+        ("--udp --frozen a --frozen-store sqlite:./a.key", "--frozen-store: ./a.key is the file of --frozen"),
     ] {
         let told = place.dunlin_fails(&format!("{options} {more}"), 2);
         assert!(told.contains(why), "{more}: {told}");
@@ -454,6 +463,15 @@ fn associations_need_a_store_to_survive() {
     place.write("file", "");
     let told = place.dunlin_fails(&format!("{options} --udp --frozen a --frozen-store file"), 1);
     assert!(told.contains("--frozen-store: file: not a directory"), "{told}");
+    // Nothing listens on this port of Redis. The server says so when it starts.
+    let redis = format!("{options} --udp --frozen a --frozen-store redis://127.0.0.1:1");
+    let told = place.dunlin_fails(&redis, 1);
+    assert!(told.contains("--frozen-store: Redis at 127.0.0.1:1: "), "{told}");
+    // A file of another kind stays, because the server does not start with it.
+    place.write("notes", "-----BEGIN PRIVATE KEY----- and more than the beginning of a file");
+    let told = place.dunlin_fails(&format!("{options} --udp --frozen notes --frozen-store ids"), 1);
+    assert!(told.contains("notes: not a file of frozen associations"), "{told}");
+    assert!(place.read("notes").contains("PRIVATE"));
     place.write("a.key", "short");
     place.set_mode("a.key", 0o600);
     let told = place.dunlin_fails(&format!("{options} --udp --frozen a --frozen-store ids"), 1);

@@ -269,7 +269,7 @@ pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<Fil
 }
 
 /// Whether two paths name the same file, which may be missing.
-pub(super) fn are_same(one: &Path, other: &Path) -> bool {
+pub fn are_same(one: &Path, other: &Path) -> bool {
     let found = |path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     let name = |path: &Path| Some((fs::canonicalize(directory_of(path)).ok()?, path.file_name()?.to_owned()));
     match (found(one), found(other)) {
@@ -279,7 +279,7 @@ pub(super) fn are_same(one: &Path, other: &Path) -> bool {
 }
 
 /// The path with `ending` appended.
-pub(super) fn beside(path: &Path, ending: &str) -> PathBuf {
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     name.into()

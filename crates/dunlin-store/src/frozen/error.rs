@@ -53,6 +53,13 @@ pub enum FrozenError {
 }
 
 impl FrozenError {
+    /// Whether the file can no longer be thawed by anybody with its key and with the store that is in use: it was thawed before, changed
+    /// or cut. A server can set such a file aside ([`FrozenFile::set_aside`](super::FrozenFile::set_aside)) and start without it. After
+    /// every other error its user can still mend the cause, so the server should not start.
+    pub const fn is_final(&self) -> bool {
+        matches!(self, Self::Spent { .. } | Self::Damaged(_) | Self::Cut(_))
+    }
+
     /// What the user can do about it.
     pub fn advice(&self) -> String {
         match self {
@@ -62,9 +69,9 @@ impl FrozenError {
             Self::Foreign(_) => "name another file".to_owned(),
             Self::OtherVersion(_) => "thaw it with the version that froze it".to_owned(),
             Self::OtherKey(_) => "give the key with which it was frozen".to_owned(),
-            Self::Damaged(_) | Self::Cut(_) => "remove the file: its peers need new handshakes".to_owned(),
+            Self::Damaged(_) | Self::Cut(_) => "remove the file: its clients will connect again".to_owned(),
             Self::Spent { .. } => {
-                "name the store with which it was frozen, or remove the file: its peers need new handshakes"
+                "name the store with which it was frozen, or remove the file: its clients will connect again"
                     .to_owned()
             }
             Self::Ids(_) => "make the store available, and start again".to_owned(),

@@ -9,7 +9,7 @@
 use std::fmt;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use tempfile::NamedTempFile;
 use zeroize::Zeroizing;
 
 use super::seal::{FileKeys, Kind, PieceSealer};
-use super::{FileId, FrozenError, FrozenIds};
+use super::{FileId, FrozenError, FrozenIds, IdsFault};
 use crate::cache::{key_file, sealing_aead, trouble};
 
 /// The first bytes of a file. The version follows.
@@ -31,6 +31,9 @@ const PIECE: usize = 128 << 10;
 
 /// The longest frozen association, in bytes. It has the names of the peer's certificate, and without them some hundred bytes.
 pub const MAX_ASSOCIATION: usize = 128 << 10;
+
+/// The number of files that are set aside beside one file. A server that is started again and again must not fill its directory.
+const MAX_ASIDE: usize = 100;
 
 /// The length of a length.
 const LENGTH: usize = 4;
@@ -80,8 +83,31 @@ impl FrozenFile {
         Self::new(provider, path, &key)
     }
 
+    /// Adds a new ID to the store and takes it again. A server calls this when it starts, because a store that fails when the server
+    /// stops costs all associations.
+    ///
+    /// # Errors
+    /// The store does not answer, cannot be changed or does not keep the ID; or the provider failed.
+    pub fn try_store(&self, ids: &dyn FrozenIds) -> Result<(), FrozenError> {
+        let id = self.keys.id().map_err(crypto)?;
+        ids.put(&id)?;
+        if ids.take(&id)? {
+            return Ok(());
+        }
+        Err(IdsFault { store: format!("{ids:?}"), why: "the store does not keep IDs".to_owned() }.into())
+    }
+
+    /// Renames the file, so that the next one takes its place, and returns its new path: `.refused` is appended, and a number if that
+    /// file exists. `None` if there is no file.
+    ///
+    /// # Errors
+    /// The file cannot be renamed.
+    pub fn set_aside(&self) -> Result<Option<PathBuf>, FrozenError> {
+        set_aside(&self.path).map_err(|error| unwritable(&self.path, &error))
+    }
+
     /// Begins a new file. Its ID goes into the store at once, so that no association is frozen that cannot be thawed. The file itself
-    /// appears, and replaces an older one, when it is complete ([`FrozenWriter::finish`]).
+    /// appears when it is complete ([`FrozenWriter::finish`]).
     ///
     /// # Errors
     /// The store does not answer, the file cannot be written, or the provider failed.
@@ -124,6 +150,7 @@ impl FrozenFile {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|error| self.fails(&error))?,
         };
+        let found = file.metadata().map_err(|error| self.fails(&error))?;
         let mut pieces = Pieces::begin(self, BufReader::with_capacity(PIECE, file))?;
         let mut thawed = Vec::new();
         while let Some(mut piece) = pieces.next()? {
@@ -142,8 +169,11 @@ impl FrozenFile {
         if !ids.take(&id)? {
             return Err(FrozenError::Spent { file: self.path.clone(), id });
         }
-        // A file that stays can do no harm.
-        let _ = fs::remove_file(&self.path);
+        // Another process may have written its own file meanwhile. A thawed file that stays can do no harm.
+        let is_found = |at: &fs::Metadata| (at.dev(), at.ino()) == (found.dev(), found.ino());
+        if fs::symlink_metadata(&self.path).is_ok_and(|at| is_found(&at)) {
+            let _ = fs::remove_file(&self.path);
+        }
         Ok(Some(thawed))
     }
 
@@ -275,11 +305,12 @@ impl FrozenWriter {
         self.associations
     }
 
-    /// Completes the file and gives it its name. It then is on the disk, with mode 0600. Returns the number of associations.
+    /// Completes the file and gives it its name. It then is on the disk, with mode 0600. It replaces no other file: an existing one
+    /// was not thawed, and is set aside as [`FrozenFile::set_aside`] does.
     ///
     /// # Errors
-    /// The file cannot be written, or the provider failed. An older file of this name stays.
-    pub fn finish(mut self) -> Result<u64, FrozenError> {
+    /// The file cannot be written, an existing one cannot be renamed, or the provider failed.
+    pub fn finish(mut self) -> Result<Written, FrozenError> {
         if !self.piece.is_empty() {
             self.seal()?;
         }
@@ -289,11 +320,15 @@ impl FrozenWriter {
         let written = file
             .write_all(&[&[Kind::End as u8][..], &number, &tag].concat())
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.persist(&path).map(drop).map_err(|error| error.error))
-            // The directory holds the name, so it has to reach the disk, too.
-            .and_then(|()| File::open(trouble::directory_of(&path))?.sync_all());
-        written.map_err(|error| unwritable(&path, &error))?;
-        Ok(associations)
+            .and_then(|()| set_aside(&path))
+            .and_then(|aside| {
+                file.persist_noclobber(&path).map_err(|error| error.error)?;
+                // The directory holds the name, so it has to reach the disk, too.
+                File::open(trouble::directory_of(&path))?.sync_all()?;
+                Ok(aside)
+            });
+        let aside = written.map_err(|error| unwritable(&path, &error))?;
+        Ok(Written { associations, aside })
     }
 
     /// Seals the waiting associations and writes them.
@@ -306,6 +341,33 @@ impl FrozenWriter {
         self.piece.clear();
         Ok(())
     }
+}
+
+/// A complete file of frozen associations.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// The number of associations.
+    pub associations: u64,
+    /// The new path of the file that had this name before, and that this process has not thawed.
+    pub aside: Option<PathBuf>,
+}
+
+/// Renames the file at `path` if there is one, without replacing another one.
+fn set_aside(path: &Path) -> io::Result<Option<PathBuf>> {
+    let first = trouble::beside(path, ".refused");
+    let mut asides = std::iter::once(first.clone())
+        .chain((2..=MAX_ASIDE).map(|n| trouble::beside(&first, &format!(".{n}"))));
+    let is_free =
+        |aside: &PathBuf| fs::symlink_metadata(aside).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    let why = "too many files were set aside beside it: remove the ones that end in .refused and a number";
+    let aside = asides.find(is_free).ok_or_else(|| io::Error::other(why))?;
+    fs::rename(path, &aside)?;
+    Ok(Some(aside))
 }
 
 fn unwritable(path: &Path, error: &io::Error) -> FrozenError {

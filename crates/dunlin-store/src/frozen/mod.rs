@@ -17,7 +17,7 @@
 //! let ids = DirectoryIds::open(dir.join("ids"))?;
 //! let mut writer = file.create(&ids)?;
 //! writer.push(b"what DtlsConnection::freeze has returned")?;
-//! writer.finish()?;
+//! assert_eq!(writer.finish()?.associations, 1);
 //!
 //! // In the next process:
 //! let thawed = file.thaw(&ids, |bytes| bytes.len())?;
@@ -39,9 +39,11 @@ mod seal;
 mod sqlite;
 
 pub use error::FrozenError;
-pub use file::{FrozenFile, FrozenWriter, MAX_ASSOCIATION};
+pub use file::{FrozenFile, FrozenWriter, MAX_ASSOCIATION, Written};
 pub use ids::{DirectoryIds, FileId, FrozenIds, IdsFault};
 #[cfg(feature = "redis")]
 pub use redis::RedisIds;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteIds;
+
+pub use crate::cache::trouble::are_same;

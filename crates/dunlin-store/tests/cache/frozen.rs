@@ -29,7 +29,8 @@ fn associations() -> Vec<Vec<u8>> {
 fn freeze(file: &FrozenFile, ids: &dyn FrozenIds, associations: &[Vec<u8>]) {
     let mut writer = file.create(ids).unwrap();
     associations.iter().for_each(|association| writer.push(association).unwrap());
-    assert_eq!(writer.finish().unwrap(), associations.len() as u64);
+    let written = writer.finish().unwrap();
+    assert_eq!((written.associations, written.aside), (associations.len() as u64, None));
 }
 
 fn thaw(file: &FrozenFile, ids: &dyn FrozenIds) -> Result<Option<Vec<Vec<u8>>>, FrozenError> {
@@ -69,10 +70,14 @@ fn a_file_is_thawed_once(ids: &dyn FrozenIds, others: &dyn FrozenIds) {
     let error = thaw(&file, ids).unwrap_err();
     let text = format!("{error}; {}", error.advice());
     assert!(
-        text.contains("thawed before") && text.contains("new handshakes") && !text.contains('\n'),
+        text.contains("thawed before") && text.contains("connect again") && !text.contains('\n'),
         "{text}"
     );
-    // The next file takes the place of the spent one.
+    assert!(error.is_final());
+    let aside = file.set_aside().unwrap().unwrap();
+    assert!(aside.exists() && aside.ends_with("server.frozen.refused"), "{aside:?}");
+    assert_eq!(file.set_aside().unwrap(), None);
+    file.try_store(ids).unwrap();
     freeze(&file, ids, &[b"again".to_vec()]);
     assert_eq!(thaw(&file, ids).unwrap().unwrap(), [b"again"]);
 }
@@ -200,7 +205,44 @@ fn nothing_is_thawed_or_frozen_without_the_store() {
     assert!(matches!(thawed, Err(FrozenError::Ids(_))));
     assert_eq!(alive.load(Ordering::Relaxed), 0);
     assert!(matches!(file.create(&NoAnswer), Err(FrozenError::Ids(_))));
+    let error = file.try_store(&NoAnswer).unwrap_err();
+    assert!(matches!(error, FrozenError::Ids(_)) && !error.is_final());
     assert!(thaw(&file, &ids).unwrap().is_some(), "the file stayed");
+}
+
+#[test]
+fn a_new_file_replaces_no_file_that_was_not_thawed() {
+    let place = Place::new();
+    let (file, ids) = (file(&place.path, KEY), place.ids());
+    freeze(&file, &ids, &[b"another process".to_vec()]);
+    // One file was set aside before.
+    let refused = |n: &str| place.directory.path().join(format!("server.frozen.refused{n}"));
+    fs::write(refused(""), "kept").unwrap();
+    let written = file.create(&ids).unwrap().finish().unwrap();
+    assert_eq!(
+        written.aside.map(|aside| fs::canonicalize(aside).unwrap()),
+        Some(fs::canonicalize(refused(".2")).unwrap())
+    );
+    assert_eq!(thaw(&file, &ids).unwrap().unwrap(), Vec::<Vec<u8>>::new());
+    assert_eq!(fs::read(refused("")).unwrap(), b"kept");
+    let other = self::file(&refused(".2"), KEY);
+    assert_eq!(thaw(&other, &ids).unwrap().unwrap(), [b"another process"]);
+}
+
+#[test]
+fn a_thaw_removes_no_file_that_another_process_has_written_meanwhile() {
+    let place = Place::new();
+    let (file, ids) = (file(&place.path, KEY), place.ids());
+    freeze(&file, &ids, &[b"first".to_vec()]);
+    let thawed = file.thaw(&ids, |_| freeze_over(&file, &ids));
+    assert!(thawed.unwrap().is_some());
+    assert_eq!(thaw(&file, &ids).unwrap().unwrap(), [b"second"]);
+}
+
+fn freeze_over(file: &FrozenFile, ids: &dyn FrozenIds) {
+    let mut writer = file.create(ids).unwrap();
+    writer.push(b"second").unwrap();
+    assert!(writer.finish().unwrap().aside.is_some());
 }
 
 #[test]

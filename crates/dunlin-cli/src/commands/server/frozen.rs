@@ -24,19 +24,21 @@ impl Server {
         self: Arc<Self>,
         address: SocketAddr,
         connections: &mut Connections,
-    ) -> io::Result<Listener> {
+    ) -> Result<Listener, Error> {
         let args = &self.args;
+        let failed = |e: io::Error| Error::failed(address, e, "give another address with --accept");
         if !args.tls.udp {
-            return Ok(Listener::Tcp(TcpListener::bind(address).await?));
+            return Ok(Listener::Tcp(TcpListener::bind(address).await.map_err(failed)?));
         }
         let mut limits = EndpointLimits::default();
         limits.associations = args.max_connections;
         limits.half_open = args.max_connections;
         // The socket keeps what devices send meanwhile.
-        let socket = UdpSocket::bind(address).await?;
-        let thawed = self.clone().thaw().await;
+        let socket = UdpSocket::bind(address).await.map_err(failed)?;
+        let thawed = self.clone().thaw().await?;
         let thawed = thawed.into_iter().map(|connection| *connection);
-        let Resumed { endpoint, associations, refused, .. } = DtlsEndpoint::resume(socket, limits, thawed)?;
+        let resumed = DtlsEndpoint::resume(socket, limits, thawed).map_err(failed)?;
+        let Resumed { endpoint, associations, refused, .. } = resumed;
         if let Some(loss) = &args.tls.datagrams.loss {
             endpoint.set_loss(loss.decider());
         }
@@ -53,9 +55,10 @@ impl Server {
         Ok(Listener::Udp(endpoint))
     }
 
-    /// Thaws the associations of the previous process.
-    async fn thaw(self: Arc<Self>) -> Vec<Box<DtlsConnection>> {
-        let Some(frozen) = self.frozen.clone() else { return Vec::new() };
+    /// Thaws the associations of the previous process. The server does not start if its user can mend the failure. A file that can
+    /// no longer be thawed is set aside.
+    async fn thaw(self: Arc<Self>) -> Result<Vec<Box<DtlsConnection>>, Error> {
+        let Some(frozen) = self.frozen.clone() else { return Ok(Vec::new()) };
         let server = self.clone();
         let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
         let config = Arc::new(config);
@@ -63,7 +66,8 @@ impl Server {
         let thawing = frozen.clone();
         let thawed = tokio::task::spawn_blocking(move || thawing.thaw(&config, dunlin_tokio::now())).await;
         match thawed {
-            Ok(Ok(None)) | Err(_) => Vec::new(),
+            Ok(Ok(None)) => Ok(Vec::new()),
+            Err(error) => Err(Error::failed("--frozen", error, "report this error")),
             Ok(Ok(Some((connections, refused)))) => {
                 let (ms, file) = (begin.elapsed().as_millis(), frozen.path());
                 let (associations, others) = (connections.len(), refused.len());
@@ -74,12 +78,18 @@ impl Server {
                     let why = format!("{} not thawed, the first because: {error}", count_of(others));
                     self.tell_error_first(&Error::failed(&file, why, "their clients need new handshakes"));
                 }
-                connections
+                Ok(connections)
             }
             Ok(Err(error)) => {
                 let advice = error.advice();
-                self.tell_error_first(&Error::failed("nothing was thawed", &error, advice));
-                Vec::new()
+                let failed = |why| Error::failed("--frozen: nothing was thawed", why, &advice);
+                if !error.is_final() {
+                    return Err(failed(error.to_string()));
+                }
+                let aside = frozen.set_aside().map_err(|e| Error::failed("--frozen", &e, e.advice()))?;
+                let aside = aside.map_or_else(String::new, |aside| format!(" (now {})", aside.display()));
+                self.tell_error_first(&failed(format!("{error}{aside}")));
+                Ok(Vec::new())
             }
         }
     }
@@ -93,8 +103,13 @@ impl Server {
         let freezing = place.clone();
         let frozen = tokio::task::spawn_blocking(move || freezing.freeze(&endpoint)).await;
         match frozen {
-            Ok(Ok(frozen)) => {
+            Ok(Ok((frozen, aside))) => {
                 let (ms, file) = (begin.elapsed().as_millis(), place.path());
+                if let Some(aside) = aside {
+                    let why = format!("this server has not thawed this file; it is now {}", aside.display());
+                    let advice = "give each server a file of its own, or end one before the next starts";
+                    self.log_error(&Error::failed(&file, why, advice));
+                }
                 for (from, error) in &frozen.left {
                     self.log_failure(*from, not_kept("frozen", error));
                 }
