@@ -143,7 +143,8 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
             false => Log::new(io::stderr(), args.json, level)?,
         };
         let (config, endpoint) = (Arc::new(config), OnceLock::new());
-        let server = Server { args, config, psks, input, frozen, endpoint, stopped, lost, log };
+        let not_frozen = OnceLock::new();
+        let server = Server { args, config, psks, input, frozen, endpoint, not_frozen, stopped, lost, log };
         let server = Arc::new(server);
         let result = server.clone().run().await;
         server.log.end();
@@ -207,6 +208,8 @@ struct Server {
     /// Where associations outlive the process, and the endpoint that has them.
     frozen: Option<Arc<FrozenPlace>>,
     endpoint: OnceLock<DtlsEndpoint>,
+    /// Freezing has failed.
+    not_frozen: OnceLock<()>,
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
@@ -249,6 +252,9 @@ impl Server {
         let Connections { accepted, failed, .. } = connections.end().await;
         if let Some((what, why)) = self.lost.get() {
             return Err(Error::failed(what, why, "connect it to a file or pipe, or add --echo or --rev"));
+        }
+        if self.not_frozen.get().is_some() {
+            return Err(Error::failed("--frozen", "associations are lost", "the log names the reason"));
         }
         // A server without --naccept has logged each failure, and ends with success.
         if failed == 0 || self.args.naccept.is_none() {

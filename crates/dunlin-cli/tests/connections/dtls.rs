@@ -445,6 +445,19 @@ fn associations_survive_a_restart_of_the_server() {
 }
 
 #[test]
+fn a_server_that_cannot_freeze_ends_with_an_error() {
+    let place = Place::new();
+    let options = format!("--psk {KEY} --echo --udp --frozen a --frozen-store ids");
+    let server = Server::new(&place, &options);
+    std::fs::remove_dir(place.path("ids")).unwrap();
+    send_signal(&server.process.child, "-TERM");
+    let (status, _, stderr) = server.process.end();
+    assert_eq!(status, 1, "{stderr}");
+    assert!(stderr.contains("associations are lost: ids"), "{stderr}");
+    assert_eq!(place.files(), ["a.key"]);
+}
+
+#[test]
 fn associations_need_a_store_to_survive() {
     let place = Place::new();
     let options = format!("server --accept 0 --psk {KEY} --echo");

@@ -94,7 +94,7 @@ impl Server {
         }
     }
 
-    /// Freezes the associations for the next process.
+    /// Freezes the associations for the next process. A failure is logged, and decides how the server ends.
     pub(super) async fn freeze(self: Arc<Self>) {
         let (Some(place), Some(endpoint)) = (self.frozen.clone(), self.endpoint.get().cloned()) else {
             return;
@@ -120,9 +120,11 @@ impl Server {
             }
             Ok(Err(error)) => {
                 let advice = error.advice();
-                self.log_error(&Error::failed("associations are lost", &error, advice));
+                self.not_frozen(&Error::failed("associations are lost", &error, advice));
             }
-            Err(_) => {}
+            Err(error) => {
+                self.not_frozen(&Error::failed("associations are lost", error, "report this error"));
+            }
         }
     }
 
@@ -136,6 +138,12 @@ impl Server {
         let offered = OnceLock::new();
         let explainer = Explainer::server(&self.args.tls, None, &offered);
         self.converse(&mut stream, from, &traffic, &explainer).await
+    }
+
+    /// Logs that freezing has failed.
+    fn not_frozen(&self, error: &Error) {
+        self.log.say(Level::Error, || error.to_string(), || failure(error));
+        let _ = self.not_frozen.set(());
     }
 
     /// Logs an error that does not end the server.
