@@ -265,6 +265,40 @@ fn unlinkable_interfaces_have_their_own_ids_and_nothing_is_repeated() {
     assert!(third.is_disjoint(&first) && third.is_disjoint(&second) && !third.is_empty());
 }
 
+/// Data waits for transmission when the interface goes or its address changes. It has the connection ID of the old path.
+#[test]
+fn what_waits_for_transmission_links_no_paths() {
+    for is_gone in [true, false] {
+        let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
+        homes.exchange();
+        homes.send([1, 2]);
+        match is_gone {
+            true => homes.down(0),
+            false => homes.up(0, ip(7, 9)),
+        }
+        homes.settle();
+        assert!(homes.received().is_empty());
+        let [change] = homes.changes()[..] else { panic!("one change") };
+        assert_eq!((change.repeated, change.unrepeated), (0, 2));
+        homes.exchange();
+        let [first, new, second] = [ip(7, 1), ip(7, 9), ip(8, 1)].map(|source| homes.ids_from(source, 0));
+        assert!(first.is_disjoint(&second) && first.is_disjoint(&new) && new.is_disjoint(&second));
+        assert!(!second.is_empty() && new.is_empty() == is_gone);
+    }
+    // A client with a single interface and spare connection IDs.
+    let mut configs = configs(ProtocolVersion::DTLS1_3, Multihoming::linkable());
+    configs.client = Configs::of_version(ProtocolVersion::DTLS1_3).client;
+    let ids = NodeIds::new(&[], 8, awslc().random.clone()).unwrap();
+    configs.client = configs.client.with_connection_ids(Arc::new(ids)).with_migration(migration());
+    let mut homes = Homes::with(configs);
+    homes.client().request_connection_ids(4).unwrap();
+    homes.exchange();
+    homes.send([1]);
+    homes.up(0, ip(7, 9));
+    homes.exchange();
+    assert!(homes.ids_from(ip(7, 1), 0).is_disjoint(&homes.ids_from(ip(7, 9), 0)));
+}
+
 /// Interfaces that come and go for long neither run out of connection IDs nor let them accumulate.
 #[test]
 fn unlinkable_interfaces_do_not_run_out_of_ids() {

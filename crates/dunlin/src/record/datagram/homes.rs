@@ -360,7 +360,10 @@ impl Datagram {
             }
             Some(None) => return Ok(()),
             None if is_present => {
-                self.sender.ids.advance();
+                // What waits has the connection ID of the previous address.
+                if self.sender.ids.advance() {
+                    self.sender.drop_output();
+                }
                 return self.announce();
             }
             None => return Ok(()),
@@ -484,6 +487,7 @@ impl Datagram {
         let from = self.paths.present();
         let needs_id = self.complete && self.needs_ids();
         let Some(homes) = &mut self.homes else { return Ok(false) };
+        let mut unsent = 0;
         if needs_id {
             homes.is_declined = false;
             let ids = &mut self.sender.ids;
@@ -495,7 +499,14 @@ impl Datagram {
                 Some(before) => {
                     let left = homes.interface(from.local).filter(|left| left.local != local);
                     // A fresh address has no part in the ID.
-                    if let Some(left) = left.filter(|left| !left.is_fresh) {
+                    let left = left.filter(|left| !left.is_fresh);
+                    // What waits has this ID, so it leaves over its own interface or not at all (RFC 9853 §9).
+                    unsent = self.sender.waiting_data();
+                    match left {
+                        Some(_) => self.sender.fix_output(from),
+                        None => drop(self.sender.drop_output()),
+                    }
+                    if let Some(left) = left {
                         let id =
                             if left.standing == Standing::Failed { &mut left.left_id } else { &mut left.id };
                         *id = Some(before);
@@ -515,7 +526,8 @@ impl Datagram {
         let (again, lost) = homes.take_kept(self.sender.epoch());
         let repeated = again.len();
         if self.complete {
-            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated: lost };
+            let unrepeated = lost.saturating_add(unsent);
+            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated };
             homes.change = Some(homes.change.take().map_or(change, |before| before.followed_by(change)));
         }
         self.announce()?;

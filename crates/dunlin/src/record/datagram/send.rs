@@ -210,6 +210,18 @@ impl Sender {
         self.output.retain(|output| output.path.is_none_or(|path| path.local != local));
     }
 
+    /// Drops what waits for transmission over the present path. Returns how many records of data that are.
+    pub(super) fn drop_output(&mut self) -> usize {
+        let before = self.waiting_data();
+        self.output.retain(|output| output.path.is_some());
+        before - self.waiting_data()
+    }
+
+    /// How many records of data wait for transmission.
+    pub(super) fn waiting_data(&self) -> usize {
+        self.output.iter().filter(|output| output.epoch.is_some()).count()
+    }
+
     /// Sends a datagram over this path next.
     pub(super) fn transmit_next(&mut self, path: Path, datagram: Vec<u8>) {
         self.output.push_front(Output { path: Some(path), epoch: None, datagram });
