@@ -56,7 +56,7 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and carg
 
 soak: ## Run what is too large for `make test`: 10,000 random virtual networks, and servers with 100,000 associations
 	DUNLIN_SEEDS=10000 $(CARGO) test -p dunlin-sim --test seeds -- --nocapture
-	DUNLIN_SEEDS=200 $(CARGO) test -p dunlin-sim --test moving -- --nocapture
+	DUNLIN_SEEDS=10000 $(CARGO) test -p dunlin-sim --test moving -- --nocapture
 	DUNLIN_ASSOCIATIONS=100000 $(CARGO) test --workspace $(LAB) --test idle -- --nocapture
 	DUNLIN_FLEET=100000 $(CARGO) test --workspace $(LAB) --test connections -- --nocapture fleet::
 

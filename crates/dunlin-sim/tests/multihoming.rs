@@ -299,6 +299,33 @@ fn what_waits_for_transmission_links_no_paths() {
     assert!(homes.ids_from(ip(7, 1), 0).is_disjoint(&homes.ids_from(ip(7, 9), 0)));
 }
 
+/// The client's interface goes when it has no spare connection ID.
+#[test]
+fn without_spare_ids_an_unlinkable_client_goes_on_and_says_that_it_can_be_linked() {
+    let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
+    homes.exchange();
+    homes.down(1);
+    homes.settle();
+    homes.cut(0);
+    while homes.client().use_spare_connection_id() {}
+    homes.up(1, ip(8, 9));
+    homes.wait(DELAY);
+    assert_eq!((homes.changes(), homes.client().path().local), (vec![], Local(0)), "the present one stays");
+    homes.down(0);
+    homes.exchange();
+    let [change] = homes.changes()[..] else { panic!("one change") };
+    assert_eq!((change.to.local, change.is_linked), (Local(1), true));
+    // The server gives spare IDs over the new path.
+    assert_eq!(homes.client().spare_connection_ids(), 4);
+    homes.switches[0].store(true, Ordering::Relaxed);
+    homes.up(0, ip(7, 9));
+    homes.settle();
+    homes.exchange();
+    let [change] = homes.changes()[..] else { panic!("one change") };
+    assert_eq!((change.to.local, change.is_linked), (Local(0), false));
+    assert!(homes.ids_from(ip(7, 9), 0).is_disjoint(&homes.ids_from(ip(8, 9), 0)));
+}
+
 /// Interfaces that come and go for long neither run out of connection IDs nor let them accumulate.
 #[test]
 fn unlinkable_interfaces_do_not_run_out_of_ids() {

@@ -80,6 +80,9 @@ pub struct PathChange {
     pub repeated: usize,
     /// How many records of data may not have arrived and are not sent again. The application may send their content again.
     pub unrepeated: usize,
+    /// Whether a connection with [`crate::Multihoming::unlinkable`] took its connection ID along, since the server had given it no spare
+    /// one. Observers of both paths can link them.
+    pub is_linked: bool,
 }
 
 impl PathChange {
@@ -90,6 +93,7 @@ impl PathChange {
             to: next.to,
             repeated: self.repeated.saturating_add(next.repeated),
             unrepeated: self.unrepeated.saturating_add(next.unrepeated),
+            is_linked: self.is_linked || next.is_linked,
         }
     }
 }

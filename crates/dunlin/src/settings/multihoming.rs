@@ -41,8 +41,14 @@ impl Multihoming {
     /// Each interface has a connection ID of its own, so that observers cannot link what leaves over them. The connection repeats no
     /// data over another interface; [`crate::Event::PathChanged`] tells how many records may be lost. This needs DTLS 1.3.
     ///
-    /// The connection always asks the server for four spare IDs. It does not change to an interface for which it has none. If the address
-    /// of its present interface changes, and there is none, it goes on under the previous ID.
+    /// The connection always asks the server for four spare IDs. Without a spare ID it stays where it is while its present interface
+    /// works. If that one fails, goes, or changes its address, the connection goes on under the present ID, so observers can link the two
+    /// paths, and [`crate::PathChange::is_linked`] says so. A client should not do that (RFC 9147 §9), but would otherwise lose its
+    /// connection. A server that gives no spare IDs, or an attacker who stops its answers, can cause it.
+    ///
+    /// The IDs in the server's records are the client's. Over an interface that the client probes, the server answers under the same ID as
+    /// over the present one, and an enhanced check of a new address ([`crate::PathCheck::Enhanced`]) sends the same bytes over both paths. So whoever
+    /// observes both interfaces in the server's direction can link them.
     pub const fn unlinkable() -> Self {
         Self::new(Linking::Unlinkable)
     }

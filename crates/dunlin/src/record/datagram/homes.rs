@@ -418,7 +418,7 @@ impl Datagram {
             return Ok(false);
         }
         if let Some(better) = homes.better(present.local) {
-            self.change_to(better)?;
+            self.change_to(better, false)?;
         }
         self.tend()?;
         Ok(true)
@@ -447,8 +447,23 @@ impl Datagram {
         }
         if has_failed {
             self.leave(false)?;
+            self.renew_id();
         }
         self.tend()
+    }
+
+    /// Where the present interface has failed and there is no other: uses another connection ID, since the server may have dropped the
+    /// present one.
+    fn renew_id(&mut self) {
+        let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
+        let Some(homes) = self.homes.as_mut().filter(|_| needs_ids) else { return };
+        let ids = &mut self.sender.ids;
+        let interface = homes.interface(present).filter(|present| present.standing == Standing::Failed);
+        if let Some(interface) = interface
+            && let Some(id) = interface.next_id(|| ids.take_spare())
+        {
+            interface.left_id = Some(ids.replace(id));
+        }
     }
 
     /// How many spare connection IDs of the peer there are.
@@ -473,21 +488,26 @@ impl Datagram {
             true => candidates.into_iter().filter(valid).chain([present]).collect(),
             false => candidates,
         };
-        for local in candidates {
-            if self.change_to(local)? {
-                break;
+        for local in &candidates {
+            if self.change_to(*local, false)? {
+                return Ok(());
             }
         }
-        Ok(())
+        // RFC 9147 §9: a client without a spare ID should not change its address. But this one would lose its connection.
+        let best = if may_stay { candidates.last() } else { candidates.first() };
+        match best {
+            Some(best) => self.change_to(*best, true).map(drop),
+            None => Ok(()),
+        }
     }
 
-    /// Sends over this interface from now on. `false` if it needs a connection ID of its own and there is none: nothing changes. The
-    /// present interface continues from a new address under its previous ID then, since it has no other choice.
-    fn change_to(&mut self, local: Local) -> Result<bool, Error> {
+    /// Sends over this interface from now on. `may_link`: under the present connection ID if it needs one of its own and there is none;
+    /// otherwise nothing changes then, and the result is `false`.
+    fn change_to(&mut self, local: Local, may_link: bool) -> Result<bool, Error> {
         let from = self.paths.present();
         let needs_id = self.complete && self.needs_ids();
         let Some(homes) = &mut self.homes else { return Ok(false) };
-        let mut unsent = 0;
+        let (mut unsent, mut is_linked) = (0, false);
         if needs_id {
             homes.is_declined = false;
             let ids = &mut self.sender.ids;
@@ -512,7 +532,7 @@ impl Datagram {
                         *id = Some(before);
                     }
                 }
-                None if local == from.local => {}
+                None if may_link => is_linked = true,
                 None => return Ok(false),
             }
         }
@@ -527,7 +547,7 @@ impl Datagram {
         let repeated = again.len();
         if self.complete {
             let unrepeated = lost.saturating_add(unsent);
-            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated };
+            let change = PathChange { from, to: self.paths.present(), repeated, unrepeated, is_linked };
             homes.change = Some(homes.change.take().map_or(change, |before| before.followed_by(change)));
         }
         self.announce()?;
