@@ -347,6 +347,21 @@ fn unlinkable_interfaces_do_not_run_out_of_ids() {
     assert_eq!(homes.client().path().local, Local(0), "the best one");
 }
 
+/// The server answers no data, so only its messages reach the client, which has asked for them.
+#[test]
+fn a_client_that_only_sends_can_change_interfaces_for_ever() {
+    let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
+    for round in 0..80 {
+        homes.send([round]);
+        homes.settle();
+        assert_eq!(homes.received(), [round], "{:?}", homes.client().error());
+        homes.up(1, ip(8, 10 + round));
+        homes.settle();
+    }
+    assert_eq!(homes.client().error(), None);
+    assert_eq!(homes.server().error(), None);
+}
+
 /// Each record leaves over both interfaces. One of them fails, and nothing is late or arrives twice.
 #[test]
 fn duplicated_records_arrive_once_and_in_time() {

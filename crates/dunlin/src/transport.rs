@@ -80,6 +80,11 @@ pub(crate) trait Emitter {
         false
     }
 
+    /// Whether this side has asked for connection IDs by itself, and the peer has not answered yet.
+    fn awaits_connection_ids(&self) -> bool {
+        false
+    }
+
     /// Takes new connection IDs of the peer.
     fn take_connection_ids(&mut self, _ids: Vec<Vec<u8>>, _usage: Usage) -> Result<(), Error> {
         Ok(())

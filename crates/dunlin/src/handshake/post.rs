@@ -67,7 +67,10 @@ impl ExpectMessage for Traffic {
         match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,
             (HandshakeType::NEW_CONNECTION_ID, _) if cx.emitter.sends_connection_id() => {
-                cx.effects.count_idle(What::Message(message.typ))?;
+                // An answer is work that this side requested.
+                if !cx.emitter.awaits_connection_ids() {
+                    cx.effects.count_idle(What::Message(message.typ))?;
+                }
                 let (ids, usage) = connection_ids::read_new(message.body(), MAX_NEW_IDS)?;
                 cx.emitter.take_connection_ids(ids, usage)?;
             }

@@ -172,6 +172,11 @@ impl Homes {
         interface.id.as_deref().or(interface.left_id.as_deref()).map(Some).ok_or(NoId)
     }
 
+    /// Whether the server has not answered the latest request for connection IDs.
+    pub(super) const fn awaits_ids(&self) -> bool {
+        self.has_asked
+    }
+
     /// The server has sent this many new connection IDs. One that has none to give is not asked again before the client uses another.
     pub(super) const fn got_ids(&mut self, count: usize) {
         self.has_asked = false;

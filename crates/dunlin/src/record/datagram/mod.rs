@@ -651,6 +651,10 @@ impl Emitter for Datagram {
         self.receiver.ids.are_used()
     }
 
+    fn awaits_connection_ids(&self) -> bool {
+        self.homes.as_ref().is_some_and(|homes| homes.awaits_ids())
+    }
+
     fn take_connection_ids(&mut self, ids: Vec<Vec<u8>>, usage: Usage) -> Result<(), Error> {
         let longest = self.sender.longest_peer_id();
         if let Some(homes) = &mut self.homes {
