@@ -19,11 +19,11 @@ use tokio::net::{TcpStream, UdpSocket};
 use crate::error::{Code, Error, Explanation, warn};
 use crate::files;
 use crate::stop::{STOP_PATIENCE, Stop};
-use crate::tls::events::{At, Connection, Data, Event, Failure, Side};
+use crate::tls::events::{At, Closed, Connection, Data, Event, Failure, Side};
 use crate::tls::follow::{Followed, Outcome};
 use crate::tls::interfaces::{self, InterfaceOptions};
 use crate::tls::options::TlsOptions;
-use crate::tls::pipe::{self, AtEnd, Broken, Input, Watch};
+use crate::tls::pipe::{self, AtEnd, Broken, End, Input, Watch};
 use crate::tls::reasons::Explainer;
 use crate::tls::report::{Report, message_line};
 use crate::tls::session::{DtlsStream, Session};
@@ -52,7 +52,8 @@ On a terminal, a line with one of these letters is a command, unless --quiet or 
 
 Ctrl-C and SIGTERM close the connection and end the client.
 
-Exit status: 0 orderly end, 1 failure or undelivered early data, 2 wrong use.";
+Exit status: 0 orderly end, 1 failure or undelivered early data, 2 wrong use. Over UDP, a server that does not answer the client's
+close_notify is no failure, but a warning: it may be gone, and data may be missing.";
 
 /// Connect to a TLS or DTLS server, show the negotiated parameters, and connect stdin and stdout.
 #[derive(ClapArgs)]
@@ -342,7 +343,7 @@ impl<'a> Client<'a> {
             () = stop.wait() => {
                 // The server receives close_notify if it still reads.
                 let closed = tokio::time::timeout(STOP_PATIENCE, stream.shutdown()).await;
-                closed.unwrap_or(Ok(())).map_err(Broken::Connection)
+                closed.unwrap_or(Ok(())).map(|()| End::Quit).map_err(Broken::Connection)
             }
         };
         if let Some(tickets) = &self.tickets {
@@ -350,18 +351,25 @@ impl<'a> Client<'a> {
         }
         let piped = piped.map_err(|broken| self.broken(broken, &*stream, &progress));
         match (&piped, undelivered) {
-            (Ok(()), None) => self.closed(progress.at)?,
-            (Ok(()), Some(error)) => return Err(error),
+            (Ok(end), None) => self.closed(progress.at, *end)?,
+            (Ok(_), Some(error)) => return Err(error),
             // The other failure is more specific.
             (Err(_), Some(error)) => warn(&error.to_string()),
             (Err(_), None) => {}
         }
-        piped
+        piped.map(|_| ())
     }
 
-    /// Reports an orderly end.
-    fn closed(&self, at: At) -> io::Result<()> {
-        if self.args.json { emit(&Event::Closed(at)) } else { Ok(()) }
+    /// Reports an end without a failure.
+    fn closed(&self, at: At, end: End) -> io::Result<()> {
+        if end == End::Unanswered {
+            warn(&format!(
+                "{} did not answer the end of the connection: data may be missing; check that it still runs",
+                self.what()
+            ));
+        }
+        let answered = end == End::Answered;
+        if self.args.json { emit(&Event::Closed(Closed { at, answered })) } else { Ok(()) }
     }
 
     fn broken(&self, broken: Broken, stream: &dyn Session, progress: &Progress) -> Error {
@@ -540,19 +548,23 @@ impl<'a> Client<'a> {
         let ending = async {
             stream.shutdown().await?;
             while stream.read(&mut rest).await? > 0 {}
-            Ok(())
+            Ok(End::Answered)
         };
         let patience = self.args.tls.timeout;
         let ended = match self.args.tls.udp {
             // The server's close_notify may be lost.
-            true => tokio::time::timeout(patience.min(pipe::LAST_PATIENCE), ending).await.unwrap_or(Ok(())),
+            true => {
+                let patience = patience.min(pipe::LAST_PATIENCE);
+                tokio::time::timeout(patience, ending).await.unwrap_or(Ok(End::Unanswered))
+            }
             false => tokio::time::timeout(patience, ending)
                 .await
                 .unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "it did not close in time"))),
         };
-        ended.map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;
+        let end = ended
+            .map_err(|e| self.failed(self.explainer(progress).stream(&e, stream.negotiated().version)))?;
         progress.heard();
-        Ok(self.closed(progress.at)?)
+        Ok(self.closed(progress.at, end)?)
     }
 
     /// The error for a server that accepted only `taken` bytes of the early data.

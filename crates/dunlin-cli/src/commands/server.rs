@@ -493,7 +493,7 @@ impl Server {
     async fn pipe(&self, stream: &mut dyn Session, renegotiated: impl Fn(&dyn Session)) -> io::Result<()> {
         let mut input = self.input.as_ref().and_then(|input| input.try_lock().ok());
         let piped = pipe::pipe(stream, input.as_deref_mut(), AtEnd::Wait, renegotiated).await;
-        piped.map_err(|broken| match broken {
+        piped.map(|_| ()).map_err(|broken| match broken {
             Broken::Connection(e) | Broken::Renegotiation(e) => e,
             Broken::Stdin(e) => self.lose("stdin", e),
             Broken::Stdout(e) => self.lose("stdout", e),

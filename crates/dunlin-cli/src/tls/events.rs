@@ -26,8 +26,8 @@ pub(crate) enum Event {
     Accepted(At),
     /// A client has received data.
     Data(Data),
-    /// A connection has ended orderly.
-    Closed(At),
+    /// A connection of a client has ended without a failure.
+    Closed(Closed),
     /// A server has accepted a TCP connection, or a client of DTLS has proven its address.
     Incoming(At),
     /// A handshake message on a server's connection.
@@ -116,6 +116,15 @@ impl At {
     pub(crate) const fn new(side: Side, address: SocketAddr) -> Self {
         Self { side, address }
     }
+}
+
+/// The end of a client's connection.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Closed {
+    #[serde(flatten)]
+    pub(crate) at: At,
+    /// Whether the server's close_notify came.
+    pub(crate) answered: bool,
 }
 
 /// A complete handshake.

@@ -150,6 +150,17 @@ pub(crate) enum AtEnd {
     Wait,
 }
 
+/// How a connection ended without a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// The peer's close_notify came.
+    Answered,
+    /// Over datagrams, no close_notify came in time. The peer may be gone, and data may be missing.
+    Unanswered,
+    /// The user ended the connection without waiting for the peer.
+    Quit,
+}
+
 /// Why the data stopped.
 #[derive(Debug)]
 pub(crate) enum Broken {
@@ -191,7 +202,7 @@ pub(crate) async fn pipe(
     mut input: Option<&mut Input>,
     at_end: AtEnd,
     watch: impl Watch,
-) -> Result<(), Broken> {
+) -> Result<End, Broken> {
     let mut stdout = tokio::io::stdout();
     let mut buf = vec![0; BUF_LEN];
     let mut out = Outgoing::default();
@@ -229,7 +240,7 @@ pub(crate) async fn pipe(
         }
         if did.is_err() && tls.is_datagram() {
             // The peer's close_notify may be lost, and many peers send none.
-            return Ok(());
+            return Ok(End::Unanswered);
         }
         let did = did.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the peer did not close its side"));
         let broken = if out.renegotiating { Broken::Renegotiation } else { Broken::Connection };
@@ -237,7 +248,7 @@ pub(crate) async fn pipe(
             // Let the task of the socket receive, so that its queue does not overflow.
             Step::Sent if tls.is_datagram() => tokio::task::yield_now().await,
             Step::Sent | Step::Renegotiated => {}
-            Step::Closed if out.quit => return Ok(()),
+            Step::Closed if out.quit => return Ok(End::Quit),
             Step::Closed => {}
             Step::Received(0) => {
                 watch.heard();
@@ -245,7 +256,7 @@ pub(crate) async fn pipe(
                 if let (AtEnd::Close(_), Some(input)) = (at_end, input) {
                     input.all_sent(&out).await?;
                 }
-                return closed;
+                return closed.map(|()| End::Answered);
             }
             Step::Received(n) => {
                 watch.heard();

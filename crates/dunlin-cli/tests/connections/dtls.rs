@@ -173,9 +173,32 @@ fn a_server_that_ends_says_goodbye() {
     client.write("hello\n");
     while !client.line().contains("\"data\"") {}
     send_signal(&server.process.child, "-TERM");
-    assert!(client.line().contains("\"closed\""));
-    assert_eq!(client.end().0, 0);
+    let closed = crate::common::peers::json(&client.line());
+    assert!(closed["event"] == "closed" && closed["answered"] == true, "{closed}");
+    let (status, _, stderr) = client.end();
+    assert_eq!((status, stderr.as_str()), (0, ""));
     assert_eq!(server.process.end().0, 0);
+}
+
+/// What the client has sent since then is lost.
+#[test]
+fn a_client_says_that_the_server_is_gone() {
+    let place = place();
+    for (version, _) in VERSIONS {
+        let mut server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3"));
+        let options = format!("client localhost:{} {CLIENT} {version} --json", server.port);
+        let mut client = Running::new(&place, &options);
+        client.write("hello\n");
+        while !client.line().contains("\"data\"") {}
+        server.process.child.kill().unwrap();
+        server.process.child.wait().unwrap();
+        client.write("lost\n");
+        let (status, stdout, stderr) = client.end();
+        assert_eq!(status, 0, "{stderr}");
+        let told = events(&stdout);
+        assert!(told.len() == 1 && told[0]["event"] == "closed" && told[0]["answered"] == false, "{stdout}");
+        assert!(stderr.contains("warning: ") && stderr.contains("data may be missing; "), "{stderr}");
+    }
 }
 
 #[test]

@@ -105,6 +105,7 @@ fn prints_every_event_as_a_json_object() {
     // The server's ticket acknowledges the flight before the data.
     let told = client("--sess-out session", "");
     assert_eq!(kinds(&told), ["connection", "accepted", "closed"]);
+    assert_eq!(told[2]["answered"], true);
     // In TLS 1.2 a full handshake ends with the server's Finished, an abbreviated one with the client's.
     let options = "--tls1-2 --sess-out old";
     let told = client(options, "");
