@@ -343,6 +343,10 @@ impl<'a> Explainer<'a> {
                 format!("the {peer} does not support extended master secret, which this {own} requires"),
                 format!("enable it on the {peer}, or start this {own} with --allow-no-ems"),
             ),
+            P::NoPsk if !self.options.has_psk() => Explanation::new(
+                format!("this {own} has no pre-shared keys, and the {peer} offers nothing else"),
+                format!("give this {own} --psk-file, or let the {peer} use certificates"),
+            ),
             P::NoPsk => Explanation::new(
                 format!("the {peer} offers no pre-shared key of {}", self.psk_source()),
                 "give both sides the same identity and key",
@@ -503,7 +507,12 @@ impl<'a> Explainer<'a> {
             A::CERTIFICATE_REQUIRED => self.no_certificate(alert),
             A::DECRYPT_ERROR | A::UNKNOWN_PSK_IDENTITY if self.options.has_psk() => Explanation::new(
                 says(format!("does not know the identity or has another key than {}", self.psk_source())),
-                "give both sides the same identity and key",
+                match self.side {
+                    Side::Client => {
+                        "give both sides the same identity and key; if the server has no pre-shared keys, use certificates"
+                    }
+                    Side::Server => "give both sides the same identity and key",
+                },
             ),
             // RFC 5246 §7.4.6: in TLS 1.2 this means what certificate_required means in TLS 1.3.
             A::HANDSHAKE_FAILURE if self.proved_nothing => self.no_certificate(alert),

@@ -219,6 +219,14 @@ fn explains_that_the_server_has_no_pre_shared_key() {
         assert!(log.contains(says), "{log}");
         assert!(client.contains("; add this PSK and identity to the server"), "{client}");
     }
+    for version in ["--tls1-3", "--udp"] {
+        let server = Server::new(&place, &format!("{SERVER} {version}"));
+        let (client, log) = server.refused(&place, &format!("--psk {KEY} {version}"));
+        let says = "this server has no pre-shared keys, and the client offers nothing else; \
+                    give this server --psk-file, or let the client use certificates";
+        assert!(log.contains(says), "{log}");
+        assert!(client.ends_with("; if the server has no pre-shared keys, use certificates"), "{client}");
+    }
 }
 
 #[test]
