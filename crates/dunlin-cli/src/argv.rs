@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 /// Rewrites options of the subcommands named in `subcommands` to the spelling of this program. Unknown options become long
 /// ones, too, so that clap's error names the whole option.
@@ -97,6 +98,35 @@ pub(crate) fn not_taken(argument: &str, before: Option<&str>) -> Option<(String,
     Some((why, "leave the number out, or give it with --verify-depth"))
 }
 
+/// Explains which of `args` needs the argument that `error` reports as missing. clap names only the missing one.
+pub(crate) fn unmet(error: &clap::Error, args: &[OsString], cli: &Command) -> Option<(String, String)> {
+    let missing = missing(error).into_iter().next()?;
+    let lacks = |args: &[OsString]| {
+        let parsed = cli.clone().try_get_matches_from(args);
+        parsed.is_err_and(|error| self::missing(&error).contains(&missing))
+    };
+    let is_option = |arg: &OsString| arg.to_str().is_some_and(|arg| arg.starts_with("--"));
+    let (command, options) = args.split_at(args.iter().position(is_option)?);
+    if lacks(command) {
+        return None;
+    }
+    // An option and its values fail alone, too, if the option needs the missing argument.
+    let mut each = options.chunk_by(|_, next| !is_option(next));
+    let needing = each.find(|option| lacks(&[command, option].concat()))?;
+    let name = needing.first()?.to_str()?.split('=').next()?;
+    Some((format!("{name} needs {missing}"), format!("add {missing}, or leave {name} out")))
+}
+
+/// The arguments that `error` reports as missing.
+fn missing(error: &clap::Error) -> Vec<String> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) if error.kind() == ErrorKind::MissingRequiredArgument => {
+            missing.clone()
+        }
+        _ => vec![],
+    }
+}
+
 /// Replaces the option names in `text` by their spelling in `args`.
 pub(crate) fn as_typed(mut text: String, args: impl IntoIterator<Item = OsString>) -> String {
     for arg in args.into_iter().skip(2).take_while(|arg| arg != "--") {
@@ -135,6 +165,28 @@ mod tests {
         for (argument, before) in [("3", Some("--port")), ("x", Some("-verify")), ("3", None), ("-x", None)] {
             assert!(not_taken(argument, before).is_none(), "{argument}");
         }
+    }
+
+    #[test]
+    fn names_the_option_that_needs_another_one() {
+        let client = Command::new("client")
+            .arg(Arg::new("host"))
+            .arg(Arg::new("mtu").long("mtu").requires("udp"))
+            .arg(Arg::new("cid").long("cid").num_args(0..=1).requires("udp"))
+            .arg(Arg::new("x").long("x"))
+            .arg(Arg::new("udp").long("udp").num_args(0));
+        let ca =
+            Command::new("ca").arg(Arg::new("name").long("name").required(true)).arg(Arg::new("o").long("o"));
+        let cli = Command::new("dunlin").subcommand(client).subcommand(ca);
+        let told = |args: &str| {
+            let args: Vec<OsString> = args.split(' ').map(OsString::from).collect();
+            unmet(&cli.clone().try_get_matches_from(&args).unwrap_err(), &args, &cli).map(|(why, _)| why)
+        };
+        assert_eq!(told("dunlin client h --x 1 --mtu 256").as_deref(), Some("--mtu needs --udp"));
+        assert_eq!(told("dunlin client --mtu=256 h").as_deref(), Some("--mtu needs --udp"));
+        assert_eq!(told("dunlin client --x 1 --cid").as_deref(), Some("--cid needs --udp"));
+        assert_eq!(told("dunlin ca --o 1"), None);
+        assert_eq!(told("dunlin client --y"), None);
     }
 
     #[test]

@@ -129,6 +129,8 @@ impl From<clap::Error> for Error {
             match line.strip_prefix("tip: ") {
                 // An option is never meant as a value.
                 Some(tip) if tip.contains("use '-- ") => {}
+                // A typing error must not lead to a connection without verification.
+                Some(tip) if tip.contains("--insecure") => {}
                 Some(tip) => tips.push(tip),
                 None => told.push(line),
             }

@@ -61,9 +61,12 @@ impl Command {
 
 fn main() -> ExitCode {
     let args = argv::from_openssl(std::env::args_os(), &Cli::command(), &["client", "server"]);
-    let result = match Cli::try_parse_from(args) {
+    let result = match Cli::try_parse_from(&args) {
         Ok(cli) => cli.command.run(),
-        Err(error) if error.use_stderr() => Err(Error::from(error)),
+        Err(error) if error.use_stderr() => Err(match argv::unmet(&error, &args, &Cli::command()) {
+            Some((why, advice)) => Error::usage("arguments", why, advice),
+            None => Error::from(error),
+        }),
         // clap returns --help and --version as errors, too.
         Err(help) => help.print().map_err(Error::from),
     };

@@ -4,18 +4,19 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use clap::{Args, value_parser};
 use dunlin::crypto::SecureRandom;
 use dunlin::{ConnectionIds, MAX_CONNECTION_ID, Migration, NodeIds, PortScheme, Retransmission, Side};
 
 use crate::error::{Error, misuse};
+use crate::tls::lists;
 
 /// The options of `client` and `server` that only DTLS has.
 #[derive(Args, Clone, Default)]
 pub(crate) struct DatagramOptions {
     /// The size of the largest datagram to send, in bytes of UDP payload: 80 to 65507 [default: 1200].
-    #[arg(long, value_name = "BYTES", requires = "udp", value_parser = value_parser!(u16).range(80..=65507),
+    #[arg(long, value_name = "BYTES", requires = "udp", value_parser = lists::bytes::<80, 65507>,
           help_heading = "Datagrams")]
     pub(crate) mtu: Option<u16>,
     /// Negotiate connection IDs (RFC 9146, RFC 9147 §9). The value is the ID that this side receives: the LENGTH of a random

@@ -32,6 +32,12 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Reads a number of bytes from MIN to MAX.
+pub(crate) fn bytes<const MIN: u16, const MAX: u16>(text: &str) -> Result<u16, String> {
+    let bytes = text.parse().ok().filter(|bytes| (MIN..=MAX).contains(bytes));
+    bytes.ok_or_else(|| format!("not a number of bytes from {MIN} to {MAX}"))
+}
+
 /// A list of named items, in order of preference.
 #[derive(Clone)]
 pub(crate) struct List<T>(pub(crate) Vec<T>);

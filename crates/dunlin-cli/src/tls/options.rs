@@ -134,7 +134,7 @@ pub(crate) struct TlsOptions {
     #[arg(long, help_heading = "Parameters")]
     pub(crate) cert_comp: bool,
     /// The maximum size of received records, in bytes: 64 to 16385 (RFC 8449).
-    #[arg(long, value_name = "BYTES", value_parser = value_parser!(u16).range(64..=16385),
+    #[arg(long, value_name = "BYTES", value_parser = lists::bytes::<64, 16385>,
           help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
     /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the signature scheme of

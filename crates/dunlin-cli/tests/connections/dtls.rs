@@ -379,9 +379,12 @@ fn the_timeout_of_retransmissions_is_settable() {
 fn explains_options_that_datagrams_lack() {
     let place = place();
     for (arguments, word) in [
-        (format!("client --mtu 256 {CLIENT}"), "--udp"),
-        (format!("client --udp --mtu 79 {CLIENT}"), "80..=65507"),
-        (format!("client --cid 8 {CLIENT}"), "--udp"),
+        (format!("client --mtu 256 {CLIENT}"), "--mtu needs --udp; add --udp, or leave --mtu out"),
+        (format!("client -mtu=256 {CLIENT}"), "--mtu needs --udp; "),
+        (format!("client --udp --mtu 79 {CLIENT}"), "not a number of bytes from 80 to 65507"),
+        (format!("client --udp --mtu abc {CLIENT}"), "not a number of bytes from 80 to 65507"),
+        (format!("client {CLIENT} --cid"), "--cid needs --udp; "),
+        (format!("server {SERVER} --frozen a --frozen-store b"), "--frozen needs --udp; "),
         (format!("client --udp --cid localhost:4433 {CLIENT}"), "neither a length from 0 to 32 nor"),
         (format!("server --udp --cid 33 {SERVER}"), "the length is above 32; give a shorter one"),
         (format!("server --udp --cid={} {SERVER}", "ab".repeat(25)), "begin with at most 24 bytes, not 25"),
