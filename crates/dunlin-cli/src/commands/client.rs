@@ -207,6 +207,8 @@ fn emit(event: &Event) -> io::Result<()> {
 struct Progress {
     at: At,
     json: bool,
+    /// The server has sent a handshake message.
+    has_answered: AtomicBool,
     /// The server has requested a certificate or key.
     is_asked: AtomicBool,
     /// The client has proven its key.
@@ -217,8 +219,8 @@ struct Progress {
 
 impl Progress {
     fn new(at: At, json: bool) -> Self {
-        let [is_asked, has_proven, is_open] = [(); 3].map(|()| AtomicBool::new(false));
-        Self { at, json, is_asked, has_proven, is_open }
+        let [has_answered, is_asked, has_proven, is_open] = [(); 4].map(|()| AtomicBool::new(false));
+        Self { at, json, has_answered, is_asked, has_proven, is_open }
     }
 
     fn note(&self, message: &MessageSize) {
@@ -230,8 +232,14 @@ impl Progress {
             _ => {}
         }
         if !message.sent {
+            self.has_answered.store(true, Ordering::Relaxed);
             self.heard();
         }
+    }
+
+    /// The server's address, until the server has sent a handshake message.
+    fn silent(&self) -> Option<SocketAddr> {
+        (!self.has_answered.load(Ordering::Relaxed)).then_some(self.at.address)
     }
 
     /// Returns whether the server requested a certificate or key, and the client proved none.
@@ -582,7 +590,8 @@ impl<'a> Client<'a> {
     }
 
     fn explainer(&self, progress: &Progress) -> Explainer<'_> {
-        Explainer::client(&self.args.tls, progress.is_anonymous())
+        let silent = if self.args.tls.udp { progress.silent() } else { None };
+        Explainer::client(&self.args.tls, progress.is_anonymous()).with_silent(silent)
     }
 
     fn what(&self) -> String {

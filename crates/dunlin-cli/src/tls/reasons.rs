@@ -1,6 +1,7 @@
 //! Explains why a connection failed: the failed check, the side, the file, and the remedy.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -36,12 +37,19 @@ pub(crate) struct Explainer<'a> {
     offered: Option<&'a OnceLock<Vec<CipherSuite>>>,
     /// Whether the server requested a certificate or key, and this client proved none.
     proved_nothing: bool,
+    /// The server's address, if the server has not answered this client over UDP.
+    silent: Option<SocketAddr>,
 }
 
 impl<'a> Explainer<'a> {
     /// The context of a client; see [`Self::proved_nothing`].
     pub(crate) const fn client(options: &'a TlsOptions, proved_nothing: bool) -> Self {
-        Self { side: Side::Client, options, psks: None, offered: None, proved_nothing }
+        Self { side: Side::Client, options, psks: None, offered: None, proved_nothing, silent: None }
+    }
+
+    /// Sets the address of a server that has not answered this client over UDP.
+    pub(crate) const fn with_silent(self, silent: Option<SocketAddr>) -> Self {
+        Self { silent, ..self }
     }
 
     /// The context of a server, with the keys of this connection. `offered` receives the cipher suites of the ClientHello.
@@ -50,7 +58,8 @@ impl<'a> Explainer<'a> {
         psks: Option<&'a NamedPsks>,
         offered: &'a OnceLock<Vec<CipherSuite>>,
     ) -> Self {
-        Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing: false }
+        let proved_nothing = false;
+        Self { side: Side::Server, options, psks, offered: Some(offered), proved_nothing, silent: None }
     }
 
     /// Explains the failure of a handshake.
@@ -64,6 +73,10 @@ impl<'a> Explainer<'a> {
     }
 
     fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
+        if let (HandshakeError::Timeout(_), Some(address)) = (error, self.silent) {
+            let why = format!("{error}: nothing came back from {address}");
+            return Explanation::new(why, "check the address, the port and the firewall");
+        }
         match error {
             // The server has seen only the ClientHello of this client.
             HandshakeError::Tls(Error::AlertReceived(AlertDescription::UNSUPPORTED_CERTIFICATE))

@@ -140,7 +140,15 @@ fn a_silent_server_ends_the_handshake_in_time() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let line = place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp --timeout 1"), 1);
-    assert!(line.contains("not complete after 1s"), "{line}");
+    let says = format!(
+        "not complete after 1s: nothing came back from 127.0.0.1:{port}; check the address, the port and the firewall"
+    );
+    assert!(line.contains(&says), "{line}");
+    // A server that answers once is not silent.
+    let server = Server::new(&place, &format!("{SERVER} --udp --loss 2-1000"));
+    let client = format!("client 127.0.0.1:{} {CLIENT} --udp --timeout 1", server.port);
+    let line = place.dunlin_fails(&client, 1);
+    assert!(line.contains("not complete after 1s; raise --timeout for a slow line"), "{line}");
 }
 
 #[test]

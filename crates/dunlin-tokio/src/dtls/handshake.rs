@@ -72,7 +72,11 @@ impl DtlsOptions {
         match tokio::time::timeout(self.0.timeout, self.run(&owned, &reporter)).await {
             Ok(Ok((negotiated, bytes))) => Ok(DtlsAssociation::new(owned, negotiated, bytes, reporter)),
             Ok(Err(e)) => Err(e),
-            Err(_) => Err(HandshakeError::Timeout(self.0.timeout)),
+            Err(_) => {
+                // Messages that led to no event were not reported yet, such as a HelloRetryRequest.
+                reporter.report(&owned);
+                Err(HandshakeError::Timeout(self.0.timeout))
+            }
         }
     }
 
