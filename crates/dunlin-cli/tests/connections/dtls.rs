@@ -467,6 +467,12 @@ fn associations_survive_a_restart_of_the_server() {
     let other_key = format!("server --accept 0 {} --frozen-key other.key", options("ids"));
     let told = place.dunlin_fails(&other_key, 1);
     assert!(told.contains("server.frozen: sealed with another key"), "{told}");
+    // Without the trusted certificates of the handshakes no association thaws, and the file stays, too.
+    place.dunlin("pki demo --out other");
+    let other_trust =
+        format!("server --accept 0 {}", options("ids").replace("pki/root.pem", "other/root.pem"));
+    let told = place.dunlin_fails(&other_trust, 1);
+    assert!(told.contains("server.frozen: none of 4 associations could be thawed"), "{told}");
     let server = Server::at(&place, port, &options("ids"));
     assert!(server.warnings.contains("thawed 4 associations"), "{}", server.warnings);
     exchange("again");

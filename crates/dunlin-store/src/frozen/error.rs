@@ -46,6 +46,15 @@ pub enum FrozenError {
         /// Its ID.
         id: FileId,
     },
+    /// The file is authentic, but none of its associations could be thawed.
+    NoneThawed {
+        /// The file.
+        file: PathBuf,
+        /// The number of its associations.
+        associations: usize,
+        /// Why the first one could not be thawed.
+        why: String,
+    },
     /// The store of IDs does not answer.
     Ids(IdsFault),
     /// The frozen association has this many bytes, more than [`MAX_ASSOCIATION`].
@@ -74,6 +83,9 @@ impl FrozenError {
                 "name the store with which it was frozen, or remove the file: its clients will connect again"
                     .to_owned()
             }
+            Self::NoneThawed { .. } => "start with the trusted certificates, CRLs and client authentication under which the \
+                                        clients have connected, or remove the file: its clients will connect again"
+                .to_owned(),
             Self::Ids(_) => "make the store available, and start again".to_owned(),
             Self::TooLong(_) => "close this association".to_owned(),
         }
@@ -102,6 +114,13 @@ impl fmt::Display for FrozenError {
             Self::Spent { file, id } => {
                 let file = file.display();
                 write!(f, "{file}: the file was thawed before, or belongs to another store: no ID {id} here")
+            }
+            Self::NoneThawed { file, associations, why } => {
+                let file = file.display();
+                write!(
+                    f,
+                    "{file}: none of {associations} associations could be thawed, the first because: {why}"
+                )
             }
             Self::Ids(fault) => write!(f, "{fault}"),
             Self::TooLong(len) => {

@@ -136,16 +136,18 @@ impl FrozenFile {
     /// file, and returns the results. `None` if there is no file.
     ///
     /// `each` makes a connection of the bytes ([`dunlin::DtlsConnection::thaw_server`]), and must not use it: this function drops the
-    /// results unless the whole file is authentic and the ID was in the store. So nothing is ever sent twice.
+    /// results unless the whole file is authentic and the ID was in the store. So nothing is ever sent twice. The ID stays in the store
+    /// if `each` fails for all associations: the caller's settings may be wrong, and can be corrected.
     ///
     /// # Errors
     /// The file cannot be read, belongs to another user or can be written by one, is not a file of frozen associations, was sealed with
-    /// another key, was changed or cut, or was thawed before; or the store does not answer. Nothing was thawed, and the file stays.
-    pub fn thaw<T>(
+    /// another key, was changed or cut, or was thawed before; `each` failed for all associations; or the store does not answer. Nothing
+    /// was thawed, and the file stays.
+    pub fn thaw<T, E: fmt::Display>(
         &self,
         ids: &dyn FrozenIds,
-        mut each: impl FnMut(&[u8]) -> T,
-    ) -> Result<Option<Vec<T>>, FrozenError> {
+        mut each: impl FnMut(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<Vec<Result<T, E>>>, FrozenError> {
         let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(|error| self.fails(&error))?,
@@ -166,6 +168,10 @@ impl FrozenFile {
             }
         }
         let id = pieces.end(thawed.len())?;
+        if let (Some(Err(error)), false) = (thawed.first(), thawed.iter().any(Result::is_ok)) {
+            let (file, why) = (self.path.clone(), error.to_string());
+            return Err(FrozenError::NoneThawed { file, associations: thawed.len(), why });
+        }
         if !ids.take(&id)? {
             return Err(FrozenError::Spent { file: self.path.clone(), id });
         }

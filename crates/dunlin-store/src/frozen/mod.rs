@@ -20,9 +20,9 @@
 //! assert_eq!(writer.finish()?.associations, 1);
 //!
 //! // In the next process:
-//! let thawed = file.thaw(&ids, |bytes| bytes.len())?;
-//! assert_eq!(thawed, Some(vec![40]));
-//! assert_eq!(file.thaw(&ids, |bytes| bytes.len())?, None, "the file is gone");
+//! let connection = |bytes: &[u8]| Ok::<_, dunlin::Error>(bytes.len());
+//! assert_eq!(file.thaw(&ids, connection)?, Some(vec![Ok(40)]));
+//! assert_eq!(file.thaw(&ids, connection)?, None, "the file is gone");
 //! # Ok(())
 //! # }
 //! # let dir = tempfile::tempdir().unwrap();

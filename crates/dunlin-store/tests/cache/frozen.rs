@@ -34,7 +34,8 @@ fn freeze(file: &FrozenFile, ids: &dyn FrozenIds, associations: &[Vec<u8>]) {
 }
 
 fn thaw(file: &FrozenFile, ids: &dyn FrozenIds) -> Result<Option<Vec<Vec<u8>>>, FrozenError> {
-    file.thaw(ids, <[u8]>::to_vec)
+    let thawed = file.thaw(ids, |bytes| Ok::<_, &str>(bytes.to_vec()))?;
+    Ok(thawed.map(|thawed| thawed.into_iter().map(Result::unwrap).collect()))
 }
 
 /// A place for a file and its IDs.
@@ -200,7 +201,7 @@ fn nothing_is_thawed_or_frozen_without_the_store() {
     let alive = AtomicUsize::new(0);
     let thawed = file.thaw(&NoAnswer, |_| {
         alive.fetch_add(1, Ordering::Relaxed);
-        Connection(&alive)
+        Ok::<_, &str>(Connection(&alive))
     });
     assert!(matches!(thawed, Err(FrozenError::Ids(_))));
     assert_eq!(alive.load(Ordering::Relaxed), 0);
@@ -234,7 +235,7 @@ fn a_thaw_removes_no_file_that_another_process_has_written_meanwhile() {
     let place = Place::new();
     let (file, ids) = (file(&place.path, KEY), place.ids());
     freeze(&file, &ids, &[b"first".to_vec()]);
-    let thawed = file.thaw(&ids, |_| freeze_over(&file, &ids));
+    let thawed = file.thaw(&ids, |_| Ok::<_, &str>(freeze_over(&file, &ids)));
     assert!(thawed.unwrap().is_some());
     assert_eq!(thaw(&file, &ids).unwrap().unwrap(), [b"second"]);
 }
@@ -243,6 +244,20 @@ fn freeze_over(file: &FrozenFile, ids: &dyn FrozenIds) {
     let mut writer = file.create(ids).unwrap();
     writer.push(b"second").unwrap();
     assert!(writer.finish().unwrap().aside.is_some());
+}
+
+#[test]
+fn a_file_stays_if_none_of_its_associations_thaws() {
+    let place = Place::new();
+    let (file, ids) = (file(&place.path, KEY), place.ids());
+    freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
+    let error = file.thaw(&ids, |_| Err::<(), _>("other settings")).unwrap_err();
+    assert!(matches!(error, FrozenError::NoneThawed { associations: 2, .. }) && !error.is_final());
+    assert!(error.to_string().contains("other settings"), "{error}");
+    // With some of them it is spent.
+    let some = |bytes: &[u8]| if bytes == b"one" { Err("revoked") } else { Ok(()) };
+    assert_eq!(file.thaw(&ids, some).unwrap().unwrap(), [Err("revoked"), Ok(())]);
+    assert!(!place.path.exists());
 }
 
 #[test]
