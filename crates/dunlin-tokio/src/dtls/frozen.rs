@@ -73,7 +73,7 @@ impl DtlsEndpoint {
 
     /// An endpoint on this socket that continues connections which were thawed ([`DtlsConnection::thaw_server`],
     /// [`DtlsConnection::thaw_client`]). It takes all of them in before it receives the first datagram, so a caller that binds the socket
-    /// before it thaws loses no record.
+    /// before it thaws loses no record. At most 256 of the refused ones send a close_notify, so `limits` should have room for all.
     ///
     /// # Errors
     /// The socket has no address.
