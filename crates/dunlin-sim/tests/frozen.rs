@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
 use dunlin::auth::SubjectName;
-use dunlin::error::{Error, Misuse};
+use dunlin::error::{AuthenticationFailure, Error, Misuse};
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
     AssociationId, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now, PeerIdentity,
@@ -213,6 +213,28 @@ fn replayed_records_stay_replayed() {
         let mut server = thaw(&configs, Side::Server, &frozen).unwrap();
         server.receive(configs.now, from, &record).unwrap();
         assert_eq!((server.read(), server.discarded().replayed), (None, 1), "{version}");
+    }
+}
+
+#[test]
+fn refuses_an_association_whose_peer_has_an_expired_certificate() {
+    for (side, version) in [(Side::Client, VERSIONS[0]), (Side::Server, VERSIONS[1])] {
+        let mut configs = configs(version, true);
+        let mut pair = connected(&configs);
+        let negotiated = match side {
+            Side::Client => pair.client.negotiated(),
+            Side::Server => pair.server.negotiated(),
+        };
+        let until_s = negotiated.unwrap().peer_validity.unwrap().until_s();
+        let frozen = freeze(&configs, &mut pair, side);
+        configs.now.unix_ms = (until_s + 1) * 1000;
+        let refused = thaw(&configs, side, &frozen).map(drop);
+        assert!(
+            matches!(refused, Err(Error::Authentication(AuthenticationFailure::Expired(_)))),
+            "{refused:?}"
+        );
+        configs.now.unix_ms = until_s * 1000;
+        thaw(&configs, side, &frozen).unwrap();
     }
 }
 

@@ -90,8 +90,8 @@ impl Connection<Datagram> {
     /// Continues a server's connection that [`Self::freeze`] has written, under the same settings.
     ///
     /// # Errors
-    /// The bytes do not parse, are a client's, or were written under other settings: the client needs a new handshake. Or the provider
-    /// failed.
+    /// The bytes do not parse, are a client's, or were written under other settings, or the peer's certificate or a CRL behind it has
+    /// expired ([`crate::error::AuthenticationFailure::Expired`]): the client needs a new handshake. Or the provider failed.
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
             side: Side::Server,
@@ -150,6 +150,9 @@ impl Owner<'_> {
             let heard_ms = r.u64()?;
             let suite = CipherSuite(r.u16()?);
             let mut negotiated = Negotiated::thaw(r)?;
+            if let Some(validity) = &negotiated.peer_validity {
+                validity.check(now)?;
+            }
             let (state, exporter, protocol, kind) = match is_12 {
                 true => self.secrets12(r, suite, role)?,
                 false => self.secrets13(r, suite)?,
