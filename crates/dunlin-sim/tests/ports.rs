@@ -466,6 +466,66 @@ fn a_client_finds_its_server_among_forged_hellos() {
     }
 }
 
+/// Splits the ServerHello in a record into two records, each with a fragment. The first one has `len` bytes of it.
+fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
+    let body = &record[25..];
+    let fragment = |number: u8, offset: usize, part: &[u8]| {
+        let length = ((12 + part.len()) as u16).to_be_bytes();
+        let (offset, len) = ((offset as u32).to_be_bytes(), (part.len() as u32).to_be_bytes());
+        let numbers = [&[0; 5][..], &[0x40 + number], &length].concat();
+        [&record[..3], &numbers, &record[13..19], &offset[1..], &len[1..], part].concat()
+    };
+    [fragment(0, 0, &body[..len]), fragment(1, len, &body[len..])].concat()
+}
+
+/// An attacker who sees the genuine ServerHello sends it from two ports, under two labels. Each attempt would begin at record number 0
+/// with the same keys.
+#[test]
+fn two_attempts_of_a_client_never_seal_with_the_same_nonce() {
+    type Forge = fn(&[u8]) -> Vec<Vec<u8>>;
+    let cases: [(&str, Forge, Forge); 4] = [
+        ("behind another message", |hello| vec![hello.to_vec()], |hello| {
+            let mut other = hello.to_vec();
+            (other[18], other[30]) = (9, 1);
+            vec![[&other, hello].concat()]
+        }),
+        ("then in fragments", |hello| vec![hello.to_vec()], |hello| vec![in_fragments(hello, 40)]),
+        ("first in fragments", |hello| vec![in_fragments(hello, 40)], |hello| vec![hello.to_vec()]),
+        ("behind a rival fragment", |hello| vec![hello.to_vec()], |hello| {
+            let mut rival = hello.to_vec();
+            other_random(&mut rival);
+            let fragments = in_fragments(&rival, 40);
+            vec![fragments[..13 + 12 + 40].to_vec(), hello.to_vec()]
+        }),
+    ];
+    for (name, first, second) in cases {
+        let (mut world, client) = before_the_hello(&configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc));
+        let hello = server_hello(&world, |_| ());
+        let mut now = world.network.now;
+        let endpoint = &mut world.network.host(client.host).endpoint;
+        for (port, forge) in [(7001, first), (7002, second)] {
+            for datagram in forge(&hello) {
+                endpoint.receive(now, SocketAddr::new(SERVER.ip(), port), &datagram);
+            }
+        }
+        let mut sealed = Vec::new();
+        for _ in 0..600 {
+            now.monotonic = now.monotonic + Duration::from_millis(100);
+            endpoint.handle_timeout(now);
+            while let Some(transmit) = endpoint.poll_transmit(now) {
+                if transmit.datagram[0] >> 5 == 1 {
+                    sealed.push(transmit.datagram);
+                }
+            }
+        }
+        assert!(!sealed.is_empty(), "{name}: the first attempt has sealed an ACK");
+        let count = sealed.len();
+        sealed.sort();
+        sealed.dedup();
+        assert_eq!(sealed.len(), count, "{name}: two records with the same key and number");
+    }
+}
+
 /// A client considers four ports. If they are all forged, the handshake fails, and keeps nothing.
 #[test]
 fn a_client_considers_at_most_four_ports() {

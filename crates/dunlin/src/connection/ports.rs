@@ -39,9 +39,10 @@ impl Connection<Datagram> {
         })
     }
 
-    /// Continues where `failed` has failed. Questions of that attempt have no answer any more.
+    /// Continues where `failed` has failed, and uses none of its keys. Questions of that attempt have no answer any more.
     pub(crate) fn replace(&mut self, failed: &mut Self) {
         self.asked = failed.asked;
+        self.transport.replace(&mut failed.transport);
         let news = failed.effects.events.drain(..);
         self.effects.events.extend(news.filter(|event| matches!(event, Event::SessionUsed(_))));
         self.now = failed.now;

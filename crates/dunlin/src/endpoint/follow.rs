@@ -29,7 +29,8 @@ const SILENCE: u32 = 4;
 /// The longest attempt while another port waits, as a multiple of that time: a forger can send authentic records, too.
 const LONGEST: u32 = 4;
 
-/// What makes the keys of a handshake its own ([`server_hello`]).
+/// What usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can make two labels of one ServerHello, so
+/// the label saves attempts that would fail, but the sender of records compares the keys.
 type HelloName = Vec<u8>;
 
 /// What a client needs to follow its server.
@@ -186,7 +187,7 @@ impl Endpoint {
             following.attempt = Some(attempt);
             return;
         }
-        // Keys that have protected a record must not be used from the beginning again.
+        // The same ServerHello again would lead to the same keys, which the connection refuses.
         if connection.is_protected() {
             following.tried.push(attempt.hello.clone());
         }

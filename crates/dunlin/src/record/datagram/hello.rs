@@ -29,7 +29,8 @@ impl Hello {
 
 /// What in the ServerHello at the beginning of a datagram, which nothing authenticates, makes the keys of its handshake differ from those
 /// of another one: in DTLS 1.3 all of it, because the keys depend on the transcript, in DTLS 1.2 the random. `None` for a
-/// HelloRetryRequest, for a fragment without the whole random, and for a whole ServerHello that does not parse.
+/// HelloRetryRequest, for a fragment without the whole random, and for a whole ServerHello that does not parse. The connection may
+/// process another ServerHello of the same port, so equal keys are possible with different labels.
 pub(crate) fn server_hello(datagram: &[u8]) -> Option<Vec<u8>> {
     let Fragment { random, is_whole, body } = Fragment::read(datagram, HandshakeType::SERVER_HELLO)?;
     let random = random.filter(|random| *random != RETRY_RANDOM)?;

@@ -10,6 +10,7 @@
 //! * [`ports`]: associations with a port of their own at the server.
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
+//! * [`spent`]: the write keys that a client must not use again.
 
 mod ciphertext12;
 mod ciphertext13;
@@ -26,6 +27,7 @@ mod receive;
 mod replay;
 mod routability;
 mod send;
+mod spent;
 
 use crate::sync::Arc;
 use alloc::boxed::Box;

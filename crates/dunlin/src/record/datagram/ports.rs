@@ -156,9 +156,15 @@ impl Datagram {
         self.sender.is_protected()
     }
 
+    /// Continues where `failed` has failed, and uses none of its keys.
+    pub(crate) fn replace(&mut self, failed: &mut Self) {
+        self.sender.spend_keys(Some(&mut failed.sender));
+    }
+
     /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission leaves for the previous one.
     pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
         let present = self.paths.present();
+        self.sender.spend_keys(None);
         self.sender.fix_output(present);
         self.paths.set_present(Path { peer, ..present });
         if peer != present.peer {

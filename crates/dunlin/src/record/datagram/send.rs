@@ -9,6 +9,7 @@ use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Kind, Sealing};
 use super::freeze::{SKIP, check_epoch};
 use super::routability::{self, PathMessage};
+use super::spent::SpentKeys;
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::{Local, Path};
 use crate::crypto::MAX_TAG_LEN;
@@ -91,6 +92,8 @@ pub(crate) struct Sender {
     owed_ids: Option<(u8, Usage)>,
     /// The first record number of a thawed association, which has skipped ahead by [`SKIP`]; 0 for others.
     thawed_at: u64,
+    /// The keys of all attempts of a handshake, if there can be several.
+    spent: Option<Box<SpentKeys>>,
     /// An alert was sent, and nothing follows it.
     closed: bool,
 }
@@ -116,6 +119,7 @@ impl Sender {
             key_update: None,
             next_update: None,
             thawed_at: 0,
+            spent: None,
             closed: false,
         }
     }
@@ -136,6 +140,12 @@ impl Sender {
             sent_bytes: self.sent_bytes,
             ..Self::new(self.mtu, self.full_headers)
         })
+    }
+
+    /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` sends nothing more.
+    pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
+        let spent = previous.and_then(|previous| previous.spent.take());
+        self.spent = self.spent.take().or(spent).or_else(|| Some(Box::default()));
     }
 
     pub(crate) const fn set_mtu(&mut self, mtu: usize) {
@@ -322,6 +332,9 @@ impl Sender {
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        if let Some(spent) = &mut self.spent {
+            spent.spend(keys)?;
+        }
         let key = EpochKey::new(keys)?;
         if let Some(next) = &mut self.next_update {
             next.1 = Some(key);
@@ -459,8 +472,9 @@ impl Sender {
         self.key_update.is_none() && self.present.sequence.used() >= limit
     }
 
-    pub(super) const fn complete_handshake(&mut self) {
+    pub(super) fn complete_handshake(&mut self) {
         self.handshake_complete = true;
+        self.spent = None;
     }
 
     /// Sends an ACK alone. RFC 8446 §6.1: after close_notify this side sends no more messages.
