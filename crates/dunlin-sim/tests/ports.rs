@@ -301,6 +301,8 @@ fn a_server_that_never_migrates_stays_with_the_first_address() {
                 let served = world.served()[0];
                 assert_eq!(world.exchange(client, served), [true; 2]);
                 let before = world.server().association(served).unwrap().connection().peer_address();
+                // Until then, the server also takes records from other ports of the client's host.
+                world.network.run_for(Duration::from_secs(20)).unwrap();
                 world.network.change(Change::Address(client.interface, Some(ip(7, 9))));
                 assert_eq!(world.exchange(client, served), [false; 2]);
                 let connection = world.server().association(served).unwrap().connection();
@@ -368,6 +370,89 @@ fn an_announcement_that_is_lost_leaves_again() {
                     Local(POOL.into()),
                     "{version} {scheme:?} {lost}"
                 );
+            }
+        }
+    }
+}
+
+/// A server that never migrates, and a client of TCS that `is_ready` interrupts, with its address. Nothing has arrived at the port yet.
+fn interrupted(
+    version: ProtocolVersion,
+    scheme: PortScheme,
+    is_ready: impl Fn(&mut World, Client) -> bool,
+) -> (World, Client, SocketAddr) {
+    let mut configs = configs(version, scheme);
+    configs.server = configs.server.with_migration(Migration::never());
+    let mut world = World::new(&configs, None, 4);
+    let endpoint = Endpoint::new(EndpointLimits::default());
+    let host = world.network.add(Pooled::new(endpoint, CLIENT_PORT, None).unwrap());
+    let interface = world.network.attach(host, ip(7, 1), None, links());
+    let config = Arc::new(configs.client);
+    let id = world.network.host(host).endpoint.connect(&config, localhost(), SERVER, NOW).unwrap();
+    let client = Client { host, interface, id };
+    while !is_ready(&mut world, client) {
+        world.pass(1);
+    }
+    (world, client, SocketAddr::new(ip(7, 1), CLIENT_PORT))
+}
+
+/// An attacker copies a record of the client from the welcome port to the association's port, and gives it another port of the client's
+/// address. The record says nothing about the port, so the server stays with the client.
+#[test]
+fn a_copied_record_at_the_port_does_not_move_the_server() {
+    for scheme in [PortScheme::Tcs, PortScheme::TcsMessage] {
+        let is_ready = |world: &mut World, client| world.is_connected(client);
+        let (mut world, client, truth) = interrupted(ProtocolVersion::DTLS1_3, scheme, is_ready);
+        let now = world.network.now;
+        let endpoint = &mut world.network.host(client.host).endpoint;
+        endpoint.update(client.id, |connection| connection.send(b"early")).unwrap().unwrap();
+        let copied = endpoint.poll_transmit(now).unwrap().datagram;
+        let served = world.served()[0];
+        // The client's Finished arrives, and the server's answer is on its way.
+        while world.server().association(served).unwrap().connection().negotiated().is_none() {
+            world.pass(1);
+        }
+        let now = world.network.now;
+        let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(truth.ip(), 9) };
+        world.server().receive(now, forged, &copied);
+        let read = world.server().update(served, |connection| connection.read()).unwrap();
+        assert_eq!(read.as_deref(), Some(&b"early"[..]), "{scheme:?}: the copy is authentic");
+        let connection = world.server().association(served).unwrap().connection();
+        assert_eq!(connection.peer_address(), truth, "{scheme:?}");
+        world.pass(30);
+        assert_eq!(world.exchange(client, served), [true; 2], "{scheme:?}");
+        assert_eq!(world.port(client), POOL, "{scheme:?}");
+    }
+}
+
+/// An attacker forwards the client's first records about the port from another port of the client's address, faster than the network.
+/// The server goes there, and comes back with the next record of the client that arrives first.
+#[test]
+fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
+    for version in VERSIONS {
+        for scheme in [PortScheme::Tcs, PortScheme::TcsMessage] {
+            for most in [1, 3] {
+                let what = format!("{version} {scheme:?} {most}");
+                let (mut world, client, truth) =
+                    interrupted(version, scheme, |world, _| bytes_to(world, POOL) > 0);
+                let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(truth.ip(), 9) };
+                let served = world.served()[0];
+                for n in 0..most {
+                    let to_port = |sent: &&dunlin_sim::SentBy| sent.to.port() == POOL;
+                    while world.network.sent.iter().filter(to_port).count() <= n {
+                        world.pass(1);
+                    }
+                    let record = world.network.sent.iter().filter(to_port).nth(n).unwrap().datagram.clone();
+                    let now = world.network.now;
+                    world.server().receive(now, forged, &record);
+                    let connection = world.server().association(served).unwrap().connection();
+                    assert_eq!(connection.peer_address(), forged.peer, "{what}");
+                }
+                world.network.run_for(Duration::from_secs(20)).unwrap();
+                world.pass(1);
+                world.exchange(client, served);
+                assert_eq!(world.exchange(client, served), [true; 2], "{what}");
+                assert_eq!(world.port(client), POOL, "{what}");
             }
         }
     }
@@ -484,19 +569,27 @@ fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
 fn two_attempts_of_a_client_never_seal_with_the_same_nonce() {
     type Forge = fn(&[u8]) -> Vec<Vec<u8>>;
     let cases: [(&str, Forge, Forge); 4] = [
-        ("behind another message", |hello| vec![hello.to_vec()], |hello| {
-            let mut other = hello.to_vec();
-            (other[18], other[30]) = (9, 1);
-            vec![[&other, hello].concat()]
-        }),
+        (
+            "behind another message",
+            |hello| vec![hello.to_vec()],
+            |hello| {
+                let mut other = hello.to_vec();
+                (other[18], other[30]) = (9, 1);
+                vec![[&other, hello].concat()]
+            },
+        ),
         ("then in fragments", |hello| vec![hello.to_vec()], |hello| vec![in_fragments(hello, 40)]),
         ("first in fragments", |hello| vec![in_fragments(hello, 40)], |hello| vec![hello.to_vec()]),
-        ("behind a rival fragment", |hello| vec![hello.to_vec()], |hello| {
-            let mut rival = hello.to_vec();
-            other_random(&mut rival);
-            let fragments = in_fragments(&rival, 40);
-            vec![fragments[..13 + 12 + 40].to_vec(), hello.to_vec()]
-        }),
+        (
+            "behind a rival fragment",
+            |hello| vec![hello.to_vec()],
+            |hello| {
+                let mut rival = hello.to_vec();
+                other_random(&mut rival);
+                let fragments = in_fragments(&rival, 40);
+                vec![fragments[..13 + 12 + 40].to_vec(), hello.to_vec()]
+            },
+        ),
     ];
     for (name, first, second) in cases {
         let (mut world, client) = before_the_hello(&configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc));

@@ -84,7 +84,7 @@ impl Connection<Datagram> {
         self.transport.port_claim()
     }
 
-    /// The port of the server that this client has left, and where it still listens.
+    /// The peer's port on the path that this side has left, and where it still listens.
     pub(crate) const fn old_port(&self) -> Option<u16> {
         self.transport.old_port()
     }

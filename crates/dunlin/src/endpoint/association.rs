@@ -38,7 +38,7 @@ pub struct Association {
     pub(super) connection: DtlsConnection,
     /// The address under which the endpoint has filed the association.
     pub(super) address: SocketAddr,
-    /// The port of its server that it has left and still keeps, under which it is filed, too.
+    /// The peer's port that it has left and still keeps, under which it is filed, too.
     pub(super) old_port: Option<u16>,
     /// The socket of its own port.
     pub(super) port: Option<Local>,

@@ -113,7 +113,7 @@ impl Index {
     /// Files an association under the peer's present address. If another association has this address, only its connection IDs lead to
     /// the one that has moved.
     ///
-    /// A client that moves to another port of its server also keeps its previous address for a time.
+    /// An association that moves to another port of its server also keeps its previous address for a time.
     fn file_address(&mut self, id: AssociationId, association: &mut Association) {
         let address = association.connection.peer_address();
         let old_port = association.connection.old_port();

@@ -312,7 +312,7 @@ impl Datagram {
                     self.resend_wanted = true;
                 }
                 self.heard_over(heard.path.local);
-                if self.heard_at_port(&heard)? {
+                if self.heard_at_port(&heard) {
                     return Ok(());
                 }
                 let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;

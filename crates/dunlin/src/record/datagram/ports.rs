@@ -1,8 +1,11 @@
 //! The port of an association without connection IDs, which its server takes from a pool (docs/association-ports.md).
 //!
 //! With IPC the server sends from that port at once. With TCS the handshake stays at the welcome port. Then the client moves, and says so
-//! from its new path by a record of its own type until an answer has come back. The server keeps the old path until an authentic record
-//! has arrived at the new port, and answers each such record once. A client that gets no answer returns to the old path.
+//! from its new path by a record of its own type until an answer has come back. The server keeps the old path until such a record has
+//! arrived at the new port, and answers each once. A client that gets no answer returns to the old path.
+//!
+//! An attacker can forward a record faster than the network, from another port of the client's address. So only the newest record about
+//! the port moves the server, and for a time the next one of the client moves it again.
 
 use core::net::SocketAddr;
 
@@ -49,8 +52,9 @@ enum State {
     Offered(Result<PoolPort, NoPort>),
     /// The client of this server was to have a port, but there is none.
     Missing(NoPort),
-    /// The association of this server has a port.
-    Own { port: PoolPort, scheme: PortScheme, has_arrived: bool },
+    /// The association of this server has a port. `has_arrived`: the client is there. `left`: the client's port on the old path, while
+    /// the client may still wait for an answer.
+    Own { port: PoolPort, scheme: PortScheme, has_arrived: bool, left: Option<u16> },
     /// This client may get an announcement by a record.
     Open,
     /// This client moves to the port once its handshake is complete.
@@ -104,8 +108,9 @@ impl Ports {
     /// port towards the association's port, and a server sends over the old path until it has heard from the client over the new one.
     pub(super) fn admits(&self, path: Path, present: Path) -> bool {
         match self.state {
-            State::Own { port, has_arrived, .. } => {
-                !has_arrived && path.local == port.local && path.peer.ip() == present.peer.ip()
+            State::Own { port, has_arrived, left, .. } => {
+                let may_be_here = path.local == port.local && (!has_arrived || left.is_some());
+                path.peer.ip() == present.peer.ip() && (may_be_here || left == Some(path.peer.port()))
             }
             State::Moving { .. } => self.old(present).is_some_and(|old| old.peer == path.peer),
             _ => false,
@@ -197,10 +202,11 @@ impl Datagram {
         }
     }
 
-    /// The port of the server that this client has left and still keeps.
+    /// The peer's port on the path that this side has left and still keeps.
     pub(crate) const fn old_port(&self) -> Option<u16> {
         match self.ports.state {
             State::Moving { old_port } => Some(old_port),
+            State::Own { left, .. } => left,
             _ => None,
         }
     }
@@ -217,7 +223,7 @@ impl Datagram {
                 if scheme.is_ipc() {
                     self.paths.set_local(port.local);
                 }
-                State::Own { port, scheme, has_arrived: scheme.is_ipc() }
+                State::Own { port, scheme, has_arrived: scheme.is_ipc(), left: None }
             }
         };
         self.association_port().map(|(_, port)| port)
@@ -274,6 +280,11 @@ impl Datagram {
             State::Own { has_arrived: false, .. } if self.ports.attempts < SERVER_ATTEMPTS => {
                 self.send_about_port()
             }
+            State::Own { port, scheme, has_arrived: true, left: Some(_) } => {
+                // The client has an answer by now, or has returned to the old path.
+                self.ports.state = State::Own { port, scheme, has_arrived: true, left: None };
+                Ok(())
+            }
             State::Moving { .. } if self.ports.attempts < CLIENT_ATTEMPTS => self.send_about_port(),
             State::Moving { old_port } => {
                 // The port does not answer. The server still listens at the old path.
@@ -286,8 +297,30 @@ impl Datagram {
         }
     }
 
-    /// Handles a record about the port, which came over `path`.
-    pub(super) fn about_port(&mut self, path: Path, content: &[u8]) -> Result<(), Error> {
+    /// Moves this server to the path of the newest record about the port. Until the client can have no doubt any more, its next record
+    /// moves the server again: another host may have forwarded this one.
+    fn arrive(&mut self, path: Path) -> Result<(), Error> {
+        let present = self.paths.present();
+        let State::Own { port, scheme, has_arrived, left } = self.ports.state else { return Ok(()) };
+        let is_here = path.local == port.local && path.peer.ip() == present.peer.ip();
+        if !is_here || scheme.is_ipc() || has_arrived && left.is_none() {
+            return Ok(());
+        }
+        let left = left.or_else(|| Some(present.peer.port()));
+        self.ports.state = State::Own { port, scheme, has_arrived: true, left };
+        self.timers.stop(Timer::MovePort);
+        // Longer than the pause after any of the client's records.
+        self.timers.start(Timer::MovePort, self.now + self.backoff.fresh().timeout_after(CLIENT_ATTEMPTS));
+        if path != present {
+            self.sender.fix_output(present);
+            self.paths.set_present(path);
+            self.after_step((path.peer != present.peer, None))?;
+        }
+        Ok(())
+    }
+
+    /// Handles a record about the port, which came over `path`. `is_newest` as in [`Heard`].
+    pub(super) fn about_port(&mut self, path: Path, is_newest: bool, content: &[u8]) -> Result<(), Error> {
         // Only a peer that has agreed to another port sends such records.
         if !self.ports.takes_records() {
             let typ = ContentType::ASSOCIATION_PORT;
@@ -295,6 +328,9 @@ impl Datagram {
         }
         let port = read(content)?;
         let wrong = PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::ASSOCIATION_PORT));
+        if is_newest && self.association_port().is_some_and(|(_, own)| own == port) {
+            self.arrive(path)?;
+        }
         match self.ports.state {
             State::Own { port: own, .. } if own.port != port => Err(wrong.into()),
             // Each record gets one answer of equal length, over the path that counts.
@@ -319,38 +355,30 @@ impl Datagram {
 
     /// Takes note of the path of an authentic record, as far as the association's port is concerned. Returns whether that is all it says
     /// about paths.
-    pub(super) fn heard_at_port(&mut self, heard: &Heard) -> Result<bool, Error> {
+    pub(super) fn heard_at_port(&mut self, heard: &Heard) -> bool {
         let present = self.paths.present();
         match &mut self.ports.state {
-            State::Own { port, has_arrived, .. } => {
+            State::Own { port, has_arrived, left, .. } => {
                 let is_at_port = heard.path.local == port.local;
-                if *has_arrived || !is_at_port {
-                    // A record over the old path does not lead back to it.
-                    return Ok(!is_at_port);
+                let is_same_host = heard.path.peer.ip() == present.peer.ip();
+                if !is_at_port || !*has_arrived && (!self.complete || is_same_host) {
+                    // A record over the old path does not lead back to it. At the port, a record of the same host leads there only if it
+                    // says so. The handshake stays at the welcome port, even if a record overtakes the client's Finished.
+                    return true;
                 }
-                if !self.complete {
-                    // The handshake stays at the welcome port, even if a record overtakes the client's Finished.
-                    return Ok(true);
-                }
-                if heard.path.peer.ip() != present.peer.ip() {
+                if !is_same_host && heard.is_newest && self.paths.follow_unchecked() {
                     // Another host is a migration like any other.
-                    *has_arrived = self.paths.follow_unchecked() && heard.is_newest;
-                    return Ok(false);
+                    (*has_arrived, *left) = (true, None);
                 }
-                *has_arrived = true;
-                self.timers.stop(Timer::MovePort);
-                self.sender.fix_output(present);
-                self.paths.set_present(heard.path);
-                self.after_step((heard.path.peer != present.peer, None))?;
-                Ok(true)
+                false
             }
             State::Moving { .. } if heard.path.peer == present.peer => {
                 self.ports.state = State::Moved;
                 self.timers.stop(Timer::MovePort);
-                Ok(false)
+                false
             }
-            State::Moving { .. } => Ok(true),
-            _ => Ok(false),
+            State::Moving { .. } => true,
+            _ => false,
         }
     }
 }

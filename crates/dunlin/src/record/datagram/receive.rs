@@ -66,8 +66,8 @@ pub(super) enum Received {
     Ack(u64, Vec<RecordNumber>),
     /// A message about a path, over which it came in a record of this many bytes.
     Path(Path, usize, PathMessage),
-    /// The content of a record about the association's port, and the path over which it came.
-    Port(Path, Vec<u8>),
+    /// The path of a record about the association's port, whether it is the newest ([`Heard`]), and its content.
+    Port(Path, bool, Vec<u8>),
     /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
     Repeated,
     /// Application data, which the receiver keeps.
@@ -738,7 +738,7 @@ impl Receiver {
                 Ok(message.map_or(Received::Nothing, |message| Received::Path(path, len, message)))
             }
             ContentType::ASSOCIATION_PORT if self.protocol.has_data(number.epoch) => {
-                Ok(Received::Port(path, content))
+                Ok(Received::Port(path, number == self.newest, content))
             }
             ContentType::APPLICATION_DATA if self.protocol.has_data(number.epoch) => {
                 if self.unread + content.len() > MAX_UNREAD || self.data.len() >= MAX_UNREAD_RECORDS {
