@@ -11,6 +11,7 @@
 //! * [`replay`]: detection of replayed records.
 //! * [`receive`] and [`send`]: the two directions, which use [`crate::flight`] for messages.
 //! * [`spent`]: the write keys that a client must not use again.
+//! * [`transport`]: what the handshake and the connection ask of all transports.
 
 mod ciphertext12;
 mod ciphertext13;
@@ -28,31 +29,26 @@ mod replay;
 mod routability;
 mod send;
 mod spent;
+mod transport;
 
-use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
 use core::time::Duration;
 
-use crate::address::{Local, Path, PathChange};
-use crate::crypto::SecureRandom;
+use crate::address::{Local, Path};
 use crate::error::Error;
 use crate::flight::RecordNumber;
 use crate::flight::fragment;
 use crate::flight::timers::{Backoff, Timer, Timers};
 use crate::message;
 use crate::message::connection_ids::Usage;
-use crate::protocol::{Protocol, Side};
+use crate::protocol::Side;
 use crate::record::protect::EXPLICIT_NONCE_LEN;
 use crate::resume::SettingsDigest;
-use crate::schedule::keys::TrafficKeys;
-use crate::settings::{ConnectionIds, DatagramSettings, MTU_RANGE, PortScheme};
+use crate::settings::{DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
-use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
-use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
+use crate::transport::Emitter;
 
-use connection_id::{OwnIds, PeerIds};
 pub(crate) use epoch::{EpochKey, Kind as KeyKind};
 pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
@@ -62,7 +58,7 @@ pub use path::PathChecks;
 use path::Paths;
 use ports::Ports;
 pub(crate) use ports::{Claim, PoolPort};
-use receive::{Received, Receiver};
+use receive::Receiver;
 use send::{Output, Sender};
 
 /// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose IDs have `len` bytes: a
@@ -581,281 +577,5 @@ impl Datagram {
         self.partial_ack = None;
         self.has_heard = false;
         self.sender.flush_after(&numbers)
-    }
-}
-
-impl Emitter for Datagram {
-    fn protocol(&self) -> Protocol {
-        self.receiver.protocol()
-    }
-
-    fn message(&mut self, message: Vec<u8>) -> Result<(), Error> {
-        // RFC 6347 §4.2.4: only a whole flight answers a flight. DTLS 1.3 acknowledges parts.
-        if self.has_heard && !self.complete && !self.protocol().has_acks() {
-            self.answered();
-        }
-        if self.gave_up {
-            self.progress();
-        }
-        self.sender.message(message)
-    }
-
-    fn note_settings(&mut self, settings: &SettingsDigest) {
-        self.settings = Some(*settings);
-    }
-
-    fn next_number(&self) -> u16 {
-        self.sender.next_number()
-    }
-
-    fn peer_address(&self) -> Option<SocketAddr> {
-        Some(self.paths.present().peer)
-    }
-
-    fn prove_address(&mut self) {
-        self.is_address_proven = true;
-    }
-
-    fn longest_peer_id(&self) -> usize {
-        self.sender.longest_peer_id()
-    }
-
-    fn offer_connection_id(&mut self, len: usize) {
-        self.receiver.ids = OwnIds::offered(len);
-    }
-
-    fn use_connection_ids(&mut self, issuer: Option<Arc<dyn ConnectionIds>>, own: Vec<u8>, peers: Vec<u8>) {
-        if !own.is_empty() || !peers.is_empty() {
-            self.ports.give_up();
-        }
-        self.receiver.ids = OwnIds::new(issuer, own);
-        self.sender.ids = PeerIds::new(peers);
-    }
-
-    fn use_port(&mut self, scheme: Option<PortScheme>) -> Option<u16> {
-        self.take_port(scheme)
-    }
-
-    fn expect_port(&mut self, port: u16) {
-        Self::expect_port(self, port);
-    }
-
-    fn check_paths(&mut self, random: Arc<dyn SecureRandom>) {
-        self.receiver.are_paths_checked = true;
-        self.paths.agree(random);
-    }
-
-    fn sends_connection_id(&self) -> bool {
-        !self.sender.ids.present().is_empty()
-    }
-
-    fn receives_connection_id(&self) -> bool {
-        self.receiver.ids.are_used()
-    }
-
-    fn awaits_connection_ids(&self) -> bool {
-        self.homes.as_ref().is_some_and(|homes| homes.awaits_ids())
-    }
-
-    fn take_connection_ids(&mut self, ids: Vec<Vec<u8>>, usage: Usage) -> Result<(), Error> {
-        let longest = self.sender.longest_peer_id();
-        if let Some(homes) = &mut self.homes {
-            homes.got_ids(ids.len());
-        }
-        self.sender.ids.take(ids, usage, longest)
-    }
-
-    fn send_connection_ids(&mut self, count: u8) -> Result<(), Error> {
-        self.issue_connection_ids(count, Usage::Spare)
-    }
-
-    /// The sender holds a KeyUpdate back until the peer has acknowledged the previous one (RFC 9147 §5.8.4).
-    fn has_unsent_key_update(&self) -> bool {
-        self.sender.has_next_update()
-    }
-
-    /// Always passes, because datagrams arrive in any order and the receiver keeps early fragments.
-    fn peer_waits(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn end_of_flight(&mut self) -> Result<(), Error> {
-        self.flush()
-    }
-
-    /// RFC 9147 §5: DTLS 1.3 has no compatibility mode.
-    fn change_cipher_spec(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn agree(&mut self, protocol: Protocol) -> Result<(), Error> {
-        self.receiver.agree(protocol);
-        self.sender.agree(protocol);
-        Ok(())
-    }
-
-    fn write_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
-        self.sender.set_key(epoch, keys)
-    }
-
-    fn read_keys(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
-        self.receiver.set_key(epoch, keys)
-    }
-
-    fn limit_sent_records(&mut self, content: usize) {
-        self.sender.limit(content);
-    }
-
-    /// Does nothing, because the size of datagrams limits records.
-    fn cap_sent_records(&mut self, _: usize) {}
-
-    fn limit_received_records(&mut self, content: usize) {
-        self.receiver.limit(content);
-    }
-
-    /// Does nothing, because this engine has no early data over datagrams.
-    fn write_in_the_clear(&mut self) {}
-
-    fn limit_early_data(&mut self, _: u32) {}
-
-    /// Does nothing: early data has its own epoch, and the receiver discards its records for lack of keys.
-    fn skip_early_data(&mut self) {}
-
-    fn handshake_complete(&mut self) {
-        // The side that has sent the last flight of DTLS 1.2 keeps it.
-        if self.has_heard && !self.protocol().has_acks() {
-            self.answered();
-        }
-        self.complete = true;
-        self.progress();
-        self.sender.complete_handshake();
-    }
-}
-
-impl Transport for Datagram {
-    fn next(&mut self, reads: Reads<'_>) -> Result<Option<Incoming>, Error> {
-        loop {
-            if core::mem::take(&mut self.has_moved) {
-                return Ok(Some(Incoming::PeerMoved(self.paths.present().peer)));
-            }
-            let protocol = self.protocol();
-            if let Some(message) = self.receiver.next_message(&mut |message| reads(protocol, message)) {
-                if !self.has_heard && self.side == Side::Server && !self.complete {
-                    self.sender.begin(message.number, self.receiver.plain_sequence());
-                }
-                self.has_heard = true;
-                if message.typ == HandshakeType::SERVER_HELLO {
-                    self.sender.knows_version();
-                }
-                if self.protocol().has_acks() && !self.complete {
-                    self.answered();
-                }
-                if !self.complete {
-                    self.timers.stop(Timer::GiveUp);
-                }
-                return Ok(Some(Incoming::Message(message)));
-            }
-            let received = self.receiver.next_record()?;
-            self.follow()?;
-            match received {
-                Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
-                // In DTLS 1.2 it can overtake the Finished of its epoch. The server repeats it.
-                Some(Received::Port(..)) if !self.complete => {}
-                Some(Received::Port(path, is_newest, content)) => self.about_port(path, is_newest, &content)?,
-                Some(Received::Alert(level, description)) => {
-                    if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
-                        // The peer sends nothing more, ACKs included.
-                        self.answered();
-                    }
-                    return Ok(Some(Incoming::Alert(level, description)));
-                }
-                Some(Received::Ack(epoch, numbers)) => {
-                    let is_progress = self.sender.acknowledged(&numbers)?;
-                    if is_progress {
-                        self.progress();
-                        self.begin_to_move()?;
-                    }
-                    if let Some((count, usage)) = self.sender.take_owed_ids() {
-                        self.issue_connection_ids(count, usage)?;
-                    }
-                    // RFC 9147 §5.8.1: an ACK of a part asks for the rest. §7.1: an empty one says that only the hello arrived.
-                    self.resend_wanted |= epoch <= HANDSHAKE_EPOCH
-                        && (is_progress || numbers.is_empty())
-                        && !self.backoff.is_patient();
-                    if epoch > HANDSHAKE_EPOCH {
-                        return Ok(Some(Incoming::Acknowledgement));
-                    }
-                }
-                // RFC 9147 §5.8.1: a repeated ClientHello asks for the server's flight again. RFC 6347 §4.2.4: so does the repeated
-                // end of the flight before the last one.
-                Some(Received::Repeated) => {
-                    self.repeat_wanted |= self.side == Side::Server || self.keeps_last_flight();
-                }
-                // The peer has completed its handshake, so it needs the last flight no more.
-                Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
-                Some(Received::Data | Received::Nothing) => {}
-                None => {
-                    let (rest, all) = (self.resend_wanted, self.repeat_wanted);
-                    (self.resend_wanted, self.repeat_wanted) = (false, false);
-                    if (rest || all) && self.sender.has_room() {
-                        if all { self.repeat()? } else { self.resend(self.budget())? }
-                    }
-                    if self.complete {
-                        self.flush()?;
-                        self.begin_to_move()?;
-                    }
-                    if self.has_moved {
-                        continue;
-                    }
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
-    fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
-        self.sender.alert(level, description)
-    }
-
-    fn needs_key_update(&self, after: Option<u64>) -> bool {
-        self.sender.needs_key_update(after)
-    }
-
-    fn key_update_waits(&self) -> bool {
-        self.sender.key_update_waits()
-    }
-
-    fn has_room(&self) -> bool {
-        self.sender.has_room()
-    }
-
-    fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
-    }
-
-    fn handle_timeout(&mut self, now: Instant) -> Result<(), Error> {
-        self.now = now;
-        while let Some(timer) = self.timers.expire(now) {
-            match timer {
-                Timer::GiveUp => self.give_up()?,
-                Timer::Retransmit => self.retransmit()?,
-                Timer::Acknowledge => self.acknowledge_part()?,
-                Timer::Probe => self.expire_probes()?,
-                Timer::CheckPath => {
-                    let challenge = self.paths.expire()?;
-                    self.after_step((false, challenge))?;
-                }
-                Timer::MovePort => self.move_again()?,
-            }
-        }
-        Ok(())
-    }
-
-    fn take_path_change(&mut self) -> Option<PathChange> {
-        self.path_change()
-    }
-
-    fn discard_input(&mut self) {
-        self.receiver.discard_input();
     }
 }
