@@ -197,9 +197,7 @@ impl Transport for Datagram {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
                 // In DTLS 1.2 it can overtake the Finished of its epoch. The server repeats it.
                 Some(Received::Port(..)) if !self.complete => {}
-                Some(Received::Port(path, is_newest, content)) => {
-                    self.about_port(path, is_newest, &content)?
-                }
+                Some(Received::Port(path, newest, content)) => self.about_port(path, newest, &content)?,
                 Some(Received::Alert(level, description)) => {
                     if level == AlertLevel::FATAL || description == AlertDescription::CLOSE_NOTIFY {
                         // The peer sends nothing more, ACKs included.
