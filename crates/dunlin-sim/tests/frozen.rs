@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
-use dunlin::auth::SubjectName;
+use dunlin::auth::{RawKeyTrust, SubjectName};
 use dunlin::error::{AuthenticationFailure, Error, Misuse};
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
     AssociationId, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now, PeerIdentity,
-    ProfileBuilder, Side,
+    Profile, ProfileBuilder, Side, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::SERVER_ADDRESS;
-use dunlin_tests::{KeyType, NOW, awslc, localhost};
+use dunlin_tests::{KeyType, Leaf, NOW, Pki, awslc, localhost};
 
 const VERSIONS: [ProtocolVersion; 2] = [ProtocolVersion::DTLS1_2, ProtocolVersion::DTLS1_3];
 
@@ -214,6 +214,23 @@ fn replayed_records_stay_replayed() {
         server.receive(configs.now, from, &record).unwrap();
         assert_eq!((server.read(), server.discarded().replayed), (None, 1), "{version}");
     }
+}
+
+/// A buffer that grows leaves an unwiped copy of the secrets behind, and then has twice the room.
+#[test]
+fn the_buffer_of_a_frozen_association_does_not_move_for_a_long_raw_key() {
+    let pki = Pki::shared(KeyType::MlDsa44);
+    let profile = |own: &Leaf, peer: &Leaf| {
+        let trust = RawKeyTrust::Keys(vec![peer.public_key.clone()]);
+        let builder = Profile::builder(awslc()).trust(Trust { x509: None, raw_key: Some(trust) });
+        builder.credentials(vec![own.raw_key(&awslc())]).build().unwrap()
+    };
+    let configs = Configs::of(profile(&pki.client, &pki.server), profile(&pki.server, &pki.client));
+    let mut pair = connected(&configs);
+    let key = pki.client.public_key.len();
+    let frozen = pair.server.freeze(configs.now).unwrap();
+    let room = key + 1024..key + 1200;
+    assert!(room.contains(&frozen.capacity()), "{} {}", frozen.len(), frozen.capacity());
 }
 
 #[test]

@@ -30,7 +30,7 @@ use crate::wire::{CipherSuite, Reader, What, Writer};
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
 const FORMAT: u8 = 2;
 
-/// Room for everything except names and connection IDs, in bytes, so that the buffer with the secrets does not move while it grows: a moved
+/// Room for everything except identities, names and connection IDs, in bytes, so that the buffer with the secrets does not move while it grows: a moved
 /// one would leave an unwiped copy.
 const ROOM: usize = 1024;
 
@@ -62,9 +62,12 @@ impl Connection<Datagram> {
         let settings = self.transport.settings().ok_or(Misuse::HandshakeNotComplete)?;
         self.transport.check_settled()?;
         let mut w = Writer::new();
-        let names = |peer: Option<&PeerIdentity>| peer.map_or(0, codec::max_len);
-        let names = names(negotiated.peer.as_ref()) + names(negotiated.peer_certified.as_deref());
-        w.reserve(ROOM + names + negotiated.names_len() + self.transport.ids_len());
+        let identity = |peer: Option<&PeerIdentity>| match peer {
+            Some(PeerIdentity::RawKey(key)) => key.len() + 2,
+            peer => peer.map_or(0, codec::max_len),
+        };
+        let identities = identity(negotiated.peer.as_ref()) + identity(negotiated.peer_certified.as_deref());
+        w.reserve(ROOM + identities + negotiated.names_len() + self.transport.ids_len());
         w.u8(FORMAT);
         w.u8((self.side == Side::Server).into());
         w.u8(self.transport.protocol().changes_cipher_spec().into());
