@@ -1,6 +1,7 @@
 //! What the CoAP examples share: their command line, and the profiles of both sides.
 
 use std::error::Error;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,21 @@ use dunlin_awslc::tls12::{
     TLS12_PSK_WITH_AES_128_CCM_8,
 };
 use dunlin_pki::LoadedCredential;
+
+/// An error that ends a program. `main` prints it as a sentence, for it prints what `Debug` says.
+pub struct Failure(Box<dyn Error>);
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl<E: Into<Box<dyn Error>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
 
 /// The command line: `ADDRESS psk IDENTITY KEY …` or `ADDRESS x509 DIRECTORY …`.
 pub struct Arguments {
@@ -45,7 +61,11 @@ impl Arguments {
         let mut next = || arguments.next().ok_or(usage.clone());
         let address = next()?.parse().map_err(|e| format!("ADDRESS: {e}; {usage}"))?;
         let credentials = match next()?.as_str() {
-            "psk" => Credentials::Psk(Psk::new(next()?, &hexadecimal(&next()?)?)?),
+            "psk" => {
+                let (identity, key) = (next()?, next()?);
+                let key = hexadecimal(&key).ok_or_else(|| format!("KEY is not hexadecimal; {usage}"))?;
+                Credentials::Psk(Psk::new(identity, &key)?)
+            }
             "x509" => Credentials::X509(next()?.into()),
             _ => return Err(usage.into()),
         };
@@ -104,10 +124,7 @@ fn x509_profile(directory: &Path, side: Side) -> Result<Profile, Box<dyn Error>>
     Ok(builder().tls12_cipher_suites(suites).trust(trust).credentials(vec![loaded.credential]).build()?)
 }
 
-fn hexadecimal(text: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    let pairs = text
-        .as_bytes()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair)?, 16).map_err(Into::into));
-    pairs.collect()
+fn hexadecimal(text: &str) -> Option<Vec<u8>> {
+    let byte = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    text.as_bytes().chunks(2).map(byte).collect()
 }

@@ -89,7 +89,8 @@ fn a_wrong_command_line_is_explained() {
     for (arguments, reason) in [
         (&["127.0.0.1:1", "psk", "a", "00", "get", "/"][..], "at least 16 bytes"),
         (&["localhost", "psk"], "ADDRESS: invalid socket address syntax; use: ADDRESS psk IDENTITY KEY"),
-        (&["127.0.0.1:1", "key"], "use: ADDRESS psk"),
+        (&["127.0.0.1:1", "psk", "a", "0x"], "Error: KEY is not hexadecimal; use: ADDRESS psk"),
+        (&["127.0.0.1:1", "key"], "Error: use: ADDRESS psk"),
         (&["127.0.0.1:1", "psk", "a", "000102030405060708090a0b0c0d0e0f", "get"], "no method or no path"),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_coap_client")).args(arguments).output().unwrap();

@@ -5,18 +5,17 @@
 //! The server is `coap_server`, or any other with `coaps`. With certificates, its name must be `localhost`.
 #![forbid(unsafe_code)]
 
-use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dunlin::ServerAddress;
 use dunlin_coap::CoapClient;
 use dunlin_coap::coap_lite::{CoapOption, CoapRequest, CoapResponse, RequestType};
-use dunlin_examples::coap::Arguments;
+use dunlin_examples::coap::{Arguments, Failure};
 use dunlin_tokio::DtlsEndpoint;
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Failure> {
     let usage = " get|put|post|delete|observe PATH[?QUERY] [PAYLOAD]";
     let arguments = Arguments::read(usage)?;
     let [method, path, payload @ ..] = &arguments.rest[..] else {

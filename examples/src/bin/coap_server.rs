@@ -6,12 +6,12 @@
 //! text. A client with a certificate needs `x509 DIRECTORY` in place of `psk …`, with the files of `dunlin pki demo --out DIRECTORY`.
 #![forbid(unsafe_code)]
 
-use std::error::Error;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_coap::coap_lite::{CoapRequest, CoapResponse, RequestType, ResponseType};
-use dunlin_coap::{Changes, CoapServer, Handler, Peer};
-use dunlin_examples::coap::Arguments;
+use dunlin_coap::{Changes, CoapError, CoapServer, Handler, Peer};
+use dunlin_examples::coap::{Arguments, Failure};
 use dunlin_tokio::DtlsEndpoint;
 
 /// The server's resources.
@@ -45,10 +45,14 @@ impl Handler for Resources {
         }
         Some(response)
     }
+
+    fn disconnected(&self, address: SocketAddr, error: &CoapError) {
+        eprintln!("{address}: {error}");
+    }
 }
 
 #[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
+async fn main() -> Result<(), Failure> {
     let arguments = Arguments::read("")?;
     let endpoint = DtlsEndpoint::bind(arguments.address).await?;
     endpoint.set_server(Some(Arc::new(arguments.server()?)));
