@@ -235,7 +235,10 @@ fn a_thaw_removes_no_file_that_another_process_has_written_meanwhile() {
     let place = Place::new();
     let (file, ids) = (file(&place.path, KEY), place.ids());
     freeze(&file, &ids, &[b"first".to_vec()]);
-    let thawed = file.thaw(&ids, |_| Ok::<_, &str>(freeze_over(&file, &ids)));
+    let thawed = file.thaw(&ids, |_| {
+        freeze_over(&file, &ids);
+        Ok::<_, &str>(())
+    });
     assert!(thawed.unwrap().is_some());
     assert_eq!(thaw(&file, &ids).unwrap().unwrap(), [b"second"]);
 }
