@@ -12,7 +12,7 @@ use common::{data, profile, psk_client, psk_server, tls_error, x509};
 use dunlin::error::Misuse;
 use dunlin::wire::{AlertDescription, HandshakeType, ProtocolVersion};
 use dunlin::{
-    Answer, ClientConfig, DtlsConnection, EndpointLimits, Error, ProfileBuilder, PskSource, Question,
+    Answer, ClientConfig, DtlsConnection, EndpointLimits, Error, Local, ProfileBuilder, PskSource, Question,
     ServerConfig, Side,
 };
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
@@ -486,11 +486,19 @@ async fn associations_continue_on_another_endpoint() {
     // The socket keeps what comes before the endpoint.
     clients[1].send(b"early").await.unwrap();
     let config = Arc::new(server_config);
-    let thawed = stored.iter().map(|bytes| DtlsConnection::thaw_server(&config, bytes, now()).unwrap());
+    let thawed = stored.iter().map(|bytes| {
+        let mut connection = DtlsConnection::thaw_server(&config, bytes, now()).unwrap();
+        // As if it had sent over the eighth socket of the other process.
+        connection.set_local(Local(7));
+        connection
+    });
     let Resumed { endpoint, associations, refused, .. } =
         DtlsEndpoint::resume(socket, EndpointLimits::default(), thawed).unwrap();
     assert_eq!((associations.len(), refused.len(), endpoint.associations()), (2, 0, 2));
     assert_eq!(associations[1].recv().await.unwrap().as_deref(), Some(&b"early"[..]));
+    // The server has not heard this client yet.
+    associations[0].send(b"first").await.unwrap();
+    assert_eq!(clients[0].recv().await.unwrap().as_deref(), Some(&b"first"[..]));
     for (client, server) in clients.iter().zip(&associations) {
         assert!(server.negotiated().peer.as_ref().unwrap().to_string().contains("device-1"));
         exchange(client, server).await;

@@ -169,8 +169,18 @@ impl State {
         Ok(id)
     }
 
-    /// Takes in a thawed connection.
-    pub(super) fn adopt(&mut self, connection: DtlsConnection) -> Result<AssociationId, dunlin::Error> {
+    /// Takes in a thawed connection. Its number of a socket means nothing here, so it sends over the first one unless there is such a
+    /// socket.
+    pub(super) fn adopt(&mut self, mut connection: DtlsConnection) -> Result<AssociationId, dunlin::Error> {
+        let locals = self.locals();
+        if !locals.contains(&connection.path().local) {
+            let has_changed = connection.set_interfaces(now(), &locals).is_ok();
+            locals
+                .first()
+                .filter(|_| !has_changed)
+                .into_iter()
+                .for_each(|first| connection.set_local(*first));
+        }
         let (side, peer) = (connection.side(), connection.peer_address());
         let id = self.endpoint.adopt(now(), connection)?;
         if side == Side::Client {
