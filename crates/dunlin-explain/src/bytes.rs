@@ -175,6 +175,6 @@ mod tests {
             bytes.add(layer, 1 << place);
         }
         assert_eq!(bytes.total(), (1 << Layer::ALL.len()) - 1);
-        assert_eq!(bytes.tls(), 0b111_1111_1000);
+        assert_eq!(bytes.tls(), 0b1111_1111_1000);
     }
 }
