@@ -90,6 +90,7 @@ pub enum EndpointEvent {
 /// # Examples
 /// A client and a server, without a network between them.
 /// ```
+/// use std::net::SocketAddr;
 /// use std::sync::Arc;
 ///
 /// use dunlin::auth::{Psk, PskTable};
@@ -104,7 +105,7 @@ pub enum EndpointEvent {
 /// let keys = PskSource::Here(Arc::new(PskTable::from_iter([key()?])));
 ///
 /// let now = Now::from_unix_ms(1_767_225_600_000);
-/// let (here, there) = ("10.0.0.1:40000".parse()?, "10.0.0.2:5684".parse()?);
+/// let [here, there]: [SocketAddr; 2] = ["10.0.0.1:40000".parse()?, "10.0.0.2:5684".parse()?];
 /// let mut client = Endpoint::new(EndpointLimits::default());
 /// let mut server = Endpoint::new(EndpointLimits::default());
 /// server.set_server(Some(Arc::new(ServerConfig::psk_only(profile, keys)?)));

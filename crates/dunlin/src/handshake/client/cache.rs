@@ -117,13 +117,6 @@ struct Tickets {
     spent: AtomicUsize,
 }
 
-impl Tickets {
-    /// Discards the first tickets, which must not be shown again. The others return to the entry.
-    fn spend(&self, first: usize) {
-        self.spent.store(first, Ordering::Relaxed);
-    }
-}
-
 impl Drop for Tickets {
     fn drop(&mut self) {
         let rest = self.tickets.get(*self.spent.get_mut()..).unwrap_or_default();
@@ -148,12 +141,22 @@ struct CacheOffer {
     request: Option<CachedRequest>,
     /// How many tickets the client shows, counted from the first.
     shown: usize,
-    tickets: Arc<Tickets>,
+    /// `None` if the entry has none.
+    tickets: Option<Arc<Tickets>>,
 }
 
 impl CacheOffer {
-    fn shown(&self) -> &[(Ticket, Fingerprint)] {
-        self.tickets.tickets.get(..self.shown).unwrap_or_default()
+    /// The reserved tickets: those that the client shows, and those that it does not.
+    fn tickets(&self) -> (&[(Ticket, Fingerprint)], &[(Ticket, Fingerprint)]) {
+        let all = self.tickets.as_deref().map(|reserved| &*reserved.tickets).unwrap_or_default();
+        all.split_at_checked(self.shown).unwrap_or_default()
+    }
+
+    /// Discards the first tickets, which must not be shown again. The others return to the entry.
+    fn spend(&self, first: usize) {
+        if let Some(reserved) = &self.tickets {
+            reserved.spent.store(first, Ordering::Relaxed);
+        }
     }
 }
 
@@ -205,7 +208,8 @@ impl Caching for ClientHandshakeCache {
         let (ours, others): (Vec<_>, Vec<_>) = tickets.drain(..).partition(is_ours);
         let shown = if shows { ours.len() } else { 0 };
         let tickets = [ours, others].concat();
-        let tickets = Arc::new(Tickets { tickets, entry: Arc::clone(&entry), spent: AtomicUsize::new(0) });
+        let tickets = (!tickets.is_empty())
+            .then(|| Arc::new(Tickets { tickets, entry: Arc::clone(&entry), spent: AtomicUsize::new(0) }));
         cx.draft.ticket_shown = shown > 0;
         if server.is_some() {
             let entry = Arc::clone(&entry);
@@ -234,7 +238,7 @@ impl Offered for CacheOffer {
             w.put(&Offer {
                 certificate: name(certificate),
                 certificate_request: name(request),
-                tickets: self.shown().iter().map(|(ticket, _)| *ticket).collect(),
+                tickets: self.tickets().0.iter().map(|(ticket, _)| *ticket).collect(),
             });
         }
     }
@@ -255,7 +259,7 @@ impl Offered for CacheOffer {
         let is_used = certificate || certificate_request || ticket.is_some() || !confirmed.is_empty();
         let keeps = usage != Use::Nothing && (answer.is_some() || self.mode.has_cached_info());
         if !keeps {
-            self.tickets.spend(self.shown);
+            self.spend(self.shown);
             // docs/handshake-cache.md §5, rule 7: the server must not use the cache in this handshake. A server that does not answer
             // handshake_cache may still support RFC 7924.
             return if is_used { illegal(What::CacheUnused) } else { Ok(None) };
@@ -275,7 +279,7 @@ impl Offered for CacheOffer {
         }
         let used = match ticket {
             None => None,
-            Some(index) => match self.shown().get(usize::from(index)) {
+            Some(index) => match self.tickets().0.get(usize::from(index)) {
                 Some(used) => Some(*used),
                 None => return illegal(What::CacheTicketNotOffered),
             },
@@ -386,8 +390,9 @@ impl Agreed for InUse {
             let older = used.filter(|used| used.1 == own && finished == HasFinished::Unknown);
             new = [Some((ticket, own)), older].into_iter().flatten().collect();
         }
-        let CacheOffer { entry, tickets, shown, .. } = offer;
-        tickets.spend(usize::MAX);
+        offer.spend(usize::MAX);
+        let unshown = offer.tickets().1;
+        let entry = &offer.entry;
         entry.store.update(&entry.key, &mut |kept| {
             // A handshake that used the entry does not extend its lifetime.
             if is_proven_anew || kept.server.is_none() {
@@ -398,13 +403,14 @@ impl Agreed for InUse {
             }
             // The client never shows a ticket twice: an observer could link its connections.
             match new.is_empty() {
-                true => kept.tickets.extend(tickets.tickets.iter().skip(shown)),
+                true => kept.tickets.extend_from_slice(unshown),
                 false => kept.tickets.clone_from(&new),
             }
             kept.tickets.truncate(MAX_TICKETS);
             kept.suspended &= is_used;
         });
         if finished == HasFinished::Unknown {
+            let entry = Arc::clone(entry);
             cx.commit.on_word = Some(Box::new(move |well| match well {
                 // The older ticket is no longer needed, and showing it again would link two connections.
                 true => entry.update(|entry| entry.tickets.retain(|ticket| Some(*ticket) != used)),
