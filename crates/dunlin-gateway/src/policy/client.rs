@@ -1,0 +1,307 @@
+//! Who a client is: what its authentication proves about it, as attributes with values.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use const_oid::ObjectIdentifier;
+use const_oid::db::{rfc3280, rfc4519};
+use der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use der::{Decode, Tag, Tagged};
+use dunlin::PeerIdentity;
+use dunlin::auth::SubjectName;
+use x509_cert::Certificate;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::name::Name;
+
+/// What can be known about an authenticated client. The set is open: a new kind of identity adds attributes or claims.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Attribute {
+    /// How the client authenticated: `x509`, `raw_key`, `psk` or `other`.
+    Kind,
+    /// A common name in the subject of its certificate; the paper's n.
+    Name,
+    /// An e-mail address in its certificate; the paper's e. It stands in an alternative name or, in old certificates, in the subject.
+    Email,
+    /// The whole subject, in the notation of RFC 4514.
+    Subject,
+    /// The issuer of its certificate, in the same notation; the paper's s.
+    Issuer,
+    /// A DNS name among its alternative names, in lower case.
+    Dns,
+    /// A URI among its alternative names.
+    Uri,
+    /// SHA-256 of its certificate, in hexadecimal.
+    Fingerprint,
+    /// SHA-256 of its public key (SubjectPublicKeyInfo), in hexadecimal.
+    Key,
+    /// The identity of its pre-shared key: text, or `#` and hexadecimal digits.
+    Psk,
+    /// The device to which its pre-shared key belongs.
+    Device,
+    /// The identity in a certificate of another type, such as a DID: text, or `#` and hexadecimal digits.
+    Id,
+    /// A claim that its credential proves, by name.
+    Claim(String),
+}
+
+/// The attributes with fixed names. Claims come on top.
+pub(super) const ATTRIBUTES: &[(&str, Attribute)] = &[
+    ("kind", Attribute::Kind),
+    ("name", Attribute::Name),
+    ("email", Attribute::Email),
+    ("subject", Attribute::Subject),
+    ("issuer", Attribute::Issuer),
+    ("dns", Attribute::Dns),
+    ("uri", Attribute::Uri),
+    ("fingerprint", Attribute::Fingerprint),
+    ("key", Attribute::Key),
+    ("psk", Attribute::Psk),
+    ("device", Attribute::Device),
+    ("id", Attribute::Id),
+];
+
+/// What stands before the name of a claim in a condition's key.
+const CLAIM: &str = "claim.";
+
+impl Attribute {
+    /// The attribute with this key in a policy; `None` for an unknown key.
+    pub fn from_key(key: &str) -> Option<Self> {
+        let named = ATTRIBUTES.iter().find(|(name, _)| *name == key).map(|(_, attribute)| attribute.clone());
+        let claim = || Some(Self::Claim(key.strip_prefix(CLAIM).filter(|name| !name.is_empty())?.to_owned()));
+        named.or_else(claim)
+    }
+
+    /// Its key in a policy.
+    pub fn key(&self) -> Cow<'_, str> {
+        match self {
+            Self::Claim(name) => Cow::Owned(format!("{CLAIM}{name}")),
+            other => {
+                let named = ATTRIBUTES.iter().find(|(_, attribute)| attribute == other);
+                Cow::Borrowed(named.map_or("", |(name, _)| name))
+            }
+        }
+    }
+
+    /// The character that `*` in a pattern does not match: it separates the parts of a value.
+    pub(super) const fn separator(&self) -> Option<char> {
+        match self {
+            Self::Dns => Some('.'),
+            Self::Email => Some('@'),
+            Self::Subject | Self::Issuer => Some(','),
+            Self::Uri => Some('/'),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key())
+    }
+}
+
+/// A client as a policy sees it: the paper's C = {name, e-mail, issuer, validity}, and whatever else its authentication proves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    facts: Vec<(Attribute, String)>,
+    /// The attributes that its credential may have, but that this side has not kept.
+    unknown: Vec<Attribute>,
+    /// When its credential expires, in seconds since 1970.
+    not_after_s: Option<u64>,
+}
+
+impl Client {
+    /// A client that has proved this identity, or claims it. What the identity has lost since the full handshake (a session ticket
+    /// carries no certificate) is unknown, which differs from absent.
+    pub fn of(identity: &PeerIdentity) -> Self {
+        match identity {
+            PeerIdentity::X509(id) => {
+                let leaf = id.chain.first().and_then(|leaf| Self::from_certificate(leaf));
+                let mut client =
+                    leaf.unwrap_or_else(|| Self::without_certificate(&id.names, &id.common_name));
+                client.add(Attribute::Fingerprint, hex(&id.fingerprint));
+                // The verdict on a chain may end before its leaf expires.
+                client.not_after_s = Some(id.not_after_s);
+                client
+            }
+            PeerIdentity::RawKey(key) => Self::with_raw_key(key),
+            PeerIdentity::Psk(id) => Self::with_psk(&id.identity, id.name.as_deref()),
+            PeerIdentity::Other(id) => {
+                let mut client = Self::of_kind("other");
+                client.add(Attribute::Id, text_of(id.id()));
+                client.add(Attribute::Key, hex(id.key_fingerprint()));
+                client
+            }
+            // A later kind of identity has no attributes until this function names them.
+            _ => Self::of_kind("other"),
+        }
+    }
+
+    /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate.
+    pub fn from_certificate(der: &[u8]) -> Option<Self> {
+        let certificate = Certificate::from_der(der).ok()?;
+        let tbs = certificate.tbs_certificate();
+        let mut client = Self::of_kind("x509");
+        client.add(Attribute::Fingerprint, sha256(der));
+        client.add(Attribute::Key, sha256(&der::Encode::to_der(tbs.subject_public_key_info()).ok()?));
+        client.add(Attribute::Subject, tbs.subject().to_string());
+        client.add(Attribute::Issuer, tbs.issuer().to_string());
+        for (oid, value) in texts(tbs.subject()) {
+            match oid {
+                rfc4519::COMMON_NAME => client.add(Attribute::Name, value),
+                rfc3280::EMAIL_ADDRESS => client.add(Attribute::Email, value),
+                _ => {}
+            }
+        }
+        let names = tbs.get_extension::<SubjectAltName>().ok()?.map(|(_, names)| names.0).unwrap_or_default();
+        for name in &names {
+            match name {
+                GeneralName::DnsName(name) => client.add(Attribute::Dns, name.as_str().to_ascii_lowercase()),
+                GeneralName::UniformResourceIdentifier(uri) => client.add(Attribute::Uri, uri.to_string()),
+                GeneralName::Rfc822Name(email) => client.add(Attribute::Email, email.to_string()),
+                _ => {}
+            }
+        }
+        let not_after = tbs.validity().not_after.to_unix_duration();
+        client.not_after_s = Some(not_after.as_secs());
+        Some(client)
+    }
+
+    /// What a session ticket or cache entry keeps of an X.509 identity.
+    fn without_certificate(names: &[SubjectName], common_name: &Option<String>) -> Self {
+        let mut client = Self::of_kind("x509");
+        for name in names {
+            match name {
+                SubjectName::Dns(name) => client.add(Attribute::Dns, name.to_ascii_lowercase()),
+                SubjectName::Uri(uri) => client.add(Attribute::Uri, uri.clone()),
+                _ => {}
+            }
+        }
+        client.unknown = vec![Attribute::Email, Attribute::Subject, Attribute::Issuer, Attribute::Key];
+        match common_name {
+            Some(name) => client.add(Attribute::Name, name.clone()),
+            // The engine keeps the common name only of certificates without other names.
+            None => client.unknown.push(Attribute::Name),
+        }
+        client
+    }
+
+    /// The client with this raw public key, a SubjectPublicKeyInfo in DER.
+    pub fn with_raw_key(key: &[u8]) -> Self {
+        let mut client = Self::of_kind("raw_key");
+        client.add(Attribute::Key, sha256(key));
+        client
+    }
+
+    /// The client with the pre-shared key of this identity, which may belong to a device.
+    pub fn with_psk(identity: &[u8], device: Option<&str>) -> Self {
+        let mut client = Self::of_kind("psk");
+        client.add(Attribute::Psk, text_of(identity));
+        if let Some(device) = device {
+            client.add(Attribute::Device, device.to_owned());
+        }
+        client
+    }
+
+    /// A client about which only its kind is known.
+    pub fn of_kind(kind: &str) -> Self {
+        Self { facts: vec![(Attribute::Kind, kind.to_owned())], ..Self::default() }
+    }
+
+    /// Adds a value that its authentication proves. An attribute may have several values.
+    pub fn add(&mut self, attribute: Attribute, value: String) {
+        let fact = (attribute, value);
+        if !self.facts.contains(&fact) {
+            self.facts.push(fact);
+        }
+    }
+
+    /// Marks an attribute as one that the client may have, but that this side has not kept.
+    pub fn set_unknown(&mut self, attribute: Attribute) {
+        if !self.unknown.contains(&attribute) {
+            self.unknown.push(attribute);
+        }
+    }
+
+    /// Sets when its credential expires, in seconds since 1970; the paper's v.
+    pub const fn set_not_after_s(&mut self, not_after_s: u64) {
+        self.not_after_s = Some(not_after_s);
+    }
+
+    /// Everything known about it, in no particular order.
+    pub fn facts(&self) -> &[(Attribute, String)] {
+        &self.facts
+    }
+
+    /// The values of an attribute.
+    pub fn values<'a>(&'a self, attribute: &'a Attribute) -> impl Iterator<Item = &'a str> {
+        let of = self.facts.iter().filter(move |(name, _)| name == attribute);
+        of.map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it may have values of this attribute that this side has not kept.
+    pub fn is_unknown(&self, attribute: &Attribute) -> bool {
+        self.unknown.contains(attribute)
+    }
+
+    /// When its credential expires, in seconds since 1970. `None` if it does not, or if that is not known.
+    pub const fn not_after_s(&self) -> Option<u64> {
+        self.not_after_s
+    }
+}
+
+/// The client in one line: the attributes that tell it apart, with control characters escaped.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let telling = [
+            Attribute::Name,
+            Attribute::Email,
+            Attribute::Dns,
+            Attribute::Uri,
+            Attribute::Device,
+            Attribute::Psk,
+            Attribute::Id,
+            Attribute::Fingerprint,
+            Attribute::Key,
+        ];
+        f.write_str(self.values(&Attribute::Kind).next().unwrap_or("unknown"))?;
+        let first = telling.iter().find_map(|attribute| Some((attribute, self.values(attribute).next()?)));
+        match first {
+            Some((attribute, value)) => write!(f, " {attribute}={}", value.escape_debug()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The texts of a name's attributes with their types. Values that are no text are left out.
+fn texts(name: &Name) -> Vec<(ObjectIdentifier, String)> {
+    let text = |value: &der::Any| {
+        Some(match value.tag() {
+            Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
+            Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
+            Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
+            Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
+            _ => return None,
+        })
+    };
+    name.iter().filter_map(|part| Some((part.oid, text(&part.value)?))).collect()
+}
+
+/// Bytes as text: plain if they are printable, else hexadecimal digits after a `#`.
+fn text_of(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) if !text.starts_with('#') && !text.contains(char::is_control) => text.to_owned(),
+        _ => format!("#{}", hex(bytes)),
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(digest(&SHA256, bytes).as_ref())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    base16ct::lower::encode_string(bytes)
+}

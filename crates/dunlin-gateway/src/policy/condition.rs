@@ -1,0 +1,182 @@
+//! The conditions of rules.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
+
+use super::client::{Attribute, Client};
+use super::hints::{Cipher, Hello};
+use super::pattern::{Network, Pattern};
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Truth {
+    /// It does not hold.
+    No,
+    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session.
+    Unknown,
+    /// It holds.
+    Yes,
+}
+
+impl From<bool> for Truth {
+    fn from(holds: bool) -> Self {
+        if holds { Self::Yes } else { Self::No }
+    }
+}
+
+/// What a condition looks at, which decides what it may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Basis {
+    /// The client's identity. It may lower the rank, because the handshake proves the identity.
+    Identity,
+    /// What the ClientHello offers. Anyone can offer it, so it may only raise the rank.
+    Offer,
+    /// The client's address. It may lower the rank only to a profile that demands a certificate.
+    Address,
+}
+
+/// What a rule compares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    Attribute(Attribute, Vec<Pattern>),
+    /// The credential remains valid for at least so many seconds.
+    ValidAtLeast(u64),
+    /// The credential remains valid for at most so many seconds.
+    ValidAtMost(u64),
+    ServerName(Vec<Pattern>),
+    Alpn(Vec<String>),
+    Prefers(Cipher),
+    Suites(Vec<CipherSuite>),
+    Groups(Vec<NamedGroup>),
+    SignatureSchemes(Vec<SignatureScheme>),
+    /// Whether the newest version offered is 1.3 or 1.2.
+    Newest13(bool),
+    Addresses(Vec<Network>),
+}
+
+/// A condition of a rule. Several values mean any of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    pub(super) test: Test,
+}
+
+/// What conditions are compared with.
+#[derive(Clone, Copy, Default)]
+pub(super) struct View<'a> {
+    pub(super) hello: Option<&'a Hello>,
+    pub(super) address: Option<IpAddr>,
+    /// The client, proven or claimed.
+    pub(super) client: Option<&'a Client>,
+    /// The time, in seconds since 1970.
+    pub(super) now_s: u64,
+}
+
+impl Condition {
+    /// What it looks at.
+    pub const fn basis(&self) -> Basis {
+        match self.test {
+            Test::Attribute(..) | Test::ValidAtLeast(_) | Test::ValidAtMost(_) => Basis::Identity,
+            Test::Addresses(_) => Basis::Address,
+            _ => Basis::Offer,
+        }
+    }
+
+    /// The key that it has in a policy.
+    pub fn key(&self) -> String {
+        match &self.test {
+            Test::Attribute(attribute, _) => attribute.to_string(),
+            Test::ValidAtLeast(_) => "valid_at_least".into(),
+            Test::ValidAtMost(_) => "valid_at_most".into(),
+            Test::ServerName(_) => "sni".into(),
+            Test::Alpn(_) => "alpn".into(),
+            Test::Prefers(_) => "prefers".into(),
+            Test::Suites(_) => "offers_cipher_suite".into(),
+            Test::Groups(_) => "offers_group".into(),
+            Test::SignatureSchemes(_) => "offers_signature_scheme".into(),
+            Test::Newest13(_) => "newest_version".into(),
+            Test::Addresses(_) => "address".into(),
+        }
+    }
+
+    pub(super) fn holds(&self, view: &View<'_>) -> Truth {
+        let offer = |of: &dyn Fn(&Hello) -> bool| Truth::from(view.hello.is_some_and(of));
+        match &self.test {
+            Test::Attribute(attribute, patterns) => view.client.map_or(Truth::No, |client| {
+                let known = client.values(attribute).map(|value| any_matches(patterns, value)).max();
+                let missing = if client.is_unknown(attribute) { Truth::Unknown } else { Truth::No };
+                known.unwrap_or(Truth::No).max(missing)
+            }),
+            Test::ValidAtLeast(seconds) => {
+                remaining(view).map_or(Truth::No, |left| (left >= *seconds).into())
+            }
+            Test::ValidAtMost(seconds) => remaining(view).map_or(Truth::No, |left| (left <= *seconds).into()),
+            Test::ServerName(patterns) => {
+                let name = view.hello.and_then(|hello| hello.server_name.as_deref());
+                name.map_or(Truth::No, |name| any_matches(patterns, name))
+            }
+            Test::Alpn(protocols) => offer(&|hello| {
+                hello.alpn.iter().any(|offered| protocols.iter().any(|p| p.as_bytes() == offered))
+            }),
+            Test::Prefers(cipher) => offer(&|hello| hello.prefers() == Some(*cipher)),
+            Test::Suites(suites) => offer(&|hello| suites.iter().any(|s| hello.cipher_suites.contains(s))),
+            Test::Groups(groups) => offer(&|hello| groups.iter().any(|g| hello.groups.contains(g))),
+            Test::SignatureSchemes(schemes) => {
+                offer(&|hello| schemes.iter().any(|s| hello.signature_schemes.contains(s)))
+            }
+            Test::Newest13(is_13) => offer(&|hello| hello.offers_13() == *is_13),
+            Test::Addresses(networks) => {
+                let is_in = |address| networks.iter().any(|network| network.contains(address));
+                view.address.is_some_and(is_in).into()
+            }
+        }
+    }
+}
+
+fn any_matches(patterns: &[Pattern], value: &str) -> Truth {
+    let one = |pattern: &Pattern| pattern.matches(value).map_or(Truth::Unknown, Truth::from);
+    patterns.iter().map(one).max().unwrap_or(Truth::No)
+}
+
+/// How many seconds the client's credential remains valid. `None` without a client.
+fn remaining(view: &View<'_>) -> Option<u64> {
+    let not_after_s = view.client?.not_after_s().unwrap_or(u64::MAX);
+    Some(not_after_s.saturating_sub(view.now_s))
+}
+
+/// The condition with its values, as in a policy.
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = ", self.key())?;
+        match &self.test {
+            Test::Attribute(_, patterns) | Test::ServerName(patterns) => list(f, patterns),
+            Test::ValidAtLeast(seconds) | Test::ValidAtMost(seconds) => write!(f, "{seconds}"),
+            Test::Alpn(protocols) => list(f, protocols),
+            Test::Prefers(cipher) => write!(f, "\"{}\"", cipher.name()),
+            Test::Suites(suites) => list(f, suites),
+            Test::Groups(groups) => list(f, groups),
+            Test::SignatureSchemes(schemes) => list(f, schemes),
+            Test::Newest13(is_13) => f.write_str(if *is_13 { "\"1.3\"" } else { "\"1.2\"" }),
+            Test::Addresses(networks) => list(f, networks),
+        }
+    }
+}
+
+/// How many values of a condition a text shows.
+const SHOWN: usize = 4;
+
+fn list<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T]) -> fmt::Result {
+    if let [one] = items {
+        return write!(f, "\"{one}\"");
+    }
+    f.write_str("[")?;
+    for (i, item) in items.iter().take(SHOWN).enumerate() {
+        write!(f, "{}\"{item}\"", if i == 0 { "" } else { ", " })?;
+    }
+    if items.len() > SHOWN {
+        write!(f, ", and {} more", items.len() - SHOWN)?;
+    }
+    f.write_str("]")
+}

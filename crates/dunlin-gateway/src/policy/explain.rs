@@ -1,0 +1,166 @@
+//! Which rule a client gets and why, with every rule that was walked.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::client::Client;
+use super::condition::{Truth, View};
+use super::decide::{Decision, Finished, Turn, Verdict};
+use super::hints::Hints;
+use super::{Action, Policy};
+
+/// The walk through the rules for one client. Scripts rely on its JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The client that the handshake would prove; `None` for a client without authentication.
+    pub client: Option<String>,
+    /// Its attributes, each with its value.
+    pub attributes: Vec<(String, String)>,
+    /// The rules, in their order, and those entries of the client table that share a value with the client.
+    pub rules: Vec<RuleReport>,
+    /// The decision before the ServerHello, by the hints.
+    pub before: DecisionReport,
+    /// The decision after Finished, by the client's identity.
+    pub after: DecisionReport,
+}
+
+/// A rule and whether it holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct RuleReport {
+    /// Its name.
+    pub rule: String,
+    /// Its file.
+    pub file: String,
+    /// Its line.
+    pub line: usize,
+    /// The profile to which it leads; `None` if it refuses its clients.
+    pub profile: Option<String>,
+    /// Whether it holds for this client.
+    pub holds: Truth,
+    /// Its conditions.
+    pub conditions: Vec<ConditionReport>,
+}
+
+/// A condition and whether it holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConditionReport {
+    /// The condition, as in the policy.
+    pub condition: String,
+    /// Whether it holds for this client.
+    pub holds: Truth,
+}
+
+/// A decision as a report shows it.
+#[derive(Clone, Debug, Serialize)]
+pub struct DecisionReport {
+    /// `serve`, `renegotiate` or `refuse`.
+    pub verdict: &'static str,
+    /// The profile; `None` for a refused client.
+    pub profile: Option<String>,
+    /// Its rank.
+    pub rank: Option<i32>,
+    /// The rule that decided; `None` if no rule matched.
+    pub rule: Option<String>,
+    /// The reason.
+    pub why: String,
+    /// Whether the profile is below the anonymous default.
+    pub is_downgrade: bool,
+    /// The profile from the next connection on, if it is another one.
+    pub next: Option<String>,
+    /// The line that the gateway logs.
+    pub text: String,
+}
+
+impl From<&Decision> for DecisionReport {
+    fn from(decision: &Decision) -> Self {
+        let (verdict, is_served) = match decision.verdict {
+            Verdict::Serve => ("serve", true),
+            Verdict::Renegotiate => ("renegotiate", true),
+            Verdict::Refuse => ("refuse", false),
+        };
+        Self {
+            verdict,
+            profile: is_served.then(|| decision.profile.name.clone()),
+            rank: is_served.then_some(decision.profile.rank),
+            rule: decision.rule.clone(),
+            why: decision.why.clone(),
+            is_downgrade: decision.downgrade.is_some(),
+            next: decision.next.as_ref().map(|profile| profile.name.clone()),
+            text: decision.to_string(),
+        }
+    }
+}
+
+impl Policy {
+    /// Walks through the rules for a client with these hints, whose handshake proves `client`. `turn` tells whether the connection could
+    /// renegotiate, and `now_s` is the time in seconds since 1970.
+    pub fn explain(&self, hints: &Hints, client: Option<&Client>, turn: Turn, now_s: u64) -> Explanation {
+        let claimed = hints.claim().map(|claim| &claim.client);
+        let view =
+            View { hello: Some(&hints.hello), address: hints.address, client: client.or(claimed), now_s };
+        let mut rules = Vec::new();
+        for rule in self.in_question(&view) {
+            let of = |condition: &super::Condition| ConditionReport {
+                condition: condition.to_string(),
+                holds: condition.holds(&view),
+            };
+            let profile = match rule.action {
+                Action::Use(profile) => self.profiles.get(profile).map(|profile| profile.name.clone()),
+                Action::Refuse => None,
+            };
+            rules.push(RuleReport {
+                rule: rule.name.clone(),
+                file: rule.place.file.to_string(),
+                line: rule.place.line,
+                profile,
+                holds: rule.holds(&view),
+                conditions: rule.conditions.iter().map(of).collect(),
+            });
+        }
+        let before = self.before(hints, now_s);
+        let finished = Finished { used: &before.profile, client, hints, is_resumed: false, turn };
+        let after = self.after(&finished, now_s);
+        let facts = client.or(claimed).map(Client::facts).unwrap_or_default();
+        Explanation {
+            client: client.map(ToString::to_string),
+            attributes: facts.iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
+            rules,
+            before: (&before).into(),
+            after: (&after).into(),
+        }
+    }
+}
+
+/// The report for people: the client, each rule with its conditions, and the decisions.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "client: {}", self.client.as_deref().unwrap_or("not authenticated"))?;
+        for (name, value) in &self.attributes {
+            writeln!(f, "  {name} = \"{}\"", value.escape_debug())?;
+        }
+        writeln!(f, "rules:")?;
+        if self.rules.is_empty() {
+            writeln!(f, "  none")?;
+        }
+        for rule in &self.rules {
+            let profile =
+                rule.profile.as_deref().map_or("refuse".to_owned(), |name| format!("profile {name}"));
+            writeln!(f, "  {} {} ({}:{}): {profile}", word(rule.holds), rule.rule, rule.file, rule.line)?;
+            for condition in &rule.conditions {
+                writeln!(f, "      {} {}", word(condition.holds), condition.condition)?;
+            }
+        }
+        writeln!(f, "before the ServerHello: {}", self.before.text)?;
+        writeln!(f, "after Finished:         {}", self.after.text)
+    }
+}
+
+/// A column of one width.
+const fn word(truth: Truth) -> &'static str {
+    match truth {
+        Truth::No => "no     ",
+        Truth::Unknown => "unknown",
+        Truth::Yes => "yes    ",
+    }
+}

@@ -1,0 +1,164 @@
+//! What a server knows about a client before the handshake has authenticated it.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use dunlin::ClientHelloInfo;
+use dunlin::wire::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
+
+use super::client::Client;
+
+/// What a ClientHello says by itself, without any look-up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hello {
+    /// The host name in server_name, in lower case.
+    pub server_name: Option<String>,
+    /// ALPN protocols, in order of preference.
+    pub alpn: Vec<Vec<u8>>,
+    /// Versions offered.
+    pub versions: Vec<ProtocolVersion>,
+    /// Cipher suites offered, in order of preference.
+    pub cipher_suites: Vec<CipherSuite>,
+    /// Groups offered, in order of preference.
+    pub groups: Vec<NamedGroup>,
+    /// Signature schemes that the client verifies, in order of preference.
+    pub signature_schemes: Vec<SignatureScheme>,
+}
+
+impl From<&ClientHelloInfo> for Hello {
+    fn from(info: &ClientHelloInfo) -> Self {
+        Self {
+            server_name: info.server_name.as_ref().map(|name| name.to_ascii_lowercase()),
+            alpn: info.alpn.clone(),
+            versions: info.versions.clone(),
+            cipher_suites: info.cipher_suites.clone(),
+            groups: info.groups.clone(),
+            signature_schemes: info.signature_schemes.clone(),
+        }
+    }
+}
+
+/// A kind of cipher.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cipher {
+    /// AES, which clients with hardware for it prefer.
+    Aes,
+    /// ChaCha20, which clients without hardware for AES prefer.
+    ChaCha20,
+}
+
+impl Cipher {
+    /// Its name in a policy.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Aes => "aes",
+            Self::ChaCha20 => "chacha20",
+        }
+    }
+}
+
+impl Hello {
+    /// The kind of cipher in the first suite that has either; `None` if no suite has.
+    pub fn prefers(&self) -> Option<Cipher> {
+        self.cipher_suites.iter().find_map(|suite| match suite.name()? {
+            name if name.contains("_CHACHA20_") => Some(Cipher::ChaCha20),
+            name if name.contains("_AES_") => Some(Cipher::Aes),
+            _ => None,
+        })
+    }
+
+    /// Whether the client offers TLS 1.3 or DTLS 1.3.
+    pub fn offers_13(&self) -> bool {
+        self.versions.iter().any(|v| [ProtocolVersion::TLS1_3, ProtocolVersion::DTLS1_3].contains(v))
+    }
+}
+
+/// Where a server learned which client may be calling. The order is that of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Source {
+    /// A session ticket or session ID that this server opened or found.
+    Session,
+    /// The identity of an external PSK.
+    Psk,
+    /// A ticket or fingerprint of the handshake cache.
+    Cache,
+    /// A one-time name or port, to which the server has redirected the client.
+    Redirect,
+    /// The address, from which this client came before.
+    Address,
+}
+
+impl Source {
+    /// Whether a handshake with this hint proves the identity that it names, or fails. Anyone can come from an address, or follow a
+    /// redirection of an unencrypted request.
+    pub const fn is_proved_by_the_handshake(self) -> bool {
+        matches!(self, Self::Session | Self::Psk | Self::Cache)
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "session",
+            Self::Psk => "PSK identity",
+            Self::Cache => "handshake cache",
+            Self::Redirect => "redirection",
+            Self::Address => "remembered address",
+        })
+    }
+}
+
+/// An identity that a client has not proved yet, and the hint that names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The hint.
+    pub source: Source,
+    /// The client that it names.
+    pub client: Client,
+}
+
+/// Whether the client has returned a cookie, which proves that it receives what is sent to its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cookie {
+    /// This handshake has no cookie.
+    #[default]
+    None,
+    /// The server has not sent its cookie yet, so it looks nothing up.
+    Pending,
+    /// The client has returned it. A HelloRetryRequest named these parameters, which the handshake keeps (RFC 8446 §4.1.4). DTLS 1.2 and
+    /// TLS 1.2 bind none.
+    Returned {
+        /// The cipher suite.
+        suite: Option<CipherSuite>,
+        /// The group.
+        group: Option<NamedGroup>,
+    },
+}
+
+/// All that is known before the handshake authenticates the client. An attacker can forge each part.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hints {
+    /// The ClientHello.
+    pub hello: Hello,
+    /// The client's address.
+    pub address: Option<IpAddr>,
+    /// Identities that hints name. The policy uses the one whose source comes first in [`Source`].
+    pub claims: Vec<Claim>,
+    /// The state of the cookie.
+    pub cookie: Cookie,
+}
+
+impl Hints {
+    /// The claim that counts: none before the cookie is returned.
+    pub(super) fn claim(&self) -> Option<&Claim> {
+        match self.cookie {
+            Cookie::Pending => None,
+            _ => self.claims.iter().min_by_key(|claim| claim.source),
+        }
+    }
+
+    /// The address, if it counts. Before the cookie is returned, it may be forged.
+    pub(super) fn counted_address(&self) -> Option<IpAddr> {
+        self.address.filter(|_| self.cookie != Cookie::Pending)
+    }
+}

@@ -1,0 +1,168 @@
+//! Which profile a client gets, and why: rules over what its handshake proves and hints at (docs/policy.md).
+//!
+//! A [`Policy`] decides twice. [`Policy::before`] chooses a profile from the hints of the ClientHello, of which none is proven.
+//! [`Policy::after`] checks the profile against the identity that the finished handshake has proven. Both are pure functions: the
+//! caller supplies the time, and holds all state.
+//!
+//! ```
+//! use dunlin_gateway::policy::{self, Claim, Client, Hints, Source, Verdict};
+//!
+//! # fn main() -> Result<(), policy::Faults> {
+//! let policy = policy::parse(
+//!     "policy.toml",
+//!     r#"
+//!     [profile.strong]
+//!     rank = 100
+//!
+//!     [profile.sensor]
+//!     rank = 20
+//!     client = "psk"
+//!
+//!     [[rule]]
+//!     name = "sensors"
+//!     when.psk = "sensor-*"
+//!     profile = "sensor"
+//!     "#,
+//! )?;
+//! // A PSK identity in the ClientHello names a sensor. The sensor's profile makes it prove the key.
+//! let client = Client::with_psk(b"sensor-7", None);
+//! let claims = vec![Claim { source: Source::Psk, client }];
+//! let decision = policy.before(&Hints { claims, ..Hints::default() }, 0);
+//! assert_eq!(decision.profile.name, "sensor");
+//! assert_eq!(
+//!     decision.to_string(),
+//!     "profile sensor (rank 20) by rule sensors (policy.toml:9): psk = \"sensor-*\", claimed by PSK identity; \
+//!      downgrade from strong (rank 100)"
+//! );
+//! // Without the hint, the client gets the strongest profile.
+//! assert_eq!(policy.before(&Hints::default(), 0).profile.name, "strong");
+//! assert_eq!(policy.before(&Hints::default(), 0).verdict, Verdict::Serve);
+//! # Ok(())
+//! # }
+//! ```
+
+mod check;
+mod client;
+mod condition;
+mod decide;
+mod explain;
+mod faults;
+mod hints;
+mod load;
+mod pattern;
+mod profile;
+mod read;
+mod source;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+pub use check::{MAX_PROFILES, MAX_RULES};
+pub use client::{Attribute, Client};
+pub use condition::{Basis, Condition, Truth};
+pub use decide::{Decision, Downgrade, Finished, Stage, Turn, Verdict};
+pub use explain::{ConditionReport, Explanation, RuleReport};
+pub use faults::{Fault, Faults, Place};
+pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source};
+pub use load::{MAX_FILE, parse};
+pub use pattern::Network;
+pub use profile::{Demand, PolicyProfile};
+pub use source::{LivePolicy, Reload};
+
+/// The profiles of a gateway and the rules that give them to its clients.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    floor: i32,
+    /// The profile of clients that no rule matches.
+    default: usize,
+    renegotiation: Renegotiation,
+    profiles: Vec<Arc<PolicyProfile>>,
+    /// The entries of the client table, then the rules.
+    rules: Vec<Rule>,
+    /// How many of `rules` are entries of the client table.
+    clients: usize,
+    index: ClientIndex,
+}
+
+/// The entries of the client table, by their numbers in [`Policy::rules`].
+#[derive(Clone, Debug, Default)]
+struct ClientIndex {
+    /// Each entry by one of its values.
+    entries: HashMap<(Attribute, String), Vec<usize>>,
+    /// The strongest of the entries that `entries` has under an attribute.
+    strongest: HashMap<Attribute, usize>,
+}
+
+/// A rule, or an entry of the client table.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name, or its key if it has none.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// All of these must hold.
+    pub conditions: Vec<Condition>,
+    action: Action,
+}
+
+/// What a rule does with its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Action {
+    /// They get this profile.
+    Use(usize),
+    /// They are refused.
+    Refuse,
+}
+
+/// In which directions a TLS 1.2 connection may renegotiate once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Renegotiation {
+    /// To a stronger profile.
+    pub up: bool,
+    /// To a weaker one, as the paper does.
+    pub down: bool,
+}
+
+impl Policy {
+    /// The rank below which no profile is used. Without a floor in the policy it is the lowest integer.
+    pub const fn floor(&self) -> i32 {
+        self.floor
+    }
+
+    /// All profiles, in alphabetical order of their names.
+    pub fn profiles(&self) -> &[Arc<PolicyProfile>] {
+        &self.profiles
+    }
+
+    /// The profile with this name.
+    pub fn profile(&self, name: &str) -> Option<&Arc<PolicyProfile>> {
+        self.profiles.iter().find(|profile| profile.name == name)
+    }
+
+    /// The profile of clients that no rule matches.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "the index comes from `check::build`, and a policy does not change"
+    )]
+    pub fn default_profile(&self) -> &Arc<PolicyProfile> {
+        &self.profiles[self.default]
+    }
+
+    /// The entries of the client table, then the rules, in their order.
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
+    }
+
+    /// In which directions a connection may renegotiate.
+    pub const fn renegotiation(&self) -> Renegotiation {
+        self.renegotiation
+    }
+
+    /// Whether a rule looks at this attribute. What no rule looks at need not be kept in sessions and caches.
+    pub fn needs(&self, attribute: &Attribute) -> bool {
+        let conditions = self.rules.iter().flat_map(|rule| &rule.conditions);
+        conditions
+            .into_iter()
+            .any(|condition| matches!(&condition.test, condition::Test::Attribute(a, _) if a == attribute))
+    }
+}

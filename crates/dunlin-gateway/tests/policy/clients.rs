@@ -1,0 +1,74 @@
+//! The attributes of clients.
+
+use dunlin::PeerIdentity;
+use dunlin::auth::{SubjectName, X509Identity};
+use dunlin::pki_types::CertificateDer;
+use dunlin::pki_types::pem::PemObject;
+use dunlin_gateway::policy::{Attribute, Client};
+
+/// Made by OpenSSL 3.0.19; the values below are OpenSSL's, except that it writes EMAIL as emailAddress.
+fn certificate() -> CertificateDer<'static> {
+    CertificateDer::from_pem_slice(include_bytes!("data/client.pem")).unwrap()
+}
+
+const FINGERPRINT: &str = "1a0cdc28376dc2a008941021c0797276243a45c9acb30af839adf49055888b7f";
+
+fn values(client: &Client, key: &str) -> Vec<String> {
+    let attribute = Attribute::from_key(key).unwrap();
+    client.values(&attribute).map(str::to_owned).collect()
+}
+
+#[test]
+fn reads_the_attributes_of_a_certificate() {
+    let client = Client::from_certificate(&certificate()).unwrap();
+    for (key, expected) in [
+        ("kind", &["x509"][..]),
+        ("name", &["Alice Example"]),
+        ("email", &["alice@example.com", "alice@mail.example.com"]),
+        ("dns", &["alice.example.com"]),
+        ("uri", &["spiffe://example.com/alice"]),
+        ("fingerprint", &[FINGERPRINT]),
+        ("key", &["23c10695fda2e6bc75748eb63d2cac35cbbf5d104169c30c1842552689fa1321"]),
+        ("subject", &["EMAIL=alice@example.com,CN=Alice Example,O=Example\\, Ltd.,C=DE"]),
+        ("issuer", &["EMAIL=alice@example.com,CN=Alice Example,O=Example\\, Ltd.,C=DE"]),
+        ("psk", &[]),
+    ] {
+        assert_eq!(values(&client, key), expected, "{key}");
+    }
+    assert_eq!(client.not_after_s(), Some(4_948_997_608));
+    assert_eq!(client.to_string(), "x509 name=Alice Example");
+    assert!(Client::from_certificate(b"no certificate").is_none());
+}
+
+#[test]
+fn knows_less_of_a_client_that_resumes_a_session() {
+    let identity = |chain| {
+        let names = vec![SubjectName::Dns("Alice.Example.com".into())];
+        let (common_name, fingerprint, not_after_s) = (None, [0xab; 32], 1000);
+        PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s })
+    };
+    let full = Client::of(&identity(vec![certificate()]));
+    assert_eq!(values(&full, "email").len(), 2);
+    assert!(!full.is_unknown(&Attribute::Email));
+    // The verdict on the chain ends before the leaf expires.
+    assert_eq!(full.not_after_s(), Some(1000));
+
+    let resumed = Client::of(&identity(vec![]));
+    assert_eq!(values(&resumed, "dns"), ["alice.example.com"]);
+    assert_eq!(values(&resumed, "fingerprint"), ["ab".repeat(32)]);
+    for attribute in
+        [Attribute::Email, Attribute::Issuer, Attribute::Subject, Attribute::Key, Attribute::Name]
+    {
+        assert!(resumed.is_unknown(&attribute), "{attribute}");
+        assert_eq!(resumed.values(&attribute).count(), 0);
+    }
+}
+
+#[test]
+fn shows_identities_that_are_no_text_in_hexadecimal() {
+    assert_eq!(values(&Client::with_psk(b"meter-1", Some("meter")), "psk"), ["meter-1"]);
+    assert_eq!(values(&Client::with_psk(b"meter-1", Some("meter")), "device"), ["meter"]);
+    assert_eq!(values(&Client::with_psk(b"\xff\n", None), "psk"), ["#ff0a"]);
+    // No text can look like another identity's digits.
+    assert_eq!(values(&Client::with_psk(b"#ff0a", None), "psk"), ["#2366663061"]);
+}

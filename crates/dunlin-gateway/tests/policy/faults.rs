@@ -1,0 +1,224 @@
+//! Faults of policies: all at once, each with file, line, key and what is allowed.
+
+use dunlin_gateway::policy;
+
+/// The faults of this text.
+fn faults(text: &str) -> Vec<String> {
+    let faults = policy::parse("p.toml", text).expect_err("a policy with faults");
+    faults.0.iter().map(ToString::to_string).collect()
+}
+
+/// The only fault of this text.
+fn fault(text: &str) -> String {
+    let faults = faults(text);
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    faults.into_iter().next().unwrap()
+}
+
+const PROFILES: &str = r#"[profile.strong]
+rank = 100
+[profile.open]
+rank = 20
+[profile.certificate]
+rank = 20
+client = "certificate"
+[profile.psk]
+rank = 20
+client = "psk"
+"#;
+
+/// The only fault of a rule below the profiles; the rule's first line is 11.
+fn rule_fault(rule: &str) -> String {
+    fault(&format!("{PROFILES}[[rule]]\n{rule}"))
+}
+
+#[test]
+fn reports_all_faults_at_once_with_file_line_key_and_what_is_allowed() {
+    let text = r#"flor = 10
+[profile.strong]
+rank = "high"
+versions = ["1.1"]
+groups = ["x25519", "x25519", "brainpool"]
+client = "maybe"
+session_lifetime = "1w"
+[[rule]]
+profile = "strnog"
+when.issuer = ""
+when.address = "10.0.0.1/8"
+when.fingerprint = "ab"
+[[rule]]
+when.sni = 1
+"#;
+    let all = faults(text);
+    let expected = [
+        "p.toml:1: flor: unknown key; use floor, default, renegotiation, profile, rule, client",
+        "p.toml:3: profile.strong.rank: wrong value \"high\"; give an integer from -2147483648 to 2147483647",
+        "p.toml:4: profile.strong.versions: unknown version \"1.1\"; use 1.2, 1.3",
+        "p.toml:5: profile.strong.groups: x25519 twice; remove one of the two",
+        "p.toml:5: profile.strong.groups: unknown name \"brainpool\"; use x25519, secp256r1",
+        "p.toml:6: profile.strong.client: wrong value \"maybe\"; use none, request, certificate, psk, any",
+        "p.toml:7: profile.strong.session_lifetime: wrong value \"1w\"; give seconds, or a text such as",
+        "p.toml:9: rule[0].profile: no profile \"strnog\"; use strong",
+        "p.toml:10: rule[0].when.issuer: give 1 to 256 characters",
+        "p.toml:11: rule[0].when.address: wrong network \"10.0.0.1/8\": bits behind the prefix; write 10.0.0.0/8",
+        "p.toml:12: rule[0].when.fingerprint: wrong value \"ab\"; give a SHA-256 in hexadecimal, 64 digits",
+        "p.toml:13: rule[1]: give either profile or refuse = true",
+        "p.toml:14: rule[1].when.sni: wrong value 1; give a text or a list of texts",
+    ];
+    for expected in expected {
+        assert!(all.iter().any(|fault| fault.starts_with(expected)), "{expected}\n{all:#?}");
+    }
+    assert_eq!(all.len(), expected.len(), "{all:#?}");
+}
+
+#[test]
+fn reports_the_line_of_a_syntax_error() {
+    let fault = fault("[profile.strong]\nrank = \n");
+    assert!(fault.starts_with("p.toml:2: "), "{fault}");
+}
+
+#[test]
+fn refuses_a_policy_without_profiles() {
+    assert_eq!(fault("floor = 1"), "p.toml:1: profile: 0 profiles; give 1 to 64, each as [profile.NAME]");
+}
+
+#[test]
+fn refuses_profiles_below_the_floor() {
+    assert_eq!(
+        fault("floor = 10\n[profile.a]\nrank = 20\n[profile.b]\nrank = 9"),
+        "p.toml:4: profile.b: rank 9 is below the floor, 10 (p.toml:1); raise the rank, or remove the profile"
+    );
+}
+
+#[test]
+fn demands_a_default_if_the_strongest_profile_is_not_unique() {
+    let text = "[profile.a]\nrank = 20\n[profile.b]\nrank = 20";
+    assert!(fault(text).starts_with("p.toml:1: default: a and b both have the highest rank; name "));
+    assert!(policy::parse("p.toml", &format!("default = \"b\"\n{text}")).is_ok());
+    assert!(
+        fault(&format!("default = \"c\"\n{text}"))
+            .starts_with("p.toml:1: default: no profile \"c\"; use a, b")
+    );
+}
+
+#[test]
+fn refuses_rules_that_lower_the_rank_by_an_offer() {
+    for (condition, key) in [
+        ("sni = \"low.example\"", "sni"),
+        ("alpn = \"mqtt\"", "alpn"),
+        ("prefers = \"chacha20\"", "prefers"),
+        ("offers_cipher_suite = \"TLS_CHACHA20_POLY1305_SHA256\"", "offers_cipher_suite"),
+        ("offers_group = \"x25519\"", "offers_group"),
+        ("offers_signature_scheme = \"ed25519\"", "offers_signature_scheme"),
+        ("newest_version = \"1.2\"", "newest_version"),
+    ] {
+        let fault = rule_fault(&format!("profile = \"certificate\"\nwhen.{condition}"));
+        assert_eq!(
+            fault,
+            format!(
+                "p.toml:13: rule[0].when.{key}: anyone can offer this, and would get profile certificate (rank 20), below \
+                 the default, strong (rank 100); add a condition on the client's identity, or use a profile of at least \
+                 that rank"
+            )
+        );
+    }
+}
+
+#[test]
+fn refuses_an_offer_that_lowers_the_rank_of_a_known_client() {
+    let rule = "profile = \"certificate\"\nwhen.issuer = \"CN=A\"\nwhen.prefers = \"chacha20\"\n";
+    let fault = rule_fault(rule);
+    assert!(
+        fault.starts_with(
+            "p.toml:14: rule[0].when.prefers: this offer would lower the rank, since without it no rule"
+        ),
+        "{fault}"
+    );
+    // With a rule for the same clients without the offer, nothing is lowered by it.
+    let same = "[[rule]]\nprofile = \"certificate\"\nwhen.issuer = \"CN=A\"\n";
+    assert!(policy::parse("p.toml", &format!("{PROFILES}[[rule]]\n{rule}{same}")).is_ok());
+}
+
+#[test]
+fn refuses_rules_that_lower_the_rank_by_an_address_without_a_certificate() {
+    for profile in ["open", "psk"] {
+        let fault = rule_fault(&format!("profile = \"{profile}\"\nwhen.address = \"10.0.0.0/8\""));
+        let expected = format!(
+            "p.toml:13: rule[0].when.address: an address is no proof, and would lead to profile {profile} (rank 20), below the \
+             default, strong (rank 100); set profile.{profile}.client = \"certificate\""
+        );
+        assert_eq!(fault, expected);
+    }
+    let alone = rule_fault("profile = \"certificate\"\nwhen.address = \"10.0.0.0/8\"");
+    assert!(alone.contains("no rule by identity alone leads to a profile of rank 20 or less"), "{alone}");
+}
+
+#[test]
+fn refuses_rules_that_lower_the_rank_by_an_identity_that_is_not_proven() {
+    let fault = rule_fault("profile = \"open\"\nwhen.issuer = \"CN=A\"");
+    assert!(
+        fault.starts_with("p.toml:12: rule[0].profile: the handshake would not prove the client's identity"),
+        "{fault}"
+    );
+    let everyone = rule_fault("profile = \"certificate\"");
+    assert!(
+        everyone.starts_with("p.toml:11: rule[0]: the rule has no condition on the client's identity"),
+        "{everyone}"
+    );
+    let client = format!("{PROFILES}[[client]]\nprofile = \"open\"\npsk = \"a\"");
+    assert!(self::fault(&client).starts_with("p.toml:12: client[0].profile: the handshake would not prove"));
+}
+
+#[test]
+fn refuses_profiles_that_choose_version_1_2_for_clients_of_1_3() {
+    let text = r#"
+[profile.new]
+rank = 100
+[profile.old]
+rank = 100
+versions = ["1.2"]
+"#;
+    let default = fault(&format!("default = \"old\"{text}"));
+    assert!(
+        default.starts_with("p.toml:1: default: profile old lacks version 1.3, which profile new has"),
+        "{default}"
+    );
+    let rule = fault(&format!("default = \"new\"{text}[[rule]]\nprofile = \"old\"\nwhen.issuer = \"CN=A\""));
+    assert!(rule.starts_with("p.toml:8: rule[0].profile: profile old lacks version 1.3"), "{rule}");
+    let right = "[[rule]]\nprofile = \"old\"\nwhen.newest_version = \"1.2\"";
+    assert!(policy::parse("p.toml", &format!("default = \"new\"{text}{right}")).is_ok());
+}
+
+#[test]
+fn refuses_rules_that_no_client_reaches() {
+    let fault = rule_fault("profile = \"strong\"\n[[rule]]\nprofile = \"strong\"\nwhen.dns = \"a\"");
+    assert_eq!(
+        fault,
+        "p.toml:13: rule[1]: never reached, since rule rule[0] (p.toml:11) has no condition; move it before that rule"
+    );
+}
+
+#[test]
+fn refuses_suites_of_other_versions_and_suites_without_the_certificate_that_is_demanded() {
+    let text = "[profile.a]\nrank = 1\ncipher_suites = [\"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256\"]";
+    let all = faults(text);
+    assert!(
+        all[0].contains("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 needs version 1.2; add it to versions"),
+        "{all:?}"
+    );
+    assert!(all[1].contains("no suite for version 1.3; add one"), "{all:?}");
+    let text = "[profile.a]\nrank = 1\nversions = \"1.2\"\nclient = \"certificate\"\n\
+                cipher_suites = \"TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256\"";
+    assert!(fault(text).contains("needs no certificate of the client"));
+}
+
+#[test]
+fn refuses_patterns_in_the_client_table() {
+    let client = |lines: &str| fault(&format!("{PROFILES}[[client]]\nprofile = \"psk\"\n{lines}"));
+    assert!(
+        client("psk = \"a*\"").starts_with("p.toml:13: client[0].psk: a client has one exact value here")
+    );
+    assert!(client("psk = [\"a\", \"b\"]").contains("one exact value"));
+    assert!(client("").contains("no attribute of the client"));
+    assert!(client("psk = \"a\"\nsni = \"b\"").starts_with("p.toml:14: client[0].sni: unknown key"));
+}

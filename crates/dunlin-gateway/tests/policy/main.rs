@@ -1,0 +1,35 @@
+//! Policies: what is refused when they are loaded, what they decide, and what no sequence of hints, addresses, reloads and
+//! renegotiations can do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod clients;
+mod decisions;
+mod faults;
+mod properties;
+mod reload;
+
+use dunlin_gateway::policy::{self, Attribute, Claim, Client, Hello, Hints, Policy, Source};
+
+/// The policy of this text.
+fn policy(text: &str) -> Policy {
+    policy::parse("policy.toml", text).unwrap_or_else(|faults| panic!("{faults}"))
+}
+
+/// A client with an X.509 certificate by this issuer for this DNS name.
+fn x509(issuer: &str, dns: &str) -> Client {
+    let mut client = Client::of_kind("x509");
+    client.add(Attribute::Issuer, issuer.into());
+    client.add(Attribute::Dns, dns.into());
+    client
+}
+
+/// Hints that name this client.
+fn claimed(source: Source, client: Client) -> Hints {
+    Hints { claims: vec![Claim { source, client }], ..Hints::default() }
+}
+
+/// Hints with this server name.
+fn server_name(name: &str) -> Hints {
+    Hints { hello: Hello { server_name: Some(name.into()), ..Hello::default() }, ..Hints::default() }
+}
