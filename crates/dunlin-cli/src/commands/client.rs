@@ -267,7 +267,7 @@ impl Watch for Watcher<'_> {
     fn renegotiated(&self, stream: &dyn Session) {
         let report = Report::new(stream);
         if self.args.json {
-            let connection = Connection::new(self.progress.at, &report);
+            let connection = Connection::new(self.progress.at, report.handshake());
             // A failed report must not end the connection.
             let _ = emit(&Event::Renegotiation(connection.into()));
         } else if !self.args.quiet {
@@ -534,7 +534,7 @@ impl<'a> Client<'a> {
         match (self.args.quiet, self.args.json, self.args.brief) {
             (true, ..) => {}
             (_, true, _) => {
-                let connection = Connection::new(progress.at, &report);
+                let connection = Connection::new(progress.at, report.handshake());
                 writeln!(out, "{}", Event::Connection(connection.into()).line())?;
             }
             (_, _, true) => {

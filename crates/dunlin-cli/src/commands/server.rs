@@ -533,7 +533,7 @@ impl Server {
         };
         self.log.say(Level::Info, text, || {
             let event = if is_again { Event::Renegotiation } else { Event::Connection };
-            event(Connection::new(at(from), &report).into())
+            event(Connection::new(at(from), report.handshake()).into())
         });
     }
 

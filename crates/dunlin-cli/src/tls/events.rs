@@ -7,7 +7,6 @@ use dunlin::{HandshakeKind, MessageSize, Side as TlsSide};
 use serde::Serialize;
 
 use crate::error::{Code, Error, Explanation};
-use crate::tls::report::Report;
 
 /// One object in one line. `event` names its kind.
 #[derive(Clone, Debug, Serialize)]
@@ -144,8 +143,8 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// The event of a client or a server.
-    pub(crate) fn new(at: At, report: &Report<'_>) -> Self {
-        Self { at, device: None, handshake: report.handshake(), exchange: None }
+    pub(crate) const fn new(at: At, handshake: Handshake) -> Self {
+        Self { at, device: None, handshake, exchange: None }
     }
 }
 

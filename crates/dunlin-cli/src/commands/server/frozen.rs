@@ -132,7 +132,7 @@ impl Server {
     async fn resume(self: Arc<Self>, association: DtlsAssociation, from: SocketAddr) -> bool {
         let (mut stream, traffic) = DtlsStream::new(association);
         let text = || format!("{from} continues: {}", Report::new(&stream).parameters());
-        let event = || Event::Connection(Connection::new(at(from), &Report::new(&stream)).into());
+        let event = || Event::Connection(Connection::new(at(from), Report::new(&stream).handshake()).into());
         // A restart with many associations must not flood the log.
         self.log.say(Level::Debug, text, event);
         let offered = OnceLock::new();
