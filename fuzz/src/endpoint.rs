@@ -1,22 +1,29 @@
-//! The target `endpoint`: a server with honest clients, which lose datagrams, move and begin anew, between forged datagrams from
-//! any address, and copies of the clients' records that somebody else sends from elsewhere.
+//! The target `endpoint`: a server with honest clients, which lose datagrams, move, use several interfaces, are frozen and begin anew,
+//! between forged datagrams from any address, and copies of both sides' records that an attacker sends from elsewhere.
 //!
 //! No forged datagram has a right tag or cookie. So none of them adds an association or ends that of a client, and an address that has
-//! proven nothing gets at most three times the bytes that came from it. In the end, every connected client still exchanges data.
+//! proven nothing gets at most three times the bytes that came from it. What both sides keep is bounded, and no data arrive twice. In
+//! the end, every connected client still exchanges data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-use dunlin::error::Error;
-use dunlin::{AssociationId, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Now, Side};
+use dunlin::error::{Error, Misuse};
+use dunlin::{AssociationId, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Local, Now, Path};
 use dunlin_null::{MAC, TAG};
 
 use crate::MEMORY;
 use crate::script::Script;
 use crate::setting::{NOW, Setting, World, localhost};
+use crate::shape::Shape;
 
 const SERVER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), 4433);
+/// The ports of associations without connection IDs, and how many a host may have.
+const POOL: [u16; 6] = [6001, 6002, 6003, 6004, 6005, 6006];
+const PORTS_PER_HOST: usize = 4;
+/// A port of the server's host at which nothing listens.
+const CLOSED: u16 = 7000;
 
 /// The honest clients.
 const CLIENTS: usize = 3;
@@ -37,26 +44,70 @@ const MAX_HELD: isize = 4 << 20;
 const MAX_TURNS: usize = 4096;
 /// The timers that expire at the end, so that the checks of all addresses end.
 const LAST_TIMERS: usize = 64;
+/// The interfaces of a client with several.
+const INTERFACES: u32 = 3;
+/// The limits of incomplete handshakes.
+const HALF_OPEN: usize = 6;
+/// The most connection IDs that a connection keeps of each kind.
+const MAX_IDS: usize = 16;
 
+/// An honest client.
 struct Client {
-    connection: Box<DtlsConnection>,
-    address: SocketAddr,
+    endpoint: Endpoint,
+    id: AssociationId,
+    /// The addresses of its interfaces.
+    addresses: Vec<SocketAddr>,
     /// The server's side, once both sides are connected.
     served: Option<AssociationId>,
-    /// Data on the way to the server.
-    sent: BTreeSet<Vec<u8>>,
-    /// Datagrams on the way to the client.
-    incoming: Vec<Vec<u8>>,
+    /// Data on the way to the server, and to the client.
+    sent: [BTreeSet<Vec<u8>>; 2],
+    /// Datagrams on the way to the client, with the server's port and the interface.
+    incoming: Vec<(u16, Local, Vec<u8>)>,
+    /// The bytes that came from each address of an attacker, and that the client sent there.
+    unproven: BTreeMap<SocketAddr, (usize, usize)>,
+}
+
+impl Client {
+    fn connection(&self) -> &DtlsConnection {
+        self.endpoint.association(self.id).unwrap().connection()
+    }
+
+    fn update<R>(&mut self, f: impl FnOnce(&mut DtlsConnection) -> R) -> R {
+        self.endpoint.update(self.id, f).unwrap()
+    }
+
+    /// Takes what has arrived. Returns the data.
+    fn read(&mut self) -> Vec<Vec<u8>> {
+        while self.endpoint.poll_event().is_some() {}
+        let data = self.update(|connection| {
+            while connection.poll_event().is_some() {}
+            std::iter::from_fn(|| connection.read()).collect::<Vec<_>>()
+        });
+        for data in data.iter().filter(|data| !data.is_empty()) {
+            assert!(self.sent[1].remove(data), "data that the client has, or that were never sent");
+        }
+        data
+    }
+
+    fn use_interfaces(&mut self, now: Now, chosen: &[Local]) {
+        // A connection with one interface refuses that.
+        let _ = self.update(|connection| connection.set_interfaces(now, chosen));
+    }
+
+    fn interfaces(&self) -> Vec<Local> {
+        (0..self.addresses.len() as u32).map(Local).collect()
+    }
 }
 
 struct Play<'s> {
     script: Script<'s>,
+    shape: Shape,
     world: World,
     server: Endpoint,
     now: Now,
     clients: Vec<Client>,
-    /// Datagrams on the way to the server, with their senders.
-    incoming: Vec<(SocketAddr, Vec<u8>)>,
+    /// Datagrams on the way to the server, with its port and their senders.
+    incoming: Vec<(u16, SocketAddr, Vec<u8>)>,
     /// Honest datagrams in either direction, the latest ones.
     copied: Vec<Vec<u8>>,
     /// The associations of clients that the server has not forgotten.
@@ -73,14 +124,18 @@ struct Play<'s> {
 pub fn run(input: &[u8]) -> bool {
     let before = MEMORY.allocated() as isize;
     let mut script = Script::new(input);
-    let world = World::new(Setting::of_endpoint(&mut script), Side::Server);
+    let setting = Setting::of_endpoint(&mut script);
+    let shape = Shape::read(&mut script);
+    let world = shape.world(setting);
     let mut limits = EndpointLimits::default();
-    (limits.associations, limits.partial_hellos) = (64, 4);
-    (limits.half_open, limits.half_open_per_host) = (6, 6);
+    (limits.associations, limits.partial_hellos, limits.ports_per_host) = (64, 4, PORTS_PER_HOST);
+    (limits.half_open, limits.half_open_per_host) = (HALF_OPEN, HALF_OPEN);
     let mut server = Endpoint::new(limits);
     server.set_server(Some(world.server.clone()));
+    server.add_ports(POOL.map(|port| (Local(port.into()), port))).unwrap();
     let mut play = Play {
         script,
+        shape,
         world,
         server,
         now: NOW,
@@ -118,27 +173,32 @@ fn forged(datagram: &[u8]) -> Vec<u8> {
     datagram.iter().map(|byte| if is_proof(byte) { byte ^ 0x80 } else { *byte }).collect()
 }
 
-/// Whether every record of a datagram is protected, as far as its first byte tells: DTLS 1.3, or DTLS 1.2 with a connection ID.
+/// Whether every record of a datagram is protected, as far as its first one tells: DTLS 1.3, or DTLS 1.2 with a connection ID or, in
+/// epoch 1, with data or a record about the association's port.
 fn is_protected(datagram: &[u8]) -> bool {
-    matches!(datagram.first(), Some(0x20..=0x3f | 25))
+    matches!(datagram, [0x20..=0x3f | 25, ..] | [23 | 30, _, _, 0, 1, ..])
 }
 
 impl Play<'_> {
-    /// A client at an address that no other has had.
+    /// A client at addresses that no other has had.
     fn client(&mut self) -> Client {
         self.ports += 1;
-        let connection = DtlsConnection::client(&self.world.client, localhost(), SERVER, self.now).unwrap();
+        let mut endpoint = Endpoint::new(EndpointLimits::default());
+        let id = endpoint.connect(&self.world.client, localhost(), SERVER, self.now).unwrap();
+        let interfaces = if self.shape.has_interfaces() { INTERFACES } else { 1 };
         Client {
-            connection: Box::new(connection),
-            address: address(100, self.ports),
+            endpoint,
+            id,
+            addresses: (0..interfaces).map(|n| address(100 + n as u8, self.ports)).collect(),
             served: None,
-            sent: BTreeSet::new(),
+            sent: Default::default(),
             incoming: Vec::new(),
+            unproven: BTreeMap::new(),
         }
     }
 
     fn step(&mut self) {
-        let what = self.script.u8() % 14;
+        let what = self.script.u8() % 20;
         let who = self.script.below(CLIENTS);
         match what {
             0 | 1 => self.transmit(),
@@ -153,21 +213,12 @@ impl Play<'_> {
                     self.incoming.remove(which);
                 }
             }
-            5 => {
-                self.ports += 1;
-                let port = self.ports;
-                let client = &mut self.clients[who];
-                // Without keys, a connection does not follow.
-                if client.served.is_some() {
-                    client.address = address(100, port);
-                    client.incoming.clear();
-                }
-            }
+            5 => self.move_client(who),
             6 => self.send(who),
             7 | 8 => {
                 let bytes = self.script.bytes().to_vec();
-                let from = self.forger(who);
-                self.forge(from, &bytes);
+                let (at, from) = (self.port(), self.forger(who));
+                self.forge(at, from, &bytes);
             }
             9 => {
                 let which = self.script.below(self.copied.len());
@@ -176,18 +227,10 @@ impl Play<'_> {
                 if let Some(byte) = copy.get_mut(usize::from(at)) {
                     *byte = value;
                 }
-                let from = self.forger(who);
-                self.forge(from, &copy);
+                let (at, from) = (self.port(), self.forger(who));
+                self.forge(at, from, &copy);
             }
-            // Somebody else sends a client's datagram from another address.
-            10 => {
-                let which = self.script.below(self.incoming.len());
-                let from = self.forger(CLIENTS);
-                if let Some((_, copy)) = self.incoming.get(which).filter(|(_, copy)| is_protected(copy)) {
-                    let copy = copy.clone();
-                    self.receive(from, &copy);
-                }
-            }
+            10 => self.forward(who),
             11 => {
                 let time = Duration::from_millis(100) * self.script.u8().into();
                 self.pass(time);
@@ -197,15 +240,158 @@ impl Play<'_> {
                 // At the same address, datagrams of both connections would look alike without keys.
                 self.clients[who] = self.client();
             }
-            // A forged datagram to a client.
-            13 => {
-                let bytes = forged(self.script.bytes());
-                let client = &mut self.clients[who];
-                if client.served.is_some() {
-                    client.connection.receive(self.now, SERVER, &bytes).unwrap();
-                }
+            13 => self.forge_to_client(who),
+            14 => {
+                let chosen = self.script.u8();
+                let (now, client) = (self.now, &mut self.clients[who]);
+                let chosen: Vec<_> =
+                    client.interfaces().into_iter().filter(|local| chosen >> local.0 & 1 == 1).collect();
+                client.use_interfaces(now, &chosen);
             }
+            15 => {
+                let local = Local(self.script.u8().into());
+                let now = self.now;
+                let _ = self.clients[who].update(|connection| connection.address_changed(now, local));
+            }
+            16 => self.freeze_server(who),
+            17 => self.freeze_client(who),
+            18 => self.answer(who),
+            19 => self.renew(who),
             _ => {}
+        }
+    }
+
+    /// A port of the server's host.
+    fn port(&mut self) -> u16 {
+        match self.shape.has_ports() {
+            false => SERVER.port(),
+            true => {
+                let which = self.script.below(POOL.len() + 2);
+                [&[SERVER.port(), CLOSED][..], &POOL].concat()[which]
+            }
+        }
+    }
+
+    /// Gives a client another address on one of its interfaces.
+    fn move_client(&mut self, who: usize) {
+        self.ports += 1;
+        let which = if self.shape.has_interfaces() { self.script.below(INTERFACES as usize) } else { 0 };
+        let has_port = |id| {
+            let association = self.server.association(id);
+            association.is_some_and(|association| association.connection().association_port().is_some())
+        };
+        // Without keys, a connection does not follow. Without connection IDs, only one with a port does.
+        let follows = self.clients[who].served.is_some_and(|id| !self.shape.has_ports() || has_port(id));
+        let client = &mut self.clients[who];
+        let has_left_welcome = client.connection().path().peer.port() != SERVER.port();
+        if follows && (has_left_welcome || !self.shape.has_ports()) {
+            client.addresses[which] = address(100 + which as u8, self.ports);
+            client.incoming.retain(|(_, local, _)| local.0 as usize != which);
+        }
+    }
+
+    /// An attacker sends a datagram of a client, or one of the server to a client, from another address.
+    fn forward(&mut self, who: usize) {
+        let which = self.script.below(self.incoming.len() + self.clients[who].incoming.len());
+        let from = self.forger(CLIENTS);
+        if let Some((at, _, copy)) = self.incoming.get(which) {
+            if is_protected(copy) {
+                let (at, copy) = (*at, copy.clone());
+                self.receive(at, from, &copy);
+            }
+            return;
+        }
+        let client = &mut self.clients[who];
+        let copy = client.incoming.get(which.saturating_sub(self.incoming.len()));
+        // Without a check, an attacker could direct both sides at itself until one of them hears the other.
+        if let Some((_, local, copy)) =
+            copy.filter(|(_, _, copy)| is_protected(copy) && self.shape.is_checked())
+        {
+            let (path, copy) = (Path { local: *local, peer: from }, copy.clone());
+            client.unproven.entry(from).or_default().0 += copy.len();
+            client.endpoint.receive(self.now, path, &copy);
+            client.read();
+        }
+    }
+
+    /// A forged datagram to a client. Before a client is connected, nothing protects its handshake; then a forger may only end it.
+    fn forge_to_client(&mut self, who: usize) {
+        let bytes = forged(self.script.bytes());
+        let peer = SocketAddr::new(SERVER.ip(), self.port());
+        let (now, follows) = (self.now, self.shape.has_ports());
+        let client = &mut self.clients[who];
+        if client.served.is_some() || follows && peer.port() != SERVER.port() {
+            client.endpoint.receive(now, peer, &bytes);
+            client.read();
+        }
+    }
+
+    /// An association that is frozen goes on in another process, which the server's endpoint stands for.
+    fn freeze_server(&mut self, who: usize) {
+        let Some(id) = self.clients[who].served else { return };
+        match self.server.freeze(self.now, id).unwrap() {
+            Ok(bytes) => {
+                let thawed = DtlsConnection::thaw_server(&self.world.server, &bytes, self.now).unwrap();
+                self.server.remove(self.now, id);
+                self.begun.remove(&id);
+                let thawed = self.server.adopt(self.now, thawed).unwrap();
+                self.begun.insert(thawed);
+                self.clients[who].served = Some(thawed);
+            }
+            Err(error) => assert!(is_refusal(&error), "{error:?}"),
+        }
+    }
+
+    fn freeze_client(&mut self, who: usize) {
+        let (now, config) = (self.now, self.world.client.clone());
+        let client = &mut self.clients[who];
+        if client.served.is_none() {
+            return;
+        }
+        client.read();
+        match client.endpoint.freeze(now, client.id).unwrap() {
+            Ok(bytes) => {
+                let thawed = DtlsConnection::thaw_client(&config, localhost(), &bytes, now).unwrap();
+                client.endpoint = Endpoint::new(EndpointLimits::default());
+                client.id = client.endpoint.adopt(now, thawed).unwrap();
+                let all = client.interfaces();
+                client.use_interfaces(now, &all);
+            }
+            Err(error) => assert!(is_refusal(&error), "{error:?}"),
+        }
+    }
+
+    /// The server sends data to a client.
+    fn answer(&mut self, who: usize) {
+        self.pieces += 1;
+        let data = self.pieces.to_be_bytes().to_vec();
+        let client = &mut self.clients[who];
+        let Some(id) = client.served else { return };
+        if self.server.update(id, |connection| connection.send(&data)).unwrap().is_ok() {
+            client.sent[1].insert(data);
+        }
+    }
+
+    /// Either side renews connection IDs or keys, if it can.
+    fn renew(&mut self, who: usize) {
+        let what = self.script.u8();
+        let renew = |connection: &mut DtlsConnection| {
+            // A connection that cannot refuses it.
+            let _ = match what >> 1 & 3 {
+                0 => connection.replace_connection_id(),
+                1 => connection.request_connection_ids(what >> 3),
+                2 => {
+                    connection.use_spare_connection_id();
+                    Ok(())
+                }
+                _ => connection.update_keys(what & 8 != 0),
+            };
+        };
+        let client = &mut self.clients[who];
+        let Some(id) = client.served else { return };
+        match what & 1 == 0 {
+            true => client.update(renew),
+            false => self.server.update(id, renew).unwrap(),
         }
     }
 
@@ -214,22 +400,27 @@ impl Play<'_> {
     fn forger(&mut self, who: usize) -> SocketAddr {
         let which = self.script.u8() % (FORGERS + 1);
         match self.clients.get(who).filter(|client| client.served.is_some() && which == FORGERS) {
-            Some(client) => client.address,
+            Some(client) => client.addresses[0],
             None => address(which, 7),
         }
     }
 
-    fn forge(&mut self, from: SocketAddr, bytes: &[u8]) {
+    fn forge(&mut self, at: u16, from: SocketAddr, bytes: &[u8]) {
         let (len, half_open) = (self.server.len(), self.server.half_open());
-        self.receive(from, &forged(bytes));
+        self.receive(at, from, &forged(bytes));
         assert_eq!((self.server.len(), self.server.half_open()), (len, half_open), "a forged association");
     }
 
-    fn receive(&mut self, from: SocketAddr, datagram: &[u8]) {
+    /// The server gets a datagram at one of its ports.
+    fn receive(&mut self, at: u16, from: SocketAddr, datagram: &[u8]) {
+        let local = if at == SERVER.port() { Local::default() } else { Local(at.into()) };
+        if at == CLOSED {
+            return;
+        }
         if !self.proven.contains(&from) {
             self.unproven.entry(from).or_default().0 += datagram.len();
         }
-        self.server.receive(self.now, from, datagram);
+        self.server.receive(self.now, Path { local, peer: from }, datagram);
         self.listen();
     }
 
@@ -255,8 +446,8 @@ impl Play<'_> {
         while let Some(data) = self.server.update(id, |connection| connection.read()).flatten() {
             let client = self.clients.iter_mut().find(|client| client.served == Some(id));
             // Data of a client that began anew may still arrive.
-            if let Some(client) = client {
-                assert!(client.sent.remove(&data), "data that came before, or were never sent");
+            if let Some(client) = client.filter(|_| !data.is_empty()) {
+                assert!(client.sent[0].remove(&data), "data that came before, or were never sent");
             }
         }
         if has_ended && !self.clients.iter().any(|client| client.served == Some(id)) {
@@ -269,29 +460,43 @@ impl Play<'_> {
         self.pieces += 1;
         let data = [&self.pieces.to_be_bytes()[..], self.script.bytes()].concat();
         let client = &mut self.clients[who];
-        if client.served.is_some() && client.connection.send(&data).is_ok() {
-            client.sent.insert(data);
+        if client.served.is_some() && client.update(|connection| connection.send(&data)).is_ok() {
+            client.sent[0].insert(data);
         }
     }
 
     /// Puts all output on its way.
     fn transmit(&mut self) {
+        let is_checked = self.shape.is_checked();
         for who in 0..CLIENTS {
-            while let Some(transmit) = self.clients[who].connection.poll_transmit(self.now) {
+            while let Some(transmit) = self.clients[who].endpoint.poll_transmit(self.now) {
+                let client = &mut self.clients[who];
+                if transmit.to.ip() == SERVER.ip() {
+                    // The client has no other interface.
+                    let Some(from) = client.addresses.get(transmit.local.0 as usize) else { continue };
+                    self.incoming.push((transmit.to.port(), *from, transmit.datagram.clone()));
+                } else {
+                    let (received, sent) = client.unproven.entry(transmit.to).or_default();
+                    check_amplification(&mut *sent, *received, transmit.datagram.len(), is_checked);
+                }
                 self.copy(&transmit.datagram);
-                self.incoming.push((self.clients[who].address, transmit.datagram));
             }
         }
         while let Some(transmit) = self.server.poll_transmit(self.now) {
             if !self.proven.contains(&transmit.to) {
                 let (received, sent) = self.unproven.entry(transmit.to).or_default();
-                *sent += transmit.datagram.len();
-                assert!(*sent <= *received * MAX_AMPLIFICATION, "{sent} bytes for {received}");
+                check_amplification(sent, *received, transmit.datagram.len(), true);
             }
             self.copy(&transmit.datagram);
-            if let Some(client) = self.clients.iter_mut().find(|client| client.address == transmit.to) {
-                client.incoming.push(transmit.datagram);
-                shorten(&mut client.incoming, MAX_ON_WAY);
+            let port = match transmit.local {
+                Local(0) => SERVER.port(),
+                Local(port) => u16::try_from(port).unwrap(),
+            };
+            for client in &mut self.clients {
+                if let Some(local) = client.addresses.iter().position(|address| *address == transmit.to) {
+                    client.incoming.push((port, Local(local as u32), transmit.datagram.clone()));
+                    shorten(&mut client.incoming, MAX_ON_WAY);
+                }
             }
         }
         shorten(&mut self.incoming, MAX_ON_WAY);
@@ -307,16 +512,16 @@ impl Play<'_> {
         let mut were_any = false;
         if !self.incoming.is_empty() {
             were_any = true;
-            let (from, datagram) = self.incoming.remove(which % self.incoming.len());
-            self.receive(from, &datagram);
+            let (at, from, datagram) = self.incoming.remove(which % self.incoming.len());
+            self.receive(at, from, &datagram);
         }
         for client in &mut self.clients {
-            for datagram in std::mem::take(&mut client.incoming) {
+            for (port, local, datagram) in std::mem::take(&mut client.incoming) {
                 were_any = true;
-                // The connection keeps its error.
-                let _ = client.connection.receive(self.now, SERVER, &datagram);
+                let peer = SocketAddr::new(SERVER.ip(), port);
+                client.endpoint.receive(self.now, Path { local, peer }, &datagram);
             }
-            while client.connection.poll_event().is_some() {}
+            client.read();
         }
         were_any
     }
@@ -327,36 +532,54 @@ impl Play<'_> {
         self.server.handle_timeout(self.now);
         for client in &mut self.clients {
             let is_due = |deadline| deadline <= self.now.monotonic;
-            if client.connection.poll_timeout().is_some_and(is_due) {
-                // The connection keeps its error.
-                let _ = client.connection.handle_timeout(self.now);
+            if client.endpoint.poll_timeout().is_some_and(is_due) {
+                client.endpoint.handle_timeout(self.now);
             }
         }
         self.listen();
     }
 
-    /// Finds the associations of the clients that are connected, and checks that none of them was lost.
+    /// Finds the associations of the clients that are connected, and checks that none of them was lost, and that the state is bounded.
     fn check(&mut self) {
         assert!(self.server.len() <= CLIENTS + MAX_RESTARTS, "{} associations", self.server.len());
+        let (half_open, ports) = (self.server.half_open(), self.server.ports());
+        assert!(half_open <= HALF_OPEN, "{half_open} incomplete handshakes");
+        assert!(ports.used <= ports.ports && ports.used <= PORTS_PER_HOST, "{ports:?}");
         for client in &mut self.clients {
             match client.served {
                 // The network has lost all acknowledgements of its last flight.
-                Some(_) if client.connection.error() == Some(&Error::TimedOut) => client.served = None,
+                Some(_) if client.connection().error() == Some(&Error::TimedOut) => client.served = None,
                 Some(id) => {
-                    assert_eq!(client.connection.error(), None, "a client was lost");
+                    let connection = client.connection();
+                    assert_eq!(connection.error(), None, "a client was lost");
                     let association = self.server.association(id).expect("the server keeps the association");
                     assert_eq!((association.ended(), association.connection().error()), (None, None));
+                    for connection in [connection, association.connection()] {
+                        let (own, spare) =
+                            (connection.connection_ids().count(), connection.spare_connection_ids());
+                        assert!(own <= MAX_IDS && spare <= MAX_IDS, "{own} and {spare} connection IDs");
+                    }
                 }
-                None if client.connection.negotiated().is_some() && client.connection.error().is_none() => {
-                    let server = &self.server;
+                None if client.connection().negotiated().is_some()
+                    && client.connection().error().is_none() =>
+                {
+                    let (server, has_ports) = (&self.server, self.shape.has_ports());
                     client.served = self.begun.iter().copied().find(|id| {
                         server.association(*id).is_some_and(|association| {
                             let connection = association.connection();
                             let is_live = connection.negotiated().is_some() && connection.error().is_none();
                             let mut ids = connection.connection_ids();
-                            is_live && ids.any(|id| id == client.connection.peer_connection_id())
+                            let is_its = match has_ports {
+                                true => client.addresses.contains(&connection.peer_address()),
+                                false => ids.any(|id| id == client.connection().peer_connection_id()),
+                            };
+                            is_live && association.ended().is_none() && is_its
                         })
                     });
+                    if client.served.is_some() {
+                        let (now, all) = (self.now, client.interfaces());
+                        client.use_interfaces(now, &all);
+                    }
                 }
                 None => {}
             }
@@ -379,11 +602,13 @@ impl Play<'_> {
         self.settle();
         self.check();
         for who in 0..CLIENTS {
+            let (now, all) = (self.now, self.clients[who].interfaces());
+            self.clients[who].use_interfaces(now, &all);
             self.send(who);
         }
         self.settle();
         for _ in 0..LAST_TIMERS {
-            let clients = self.clients.iter().filter_map(|client| client.connection.poll_timeout());
+            let clients = self.clients.iter().filter_map(|client| client.endpoint.poll_timeout());
             let Some(next) = clients.chain(self.server.poll_timeout()).min() else { break };
             self.pass(next.since(self.now.monotonic).min(Duration::from_secs(1)));
             self.settle();
@@ -394,17 +619,28 @@ impl Play<'_> {
             self.send(who);
             let latest = self.pieces.to_be_bytes();
             self.settle();
-            let sent = &self.clients[who].sent;
+            let sent = &self.clients[who].sent[0];
             assert!(!sent.iter().any(|data| data.starts_with(&latest)), "data did not arrive at the server");
             self.server.update(id, |connection| connection.send(&latest)).unwrap().unwrap();
+            self.clients[who].sent[1].insert(latest.to_vec());
             self.settle();
-            let client = &mut self.clients[who].connection;
-            let mut received = std::iter::from_fn(|| client.read());
-            assert!(received.any(|data| data == latest), "data did not arrive at the client");
+            assert!(!self.clients[who].sent[1].contains(&latest[..]), "data did not arrive at the client");
         }
         self.check();
         self.clients.iter().any(|client| client.served.is_some())
     }
+}
+
+/// Counts what leaves to an address that has proven nothing.
+fn check_amplification(sent: &mut usize, received: usize, len: usize, is_limited: bool) {
+    *sent += len;
+    assert!(!is_limited || *sent <= received * MAX_AMPLIFICATION, "{sent} bytes for {received}");
+}
+
+/// Whether an association refuses to be frozen, and goes on as it is.
+fn is_refusal(error: &Error) -> bool {
+    use Misuse::{FlightWaits, HandshakeNotComplete, NotSupported, SendClosed};
+    matches!(error, Error::Misuse(FlightWaits | HandshakeNotComplete | NotSupported(_) | SendClosed))
 }
 
 /// Drops the oldest beyond `most`.

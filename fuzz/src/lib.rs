@@ -21,6 +21,7 @@ pub mod record;
 mod script;
 pub mod seeds;
 pub mod setting;
+mod shape;
 mod traffic;
 pub mod wire;
 

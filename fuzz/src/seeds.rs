@@ -45,7 +45,16 @@ pub fn all() -> BTreeSet<Seed> {
         messages.into_iter().for_each(|input| add("wire", input));
         // Over datagrams.
         if setting[0] & 1 == 1 {
-            add("endpoint", [&setting[..], MOVES].concat());
+            add("endpoint", [&setting[..], &[0, 0], MOVES].concat());
+            // In each version once: every way to keep an association, every length of IDs, and several interfaces.
+            if setting[1..] == [2, 0, 0] && [1, TLS12 | 1].contains(&setting[0]) {
+                let shapes = (4..8).map(|ports| [ports, 0]).chain([8, 16, 24].map(|ids| [ids, 1]));
+                let homes =
+                    [32, 64, 96].into_iter().flat_map(|homes| [[homes | 24, 0], [homes, 1], [homes | 16, 2]]);
+                for shape in shapes.chain(homes) {
+                    add("endpoint", [&setting[..], &shape, MOVES, JOURNEY].concat());
+                }
+            }
         }
         // For each transport once: all bytes of one direction, in hexadecimal.
         if setting[1..] == [2, 0, 0] && setting[0] < 2 {
@@ -98,6 +107,16 @@ const MOVES: &[u8] = &[
     7, 1, 20, 22, 254, 253, 0, 0, 0, 0, 0, 0, 0, 9, 0, 7, 1, 0, 0, 1, 0, 1, 0, 2, 9, 1, 3, 0, 20, 7,
     4, // forgeries
     0, 0, 11, 0, 15, 0, 0, 2, 0, 0, 13, 0, 3, 0x2f, 1, 2, 12, 2, 1, 0, 0, 2, 0, 0, 11, 0, 9, 0, 0, 2, 0, 0,
+];
+
+/// More steps for the target `endpoint`: interfaces that go and come, data of the server, copies from elsewhere, frozen associations, and
+/// new connection IDs and keys.
+const JOURNEY: &[u8] = &[
+    6, 0, 1, 7, 0, 0, 10, 0, 0, 1, 0, 0, 2, 0, 0, 18, 0, 0, 0, 10, 0, 1, 2, 2, 0, 0, // data, and copies
+    14, 0, 6, 0, 0, 10, 0, 0, 0, 2, 0, 0, 6, 0, 1, 8, 0, 0, 2, 0, 0, 5, 0, 1, 15, 0, 1, 0, 0, 2, 0,
+    0, // interfaces
+    11, 0, 30, 0, 0, 2, 0, 0, 16, 0, 17, 0, 6, 0, 1, 9, 0, 0, 2, 0, 0, 18, 0, 0, 0, 2, 0, 0, // frozen
+    19, 0, 1, 0, 0, 2, 0, 0, 19, 0, 10, 0, 0, 2, 0, 0, 19, 0, 6, 0, 0, 2, 0, 0, 14, 0, 7, 0, 0, 2, 0, 0,
 ];
 
 /// Messages and steps for the target `fragments`.

@@ -228,6 +228,12 @@ impl Setting {
         setting
     }
 
+    /// The same without connection IDs.
+    pub(crate) const fn without_ids(mut self) -> Self {
+        self.flags &= !(1 << 14);
+        self
+    }
+
     /// Writes the setting as the beginning of a script.
     pub fn write(first: u8, second: u8, flags: u16) -> Vec<u8> {
         let [a, b] = flags.to_be_bytes();
