@@ -100,7 +100,10 @@ pub mod wire;
 
 pub use address::{Local, Path, PathChange, ServerAddress};
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
-pub use config::{ClientConfig, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig};
+pub use config::{
+    ClientConfig, KnownBy, KnownClient, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig,
+    ServerProfiles,
+};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
 pub use crypto::CryptoProvider;
 pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
@@ -110,7 +113,7 @@ pub use endpoint::{
 pub use error::Error;
 pub use handshake::event::{Event, MessageSize};
 pub use handshake::negotiated::{HandshakeKind, Negotiated};
-pub use handshake::question::{Answer, ClientHelloInfo, Question, QuestionId};
+pub use handshake::question::{Answer, CacheNames, ClientHelloInfo, IdentifiedClient, Question, QuestionId};
 pub use keylog::KeyLog;
 pub use pki_types;
 pub use protocol::{Protocol, Side, TransportKind};

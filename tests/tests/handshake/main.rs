@@ -5,4 +5,5 @@ mod compression;
 mod established;
 mod family;
 mod matrix;
+mod profiles;
 mod record_size;

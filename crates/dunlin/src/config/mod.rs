@@ -11,11 +11,13 @@ use crate::settings::{MTU_RANGE, ProfileSettings};
 mod client;
 mod datagram;
 mod profile;
+mod profiles;
 mod rules;
 mod server;
 
 pub use crate::handshake::setup::{ClientConfig, ServerConfig};
 pub use profile::{Profile, ProfileBuilder};
+pub use profiles::{KnownBy, KnownClient, ServerProfiles};
 pub use server::MAX_PREDECESSORS;
 
 /// A copy of the profile with another trust, if it still obeys the rules.

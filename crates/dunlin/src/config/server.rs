@@ -72,6 +72,7 @@ impl ServerConfig {
             tickets: Tickets::none(),
             cookies: None,
             choose_profile: false,
+            ranks: None,
             early_data: None,
             single_use: None,
             handshake_cache: None,
@@ -214,7 +215,7 @@ impl ServerConfig {
     /// server that only chooses ([`Self::choosing`]) always raises it.
     #[must_use]
     pub fn with_profile_choice(mut self, on: bool) -> Self {
-        self.choose_profile = on || self.psks.is_none() && !serves_without_psk(&self.profile);
+        self.choose_profile = on || !serves_clients(&self);
         self
     }
 
@@ -239,6 +240,11 @@ impl ServerConfig {
     pub fn profile(&self) -> Profile {
         Profile { settings: Arc::clone(&self.profile), tls12: self.tls12 }
     }
+}
+
+/// Whether a server with this configuration can serve clients.
+pub(super) fn serves_clients(config: &ServerConfig) -> bool {
+    config.psks.is_some() || serves_without_psk(&config.profile)
 }
 
 /// Whether a server with this profile can serve clients without a PSK.

@@ -162,6 +162,9 @@ pub enum PeerIncompatible {
     ServerName,
     /// The caller refused this client in its answer to a question.
     Refused,
+    /// The profile that served this client has a lower rank than its identity demands, or than the anonymous default if it has
+    /// proven none ([`crate::ServerProfiles`]).
+    Rank,
 }
 
 /// The check of the peer's identity that failed.

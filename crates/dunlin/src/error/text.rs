@@ -211,6 +211,7 @@ texts!(PeerIncompatible "I" {
     19 Self::Fallback => "it fell back to TLS 1.2 unnecessarily",
     20 Self::ServerName => "no service has the requested name",
     21 Self::Refused => "this client was refused by policy",
+    22 Self::Rank => "this client needs a stronger profile than the one that served it",
 });
 
 texts!(AuthenticationFailure "A" {

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 
 use pki_types::{CertificateDer, ServerName};
 
-use crate::auth::{Acceptance, Psk};
+use crate::auth::{Acceptance, PeerIdentity, Psk, Validity};
+use crate::cache::Ticket;
 use crate::error::AuthenticationFailure;
 use crate::handshake::setup::ServerConfig;
 use crate::protocol::Side;
@@ -28,6 +29,10 @@ pub enum Question {
     /// Which configuration should serve this client? Nothing in the ClientHello is authenticated yet.
     /// Answer: [`Answer::Profile`].
     ChooseProfile(ClientHelloInfo),
+    /// Which configuration belongs to this client? A server of [`crate::ServerProfiles`] asks it in every handshake with an
+    /// authenticated client. If the profile in use has a lower rank than the profile in the answer, the handshake fails with
+    /// access_denied. Before a resumption, such a session is not resumed instead. Answer: [`Answer::Profile`].
+    ProfileOf(Box<IdentifiedClient>),
     /// Which external PSK has this identity, if it is valid now? The engine asks this for a new connection. It asks it
     /// again on resumption, for the key from which the session stems. Answer: [`Answer::Psk`].
     ///
@@ -139,7 +144,7 @@ pub(crate) enum Kind {
 impl Question {
     pub(crate) const fn kind(&self) -> Kind {
         match self {
-            Self::ChooseProfile(_) => Kind::Profile,
+            Self::ChooseProfile(_) | Self::ProfileOf(_) => Kind::Profile,
             Self::FindPsk { .. } | Self::ChoosePsk { .. } => Kind::Psk,
             Self::FindSession { .. } => Kind::Session,
             Self::FirstUse { .. } => Kind::FirstUse,
@@ -181,6 +186,45 @@ pub struct ClientHelloInfo {
     pub signature_schemes: Vec<SignatureScheme>,
     /// Types of certificate that the client can send.
     pub client_certificate_types: Vec<CertificateType>,
-    /// Identities of PSKs and tickets offered.
+    /// Identities of PSKs and tickets offered in TLS 1.3.
     pub psk_identities: Vec<Vec<u8>>,
+    /// The session ID: the name of a session of TLS 1.2, or random bytes in the compatibility mode of TLS 1.3.
+    pub session_id: Vec<u8>,
+    /// The ticket of TLS 1.2 (RFC 5077). It is empty if the client only asks for one; `None` if the client wants none.
+    pub session_ticket: Option<Vec<u8>>,
+    /// The names of the handshake cache ([`crate::cache`]). `None` if the client does not use it.
+    pub cache: Option<Box<CacheNames>>,
+    /// Whether the client offers the extended master secret of TLS 1.2 (RFC 7627).
+    pub extended_master_secret: bool,
+    /// Whether the client supports the secure renegotiation of TLS 1.2 (RFC 5746).
+    pub secure_renegotiation: bool,
+    /// The cipher suite that a HelloRetryRequest has selected, if this ClientHello answers one. The configuration must support it.
+    pub retried_suite: Option<CipherSuite>,
+    /// The group that a HelloRetryRequest has selected, if it has selected one. The configuration must support it.
+    pub retried_group: Option<NamedGroup>,
+}
+
+/// The names of the handshake cache in a ClientHello.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CacheNames {
+    /// The names of the client's Certificate in this server's cache, the newest first.
+    pub tickets: Vec<Ticket>,
+    /// The server's Certificates in the client's cache: whole fingerprints, or their first eight bytes.
+    pub certificates: Vec<Vec<u8>>,
+}
+
+/// A client whose identity is known, for the choice of its profile ([`Question::ProfileOf`]).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct IdentifiedClient {
+    /// The identity.
+    pub identity: PeerIdentity,
+    /// The time span in which this side's verdict on the client's certificate holds. `None` without a limit.
+    pub validity: Option<Validity>,
+    /// The name of the profile that the handshake uses.
+    pub profile: String,
+    /// Whether the client has proven its identity in this handshake, up to Finished. Before a resumption it is only the identity of
+    /// the session that the client has named.
+    pub is_proven: bool,
 }

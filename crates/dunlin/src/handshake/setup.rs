@@ -12,7 +12,7 @@ use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
 use crate::protocol::{Protocol, TransportKind};
 use crate::resume::{ClientSessions, SettingsDigest, Tickets};
 use crate::settings::{
-    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource,
+    ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource, Ranks,
 };
 use crate::wire::{NamedGroup, PskKeyExchangeMode};
 
@@ -129,6 +129,8 @@ pub struct ServerConfig {
     pub(crate) tickets: Tickets,
     pub(crate) cookies: Option<bool>,
     pub(crate) choose_profile: bool,
+    /// The ranks of the server's profiles, if it chooses one by who the client is.
+    pub(crate) ranks: Option<Ranks>,
     pub(crate) early_data: Option<EarlyDataServer>,
     pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,

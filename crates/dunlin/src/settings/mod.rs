@@ -11,6 +11,7 @@ mod migration;
 mod multihoming;
 mod ports;
 mod profile;
+mod ranks;
 
 pub use datagram::{ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, Retransmission};
 pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
@@ -19,6 +20,7 @@ pub(crate) use multihoming::Linking;
 pub use multihoming::{MAX_INTERFACES, Multihoming};
 pub use ports::{NoPort, PortScheme};
 pub(crate) use profile::{ProfileSettings, Tls12};
+pub(crate) use ranks::Ranks;
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of
 /// [`crate::ProfileBuilder::tls_cert_with_extern_psk`], certificates authenticate.)

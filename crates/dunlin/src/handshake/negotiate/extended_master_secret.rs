@@ -6,6 +6,7 @@ use crate::extension::extended_master_secret::ExtendedMasterSecret;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::Previous;
 use crate::message::ClientHello;
@@ -40,6 +41,11 @@ pub(crate) fn is_in(extensions: &Extensions<'_>) -> bool {
 /// Whether the client offers it.
 pub(crate) fn is_offered(hello: &ClientHello) -> bool {
     is_in(&hello.extensions())
+}
+
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    info.extended_master_secret = is_offered(hello);
+    Ok(())
 }
 
 pub(super) fn check(

@@ -4,9 +4,12 @@
 use super::{Answers, Choices, HelloDraft};
 use crate::error::Error;
 use crate::extension::ExtensionsWriter;
+use crate::extension::{cached_info, handshake_cache};
 use crate::handshake::Cx;
 use crate::handshake::client::cache::{Agreed, Offered};
 use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::question::{CacheNames, ClientHelloInfo};
+use crate::message::ClientHello;
 use alloc::boxed::Box;
 
 /// A client's handshake cache in one handshake.
@@ -62,6 +65,24 @@ pub(super) fn accept(cx: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) 
         let agreed = offer.answered(answers.extensions, answers.cache)?;
         cx.draft.cache = answers.cache.outcome(agreed.is_some());
         terms.cache = agreed.map_or(Cache::None, Cache::Agreed);
+    }
+    Ok(())
+}
+
+/// The names alone, without a look-up.
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    let offer = hello.extensions().get::<handshake_cache::Offer>()?;
+    let cached = hello.extensions().get::<cached_info::Offer>()?;
+    if offer.is_some() || cached.is_some() {
+        let mut names = CacheNames::default();
+        if let Some(offer) = offer {
+            names.certificates.extend(offer.certificate.map(|name| name.to_vec()));
+            names.tickets = offer.tickets;
+        }
+        if let Some(cached) = cached {
+            names.certificates.extend(cached.of_type(cached_info::CERT).map(<[u8]>::to_vec));
+        }
+        info.cache = Some(Box::new(names));
     }
     Ok(())
 }

@@ -290,7 +290,7 @@ type HintStep = fn(&ClientHello, &mut ClientHelloInfo) -> Result<(), Error>;
 
 /// The hints in a ClientHello for the choice of a profile.
 pub(crate) fn hints(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
-    const HINT: [HintStep; 7] = [
+    const HINT: [HintStep; 11] = [
         server_name::hint,
         alpn::hint,
         supported_versions::hint,
@@ -298,8 +298,16 @@ pub(crate) fn hints(hello: &ClientHello) -> Result<ClientHelloInfo, Error> {
         signature_algorithms::hint,
         certificate_type::hint,
         psk::hint,
+        session_ticket::hint,
+        handshake_cache::hint,
+        extended_master_secret::hint,
+        renegotiation_info::hint,
     ];
-    let mut info = ClientHelloInfo { cipher_suites: hello.cipher_suites.clone(), ..Default::default() };
+    let mut info = ClientHelloInfo {
+        cipher_suites: hello.cipher_suites.clone(),
+        session_id: hello.session_id().to_vec(),
+        ..Default::default()
+    };
     HINT.iter().try_for_each(|step| step(hello, &mut info))?;
     Ok(info)
 }

@@ -6,6 +6,7 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::renegotiation_info::RenegotiationInfo;
 use crate::handshake::Cx;
 use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::tls12::Previous;
 use crate::message::ClientHello;
@@ -43,6 +44,11 @@ pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -
 pub(crate) fn is_supported(hello: &ClientHello) -> bool {
     hello.extensions().has(ExtensionType::RENEGOTIATION_INFO)
         || hello.cipher_suites.contains(&CipherSuite::TLS_EMPTY_RENEGOTIATION_INFO_SCSV)
+}
+
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    info.secure_renegotiation = is_supported(hello);
+    Ok(())
 }
 
 /// RFC 5746 §3.6: in the first handshake renegotiation_info is empty. §3.7: in a renegotiation it is the verify_data of

@@ -6,6 +6,7 @@ use crate::extension::ExtensionsWriter;
 use crate::extension::session_ticket::{Promised, Ticket};
 use crate::handshake::Cx;
 use crate::handshake::client::start::{Offer, Terms};
+use crate::handshake::question::ClientHelloInfo;
 use crate::message::ClientHello;
 use crate::wire::ExtensionType;
 use alloc::vec::Vec;
@@ -31,6 +32,11 @@ pub(crate) fn is_offered(hello: &ClientHello) -> bool {
 /// The client's ticket; empty if it has none.
 pub(crate) fn of(hello: &ClientHello) -> Result<Vec<u8>, Error> {
     Ok(hello.extensions().get::<Ticket>()?.map_or_else(Vec::new, |ticket| ticket.0))
+}
+
+pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
+    info.session_ticket = hello.extensions().get::<Ticket>()?.map(|ticket| ticket.0);
+    Ok(())
 }
 
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {

@@ -7,6 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::auth::PeerIdentity;
 use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket, Vouched};
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
@@ -15,7 +16,9 @@ use crate::handshake::Cx;
 use crate::handshake::cached::{Form, Use};
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
+use crate::resume::SettingsDigest;
 use crate::schedule::TICKET_LABEL;
+use crate::time::Now;
 use crate::wire::CertificateType;
 
 /// The part of a server's cache that answers a ClientHello.
@@ -30,6 +33,9 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
         sends: &Sends<'_>,
         usage: Use,
     ) -> Result<Option<Box<dyn Agreed>>, Error>;
+
+    /// The client with this ticket, if its entry is usable under one of these digests of trust. The client has proven nothing.
+    fn recognize(&self, now: Now, ticket: &Ticket, trusts: &[SettingsDigest]) -> Option<PeerIdentity>;
 }
 
 /// What the server accepts of the offer in this ClientHello. `None` if either side has no cache.
@@ -152,6 +158,12 @@ impl Caching for ServerHandshakeCache {
         let found = tickets.find_map(|(ticket, index)| Some(((*ticket, index), Box::new(find(ticket)?))));
         (agreed.ticket, agreed.client) = found.unzip();
         Ok(Some(Box::new(agreed)))
+    }
+
+    fn recognize(&self, now: Now, ticket: &Ticket, trusts: &[SettingsDigest]) -> Option<PeerIdentity> {
+        let peer = self.store.find(ticket)?;
+        let is_usable = trusts.iter().any(|trust| peer.is_usable(now, trust, self.max_age));
+        is_usable.then_some(peer.identity)
     }
 }
 

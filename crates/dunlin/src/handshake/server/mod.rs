@@ -28,6 +28,7 @@
 mod address;
 pub(super) mod cache;
 mod early;
+mod rank;
 pub(crate) mod start;
 pub(super) mod tls12;
 mod tls12_choice;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::address::{self, Proof};
 use super::early::{self, AwaitFirstUse, Spent};
-use super::tls13;
+use super::{rank, tls13};
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
@@ -31,7 +31,7 @@ use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
 
 /// The most identities of one ClientHello that the server looks up. A client needs one or two tickets and a key, and each
 /// look-up is work for a client that is not authenticated.
-const MAX_IDENTITIES: usize = 5;
+pub(crate) const MAX_IDENTITIES: usize = 5;
 
 /// The length of the name of a stored session, in bytes. It is long enough that a client cannot guess a name.
 pub(super) const SESSION_NAME_LEN: usize = 16;
@@ -102,8 +102,12 @@ impl ExpectMessage for ExpectClientHello {
             }
         };
         if config.choose_profile && retry.as_ref().is_none_or(|retry| !retry.has_profile) {
-            let question = Question::ChooseProfile(negotiate::hints(&hello)?);
-            return cx.ask(Err(question), Box::new(AwaitProfile { hello, retry }));
+            let mut hints = negotiate::hints(&hello)?;
+            if let Some(SentRetry { retry, .. }) = &retry {
+                (hints.retried_suite, hints.retried_group) = (Some(retry.cipher_suite), retry.group);
+            }
+            let question = Question::ChooseProfile(hints);
+            return cx.ask(Err(question), Box::new(AwaitProfile { config, hello, retry }));
         }
         with_config(cx, config, hello, retry)
     }
@@ -122,6 +126,7 @@ fn check(hello: &ClientHello) -> Result<(), Error> {
 
 /// Waits for the caller to choose the configuration for this client.
 struct AwaitProfile {
+    config: Arc<ServerConfig>,
     hello: ClientHello,
     retry: Option<SentRetry>,
 }
@@ -129,7 +134,9 @@ struct AwaitProfile {
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        with_config(cx, config.ok_or(PeerIncompatible::Refused)?, self.hello, self.retry)
+        let config = config.ok_or(PeerIncompatible::Refused)?;
+        rank::check_choice(&self.config, &config, self.retry.as_ref().map(|sent| &sent.retry))?;
+        with_config(cx, config, self.hello, self.retry)
     }
 }
 
@@ -345,14 +352,14 @@ pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) 
 pub(super) type AfterOrigin =
     Box<dyn FnOnce(&mut Cx<'_>, Option<Box<Session>>) -> Result<Step, Error> + Send + Sync>;
 
-/// Rejects a session if the external PSK from which it stems was removed or replaced.
+/// Rejects a session if the external PSK from which it stems was removed or replaced, or if its client now needs a stronger profile.
 pub(super) fn check_origin(
     cx: &mut Cx<'_>,
     config: Arc<ServerConfig>,
     session: Box<Session>,
     then: AfterOrigin,
 ) -> Result<Step, Error> {
-    let Some(identity) = session.origin() else { return then(cx, Some(session)) };
+    let Some(identity) = session.origin() else { return rank::weigh(cx, config, session, then) };
     let known = look_up(config.psks.as_ref(), identity, cx.now);
     let known = known.ok_or_else(|| Question::FindPsk { identity: identity.to_vec() });
     cx.ask(known, Box::new(AwaitOrigin { config, session, then }))
@@ -370,8 +377,10 @@ impl AwaitAnswer for AwaitOrigin {
         let Self { config, mut session, then } = *self;
         let Answer::Psk(psk) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let sha256 = config.profile.provider.sha256;
-        let stems = psk.is_some_and(|psk| session.stems_from(&psk, sha256));
-        then(cx, stems.then_some(session))
+        match psk.is_some_and(|psk| session.stems_from(&psk, sha256)) {
+            true => rank::weigh(cx, config, session, then),
+            false => then(cx, None),
+        }
     }
 }
 
@@ -441,7 +450,7 @@ impl PskSecret {
             Self::Session(session) => is_good(cx, config, session, hello),
         };
         let hash = self.hash(config);
-        let suite = common_suite(config, hello, hash);
+        let suite = suite_after(config, hello, search.retry.as_ref(), hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
         search.psk_possible
             && bound
@@ -471,12 +480,29 @@ pub(super) fn common_suite(
     config.profile.cipher_suites.iter().copied().filter(fits).find(|s| hello.cipher_suites.contains(&s.id))
 }
 
+/// The server's suite for a ClientHello that answers `retry`, if that is present. A profile that the caller has chosen after a
+/// HelloRetryRequest keeps the suite of that request, even if it prefers another one.
+fn suite_after(
+    config: &ServerConfig,
+    hello: &ClientHello,
+    retry: Option<&Retry>,
+    hash: Option<HashAlgorithm>,
+) -> Option<&'static Tls13CipherSuite> {
+    let retry = retry.filter(|_| config.ranks.is_some());
+    let bound = retry.and_then(|retry| config.profile.suite(retry.cipher_suite));
+    let fits = |s: &&'static Tls13CipherSuite| {
+        hash.is_none_or(|h| h == s.hash.algorithm()) && hello.cipher_suites.contains(&s.id)
+    };
+    bound.filter(fits).or_else(|| common_suite(config, hello, hash))
+}
+
 /// Chooses the suite and the group, or sends a HelloRetryRequest. Without a PSK, `psk` is the reason.
 fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatible>) -> Result<Step, Error> {
     let Search { config, hello, retry, spent, .. } = search;
     let (missing, psk) = (psk.as_ref().err().cloned(), psk.ok());
     let hash = psk.as_ref().and_then(|p| p.secret.hash(&config));
-    let suite = common_suite(&config, &hello, hash).ok_or(PeerIncompatible::CipherSuite)?;
+    let suite = suite_after(&config, &hello, retry.as_ref(), hash);
+    let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;
     if retry.as_ref().is_some_and(|r| r.cipher_suite != suite.id) {
         return Err(PeerMisbehaved::IllegalParameter(What::ClientHelloAfterRetry).into());
     }

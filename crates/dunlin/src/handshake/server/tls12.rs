@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
-use super::cache;
 use super::start::{AfterOrigin, SESSION_NAME_LEN, check_origin, is_good, look_up};
 use super::tls12_choice::{Choice, Own, choose, credential};
+use super::{cache, rank};
 use crate::auth::verifier::KeyUse;
 use crate::auth::{Credential, PeerIdentity, Psk, PskIdentity};
 use crate::cache::CacheOutcome;
@@ -609,6 +609,35 @@ impl ExpectMessage for ExpectFinished {
         let hash = handshake.transcript.current();
         let (_valid, client) = master.verify_finished(Side::Client, hash.as_ref(), body)?;
         handshake.transcript.add(&message);
+        // The client of a session was weighed before its session was resumed. A renegotiation changes no identity.
+        let is_known = sent.is_some() || handshake.previous.is_some();
+        let config = &handshake.config;
+        let question = if is_known { None } else { rank::question(cx, config, peer.as_ref())? };
+        let finished = Finished { handshake, master, peer, sent, client };
+        let Some(question) = question else { return finished.established(cx) };
+        let then: rank::Then = Box::new(move |cx, needed| {
+            rank::check(&finished.handshake.config, &needed)?;
+            finished.established(cx)
+        });
+        rank::ask(cx, question, then)
+    }
+}
+
+/// A handshake in which the client's Finished is verified.
+struct Finished {
+    handshake: Handshake,
+    master: MasterSecret,
+    peer: Option<PeerIdentity>,
+    /// The server's Finished, if it came first.
+    sent: Option<VerifyData>,
+    /// The client's Finished.
+    client: VerifyData,
+}
+
+impl Finished {
+    /// Sends the server's Finished if it is due, and begins the connection.
+    fn established(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
+        let Self { mut handshake, master, peer, sent, client } = self;
         let server = match sent {
             Some(value) => value,
             None => {

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use zeroize::Zeroizing;
 
 use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
-use super::{cache, early};
+use super::{cache, early, rank};
 use crate::auth::PeerIdentity;
 use crate::auth::select;
 use crate::crypto::Tls13CipherSuite;
@@ -347,7 +347,22 @@ impl ExpectMessage for ExpectFinished {
         let body = message.expect(HandshakeType::FINISHED)?;
         let _valid = finish.common.client_secret.verify_finished(transcript.current().as_ref(), body)?;
         transcript.add(message.bytes());
-        let Finish { common, master, read, write } = finish;
+        let Common { config, peer, resumed, .. } = &finish.common;
+        // The client of a session was weighed before its session was resumed.
+        let question = if *resumed { None } else { rank::question(cx, config, peer.as_ref())? };
+        let Some(question) = question else { return finish.established(cx, transcript) };
+        let then: rank::Then = Box::new(move |cx, needed| {
+            rank::check(&finish.common.config, &needed)?;
+            finish.established(cx, transcript)
+        });
+        rank::ask(cx, question, then)
+    }
+}
+
+impl Finish {
+    /// Begins the connection, and sends tickets.
+    fn established(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
+        let Self { common, master, read, write } = self;
         let Common { config, suite, peer, authenticated_ms, resumed, server_name, cache, .. } = common;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         cx.emitter.handshake_complete();
