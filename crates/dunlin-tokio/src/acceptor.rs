@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::{ClientHelloInfo, MessageSize, ServerConfig, TlsConnection};
+use dunlin::{ClientHelloInfo, IdentifiedClient, MessageSize, ServerConfig, TlsConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answers::Answers;
@@ -67,6 +67,18 @@ impl TlsAcceptor {
     ) -> Self {
         self.config = Arc::new(ServerConfig::clone(&self.config).with_profile_choice(true));
         self.options.profiles = Some(Arc::new(choose));
+        self
+    }
+
+    /// Chooses the configuration of every client that has an identity, for a server of [`dunlin::ServerProfiles`]. The profile that serves
+    /// the client must have at least the rank of this one. `None` refuses the client. For an asynchronous choice, answer the question
+    /// instead.
+    #[must_use]
+    pub fn with_client_profiles(
+        mut self,
+        choose: impl Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+    ) -> Self {
+        self.options.client_profiles = Some(Arc::new(choose));
         self
     }
 

@@ -8,7 +8,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use dunlin::{
-    Answer, ClientHelloInfo, EarlyDataOutcome, Event, MessageSize, Question, QuestionId, ServerConfig, Side,
+    Answer, ClientHelloInfo, EarlyDataOutcome, Event, IdentifiedClient, MessageSize, Question, QuestionId,
+    ServerConfig, Side,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -21,6 +22,7 @@ use crate::stream::{Task, TlsStream};
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync;
+pub(crate) type ProfileOf = dyn Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync;
 /// Called when a stream begins to linger.
 pub(crate) type OnLinger = dyn Fn() + Send + Sync;
 pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
@@ -31,6 +33,7 @@ pub(crate) struct Options {
     pub(crate) timeout: Duration,
     pub(crate) answers: Option<Arc<dyn DynAnswers>>,
     pub(crate) profiles: Option<Arc<ChooseProfile>>,
+    pub(crate) client_profiles: Option<Arc<ProfileOf>>,
     pub(crate) on_linger: Option<Arc<OnLinger>>,
     pub(crate) on_message: Option<Arc<OnMessage>>,
     pub(crate) hold_finished: bool,
@@ -42,6 +45,7 @@ impl Default for Options {
             timeout: DEFAULT_TIMEOUT,
             answers: None,
             profiles: None,
+            client_profiles: None,
             on_linger: None,
             on_message: None,
             hold_finished: false,
@@ -173,10 +177,11 @@ impl Options {
     }
 
     pub(crate) async fn answer(&self, question: Question) -> Answer {
-        match (&question, &self.profiles, &self.answers) {
-            (Question::ChooseProfile(hello), Some(profiles), _) => Answer::Profile(profiles(hello)),
-            (_, _, Some(answers)) => answers.answer(question).await,
-            (_, _, None) => Answer::Failed,
+        match (&question, &self.profiles, &self.client_profiles, &self.answers) {
+            (Question::ChooseProfile(hello), Some(profiles), ..) => Answer::Profile(profiles(hello)),
+            (Question::ProfileOf(client), _, Some(profiles), _) => Answer::Profile(profiles(client)),
+            (.., Some(answers)) => answers.answer(question).await,
+            (.., None) => Answer::Failed,
         }
     }
 }

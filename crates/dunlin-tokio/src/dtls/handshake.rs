@@ -8,7 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::error::Misuse;
-use dunlin::{Answer, ClientHelloInfo, Event, MessageSize, Negotiated, QuestionId, ServerConfig};
+use dunlin::{
+    Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig,
+};
 
 use super::association::{DtlsAssociation, OnPath, PathEvent, Reporter, ended};
 use super::shared::Owned;
@@ -43,6 +45,18 @@ impl DtlsOptions {
         choose: impl Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
     ) -> Self {
         self.0.profiles = Some(Arc::new(choose));
+        self
+    }
+
+    /// Chooses the configuration of every client that has an identity, for a server of [`dunlin::ServerProfiles`]. The profile that serves
+    /// the client must have at least the rank of this one. `None` refuses the client. For an asynchronous choice, answer the question
+    /// instead.
+    #[must_use]
+    pub fn with_client_profiles(
+        mut self,
+        choose: impl Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.client_profiles = Some(Arc::new(choose));
         self
     }
 
