@@ -7,7 +7,7 @@ use super::condition::{Basis, Condition, Test};
 use super::faults::{Fault, Faults, Place};
 use super::profile::{Demand, PolicyProfile};
 use super::read::At;
-use super::{Action, Attribute, ClientIndex, Policy, Renegotiation, Rule};
+use super::{Action, Attribute, BlacklistSettings, ClientIndex, Policy, Renegotiation, Rule};
 
 /// The most profiles of a policy. Each needs a configuration of the engine.
 pub const MAX_PROFILES: usize = 64;
@@ -22,6 +22,7 @@ pub(super) struct Draft {
     pub(super) floor: Option<At<i64>>,
     pub(super) default: Option<At<String>>,
     pub(super) renegotiation: Renegotiation,
+    pub(super) blacklist: Option<BlacklistSettings>,
     pub(super) profiles: Vec<At<PolicyProfile>>,
     pub(super) clients: Vec<DraftRule>,
     pub(super) rules: Vec<DraftRule>,
@@ -78,8 +79,8 @@ impl Checker<'_> {
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
         let profiles = profiles.into_iter().map(Arc::new).collect();
-        let renegotiation = draft.renegotiation;
-        Some(Policy { floor, default, renegotiation, profiles, rules, clients, index })
+        let (renegotiation, blacklist) = (draft.renegotiation, draft.blacklist.clone());
+        Some(Policy { floor, default, renegotiation, blacklist, profiles, rules, clients, index })
     }
 
     fn check_floor(&mut self) {

@@ -5,23 +5,28 @@ use std::sync::Arc;
 
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
+use super::blacklist::BlacklistLimits;
 use super::check::{self, Draft, DraftRule};
 use super::client::{ATTRIBUTES, Attribute};
 use super::condition::{Condition, Test};
 use super::faults::{Fault, Faults, Place};
 use super::hints::Cipher;
+use super::nft::NftSets;
 use super::pattern::{MAX_PATTERN, Network, Pattern};
 use super::profile::{self, DEMANDS, PolicyProfile};
 use super::read::{At, Section, Text};
-use super::{Policy, Renegotiation};
+use super::{BlacklistSettings, Policy, Renegotiation};
 
 /// The largest file, in bytes: a hundred thousand clients. A database has room for more.
 pub const MAX_FILE: usize = 16 << 20;
 
+/// The most networks of a blacklist: each takes some 200 bytes.
+const MAX_BLOCKED: i64 = 10_000_000;
+
 /// The most values of one condition.
 const MAX_VALUES: usize = 1024;
 
-const ROOT: &[&str] = &["floor", "default", "renegotiation", "profile", "rule", "client"];
+const ROOT: &[&str] = &["floor", "default", "renegotiation", "profile", "rule", "client", "blacklist"];
 const PROFILE: &[&str] = &[
     "rank",
     "versions",
@@ -33,6 +38,19 @@ const PROFILE: &[&str] = &[
     "session_lifetime",
     "cache_lifetime",
     "address_lifetime",
+];
+const BLACKLIST: &[&str] = &[
+    "failed",
+    "foreign",
+    "window",
+    "blocked",
+    "prefix_ipv4",
+    "prefix_ipv6",
+    "capacity",
+    "exempt",
+    "nft_table",
+    "nft_ipv4",
+    "nft_ipv6",
 ];
 const RULE: &[&str] = &["name", "profile", "refuse", "when"];
 const HINTS: &[&str] = &[
@@ -88,6 +106,54 @@ pub(super) fn settings(root: &Section<'_, '_>, draft: &mut Draft) {
     draft.floor = root.integer("floor", rank);
     draft.default = root.string("default");
     draft.renegotiation = root.choice("renegotiation", RENEGOTIATIONS).map(|at| at.value).unwrap_or_default();
+    draft.blacklist = root.section("blacklist").and_then(|section| blacklist(&section));
+}
+
+/// Reads the limits of the blacklist, and the sets of the kernel. `None` if a name of a set is wrong.
+fn blacklist(section: &Section<'_, '_>) -> Option<BlacklistSettings> {
+    section.expect(BLACKLIST, |_| false);
+    let usual = BlacklistLimits::default();
+    let number = |key, most: u32, usual: u32| {
+        let number = section.integer(key, 0..=most.into()).and_then(|at| at.value.try_into().ok());
+        number.unwrap_or(usual)
+    };
+    let prefix = |key, most: u8, usual: u8| {
+        let bits = section.integer(key, 1..=most.into()).and_then(|at| at.value.try_into().ok());
+        bits.unwrap_or(usual)
+    };
+    let duration = |key, usual: u32| section.duration(key).map_or(usual, |at| at.value);
+    let capacity = section.integer("capacity", 1..=MAX_BLOCKED).and_then(|at| at.value.try_into().ok());
+    let network = |at: At<String>| {
+        let network = Network::parse(&at.value);
+        network.map_err(|why| section.tell(at.fault(format!("wrong network {:?}: {why}", at.value)))).ok()
+    };
+    let limits = BlacklistLimits {
+        failed: number("failed", u32::MAX, usual.failed),
+        foreign: number("foreign", u32::MAX, usual.foreign),
+        window_s: duration("window", usual.window_s),
+        blocked_s: duration("blocked", usual.blocked_s),
+        prefix_v4: prefix("prefix_ipv4", 32, usual.prefix_v4),
+        prefix_v6: prefix("prefix_ipv6", 128, usual.prefix_v6),
+        capacity: capacity.unwrap_or(usual.capacity),
+        exempt: section.strings("exempt").into_iter().filter_map(network).collect(),
+    };
+    let [table, v4, v6] = ["nft_table", "nft_ipv4", "nft_ipv6"].map(|key| section.string(key));
+    let kernel = match (&table, &v4, &v6) {
+        (None, None, None) => None,
+        (Some(table), Some(v4), Some(v6)) => match NftSets::new(&table.value, &v4.value, &v6.value) {
+            Ok(sets) => Some(sets),
+            Err(error) => {
+                section.tell(table.fault(error));
+                return None;
+            }
+        },
+        _ => {
+            section
+                .tell(section.here().fault("give all of nft_table, nft_ipv4 and nft_ipv6, or none of them"));
+            return None;
+        }
+    };
+    Some(BlacklistSettings { limits, kernel })
 }
 
 /// Reads a profile. Faults are reported, and values with faults left out.
@@ -240,28 +306,35 @@ fn patterns(section: &Section<'_, '_>, values: Vec<At<String>>, attribute: &Attr
     too_many(section, &values);
     let mut patterns = Vec::new();
     for at in values {
-        let text = match attribute {
-            Attribute::Dns | Attribute::Fingerprint | Attribute::Key => at.value.to_ascii_lowercase(),
-            _ => at.value.clone(),
-        };
-        let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
-        let fault = match attribute {
-            Attribute::Kind if !["x509", "raw_key", "psk", "other"].contains(&text.as_str()) => {
-                Some("use x509, raw_key, psk, other".to_owned())
-            }
-            Attribute::Fingerprint | Attribute::Key if !is_digest => {
-                Some("give a SHA-256 in hexadecimal, 64 digits".to_owned())
-            }
-            _ => None,
-        };
-        let pattern = Pattern::parse(&text, attribute.separator());
-        match (fault, pattern) {
-            (None, Some(pattern)) => patterns.push(pattern),
-            (Some(fault), _) => section.tell(at.fault(format!("wrong value {:?}; {fault}", at.value))),
-            (None, None) => section.tell(at.fault(format!("give 1 to {MAX_PATTERN} characters"))),
+        let checked = checked(&at.value, attribute);
+        let pattern = checked.and_then(|text| {
+            let pattern = Pattern::parse(&text, attribute.separator());
+            pattern.ok_or_else(|| format!("give 1 to {MAX_PATTERN} characters"))
+        });
+        match pattern {
+            Ok(pattern) => patterns.push(pattern),
+            Err(fault) => section.tell(at.fault(format!("wrong value {:?}; {fault}", at.value))),
         }
     }
     patterns
+}
+
+/// A value in the form in which clients have it.
+///
+/// # Errors
+/// No client can have the value; what is allowed.
+pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, String> {
+    let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    match attribute {
+        Attribute::Kind if !["x509", "raw_key", "psk", "other"].contains(&text) => {
+            Err("use x509, raw_key, psk, other".to_owned())
+        }
+        Attribute::Fingerprint | Attribute::Key if !is_digest => {
+            Err("give a SHA-256 in hexadecimal, 64 digits".to_owned())
+        }
+        Attribute::Dns | Attribute::Fingerprint | Attribute::Key => Ok(text.to_ascii_lowercase()),
+        _ => Ok(text.to_owned()),
+    }
 }
 
 /// The conditions on the validity of the identity, the ClientHello and the address.

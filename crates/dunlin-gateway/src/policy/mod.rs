@@ -41,6 +41,7 @@
 //! # }
 //! ```
 
+mod blacklist;
 mod check;
 mod client;
 mod condition;
@@ -49,14 +50,17 @@ mod explain;
 mod faults;
 mod hints;
 mod load;
+mod nft;
 mod pattern;
 mod profile;
 mod read;
 mod source;
+mod tables;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use blacklist::{Blacklist, BlacklistLimits, Blocked, Offence};
 pub use check::{MAX_PROFILES, MAX_RULES};
 pub use client::{Attribute, Client};
 pub use condition::{Basis, Condition, Truth};
@@ -65,9 +69,11 @@ pub use explain::{ConditionReport, Explanation, RuleReport};
 pub use faults::{Fault, Faults, Place};
 pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source};
 pub use load::{MAX_FILE, parse};
+pub use nft::{NftError, NftSets};
 pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
 pub use source::{LivePolicy, Reload};
+pub use tables::{AddressTable, HandshakeTable, Handshakes};
 
 /// The profiles of a gateway and the rules that give them to its clients.
 #[derive(Clone, Debug)]
@@ -76,6 +82,7 @@ pub struct Policy {
     /// The profile of clients that no rule matches.
     default: usize,
     renegotiation: Renegotiation,
+    blacklist: Option<BlacklistSettings>,
     profiles: Vec<Arc<PolicyProfile>>,
     /// The entries of the client table, then the rules.
     rules: Vec<Rule>,
@@ -123,6 +130,15 @@ pub struct Renegotiation {
     pub down: bool,
 }
 
+/// Whether and how the gateway keeps a blacklist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlacklistSettings {
+    /// The limits of the list in the gateway.
+    pub limits: BlacklistLimits,
+    /// The sets of nftables that also get each blocked network.
+    pub kernel: Option<NftSets>,
+}
+
 impl Policy {
     /// The rank below which no profile is used. Without a floor in the policy it is the lowest integer.
     pub const fn floor(&self) -> i32 {
@@ -156,6 +172,11 @@ impl Policy {
     /// In which directions a connection may renegotiate.
     pub const fn renegotiation(&self) -> Renegotiation {
         self.renegotiation
+    }
+
+    /// The blacklist's settings; `None` if the gateway keeps none.
+    pub const fn blacklist(&self) -> Option<&BlacklistSettings> {
+        self.blacklist.as_ref()
     }
 
     /// Whether a rule looks at this attribute. What no rule looks at need not be kept in sessions and caches.

@@ -51,7 +51,7 @@ when.sni = 1
 "#;
     let all = faults(text);
     let expected = [
-        "p.toml:1: flor: unknown key; use floor, default, renegotiation, profile, rule, client",
+        "p.toml:1: flor: unknown key; use floor, default, renegotiation, profile, rule, client, blacklist",
         "p.toml:3: profile.strong.rank: wrong value \"high\"; give an integer from -2147483648 to 2147483647",
         "p.toml:4: profile.strong.versions: unknown version \"1.1\"; use 1.2, 1.3",
         "p.toml:5: profile.strong.groups: x25519 twice; remove one of the two",
@@ -59,7 +59,7 @@ when.sni = 1
         "p.toml:6: profile.strong.client: wrong value \"maybe\"; use none, request, certificate, psk, any",
         "p.toml:7: profile.strong.session_lifetime: wrong value \"1w\"; give seconds, or a text such as",
         "p.toml:9: rule[0].profile: no profile \"strnog\"; use strong",
-        "p.toml:10: rule[0].when.issuer: give 1 to 256 characters",
+        "p.toml:10: rule[0].when.issuer: wrong value \"\"; give 1 to 256 characters",
         "p.toml:11: rule[0].when.address: wrong network \"10.0.0.1/8\": bits behind the prefix; write 10.0.0.0/8",
         "p.toml:12: rule[0].when.fingerprint: wrong value \"ab\"; give a SHA-256 in hexadecimal, 64 digits",
         "p.toml:13: rule[1]: give either profile or refuse = true",
@@ -221,4 +221,20 @@ fn refuses_patterns_in_the_client_table() {
     assert!(client("psk = [\"a\", \"b\"]").contains("one exact value"));
     assert!(client("").contains("no attribute of the client"));
     assert!(client("psk = \"a\"\nsni = \"b\"").starts_with("p.toml:14: client[0].sni: unknown key"));
+}
+
+#[test]
+fn reads_the_limits_of_the_blacklist() {
+    let text = |lines: &str| format!("[profile.a]\nrank = 1\n[blacklist]\n{lines}");
+    let policy =
+        policy::parse("p.toml", &text("failed = 7\nblocked = \"1h\"\nexempt = \"10.0.0.0/8\"")).unwrap();
+    let limits = &policy.blacklist().unwrap().limits;
+    assert_eq!((limits.failed, limits.foreign, limits.blocked_s, limits.exempt.len()), (7, 5, 3600, 1));
+    assert!(policy::parse("p.toml", &text("nft_table = \"t\"\nnft_ipv4 = \"a\"\nnft_ipv6 = \"b\"")).is_ok());
+    let sets = fault(&text("nft_table = \"t\""));
+    assert_eq!(sets, "p.toml:3: blacklist: give all of nft_table, nft_ipv4 and nft_ipv6, or none of them");
+    let name = fault(&text("nft_table = \"t;\"\nnft_ipv4 = \"a\"\nnft_ipv6 = \"b\""));
+    assert!(name.starts_with("p.toml:4: blacklist.nft_table: nftables: wrong name \"t;\""), "{name}");
+    assert!(fault(&text("prefix_ipv4 = 33")).contains("give an integer from 1 to 32"));
+    assert!(fault(&text("exempt = \"x\"")).contains("not an IP address"));
 }

@@ -6,8 +6,10 @@
 mod clients;
 mod decisions;
 mod faults;
+mod nft;
 mod properties;
 mod reload;
+mod tables;
 
 use dunlin_gateway::policy::{self, Attribute, Claim, Client, Hello, Hints, Policy, Source};
 

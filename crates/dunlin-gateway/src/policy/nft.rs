@@ -1,0 +1,119 @@
+//! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the gateway.
+
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use super::blacklist::Blocked;
+use super::pattern::Network;
+
+/// The longest name of a table or set, in characters. The kernel takes longer ones.
+const MAX_NAME: usize = 64;
+
+/// Sets of nftables with the networks that a gateway has blocked. The administrator makes the sets and the rules that use them:
+///
+/// ```text
+/// table inet dunlin {
+///     set blocked4 { type ipv4_addr; flags interval, timeout; size 65536; }
+///     set blocked6 { type ipv6_addr; flags interval, timeout; size 65536; }
+///     chain input {
+///         type filter hook input priority filter; policy accept;
+///         ip saddr @blocked4 drop
+///         ip6 saddr @blocked6 drop
+///     }
+/// }
+/// ```
+///
+/// The kernel removes each network when its time is over. The gateway needs the capability CAP_NET_ADMIN.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NftSets {
+    program: PathBuf,
+    table: String,
+    v4: String,
+    v6: String,
+}
+
+/// Why a set could not be changed, in one line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("nftables: {0}")]
+pub struct NftError(String);
+
+impl NftSets {
+    /// The sets `v4` and `v6` of the table `table`, of the family inet.
+    ///
+    /// # Errors
+    /// A name is empty or longer than 64 characters, or has a character that no name of nftables has.
+    pub fn new(table: &str, v4: &str, v6: &str) -> Result<Self, NftError> {
+        for name in [table, v4, v6] {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
+            let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+            if name.len() > MAX_NAME || !begins || !name.chars().all(is_word) {
+                let what =
+                    format!("wrong name {name:?}; use letters, digits, '_', '-' and '.', and a letter first");
+                return Err(NftError(what));
+            }
+        }
+        Ok(Self { program: "nft".into(), table: table.into(), v4: v4.into(), v6: v6.into() })
+    }
+
+    /// Uses another program than the `nft` of the search path.
+    #[must_use]
+    pub fn with_program(mut self, program: impl Into<PathBuf>) -> Self {
+        self.program = program.into();
+        self
+    }
+
+    /// Adds a network until its time is over. It blocks until `nft` has ended.
+    ///
+    /// # Errors
+    /// `nft` cannot be started, or its first message.
+    pub fn add(&self, blocked: &Blocked, now_s: u64) -> Result<(), NftError> {
+        match blocked.until_s.saturating_sub(now_s) {
+            0 => Ok(()),
+            left_s => self.run(&self.additions(&blocked.network, left_s)),
+        }
+    }
+
+    /// Removes a network before its time. It blocks until `nft` has ended.
+    ///
+    /// # Errors
+    /// `nft` cannot be started, or its first message: the network may be gone already.
+    pub fn remove(&self, network: &Network) -> Result<(), NftError> {
+        self.run(&format!("delete element inet {} {} {{ {network} }}\n", self.table, self.set(network)))
+    }
+
+    fn set(&self, network: &Network) -> &str {
+        if network.address().is_ipv4() { &self.v4 } else { &self.v6 }
+    }
+
+    /// Adding an element that exists would keep its old time, so it is added, deleted and added again, in one transaction.
+    fn additions(&self, network: &Network, left_s: u64) -> String {
+        let (table, set) = (&self.table, self.set(network));
+        let element =
+            |timeout: fmt::Arguments<'_>| format!("element inet {table} {set} {{ {network}{timeout} }}\n");
+        let plain = element(format_args!(""));
+        let timed = element(format_args!(" timeout {left_s}s"));
+        format!("add {plain}delete {plain}add {timed}")
+    }
+
+    /// Runs a script of `nft` as one transaction.
+    fn run(&self, script: &str) -> Result<(), NftError> {
+        let failed = |error: std::io::Error| NftError(format!("{}: {error}", self.program.display()));
+        let mut command = Command::new(&self.program);
+        command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().map_err(failed)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A program that ends early reports why.
+            let _ = stdin.write_all(script.as_bytes());
+        }
+        let output = child.wait_with_output().map_err(failed)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(&output.stderr);
+        let first =
+            message.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed without a message");
+        Err(NftError(first.escape_debug().to_string()))
+    }
+}

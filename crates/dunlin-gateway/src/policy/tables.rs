@@ -1,0 +1,184 @@
+//! What a gateway remembers about handshakes: those of open connections, and from which address each client came.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashlink::LinkedHashMap;
+
+use super::client::{Attribute, Client};
+use super::decide::{Decision, Verdict};
+use super::hints::{Claim, Source};
+use super::profile::{Demand, PolicyProfile};
+
+/// The handshakes of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Handshakes {
+    /// How many handshakes have begun.
+    pub begun: u32,
+    /// Whether the last one has finished, and its client is served.
+    pub is_served: bool,
+    /// The client, once a handshake has proven it.
+    pub client: Option<String>,
+    /// The name of the profile.
+    pub profile: Option<String>,
+    /// The rule that decided last.
+    pub rule: Option<String>,
+    /// When the entry expires, in seconds.
+    pub until_s: u64,
+}
+
+/// The paper's handshake information table: the handshakes of each connection, by the client's address and port. Its size is bounded, and
+/// the entry that was used longest ago makes room.
+pub struct HandshakeTable {
+    capacity: usize,
+    lifetime_s: u64,
+    entries: Mutex<LinkedHashMap<SocketAddr, Handshakes>>,
+}
+
+impl HandshakeTable {
+    /// A table for this many connections, at least one. An entry lives for `lifetime_s` seconds after its last change.
+    pub fn new(capacity: usize, lifetime_s: u64) -> Self {
+        Self { capacity: capacity.max(1), lifetime_s, entries: Mutex::default() }
+    }
+
+    /// Counts a handshake that begins. Returns its number on this connection, from 1. All times are in seconds, from any epoch.
+    pub fn begin(&self, peer: SocketAddr, now_s: u64) -> u32 {
+        self.change(peer, now_s, |entry| {
+            entry.begun = entry.begun.saturating_add(1);
+            entry.is_served = false;
+            entry.begun
+        })
+    }
+
+    /// Records a decision after Finished, and the client that the handshake has proven.
+    pub fn decided(&self, peer: SocketAddr, decision: &Decision, client: Option<&Client>, now_s: u64) {
+        self.change(peer, now_s, |entry| {
+            entry.is_served = decision.verdict == Verdict::Serve;
+            entry.client = client.map(ToString::to_string);
+            entry.profile = Some(decision.profile.name.clone());
+            entry.rule.clone_from(&decision.rule);
+        });
+    }
+
+    /// Removes a connection that has ended.
+    pub fn ended(&self, peer: SocketAddr) {
+        locked(&self.entries).remove(&peer);
+    }
+
+    /// The handshakes of a connection.
+    pub fn get(&self, peer: SocketAddr, now_s: u64) -> Option<Handshakes> {
+        locked(&self.entries).get(&peer).filter(|entry| entry.until_s > now_s).cloned()
+    }
+
+    /// All connections, the one that changed longest ago first.
+    pub fn snapshot(&self, now_s: u64) -> Vec<(SocketAddr, Handshakes)> {
+        let mut entries = locked(&self.entries);
+        expire(&mut entries, now_s, |entry| entry.until_s);
+        entries.iter().map(|(peer, entry)| (*peer, entry.clone())).collect()
+    }
+
+    fn change<T>(&self, peer: SocketAddr, now_s: u64, change: impl FnOnce(&mut Handshakes) -> T) -> T {
+        let mut entries = locked(&self.entries);
+        let mut entry = entries.remove(&peer).filter(|entry| entry.until_s > now_s).unwrap_or_default();
+        let result = change(&mut entry);
+        entry.until_s = now_s.saturating_add(self.lifetime_s);
+        entries.insert(peer, entry);
+        expire(&mut entries, now_s, |entry| entry.until_s);
+        while entries.len() > self.capacity {
+            entries.pop_front();
+        }
+        result
+    }
+}
+
+/// From which address each client came last. An address is a hint ([`Source::Address`]), never a proof.
+///
+/// Only clients whose profile demands a certificate are remembered, for [`PolicyProfile::address_lifetime_s`]. If clients share an address,
+/// the one with the strongest profile is remembered: a hint to a weaker profile would make its handshake fail.
+pub struct AddressTable {
+    capacity: usize,
+    entries: Mutex<LinkedHashMap<IpAddr, Remembered>>,
+}
+
+struct Remembered {
+    client: Client,
+    rank: i32,
+    until_s: u64,
+}
+
+impl AddressTable {
+    /// A table for this many addresses, at least one. The address that was seen longest ago makes room.
+    pub fn new(capacity: usize) -> Self {
+        Self { capacity: capacity.max(1), entries: Mutex::default() }
+    }
+
+    /// Remembers the client of a finished handshake. `profile` is the one that its identity demands: [`Decision::next`], or else
+    /// [`Decision::profile`]. Returns whether the client is remembered. All times are in seconds, from any epoch.
+    pub fn remember(&self, address: IpAddr, client: &Client, profile: &PolicyProfile, now_s: u64) -> bool {
+        let has_certificate = client.values(&Attribute::Kind).any(|kind| kind != "psk");
+        if profile.client != Demand::Certificate || !has_certificate || profile.address_lifetime_s == 0 {
+            return false;
+        }
+        let address = address.to_canonical();
+        let mut entries = locked(&self.entries);
+        let old = entries.remove(&address).filter(|old| old.until_s > now_s);
+        let new = Remembered {
+            client: client.clone(),
+            rank: profile.rank,
+            until_s: now_s.saturating_add(profile.address_lifetime_s.into()),
+        };
+        // Clients share this address.
+        let (entry, is_new) = match old {
+            Some(old) if old.client != new.client && old.rank > new.rank => (old, false),
+            _ => (new, true),
+        };
+        entries.insert(address, entry);
+        while entries.len() > self.capacity {
+            entries.pop_front();
+        }
+        is_new
+    }
+
+    /// The hint that this address gives.
+    pub fn claim(&self, address: IpAddr, now_s: u64) -> Option<Claim> {
+        let mut entries = locked(&self.entries);
+        let address = address.to_canonical();
+        if entries.get(&address)?.until_s <= now_s {
+            entries.remove(&address);
+            return None;
+        }
+        let entry = entries.to_back(&address)?;
+        Some(Claim { source: Source::Address, client: entry.client.clone() })
+    }
+
+    /// Forgets an address whose hint was wrong: another client came from it, or the handshake failed.
+    pub fn forget(&self, address: IpAddr) {
+        locked(&self.entries).remove(&address.to_canonical());
+    }
+
+    /// How many addresses are remembered, with those that have expired since they were last asked for.
+    pub fn len(&self) -> usize {
+        locked(&self.entries).len()
+    }
+
+    /// Whether no address is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// Removes expired entries from the front of a map whose entries are in the order of their expiry.
+fn expire<K: Eq + std::hash::Hash, V>(
+    entries: &mut LinkedHashMap<K, V>,
+    now_s: u64,
+    until_s: impl Fn(&V) -> u64,
+) {
+    while entries.front().is_some_and(|(_, entry)| until_s(entry) <= now_s) {
+        entries.pop_front();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code panics halfway through a change under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,74 @@
+//! The blacklist in sets of nftables, in a network namespace of its own.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+
+use dunlin_gateway::policy::{Blacklist, BlacklistLimits, NftSets, Offence};
+
+const INSIDE: &str = "DUNLIN_TEST_NFT_INSIDE";
+
+fn nft(args: &[&str]) -> String {
+    let output = Command::new("nft").args(args).output().expect("nft runs: `tools/setup test` installs it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn keeps_blocked_networks_in_the_sets_of_the_kernel() {
+    if std::env::var_os(INSIDE).is_some() {
+        return inside();
+    }
+    // A child runs the same test again, in the namespace.
+    let mut command = Command::new("unshare");
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.arg("--net").arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "nft::keeps_blocked_networks_in_the_sets_of_the_kernel"]).env(INSIDE, "1");
+    // Debian has nft where only root looks for programs.
+    let path = std::env::var("PATH").unwrap_or_default();
+    let output = command.env("PATH", format!("{path}:/usr/sbin:/sbin")).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+fn inside() {
+    nft(&["add table inet dunlin"]);
+    nft(&["add set inet dunlin blocked4 { type ipv4_addr; flags interval, timeout; }"]);
+    nft(&["add set inet dunlin blocked6 { type ipv6_addr; flags interval, timeout; }"]);
+    let sets = NftSets::new("dunlin", "blocked4", "blocked6").unwrap();
+    let list = Blacklist::new(BlacklistLimits { foreign: 1, ..BlacklistLimits::default() });
+    let four = list.report("10.0.0.1".parse().unwrap(), Offence::Foreign, 100).unwrap();
+    let six = list.report("2001:db8::1".parse().unwrap(), Offence::Foreign, 100).unwrap();
+    sets.add(&four, 100).unwrap();
+    sets.add(&six, 100).unwrap();
+    let all = nft(&["list", "ruleset"]);
+    assert!(all.contains("10.0.0.1 timeout 10m"), "{all}");
+    assert!(all.contains("2001:db8::/64 timeout 10m"), "{all}");
+    // Again, with another time, after a part of it.
+    sets.add(&four, 400).unwrap();
+    let all = nft(&["list", "ruleset"]);
+    assert!(all.contains("10.0.0.1 timeout 5m"), "{all}");
+    sets.remove(&four.network).unwrap();
+    let all = nft(&["list", "ruleset"]);
+    assert!(!all.contains("10.0.0.1") && all.contains("2001:db8::/64"), "{all}");
+    // The set does not exist.
+    let other = NftSets::new("dunlin", "other4", "other6").unwrap();
+    let error = other.add(&four, 100).unwrap_err().to_string();
+    assert!(error.contains("No such file or directory") && error.lines().count() == 1, "{error}");
+}
+
+#[test]
+fn takes_no_name_that_could_be_a_command() {
+    for name in ["", "a b", "a;flush ruleset", "{", "1a", "-a", "a\n"] {
+        assert!(NftSets::new("dunlin", name, "six").is_err(), "{name:?}");
+        assert!(NftSets::new(name, "four", "six").is_err(), "{name:?}");
+    }
+    let missing = NftSets::new("dunlin", "four", "six").unwrap().with_program("/nonexistent/nft");
+    let list = Blacklist::new(BlacklistLimits { foreign: 1, ..BlacklistLimits::default() });
+    let blocked = list.report("10.0.0.1".parse().unwrap(), Offence::Foreign, 0).unwrap();
+    let error = missing.add(&blocked, 0).unwrap_err().to_string();
+    assert!(error.starts_with("nftables: /nonexistent/nft: No such file"), "{error}");
+}
