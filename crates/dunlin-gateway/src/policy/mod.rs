@@ -55,6 +55,7 @@ mod pattern;
 mod profile;
 mod read;
 mod source;
+pub mod sqlite;
 mod tables;
 
 use std::collections::HashMap;

@@ -51,6 +51,11 @@ impl Pattern {
         Some(Self { text: text.to_owned(), separator, tokens: (!is_exact).then_some(tokens) })
     }
 
+    /// A pattern that only this text matches.
+    pub(super) const fn literal(text: String) -> Self {
+        Self { text, separator: None, tokens: None }
+    }
+
     /// The text without wildcards; `None` if it has one.
     pub(super) fn exact(&self) -> Option<&str> {
         self.tokens.is_none().then_some(&self.text)

@@ -82,6 +82,14 @@ impl<'a> Text<'a> {
 }
 
 impl<'t, 'a> Section<'t, 'a> {
+    /// The same table under this name, if it has none.
+    pub(super) fn named(mut self, name: &str) -> Self {
+        if self.path.is_empty() {
+            name.clone_into(&mut self.path);
+        }
+        self
+    }
+
     /// Where the table begins.
     pub(super) fn here(&self) -> At<()> {
         At { value: (), place: self.place.clone(), key: self.path.clone() }

@@ -1,21 +1,23 @@
-//! A policy that follows its file while the gateway runs.
+//! A policy that follows its file or database while the gateway runs.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
-use dunlin_store::psk::file::Stamp;
+use dunlin_store::psk::file::{Format, Stamp};
+use rusqlite::Connection;
 
-use super::Policy;
 use super::faults::Faults;
 use super::load::{self, MAX_FILE};
+use super::{Policy, sqlite};
 
-/// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file has changed.
+/// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file or database has changed.
 ///
-/// Several gateways can share the file: each one polls it.
+/// Several gateways can share the file or database: each one polls it.
 pub struct LivePolicy {
     path: PathBuf,
     policy: ArcSwap<Policy>,
@@ -24,12 +26,28 @@ pub struct LivePolicy {
 
 /// What the last poll saw.
 struct Seen {
-    /// The stamp of the file; `None` if it may change again without a change of the stamp.
-    stamp: Option<Stamp>,
-    /// SHA-256 of the content.
-    content: Option<[u8; 32]>,
+    source: Source,
     /// Why the content is not in force.
     faults: Option<Faults>,
+}
+
+/// Where the policy stands, and how its content looked at the last poll.
+enum Source {
+    Toml {
+        /// The stamp of the file; `None` if it may change again without a change of the stamp.
+        stamp: Option<Stamp>,
+        /// SHA-256 of the content.
+        content: Option<[u8; 32]>,
+    },
+    Sqlite(Option<Database>),
+}
+
+/// A database that is open.
+struct Database {
+    connection: Connection,
+    version: Option<i64>,
+    /// Another file may take the place of this one.
+    file: Option<(u64, u64)>,
 }
 
 /// The outcome of a poll.
@@ -44,16 +62,21 @@ pub enum Reload {
 }
 
 impl LivePolicy {
-    /// Reads a policy for the first time.
+    /// Reads a policy for the first time. A file with SQLite's magic bytes, or with the extension `.db`, `.sqlite` or `.sqlite3`, is a
+    /// database; any other file is TOML.
     ///
     /// # Errors
     /// The file cannot be read, or all its faults.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, Faults> {
         let path = path.into();
-        let stamp = stamp(&path);
-        let text = read(&path)?;
-        let policy = load::parse(&path.to_string_lossy(), &text)?;
-        let seen = Seen { stamp, content: Some(sha256(&text)), faults: None };
+        let mut source = match Format::of(&path) {
+            Format::Sqlite => Source::Sqlite(None),
+            _ => Source::Toml { stamp: None, content: None },
+        };
+        let policy = source
+            .changed(&path)
+            .unwrap_or_else(|| Err(Faults::of_file(&path.to_string_lossy(), "empty")))?;
+        let seen = Seen { source, faults: None };
         Ok(Self { path, policy: ArcSwap::from_pointee(policy), seen: Mutex::new(seen) })
     }
 
@@ -67,41 +90,21 @@ impl LivePolicy {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).faults.clone()
     }
 
-    /// Reads the file again if it has changed, and puts the new policy in force if it has no fault. It blocks on the file, so a server
+    /// Reads the file or database again if it has changed, and puts the new policy in force if it has no fault. It blocks, so a server
     /// calls it from a thread of its own, for example every second.
     pub fn poll(&self) -> Reload {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = stamp(&self.path);
-        if now.is_some() && now == seen.stamp {
-            return Reload::Unchanged;
-        }
-        // Read the stamp before the content: a change in between is seen next time.
-        let loaded = match read(&self.path) {
-            Ok(text) => {
-                let content = Some(sha256(&text));
-                if content == seen.content {
-                    seen.stamp = now;
-                    return Reload::Unchanged;
-                }
-                seen.content = content;
-                load::parse(&self.path.to_string_lossy(), &text)
-            }
-            Err(faults) => {
-                seen.content = None;
-                Err(faults)
-            }
-        };
-        seen.stamp = now;
-        match loaded {
-            Ok(policy) => {
+        match seen.source.changed(&self.path) {
+            None => Reload::Unchanged,
+            Some(Ok(policy)) => {
                 let policy = Arc::new(policy);
                 self.policy.store(Arc::clone(&policy));
                 seen.faults = None;
                 Reload::Replaced(policy)
             }
             // A fault is reported once.
-            Err(faults) if seen.faults.as_ref() == Some(&faults) => Reload::Unchanged,
-            Err(faults) => {
+            Some(Err(faults)) if seen.faults.as_ref() == Some(&faults) => Reload::Unchanged,
+            Some(Err(faults)) => {
                 seen.faults = Some(faults.clone());
                 Reload::Kept(faults)
             }
@@ -109,12 +112,57 @@ impl LivePolicy {
     }
 }
 
-/// The stamp of the file, if any later change would change it.
-fn stamp(path: &Path) -> Option<Stamp> {
-    Stamp::of(path).filter(Stamp::is_settled)
+impl Source {
+    /// The policy, or its faults, if the content has changed.
+    fn changed(&mut self, path: &Path) -> Option<Result<Policy, Faults>> {
+        let name = path.to_string_lossy();
+        match self {
+            Self::Toml { stamp, content } => {
+                // Read the stamp before the content: a change in between is seen next time.
+                let now = Stamp::of(path).filter(Stamp::is_settled);
+                if now.is_some() && now == *stamp {
+                    return None;
+                }
+                *stamp = now;
+                let text = match text(path) {
+                    Ok(text) => text,
+                    Err(faults) => {
+                        *content = None;
+                        return Some(Err(faults));
+                    }
+                };
+                let sum = Some(sha256(&text));
+                if sum == *content {
+                    return None;
+                }
+                *content = sum;
+                Some(load::parse(&name, &text))
+            }
+            Self::Sqlite(held) => {
+                let file = fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
+                let is_same = held.as_ref().is_some_and(|database| {
+                    let version = sqlite::data_version(&database.connection);
+                    version.is_some() && version == database.version && file == database.file
+                });
+                if is_same {
+                    return None;
+                }
+                *held = None;
+                let connection = match sqlite::open(path) {
+                    Ok(connection) => connection,
+                    Err(faults) => return Some(Err(faults)),
+                };
+                // Read the version before the tables, likewise.
+                let version = sqlite::data_version(&connection);
+                let policy = sqlite::read(&connection, &name);
+                *held = Some(Database { connection, version, file });
+                Some(policy)
+            }
+        }
+    }
 }
 
-fn read(path: &Path) -> Result<String, Faults> {
+fn text(path: &Path) -> Result<String, Faults> {
     let name = path.to_string_lossy();
     let unreadable = |error: std::io::Error| Faults::of_file(&name, error);
     let mut text = String::new();

@@ -2,7 +2,10 @@
 
 use std::fs;
 
-use dunlin_gateway::policy::{Finished, Hints, LivePolicy, Reload, Turn, Verdict};
+use dunlin_gateway::policy::{Client, Finished, Hints, LivePolicy, Reload, Source, Turn, Verdict, sqlite};
+use rusqlite::Connection;
+
+use crate::claimed;
 
 const STRONG: &str = "[profile.strong]\nrank = 100\n";
 
@@ -53,4 +56,67 @@ fn ends_handshakes_whose_profile_a_reload_has_changed() {
     let decision = new.after(&finished, 0);
     assert_eq!(decision.verdict, Verdict::Refuse);
     assert!(decision.why.contains("the policy no longer has the profile strong (rank 100) as it was used"));
+}
+
+#[test]
+fn gateways_share_a_database_and_follow_its_changes() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.db");
+    sqlite::create(&path).unwrap();
+    assert!(sqlite::create(&path).unwrap_err().to_string().contains("the file exists"));
+    let empty = LivePolicy::open(&path).err().unwrap().to_string();
+    assert!(empty.contains("policy.db:1: profile: 0 profiles"), "{empty}");
+
+    let admin = Connection::open(&path).unwrap();
+    admin
+        .execute_batch(
+            "INSERT INTO setting VALUES ('policy', 'floor = 10');
+             INSERT INTO profile VALUES ('strong', 'rank = 100'), ('low', 'rank = 20
+client = \"psk\"');
+             INSERT INTO rule VALUES (2, 'name = \"meters\"
+profile = \"low\"
+when.psk = \"meter-*\"');
+             INSERT INTO client (psk, profile) VALUES ('meter-*', 'strong'), ('meter-2', NULL);",
+        )
+        .unwrap();
+    let gateways = [LivePolicy::open(&path).unwrap(), LivePolicy::open(&path).unwrap()];
+    let decision = |gateway: &LivePolicy, psk: &[u8]| {
+        gateway.current().before(&claimed(Source::Psk, Client::with_psk(psk, None)), 0)
+    };
+    let chosen = |psk| gateways.each_ref().map(|gateway| decision(gateway, psk).profile.name.clone());
+    assert_eq!(chosen(b"meter-1"), ["low", "low"]);
+    // Values of the client table have no wildcards.
+    assert_eq!(chosen(b"meter-*"), ["strong", "strong"]);
+    let refused = decision(&gateways[0], b"meter-2");
+    assert_eq!((refused.verdict, refused.rule.as_deref()), (Verdict::Refuse, Some("client 2")));
+    assert!(gateways.iter().all(|gateway| matches!(gateway.poll(), Reload::Unchanged)));
+
+    admin.execute("UPDATE client SET profile = 'strong', psk = 'meter-1' WHERE psk = 'meter-*'", []).unwrap();
+    assert!(gateways.iter().all(|gateway| matches!(gateway.poll(), Reload::Replaced(_))));
+    assert_eq!(chosen(b"meter-1"), ["strong", "strong"]);
+
+    admin.execute("UPDATE rule SET settings = 'profile = \"high\"'", []).unwrap();
+    admin.execute("INSERT INTO client (fingerprint) VALUES ('ab')", []).unwrap();
+    for gateway in &gateways {
+        let Reload::Kept(faults) = gateway.poll() else { panic!("an invalid policy in force") };
+        let faults = faults.to_string();
+        assert!(
+            faults.contains("policy.db, rule 2:1: rule.profile: no profile \"high\"; use low, strong"),
+            "{faults}"
+        );
+        assert!(
+            faults.contains("policy.db, client 3:1: fingerprint: wrong value \"ab\"; give a SHA-256"),
+            "{faults}"
+        );
+    }
+    assert_eq!(chosen(b"meter-1"), ["strong", "strong"]);
+}
+
+#[test]
+fn takes_no_database_of_another_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("other.db");
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
+    let faults = LivePolicy::open(&path).err().unwrap().to_string();
+    assert!(faults.ends_with("other.db:1: not a policy database of dunlin; name another file"), "{faults}");
 }
