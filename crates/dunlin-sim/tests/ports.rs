@@ -551,6 +551,55 @@ fn a_client_finds_its_server_among_forged_hellos() {
     }
 }
 
+/// A pause of the network on the way to the client, after the first datagram of the server's flight.
+struct Outage {
+    has_hello: bool,
+}
+
+impl Link for Outage {
+    fn carry(&mut self, clock: Duration, datagram: Vec<u8>) -> Vec<(Duration, Vec<u8>)> {
+        let is_hello = datagram[0] == 22 && datagram[13] == 2 && datagram[27..31] != [0xcf, 0x21, 0xad, 0x74];
+        let is_lost = self.has_hello && clock < Duration::from_secs(20);
+        self.has_hello |= is_hello;
+        if is_lost { Vec::new() } else { vec![(DELAY, datagram)] }
+    }
+}
+
+/// The network loses the rest of the server's flight and falls silent for 20 s, and a forged ServerHello has arrived after the genuine
+/// one. The client tries the forged port, and still completes its handshake with the server.
+#[test]
+fn a_forged_hello_does_not_end_a_handshake_that_has_begun() {
+    type Forge = fn(&mut [u8]);
+    let cases: [(&str, Forge); 2] = [("another", other_random), ("a copy", |_| {})];
+    for version in VERSIONS {
+        for (name, change) in cases {
+            let what = format!("{version}: {name}");
+            let configs = configs(version, PortScheme::Ipc).mtu(600);
+            let mut world = World::new(&configs, None, 4);
+            let endpoint = Endpoint::new(EndpointLimits::default());
+            let host = world.network.add(Pooled::new(endpoint, CLIENT_PORT, None).unwrap());
+            let to_client = Box::new(Outage { has_hello: false });
+            let interface = world.network.attach(host, ip(7, 1), None, [Box::new(Delay(DELAY)), to_client]);
+            let config = Arc::new(configs.client.clone());
+            let id = world.network.host(host).endpoint.connect(&config, localhost(), SERVER, NOW).unwrap();
+            let client = Client { host, interface, id };
+            world.pass(10);
+            assert_eq!((world.port(client), world.is_connected(client)), (POOL, false), "{what}");
+            let hello = server_hello(&world, change);
+            let len = forge(&mut world, client, 7001, &hello);
+            world.network.run_for(Duration::from_secs(15)).unwrap();
+            assert_eq!(world.port(client), 7001, "{what}: the client tries the forged port");
+            world.network.run_for(Duration::from_secs(60)).unwrap();
+            world.pass(1);
+            assert!(world.is_connected(client), "{what}");
+            assert_eq!(world.port(client), POOL, "{what}");
+            let served = *world.served().last().unwrap();
+            assert_eq!(world.exchange(client, served), [true; 2], "{what}");
+            assert!(bytes_to(&world, 7001) <= 3 * len, "{what}: {} for {len}", bytes_to(&world, 7001));
+        }
+    }
+}
+
 /// Splits the ServerHello in a record into two records, each with a fragment. The first one has `len` bytes of it.
 fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
     let body = &record[25..];

@@ -39,13 +39,13 @@ impl Connection<Datagram> {
         })
     }
 
-    /// Continues where `failed` has failed, and uses none of its keys. Questions of that attempt have no answer any more.
-    pub(crate) fn replace(&mut self, failed: &mut Self) {
-        self.asked = failed.asked;
-        self.transport.replace(&mut failed.transport);
-        let news = failed.effects.events.drain(..);
+    /// Takes the place of another attempt, and uses none of its keys. That attempt may continue in the same way. It has no open question.
+    pub(crate) fn replace(&mut self, previous: &mut Self) {
+        self.asked = previous.asked;
+        self.transport.replace(&mut previous.transport);
+        let news = previous.effects.events.drain(..);
         self.effects.events.extend(news.filter(|event| matches!(event, Event::SessionUsed(_))));
-        self.now = failed.now;
+        self.now = previous.now;
     }
 
     /// When the connection was used last.

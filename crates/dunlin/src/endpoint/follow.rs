@@ -1,8 +1,10 @@
 //! A client that follows the ServerHello of its server to another port ([`crate::PortScheme::Ipc`]).
 //!
 //! Anyone can forge a ServerHello. So the client keeps the state before it, and remembers the ServerHellos of other ports. If the
-//! handshake with the first port fails, or falls silent while another one waits, the client tries the next. It stops when a server has
-//! authenticated. Demands for cookies count only from the port that the client has asked.
+//! handshake with the first port fails, or falls silent while another one waits, the client tries the next. It keeps a silent attempt: each
+//! datagram goes to the attempt of its port, and an authentic record brings that attempt back. Without a new port to try, the attempts take
+//! turns, since only the present one has timers. The client stops when a server has authenticated. Demands for cookies count only from
+//! the port that the client has asked.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -23,10 +25,10 @@ const MAX_CANDIDATES: usize = 4;
 const MAX_KEPT_HELLO: usize = 2048;
 
 /// The time without an authentic record after which another port is tried, as a multiple of the first timeout of retransmissions: the
-/// server's flight leaves again twice in that time. A port that was given up is not tried again.
+/// server's flight leaves again twice in that time.
 const SILENCE: u32 = 4;
 
-/// The longest attempt while another port waits, as a multiple of that time: a forger can send authentic records, too.
+/// The longest turn of an attempt while there is another port, as a multiple of that time: a forger can send authentic records, too.
 const LONGEST: u32 = 4;
 
 /// What usually tells the ServerHellos of two handshakes apart ([`server_hello`]). An attacker can make two labels of one ServerHello, so
@@ -39,11 +41,15 @@ pub(super) struct Following {
     welcome: SocketAddr,
     /// The handshake with a port that has sent a ServerHello.
     attempt: Option<Attempt>,
+    /// Attempts that have fallen silent, and their connections; the latest is last.
+    silent: VecDeque<(Attempt, Box<DtlsConnection>)>,
+    /// The connection before any ServerHello. `None` if it cannot be kept.
+    kept: Option<Box<DtlsConnection>>,
     /// Ports that the client has not tried yet.
     waiting: VecDeque<Candidate>,
     /// The ports that have sent a ServerHello.
     seen: Vec<SocketAddr>,
-    /// The ServerHellos under whose keys the client has sent something.
+    /// The ServerHellos under whose keys the client may have sent something.
     tried: Vec<HelloName>,
     /// The time of [`SILENCE`].
     patience: Duration,
@@ -51,9 +57,9 @@ pub(super) struct Following {
 
 struct Attempt {
     address: SocketAddr,
+    /// Other ports that have sent the same ServerHello; the next to use is first.
+    others: VecDeque<SocketAddr>,
     hello: HelloName,
-    /// The connection before the ServerHello. `None` if it cannot be kept.
-    kept: Option<Box<DtlsConnection>>,
     begun: Instant,
     /// Whether the handshake waits for the caller, during which no server can be silent.
     is_paused: bool,
@@ -65,11 +71,33 @@ struct Candidate {
     datagram: Vec<u8>,
 }
 
+impl Attempt {
+    const fn new(address: SocketAddr, hello: HelloName, begun: Instant) -> Self {
+        Self { address, others: VecDeque::new(), hello, begun, is_paused: false }
+    }
+
+    /// Whether this address belongs to the attempt.
+    fn has(&self, address: SocketAddr) -> bool {
+        self.address == address || self.others.contains(&address)
+    }
+
+    /// Goes on with another address of the attempt, whose connection this is.
+    fn go_to(&mut self, address: SocketAddr, connection: &mut DtlsConnection) {
+        if let Some(at) = self.others.iter().position(|other| *other == address) {
+            self.others.remove(at);
+            self.others.push_back(core::mem::replace(&mut self.address, address));
+            connection.follow_server(address);
+        }
+    }
+}
+
 impl Following {
     pub(super) fn new(welcome: SocketAddr, first_timeout: Duration) -> Self {
         Self {
             welcome,
             attempt: None,
+            silent: VecDeque::new(),
+            kept: None,
             waiting: VecDeque::new(),
             seen: Vec::new(),
             tried: Vec::new(),
@@ -77,12 +105,21 @@ impl Following {
         }
     }
 
-    /// When the present attempt counts as silent, if there is another port to try and the latest authentic record came at `heard_at`.
+    /// When the present attempt counts as silent, if there is another port and the latest authentic record came at `heard_at`.
     pub(super) fn deadline(&self, heard_at: Instant) -> Option<Instant> {
-        let Attempt { begun, .. } =
-            self.attempt.as_ref().filter(|attempt| !self.waiting.is_empty() && !attempt.is_paused)?;
-        let silent = heard_at.max(*begun) + self.patience;
-        Some(silent.min(*begun + self.patience * LONGEST))
+        let attempt = self.attempt.as_ref().filter(|attempt| !attempt.is_paused)?;
+        let is_only = self.waiting.is_empty() && self.silent.is_empty() && attempt.others.is_empty();
+        let silent = heard_at.max(attempt.begun) + self.patience;
+        (!is_only).then(|| silent.min(attempt.begun + self.patience * LONGEST))
+    }
+
+    /// Whether the present attempt or a silent one has this address.
+    fn knows(&self, address: SocketAddr) -> bool {
+        self.silent
+            .iter()
+            .map(|(attempt, _)| attempt)
+            .chain(&self.attempt)
+            .any(|attempt| attempt.has(address))
     }
 
     /// Notes whether the handshake waits for the caller. When it goes on, the time of [`SILENCE`] begins anew.
@@ -110,9 +147,34 @@ impl Following {
     /// Remembers the ServerHello of a port that the client does not try yet.
     fn remember(&mut self, path: Path, hello: HelloName, datagram: &[u8]) {
         let is_known = self.waiting.iter().any(|candidate| candidate.path.peer == path.peer);
-        if !is_known && datagram.len() <= MAX_KEPT_HELLO && self.see(path.peer) {
-            self.waiting.push_back(Candidate { path, hello, datagram: datagram.to_vec() });
+        if is_known || datagram.len() > MAX_KEPT_HELLO || !self.see(path.peer) {
+            return;
         }
+        match self.silent.iter_mut().find(|(attempt, _)| attempt.hello == hello) {
+            // The next datagram from there may belong to that attempt.
+            Some((attempt, _)) => attempt.others.push_back(path.peer),
+            None => self.waiting.push_back(Candidate { path, hello, datagram: datagram.to_vec() }),
+        }
+    }
+
+    /// The silent attempt that has heard from a server last.
+    fn liveliest(&self) -> Option<usize> {
+        let heard = self.silent.iter().map(|(_, connection)| connection.heard_at());
+        heard.enumerate().max_by_key(|(_, heard_at)| *heard_at).map(|(at, _)| at)
+    }
+
+    /// Goes on with the silent attempt at this place. Returns the connection of the present one, which is `connection` now.
+    fn resume(
+        &mut self,
+        at: usize,
+        now: Instant,
+        connection: &mut DtlsConnection,
+    ) -> Option<(Option<Attempt>, Box<DtlsConnection>)> {
+        let (mut attempt, mut other) = self.silent.remove(at)?;
+        attempt.begun = now;
+        other.replace(connection);
+        core::mem::swap(connection, &mut *other);
+        Some((self.attempt.replace(attempt), other))
     }
 }
 
@@ -136,6 +198,7 @@ impl Endpoint {
         let at = following.attempt.as_ref().map(|attempt| attempt.address);
         match (at, hello) {
             (Some(at), _) if at == from.peer => self.deliver(now, from, id, datagram),
+            (Some(at), _) if following.knows(from.peer) => self.deliver_aside(now, from, id, datagram, at),
             (Some(_), Some(hello)) => {
                 following.remember(from, hello, datagram);
                 self.refresh(id);
@@ -149,13 +212,68 @@ impl Endpoint {
         }
     }
 
+    /// Takes a datagram from a port of an attempt that is not the present one, whose address is `present`. The client goes on with that
+    /// port if the datagram has an authentic record, or has led to a question to the caller.
+    fn deliver_aside(
+        &mut self,
+        now: Now,
+        from: Path,
+        id: AssociationId,
+        datagram: &[u8],
+        present: SocketAddr,
+    ) {
+        if !self.turn_to(now, id, from.peer) {
+            self.discarded.unknown += 1;
+            return;
+        }
+        self.deliver(now, from, id, datagram);
+        let Some(association) = self.associations.get(&id) else { return };
+        let Some(following) = &association.following else { return };
+        let is_there = following.attempt.as_ref().is_some_and(|attempt| attempt.address == from.peer);
+        if is_there && association.connection.heard_at() < now.monotonic {
+            self.turn_to(now, id, present);
+            self.refresh(id);
+        }
+    }
+
+    /// Goes on with the attempt that has this address. What the present one has to send leaves first. `false` if the present one waits
+    /// for the caller, or if there is no such attempt.
+    fn turn_to(&mut self, now: Now, id: AssociationId, address: SocketAddr) -> bool {
+        self.drain(now, id);
+        let Some(association) = self.associations.get_mut(&id) else { return false };
+        let connection = &mut association.connection;
+        let Some(following) = association.following.as_deref_mut().filter(|_| !connection.awaits_answer())
+        else {
+            return false;
+        };
+        if !following.attempt.as_ref().is_some_and(|attempt| attempt.has(address)) {
+            let at = following.silent.iter().position(|(attempt, _)| attempt.has(address));
+            let before = at.and_then(|at| following.resume(at, now.monotonic, connection));
+            let Some((Some(attempt), before)) = before else { return false };
+            following.silent.push_back((attempt, before));
+        }
+        if let Some(attempt) = &mut following.attempt {
+            attempt.go_to(address, connection);
+        }
+        true
+    }
+
+    /// Lets everything leave that the connection has to send.
+    fn drain(&mut self, now: Now, id: AssociationId) {
+        while let Some(association) = self.associations.get_mut(&id)
+            && let Some(transmit) = association.connection.poll_transmit(now)
+        {
+            association.bytes_sent += transmit.datagram.len() as u64;
+            self.stray(transmit);
+        }
+    }
+
     /// Begins a handshake with a port that has sent a ServerHello.
     fn attempt(&mut self, now: Now, from: Path, id: AssociationId, hello: HelloName, datagram: &[u8]) {
         let Some(association) = self.associations.get_mut(&id) else { return };
         let Some(following) = &mut association.following else { return };
-        let kept = association.connection.again().map(Box::new);
-        following.attempt =
-            Some(Attempt { address: from.peer, hello, kept, begun: now.monotonic, is_paused: false });
+        following.kept = association.connection.again().map(Box::new);
+        following.attempt = Some(Attempt::new(from.peer, hello, now.monotonic));
         association.connection.follow_server(from.peer);
         self.deliver(now, from, id, datagram);
     }
@@ -173,41 +291,80 @@ impl Endpoint {
         let is_silent = deadline.is_some_and(|deadline| now.is_some_and(|now| deadline <= now.monotonic));
         if connection.negotiated().is_some() || has_failed && following.attempt.is_none() {
             self.stop_following(id);
+        } else if has_failed {
+            self.replace_attempt(clock, id);
+        } else if is_silent {
+            self.leave_attempt(clock, id);
+        }
+    }
+
+    /// Goes on after the present attempt has failed.
+    fn replace_attempt(&mut self, now: Now, id: AssociationId) {
+        if self.try_candidate(now, id) {
             return;
         }
-        if !has_failed && !is_silent {
-            return;
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        let Some(following) = &mut association.following else { return };
+        let connection = &mut association.connection;
+        if let Some(at) = following.liveliest() {
+            following.resume(at, now.monotonic, connection);
+        } else if following.seen.len() < MAX_CANDIDATES
+            && let Some(mut kept) = following.kept.take()
+        {
+            following.attempt = None;
+            kept.replace(connection);
+            *connection = *kept;
+        } else {
+            self.stop_following(id);
         }
-        let Some(mut attempt) = following.attempt.take() else { return };
+    }
+
+    /// Goes on after the present attempt was silent.
+    fn leave_attempt(&mut self, now: Now, id: AssociationId) {
+        self.drain(now, id);
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        let Some(following) = association.following.as_deref_mut() else { return };
+        let Some(attempt) = &mut following.attempt else { return };
+        attempt.begun = now.monotonic;
         let copy = following.waiting.iter().position(|candidate| candidate.hello == attempt.hello);
-        if let Some(copy) = copy.filter(|_| !has_failed).and_then(|at| following.waiting.remove(at)) {
+        if let Some(copy) = copy.and_then(|at| following.waiting.remove(at)) {
             // Another port repeats this ServerHello, so one of the two may be a forwarder. The handshake goes on with the other one.
-            connection.follow_server(copy.path.peer);
-            (attempt.address, attempt.begun) = (copy.path.peer, clock.monotonic);
-            following.attempt = Some(attempt);
+            attempt.others.push_front(copy.path.peer);
+            attempt.go_to(copy.path.peer, &mut association.connection);
             return;
         }
+        if let Some(next) = attempt.others.front().copied() {
+            attempt.go_to(next, &mut association.connection);
+        }
+        let next = following.silent.front().map(|(attempt, _)| attempt.address);
+        if !self.try_candidate(now, id)
+            && let Some(next) = next
+        {
+            self.turn_to(now, id, next);
+        }
+    }
+
+    /// Tries the next port that waits, with the connection before any ServerHello. `false` if there is none.
+    fn try_candidate(&mut self, now: Now, id: AssociationId) -> bool {
+        let Some(association) = self.associations.get_mut(&id) else { return false };
+        let Some(following) = association.following.as_deref_mut() else { return false };
+        let connection = &mut association.connection;
         // The same ServerHello again would lead to the same keys, which the connection refuses.
         if connection.is_protected() {
-            following.tried.push(attempt.hello.clone());
+            following.tried.extend(following.attempt.as_ref().map(|attempt| attempt.hello.clone()));
         }
         let tried = &following.tried;
         following.waiting.retain(|candidate| !tried.contains(&candidate.hello));
-        let candidate = following.waiting.pop_front();
-        let may_wait = candidate.is_some() || has_failed && following.seen.len() < MAX_CANDIDATES;
-        let Some(mut kept) = attempt.kept.take_if(|_| may_wait) else {
-            following.attempt = Some(attempt);
-            if has_failed {
-                self.stop_following(id);
-            }
-            return;
-        };
-        kept.replace(connection);
-        association.connection = *kept;
-        if let Some(Candidate { path, hello, datagram }) = candidate {
-            self.pool.counts.retried += 1;
-            self.attempt(clock, path, id, hello, &datagram);
+        let Some(mut next) = following.kept.take_if(|_| !following.waiting.is_empty()) else { return false };
+        let Some(Candidate { path, hello, datagram }) = following.waiting.pop_front() else { return false };
+        next.replace(connection);
+        core::mem::swap(connection, &mut *next);
+        if let Some(attempt) = following.attempt.take().filter(|_| next.error().is_none()) {
+            following.silent.push_back((attempt, next));
         }
+        self.pool.counts.retried += 1;
+        self.attempt(now, path, id, hello, &datagram);
+        true
     }
 
     /// Considers no other ports any more, because a server has authenticated or the association ends.
@@ -216,7 +373,7 @@ impl Endpoint {
         let Some(following) = association.following.take() else { return };
         self.followers.remove(&following.welcome.ip());
         if association.connection.negotiated().is_none()
-            && let Some(mut kept) = following.attempt.and_then(|attempt| attempt.kept)
+            && let Some(mut kept) = following.kept
         {
             kept.abandon();
         }
@@ -235,13 +392,7 @@ mod tests {
     fn a_handshake_that_waits_for_the_caller_is_not_silent() {
         let second = Duration::from_secs(1);
         let mut following = Following::new(at(1).peer, second);
-        following.attempt = Some(Attempt {
-            address: at(2).peer,
-            hello: Vec::new(),
-            kept: None,
-            begun: Instant(10),
-            is_paused: false,
-        });
+        following.attempt = Some(Attempt::new(at(2).peer, Vec::new(), Instant(10)));
         assert_eq!(following.deadline(Instant(0)), None, "no other port to try");
         following.remember(at(3), Vec::new(), &[0; MAX_KEPT_HELLO + 1]);
         assert!(following.waiting.is_empty(), "too long to keep");

@@ -161,9 +161,9 @@ impl Datagram {
         self.sender.is_protected()
     }
 
-    /// Continues where `failed` has failed, and uses none of its keys.
-    pub(crate) fn replace(&mut self, failed: &mut Self) {
-        self.sender.spend_keys(Some(&mut failed.sender));
+    /// Takes the place of another attempt, and uses none of its keys.
+    pub(crate) fn replace(&mut self, previous: &mut Self) {
+        self.sender.spend_keys(Some(&mut previous.sender));
     }
 
     /// Continues with this address of the peer, whose ServerHello has arrived. What waits for transmission leaves for the previous one.

@@ -142,7 +142,7 @@ impl Sender {
         })
     }
 
-    /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` sends nothing more.
+    /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` makes no keys meanwhile.
     pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
         let spent = previous.and_then(|previous| previous.spent.take());
         self.spent = self.spent.take().or(spent).or_else(|| Some(Box::default()));
