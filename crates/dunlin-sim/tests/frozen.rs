@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
 use dunlin::auth::{RawKeyTrust, SubjectName};
-use dunlin::error::{AuthenticationFailure, Error, Misuse};
+use dunlin::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
     AssociationId, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now, PeerIdentity,
@@ -180,6 +180,53 @@ fn an_association_may_rest_through_many_restarts() {
         pair.run().unwrap();
         assert_eq!(pair.client.read().as_deref(), Some(&b"awake"[..]), "{version}");
         exchange(&mut pair);
+    }
+}
+
+/// How many record numbers of the present epoch were used, which 14 bytes before the end of a frozen association say.
+fn used(frozen: &[u8]) -> u64 {
+    u64::from_be_bytes(frozen[frozen.len() - 14..][..8].try_into().unwrap())
+}
+
+/// The first number after a thaw counts as unused only in the epoch of the thaw.
+#[test]
+fn record_numbers_skip_ahead_after_a_key_update_too() {
+    let configs = configs(ProtocolVersion::DTLS1_3, false);
+    let mut pair = connected(&configs);
+    let frozen = freeze(&configs, &mut pair, Side::Server);
+    replace(&mut pair, Side::Server, thaw(&configs, Side::Server, &frozen).unwrap());
+    let thawed_at = used(&frozen) + (1 << 10);
+    pair.server.update_keys(false).unwrap();
+    pair.run().unwrap();
+    for _ in 0..thawed_at {
+        pair.server.send(b"lost").unwrap();
+        assert!(pair.server.poll_transmit(configs.now).is_some());
+    }
+    assert_eq!(used(&freeze(&configs, &mut pair, Side::Server)), thawed_at);
+}
+
+/// RFC 9147 §4.5.3: a restart gives a forger no further attempts at the same key.
+#[test]
+fn a_thawed_association_counts_the_forged_records_before_it_was_frozen() {
+    const FORGED: u64 = 4660;
+    for version in VERSIONS {
+        let configs = configs(version, false);
+        let mut pair = connected(&configs);
+        let from = pair.server.peer_address();
+        pair.client.send(b"changed on the way").unwrap();
+        let mut forged = pair.client.poll_transmit(configs.now).unwrap().datagram;
+        *forged.last_mut().unwrap() ^= 1;
+        (0..FORGED).for_each(|_| pair.server.receive(configs.now, from, &forged).unwrap());
+        assert_eq!(pair.server.discarded().unauthenticated, FORGED);
+        let mut frozen = freeze(&configs, &mut pair, Side::Server);
+        let count = FORGED.to_be_bytes();
+        let at = frozen.windows(8).position(|window| window == count);
+        let at = at.unwrap_or_else(|| panic!("{version}: the count is not kept"));
+        // One below the limit of RFC 9147 §4.5.3 for AES-GCM and ChaCha20-Poly1305.
+        frozen[at..at + 8].copy_from_slice(&((1_u64 << 36) - 1).to_be_bytes());
+        let mut server = thaw(&configs, Side::Server, &frozen).unwrap();
+        let end = server.receive(configs.now, from, &forged).unwrap_err();
+        assert!(matches!(end, Error::PeerMisbehaved(PeerMisbehaved::Flood(_))), "{version}: {end}");
     }
 }
 

@@ -315,6 +315,8 @@ impl Receiver {
             w.u64(epoch.number);
             epoch.key.freeze(w);
             epoch.window.freeze(w);
+            // RFC 9147 §4.5.3: the limit is that of the key, which goes on.
+            w.u64(epoch.forged);
         }
         write_number(w, self.newest);
         w.u16(u16::try_from(self.messages.next_number()).unwrap_or(u16::MAX));
@@ -338,8 +340,8 @@ impl Receiver {
         for is_previous in [true, false].into_iter().skip(usize::from(r.u8()? != 1)) {
             let number = r.u64()?;
             let number = if is_previous { number } else { check_epoch(r, protocol, number)? };
-            let (key, window) = (EpochKey::thaw(r, kind)?, ReplayWindow::thaw(r)?);
-            self.epochs.push(ReadEpoch { number, key, window, forged: 0, has_asked: false });
+            let (key, window, forged) = (EpochKey::thaw(r, kind)?, ReplayWindow::thaw(r)?, r.u64()?);
+            self.epochs.push(ReadEpoch { number, key, window, forged, has_asked: false });
         }
         self.newest = read_number(r)?;
         self.messages = Reassembler::continuing(r.u16()?.into());
@@ -627,7 +629,7 @@ impl Receiver {
         let Some(epoch) = self.epochs.iter_mut().rfind(|epoch| epoch.number == number) else {
             return Ok(Received::Nothing);
         };
-        epoch.forged += 1;
+        epoch.forged = epoch.forged.saturating_add(1);
         if epoch.forged >= epoch.key.integrity_limit() {
             if number == present {
                 return Err(PeerMisbehaved::Flood(What::UndecryptableRecords).into());

@@ -378,6 +378,7 @@ impl Sender {
                 let KeyUpdate { key, .. } = *update;
                 let number = self.present.number + 1;
                 self.present = WriteEpoch::with_key(number, key);
+                self.thawed_at = 0;
                 if let Some((message, Some(key))) = self.next_update.take().map(|next| *next) {
                     self.message(message)?;
                     self.begin_update(key)?;
