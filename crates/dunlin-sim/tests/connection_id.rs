@@ -5,11 +5,12 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{App, Configs, OwnPair, VERSIONS, close, connect, exchange, sent};
+use common::{App, Configs, DELAY, OwnPair, VERSIONS, close, connect, exchange, sent};
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::Tickets;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, Side};
+use dunlin_sim::Pair;
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::awslc;
 
@@ -73,6 +74,39 @@ fn both_sides_agree_on_the_ids_that_they_receive() {
                 }
             }
         }
+    }
+}
+
+/// IDs of a server with another implementation.
+#[derive(Debug)]
+struct LongIds;
+
+impl ConnectionIds for LongIds {
+    fn id_len(&self) -> usize {
+        200
+    }
+
+    fn issue(&self) -> Result<Vec<u8>, Error> {
+        Ok(vec![0x1d; 200])
+    }
+}
+
+/// A client makes its datagrams smaller when its ClientHello is lost several times, but a long ID still fits its MTU.
+#[test]
+fn a_client_takes_a_long_id_after_its_first_hellos_were_lost() {
+    for version in VERSIONS {
+        let mut configs = configs(version, Some(0), None);
+        configs.server = configs.server.with_connection_ids(Arc::new(LongIds));
+        let mut client = configs.client();
+        for _ in 0..6 {
+            while client.poll_transmit(configs.now).is_some() {}
+            configs.now.monotonic = client.poll_timeout().unwrap();
+            client.handle_timeout(configs.now).unwrap();
+        }
+        let mut pair = Pair::new(client, configs.server(), configs.now, DELAY);
+        connect(&mut pair);
+        exchange(&mut pair);
+        assert_eq!(pair.client.peer_connection_id().len(), 200, "{version}");
     }
 }
 

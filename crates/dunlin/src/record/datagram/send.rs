@@ -90,7 +90,7 @@ pub(crate) struct Sender {
     /// such message may wait for its ACK.
     new_ids: Option<u16>,
     owed_ids: Option<(u8, Usage)>,
-    /// The first record number of a thawed association, which has skipped ahead by [`SKIP`]; 0 for others.
+    /// The first record number of a thawed association in its first epoch, which has skipped ahead by [`SKIP`]; 0 otherwise.
     thawed_at: u64,
     /// The keys of all attempts of a handshake, if there can be several.
     spent: Option<Box<SpentKeys>>,
@@ -409,6 +409,11 @@ impl Sender {
         self.flight_mtu = smaller.unwrap_or(self.flight_mtu);
     }
 
+    /// The largest datagram with messages now.
+    fn flight_mtu(&self) -> usize {
+        self.flight_mtu.max(self.least_mtu())
+    }
+
     /// The smallest datagram that has room for a piece of a message beside the peer's connection ID, in bytes.
     fn least_mtu(&self) -> usize {
         SMALLEST_RECORD + self.ids.present().len()
@@ -483,7 +488,7 @@ impl Sender {
         if self.closed {
             return Ok(());
         }
-        let mut packer = Packer::new(self.flight_mtu);
+        let mut packer = Packer::new(self.flight_mtu());
         match numbers {
             [] => packer.record(self.records(self.for_acks()), ContentType::ACK, ack::write(&[])?)?,
             numbers => self.pack_acks(&mut packer, numbers)?,
@@ -501,7 +506,7 @@ impl Sender {
     /// The most record numbers in one ACK.
     pub(super) fn numbers_per_ack(&self) -> usize {
         let records = self.records(self.for_acks());
-        let room = records.limit.min(self.flight_mtu.saturating_sub(records.overhead));
+        let room = records.limit.min(self.flight_mtu().saturating_sub(records.overhead));
         (room.saturating_sub(ack::EMPTY_LEN) / ack::NUMBER_LEN).max(1)
     }
 
@@ -528,7 +533,7 @@ impl Sender {
             // Every record with data ends here.
             return Ok(());
         }
-        let mut packer = self.packer(self.flight_mtu);
+        let mut packer = self.packer(self.flight_mtu());
         self.pack_acks(&mut packer, to_acknowledge)?;
         self.pack_messages(&mut packer, false)?;
         self.seal(packer.into_datagrams(), usize::MAX).map(drop)
@@ -537,7 +542,7 @@ impl Sender {
     /// Sends all messages again that the peer has not acknowledged, in at most `budget` bytes. Returns the number of bytes.
     pub(super) fn retransmit(&mut self, budget: usize) -> Result<usize, Error> {
         // With a small budget, at least the first message comes through, which the peer can acknowledge.
-        let mut packer = self.packer(self.flight_mtu.min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
+        let mut packer = self.packer(self.flight_mtu().min(budget.max(SMALLEST_MTU).max(self.least_mtu())));
         self.pack_messages(&mut packer, true)?;
         self.seal(packer.into_datagrams(), budget)
     }
@@ -704,7 +709,7 @@ impl Sender {
 
     /// The longest connection ID of the peer that leaves room for messages and data.
     pub(super) fn longest_peer_id(&self) -> usize {
-        self.flight_mtu.saturating_sub(SMALLEST_RECORD).min(usize::from(u8::MAX))
+        self.mtu.saturating_sub(SMALLEST_RECORD).min(usize::from(u8::MAX))
     }
 
     /// Whether the sender may send a NewConnectionId now. Otherwise it remembers the number of IDs and their usage.
