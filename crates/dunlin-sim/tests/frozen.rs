@@ -427,6 +427,47 @@ fn the_time_in_which_an_association_is_frozen_counts_as_silence() {
     assert_eq!(net.server().freeze(now, ended_one).unwrap().map(drop), Err(Misuse::SendClosed.into()));
 }
 
+/// The clock of the next process begins at zero, but its associations have been silent for longer.
+#[test]
+fn new_clients_displace_stale_associations_right_after_a_restart() {
+    let configs = configs(ProtocolVersion::DTLS1_3, true).cookies(true);
+    let mut limits = EndpointLimits::default();
+    (limits.associations, limits.stale) = (2, Some(Duration::from_secs(1800)));
+    let mut net = Net::new(&configs, limits);
+    let ids = [1, 2].map(|n| net.connect(&configs, client(n)));
+    net.run();
+    net.pass(Duration::from_secs(1000));
+    net.send(client(1), ids[0], b"still here");
+    net.pass(Duration::from_secs(2000));
+    net.now.unix_ms += 3_000_000;
+    let now = Now { monotonic: dunlin::Instant(0), unix_ms: net.now.unix_ms };
+    let served = restart(&mut net, &configs, limits, now);
+    net.server().set_server(Some(Arc::new(configs.server.clone())));
+    net.connect(&configs, client(3));
+    net.run();
+    let ended: Vec<_> = served.iter().map(|id| net.server().association(*id).unwrap().ended()).collect();
+    assert_eq!(ended, [None, Some(Ended::Stale)], "the one that was silent for longest");
+}
+
+/// The client's random stays behind when an association is frozen.
+#[test]
+fn a_client_hello_with_a_random_of_zeros_begins_a_new_handshake_after_a_restart() {
+    for version in VERSIONS {
+        let configs = configs(version, true).cookies(true);
+        let mut net = Net::new(&configs, EndpointLimits::default());
+        let id = net.connect(&configs, client(1));
+        net.run();
+        net.send(client(1), id, b"before");
+        let mut hello = net.sent.first().unwrap().2.clone();
+        let now = net.now;
+        restart(&mut net, &configs, EndpointLimits::default(), now);
+        net.server().set_server(Some(Arc::new(configs.server.clone())));
+        hello[27..59].fill(0);
+        net.server().receive(now, client(1), &hello);
+        assert!(net.server().poll_transmit(now).is_some(), "{version}: a demand for a cookie");
+    }
+}
+
 #[test]
 fn an_endpoint_refuses_what_it_has_no_place_for() {
     let configs = configs(ProtocolVersion::DTLS1_3, false);

@@ -87,10 +87,17 @@ impl Connection<Datagram> {
         self.transport.kept_bytes()
     }
 
-    /// When the latest authentic record arrived, as far as the clock goes back.
+    /// When the latest authentic record arrived, or when the association was thawed.
     pub(crate) fn heard_at(&self) -> Instant {
+        self.transport.heard_at().0
+    }
+
+    /// When the latest authentic record arrived, in milliseconds of the monotonic clock. It is negative if that was before the clock began: a thawed association may
+    /// have been silent for longer than its process runs.
+    pub(crate) fn heard_ms(&self) -> i64 {
         let (heard_at, silent_before) = self.transport.heard_at();
-        Instant(heard_at.0.saturating_sub(u64::try_from(silent_before.as_millis()).unwrap_or(u64::MAX)))
+        let silent_before = i64::try_from(silent_before.as_millis()).unwrap_or(i64::MAX);
+        i64::try_from(heard_at.0).unwrap_or(i64::MAX).saturating_sub(silent_before)
     }
 
     /// When nothing authentic has arrived from the peer for `limit`. The time in which the association was frozen counts.

@@ -162,12 +162,13 @@ impl Owner<'_> {
             };
             negotiated.version = Some(protocol.version());
             negotiated.cipher_suite = Some(suite);
+            let random = self.profile.provider.random.clone();
             let thawing = Thawing {
                 side: self.side,
                 protocol,
                 settings: self.datagram,
                 issuer: self.issuer,
-                random: self.profile.provider.random.clone(),
+                random: random.clone(),
                 digest: *self.settings,
                 kind,
                 now: now.monotonic,
@@ -176,6 +177,8 @@ impl Owner<'_> {
             let transport = Datagram::thaw(r, thawing)?;
             let mut connection = Connection::new(self.side, transport, now);
             connection.state = Some(state);
+            // The client's random stays behind. No ClientHello has this one, so none counts as a repetition.
+            random.fill(&mut connection.effects.client_random)?;
             connection.progress.exporter = Some(exporter);
             connection.progress.key_update_after = self.profile.key_update_after;
             connection.progress.negotiated = Some(Box::new(negotiated));

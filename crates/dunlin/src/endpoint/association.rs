@@ -58,7 +58,7 @@ pub struct Association {
     pub(super) is_lazy: bool,
     /// The time under which the endpoint has filed the association of a client among those that may be stale: that of an authentic
     /// record, perhaps not of the latest one.
-    pub(super) filed_as_heard: Option<Instant>,
+    pub(super) filed_as_heard: Option<i64>,
     /// Whether it counts as half open.
     pub(super) is_half_open: bool,
     /// Whether it is in the queue of those that may have output.

@@ -16,8 +16,8 @@ const KEPT: usize = 128;
 pub(super) struct Index {
     pub(super) routes: Routes,
     deadlines: BTreeSet<(Instant, AssociationId)>,
-    /// The associations of clients by the time of an authentic record, perhaps not of the latest one.
-    heard: BTreeSet<(Instant, AssociationId)>,
+    /// The associations of clients by the time of an authentic record in milliseconds, perhaps not of the latest one.
+    heard: BTreeSet<(i64, AssociationId)>,
     /// Associations that may have output.
     sending: VecDeque<AssociationId>,
     events: VecDeque<EndpointEvent>,
@@ -160,7 +160,7 @@ impl Index {
 
     /// Files the association of a client under the time of the latest record. Returns whether that is its present place.
     pub(super) fn refile(&mut self, id: AssociationId, association: &mut Association) -> bool {
-        let heard_at = association.connection.heard_at();
+        let heard_at = association.connection.heard_ms();
         let filed = association.filed_as_heard.replace(heard_at);
         if filed == Some(heard_at) {
             return true;
@@ -173,7 +173,7 @@ impl Index {
     }
 
     /// The association of a client that was filed under the earliest time, if that is at most `latest`. The latest record may be younger.
-    pub(super) fn perhaps_stale(&self, latest: Instant) -> Option<AssociationId> {
+    pub(super) fn perhaps_stale(&self, latest: i64) -> Option<AssociationId> {
         self.heard.first().filter(|(heard_at, _)| *heard_at <= latest).map(|(_, id)| *id)
     }
 

@@ -512,8 +512,8 @@ impl Endpoint {
 
     /// The association from whose client nothing authentic has arrived for the longest time, if it is stale.
     fn stalest(&mut self, now: Instant) -> Option<AssociationId> {
-        let stale = u64::try_from(self.limits.stale?.as_millis()).ok()?;
-        let latest = Instant(now.0.checked_sub(stale)?);
+        let stale = i64::try_from(self.limits.stale?.as_millis()).ok()?;
+        let latest = i64::try_from(now.0).ok()?.checked_sub(stale)?;
         loop {
             let id = self.index.perhaps_stale(latest)?;
             let association = self.associations.get_mut(&id)?;
