@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, explain, generate, lab, pki, psk as psk_command, server, up};
+use crate::commands::{client, explain, gateway, generate, lab, pki, psk as psk_command, server, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -31,6 +31,7 @@ struct Cli {
 enum Command {
     Client(Box<client::Args>),
     Server(Box<server::Args>),
+    Gateway(gateway::Args),
     Explain(explain::Args),
     Pki(pki::Args),
     Psk(psk_command::Args),
@@ -48,6 +49,8 @@ impl Command {
         match self {
             Self::Client(args) => client::run(&args),
             Self::Server(args) => server::run(*args),
+            // The log goes to stderr; a running gateway prints nothing.
+            Self::Gateway(args) => gateway::run(&args, &mut locked()),
             Self::Explain(args) => explain::run(&args, &mut locked()),
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),

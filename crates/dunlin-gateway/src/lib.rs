@@ -1,5 +1,29 @@
-//! A gateway in front of existing servers: it terminates TLS and DTLS, and gives each client the profile that suits it.
+//! A proxy that ends TLS in front of existing servers: MQTT brokers, web applications and other servers over TCP.
 //!
-//! [`policy`] decides which profile that is, and says why.
+//! A [`Gateway`] runs a [`Config`], which comes from TOML files (docs/gateway.md). The crate has no protocol logic of its own:
+//! the handshakes are the engine's, driven by `dunlin-tokio`.
+//!
+//! * `config`: TOML files, read and checked as a whole.
+//! * `gateway`: start, reload, stop.
+//! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
+//! * `route`: which backend a client gets.
+//! * `tls`: the engine's configurations, from files and stores.
+//! * `identity`, `proxy_protocol`: how backends learn who the client is.
+//! * `limits`, `metrics`: limits by name, and counters.
+//! * [`policy`]: which profile a client gets, and why.
+#![forbid(unsafe_code)]
 
+pub mod config;
+mod gateway;
+mod identity;
+mod limits;
+mod listener;
+mod metrics;
 pub mod policy;
+mod proxy;
+mod proxy_protocol;
+mod route;
+mod tls;
+
+pub use config::{Config, Fault, Faults};
+pub use gateway::Gateway;

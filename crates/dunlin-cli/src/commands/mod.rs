@@ -2,6 +2,7 @@
 
 pub(crate) mod client;
 pub(crate) mod explain;
+pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod pki;

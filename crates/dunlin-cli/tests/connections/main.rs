@@ -6,6 +6,7 @@ mod cache;
 mod common;
 mod dtls;
 mod fleet;
+mod gateway;
 mod interfaces;
 #[cfg(feature = "legacy-lab")]
 mod legacy;

@@ -1,0 +1,145 @@
+//! `dunlin gateway`: a TLS proxy in front of existing servers.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
+use dunlin_gateway::{Config, Fault, Faults, Gateway};
+use tracing::Level;
+use tracing_appender::non_blocking::WorkerGuard;
+
+use crate::error::{Error, count, warn};
+use crate::stop::{self, Stop};
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin gateway -c gateway.toml
+  dunlin gateway -c gateway.toml --check
+  dunlin gateway -c /etc/dunlin/gateway.d
+
+The smallest configuration ends TLS in front of a server on port 1883:
+
+  [[listener]]
+  listen = \"0.0.0.0:8883\"
+
+  [[listener.certificate]]
+  chain = \"server.pem\"
+  key = \"server.key\"
+
+  [[listener.route]]
+  to = \"127.0.0.1:1883\"
+
+docs/gateway.md describes all keys. File names are relative to the directory of the configuration.
+
+SIGHUP reads the configuration and its files again. If all of them are valid, new connections use them, and established ones go on;
+otherwise the log names every fault, and nothing changes.
+
+Ctrl-C and SIGTERM stop the gateway: it accepts no more clients, and established connections may go on for shutdown_time. The second
+such signal ends them at once.
+
+Exit status: 0 success, 1 failure, 2 wrong use.";
+
+/// End TLS in front of existing servers, such as MQTT brokers and web applications.
+#[derive(ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The configuration: a TOML file, or a directory whose *.toml files are read together.
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// Check the configuration and the files that it names, print all faults, and end. No address is bound.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Runs `dunlin gateway`.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    let config = Config::load(&args.config).map_err(|faults| told(&faults))?;
+    if args.check {
+        let listeners = config.listeners.len();
+        let routes: usize = config.listeners.iter().map(|listener| listener.routes.len()).sum();
+        for warning in Gateway::check(config).map_err(|faults| told(&faults))? {
+            warn(&warning.to_string());
+        }
+        let (listeners, routes) = (count(listeners, "listener"), count(routes, "route"));
+        writeln!(out, "{}: valid: {listeners}, {routes}", args.config.display())?;
+        return Ok(());
+    }
+    // The guard writes the rest of the log when it is dropped.
+    let _guard = begin_log(config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(serve(&args.config, config));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(path: &Path, config: Config) -> Result<(), Error> {
+    // Catch signals first: the first log line may make its reader stop the gateway.
+    let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
+    let gateway = Gateway::start(config).await.map_err(|faults| told(&faults))?;
+    loop {
+        tokio::select! {
+            () = stop.wait() => break,
+            Some(()) = hangups.recv() => reload(&gateway, path).await,
+        }
+    }
+    tracing::info!("stopping");
+    tokio::select! {
+        () = gateway.stop() => {}
+        () = stop.wait() => gateway.end().await,
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn reload(gateway: &Gateway, path: &Path) {
+    let file = path.to_owned();
+    let loaded = tokio::task::spawn_blocking(move || Config::load(&file)).await;
+    let result = match loaded {
+        Ok(Ok(config)) => gateway.reload(config).await,
+        Ok(Err(faults)) => {
+            gateway.note_refused_reload();
+            Err(faults)
+        }
+        // The runtime ends.
+        Err(_) => return,
+    };
+    match result {
+        Ok(()) => tracing::info!("reloaded"),
+        Err(faults) => {
+            for fault in faults.iter() {
+                tracing::error!("{fault}");
+            }
+            tracing::error!("not reloaded: the previous configuration stays in force");
+        }
+    }
+}
+
+/// Prints all faults but the last, and returns the last, which ends the command.
+fn told(faults: &Faults) -> Error {
+    let error = |fault: &Fault| {
+        let place = fault.place.as_ref().map_or_else(|| "configuration".to_owned(), ToString::to_string);
+        Error::failed(place, &fault.what, &fault.advice)
+    };
+    let mut errors: Vec<_> = faults.iter().map(error).collect();
+    let last = errors.pop();
+    errors.iter().for_each(Error::report);
+    last.unwrap_or_else(|| Error::failed("configuration", "not valid", "check it"))
+}
+
+/// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does not block the gateway.
+fn begin_log(config: LogConfig) -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
+    let level = match config.level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    match config.format {
+        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    guard
+}

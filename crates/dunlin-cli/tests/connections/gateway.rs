@@ -1,0 +1,143 @@
+//! `dunlin gateway` as a process, with clients of other projects.
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use crate::common::peers::{CLIENT, OWN, Running, place, port_in};
+use crate::common::{Place, send_signal};
+
+/// A backend that answers each HTTP request with the same page.
+fn backend() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            std::thread::spawn(move || {
+                let (mut request, mut buffer) = (vec![], [0; 4096]);
+                while !request.ends_with(b"\r\n\r\n") {
+                    match stream.read(&mut buffer) {
+                        Ok(0) | Err(_) => return,
+                        Ok(n) => request.extend_from_slice(&buffer[..n]),
+                    }
+                }
+                let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Length: 4\r\n\r\npage");
+            });
+        }
+    });
+    port
+}
+
+fn config(clients: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:0\"\n\
+         [[listener.certificate]]\nchain = \"pki/server.pem\"\nkey = \"pki/server.key\"\n{clients}\n\
+         [[listener.route]]\nto = \"127.0.0.1:{}\"\n",
+        backend()
+    )
+}
+
+const MUTUAL: &str = "[listener.clients]\nca = \"pki/root.pem\"";
+
+fn start(place: &Place, config: &str) -> (Running, u16) {
+    place.write("gateway.toml", config);
+    let gateway = Running::new(place, "gateway -c gateway.toml");
+    let port = port_in(&gateway.log_with("listening"));
+    (gateway, port)
+}
+
+fn curl(place: &Place, port: u16, more: &str) -> String {
+    let chain = place.read("pki/client.pem");
+    place.write("chain.pem", chain);
+    place.tool("curl", &format!("-sS --max-time 60 --cacert pki/root.pem {more} https://localhost:{port}/"))
+}
+
+#[test]
+fn curl_fetches_a_page_in_both_versions() {
+    let place = place();
+    let (gateway, port) = start(&place, &config(MUTUAL));
+    for version in ["--tlsv1.3", "--tls-max 1.2"] {
+        let own = "--cert pki/client.pem --key pki/client.key";
+        assert_eq!(curl(&place, port, &format!("{own} {version}")), "page");
+        let line = gateway.log_with(" connected");
+        assert!(line.contains("identity=\"X.509 CN=device-1\""), "{line}");
+    }
+    place.tool_fails("curl", &format!("-sS --max-time 60 --cacert pki/root.pem https://localhost:{port}/"));
+    gateway.log_with("handshake failed");
+}
+
+#[test]
+fn sighup_reloads_and_sigterm_ends() {
+    let place = place();
+    place.dunlin("pki demo --out others");
+    let (gateway, port) = start(&place, &config(""));
+    assert_eq!(curl(&place, port, ""), "page");
+    let good = place.read("gateway.toml");
+    place.write("gateway.toml", good.replace("server.pem", "absent.pem").replace("to =", "too ="));
+    send_signal(&gateway.child, "-HUP");
+    gateway.log_with("gateway.toml:9: listener[0].route[0].too: unknown key");
+    gateway.log_with("the previous configuration stays in force");
+    assert_eq!(curl(&place, port, ""), "page");
+    place.write("gateway.toml", good.replace("pki/", "others/"));
+    send_signal(&gateway.child, "-HUP");
+    gateway.log_with(" reloaded");
+    let told = place
+        .dunlin_with(&format!("client localhost:{port} --CAfile others/root.pem"), b"GET / HTTP/1.0\r\n\r\n");
+    assert!(told.contains("page"), "{told}");
+    send_signal(&gateway.child, "-TERM");
+    gateway.log_with(" stopped");
+    assert_eq!(gateway.end().0, 0);
+}
+
+#[test]
+fn openssl_and_dunlin_authenticate_themselves() {
+    let place = place();
+    let (gateway, port) = start(&place, &(config(MUTUAL) + "proxy_protocol = false\n"));
+    let told =
+        place.dunlin_with(&format!("client localhost:{port} {CLIENT} {OWN}"), b"GET / HTTP/1.0\r\n\r\n");
+    assert!(told.contains("page"), "{told}");
+    gateway.log_with(" connected");
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args([
+        "s_client",
+        "-quiet",
+        "-connect",
+        &format!("127.0.0.1:{port}"),
+        "-servername",
+        "localhost",
+    ]);
+    for (option, file) in [
+        ("-CAfile", "root.pem"),
+        ("-cert", "client.pem"),
+        ("-cert_chain", "client.pem"),
+        ("-key", "client.key"),
+    ] {
+        openssl.arg(option).arg(place.path(&format!("pki/{file}")));
+    }
+    let mut openssl = Running::start(openssl.arg("-verify_return_error"));
+    openssl.write("GET / HTTP/1.0\r\n\r\n");
+    while !openssl.line().contains("page") {}
+}
+
+#[test]
+fn checks_a_configuration_without_starting() {
+    let place = place();
+    place.write("gateway.toml", config(MUTUAL));
+    assert_eq!(place.dunlin("gateway -c gateway.toml --check"), "gateway.toml: valid: 1 listener, 1 route\n");
+    place.write(
+        "gateway.toml",
+        config("[listener.clients]\nca = \"absent.pem\"").replace("server.key", "client.key"),
+    );
+    let output = place.command("gateway -c gateway.toml --check").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let lines: Vec<_> = stderr.lines().collect();
+    let [key, ca] = lines[..] else { panic!("{stderr}") };
+    assert!(
+        key.starts_with("dunlin: gateway.toml:6: listener[0].certificate[0].key: pki/client.key: "),
+        "{stderr}"
+    );
+    assert!(ca.starts_with("dunlin: gateway.toml:8: listener[0].clients.ca: absent.pem: "), "{stderr}");
+    let line = place.dunlin_fails("gateway -c absent.toml", 1);
+    assert!(line.contains("absent.toml"), "{line}");
+}

@@ -1,0 +1,112 @@
+//! Faults of a configuration.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A key of a configuration file, and its place there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The configuration file.
+    pub file: Arc<Path>,
+    /// The line, from 1 on.
+    pub line: usize,
+    /// The key with the tables around it, as in `listener[0].listen`. Arrays count from 0.
+    pub key: String,
+}
+
+impl Place {
+    /// A fault at this place.
+    pub fn fault(&self, what: impl Into<String>, advice: impl Into<String>) -> Fault {
+        Fault { place: Some(self.clone()), what: what.into(), advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.display(), self.line)?;
+        match &*self.key {
+            "" => Ok(()),
+            key => write!(f, ": {key}"),
+        }
+    }
+}
+
+/// One fault of a configuration. The text is one line: file, line, key, what is wrong, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Where it is; `None` if no line of a file is at fault.
+    pub place: Option<Place>,
+    /// What is wrong.
+    pub what: String,
+    /// What is allowed, or what to do.
+    pub advice: String,
+}
+
+impl Fault {
+    /// A fault outside the lines of a configuration file.
+    pub(crate) fn elsewhere(what: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { place: None, what: what.into(), advice: advice.into() }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.place.as_ref().map(|place| format!("{place}: ")).unwrap_or_default();
+        // A text from a file must not break the line or command the terminal.
+        let line = format!("{place}{}; {}", self.what, self.advice);
+        line.chars().try_for_each(|c| match c.is_control() {
+            true => write!(f, "{}", c.escape_default()),
+            false => write!(f, "{c}"),
+        })
+    }
+}
+
+/// All faults of a configuration, in the order of their places; at least one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Faults(Vec<Fault>);
+
+impl Faults {
+    /// The faults, unless there are none.
+    ///
+    /// # Errors
+    /// All of them.
+    pub(crate) fn none_in(mut faults: Vec<Fault>) -> Result<(), Self> {
+        let order = |fault: &Fault| fault.place.as_ref().map(|place| (place.file.clone(), place.line));
+        faults.sort_by_key(order);
+        faults.dedup();
+        if faults.is_empty() { Ok(()) } else { Err(Self(faults)) }
+    }
+
+    /// The faults in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Fault> {
+        self.0.iter()
+    }
+
+    /// One fault by itself.
+    pub(crate) fn one(fault: Fault) -> Self {
+        Self(vec![fault])
+    }
+}
+
+/// A line for each fault.
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for Faults {}
+
+/// A value and the place that set it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field<T> {
+    /// The value.
+    pub value: T,
+    /// The place that set it.
+    pub place: Place,
+}
+
+/// A file that a configuration names, relative to the configuration's directory.
+pub type FileField = Field<PathBuf>;

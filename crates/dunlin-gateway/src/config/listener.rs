@@ -1,0 +1,424 @@
+//! The tables `[[listener]]`: where clients connect, who may connect, and where their data goes.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use toml::de::DeValue;
+
+use super::fault::{Fault, Field, FileField, Place};
+use super::section::{Kind, Section};
+use super::{COUNT, MAX_COUNT};
+use crate::route::NamePattern;
+
+const ADDRESS: Kind = Kind {
+    name: "an IP address with a port",
+    allowed: "write it as in \"0.0.0.0:8883\" or \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
+};
+const BACKEND: Kind = Kind {
+    name: "a host with a port",
+    allowed: "write the address of the server behind the gateway, as in \"127.0.0.1:1883\"",
+};
+const SERVER_NAME: Kind = Kind {
+    name: "a host name",
+    allowed: "write it as in \"mqtt.example.org\", or \"*.example.org\" for all names with one more label",
+};
+const PROTOCOL: Kind = Kind {
+    name: "an ALPN protocol of 1 to 255 bytes",
+    allowed: "write it as in \"mqtt\" or \"http/1.1\" (IANA lists the names)",
+};
+const VERSION: Kind =
+    Kind { name: "an enabled version", allowed: "write \"1.2\" or \"1.3\", or both in an array" };
+const TICKETS: Kind = Kind { name: "a number from 0 to 10", allowed: "0 disables resumption" };
+const HEADER: Kind = Kind {
+    name: "a number of bytes from 1024 to 1048576",
+    allowed: "write a number without quotation marks",
+};
+
+/// Limits on clients. Each is counted when it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// `connections_per_host`: simultaneous connections from one address; of IPv6, from one network of 64 bits.
+    pub connections_per_host: usize,
+    /// `handshakes`: simultaneous handshakes.
+    pub handshakes: usize,
+    /// `handshake_time`: how long a handshake may take.
+    pub handshake_time: Duration,
+    /// `idle_time`: how long a connection may stay without traffic.
+    pub idle_time: Duration,
+    /// `connect_time`: how long the connection to the backend may take.
+    pub connect_time: Duration,
+    /// `header_bytes`: the length of the header of an HTTP message, in bytes.
+    pub header_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // Many clients may share the address of one NAT.
+            connections_per_host: 1000,
+            handshakes: 1000,
+            handshake_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(300),
+            connect_time: Duration::from_secs(5),
+            header_bytes: 16 << 10,
+        }
+    }
+}
+
+impl Limits {
+    /// Reads the limits. Absent ones are those of `defaults`.
+    pub(super) fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
+        let Some(section) = section else { return defaults.clone() };
+        let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
+        Self {
+            connections_per_host: size(
+                section.number("connections_per_host", COUNT, 1, MAX_COUNT),
+                defaults.connections_per_host,
+            ),
+            handshakes: size(section.number("handshakes", COUNT, 1, MAX_COUNT), defaults.handshakes),
+            handshake_time: section.duration("handshake_time").unwrap_or(defaults.handshake_time),
+            idle_time: section.duration("idle_time").unwrap_or(defaults.idle_time),
+            connect_time: section.duration("connect_time").unwrap_or(defaults.connect_time),
+            header_bytes: size(section.number("header_bytes", HEADER, 1024, 1 << 20), defaults.header_bytes),
+        }
+    }
+}
+
+/// The enabled versions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// TLS 1.2.
+    pub tls12: bool,
+    /// TLS 1.3.
+    pub tls13: bool,
+}
+
+/// A certificate chain and its key.
+#[derive(Clone, Debug)]
+pub struct CertificateFiles {
+    /// The chain in PEM, leaf first.
+    pub chain: FileField,
+    /// The private key; by default it is in the file of the chain.
+    pub key: Option<FileField>,
+}
+
+/// Whether clients must authenticate themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verify {
+    /// The gateway requests no certificate or raw key. Clients may use a pre-shared key.
+    None,
+    /// The gateway accepts clients without a certificate or raw key.
+    Optional,
+    /// The gateway refuses clients that prove no identity.
+    Required,
+}
+
+/// The table `[listener.clients]`: how clients authenticate themselves.
+#[derive(Clone, Debug)]
+pub struct ClientsConfig {
+    /// Whether they must.
+    pub verify: Verify,
+    /// Files with the certificates of trusted authorities.
+    pub ca: Vec<FileField>,
+    /// Files with CRLs, which each issuer of a client's certificate must then have.
+    pub crl: Vec<FileField>,
+    /// Files with trusted raw public keys.
+    pub raw_keys: Vec<FileField>,
+    /// The file or database of pre-shared keys.
+    pub psk: Option<FileField>,
+    /// The place of the table.
+    pub place: Place,
+}
+
+/// The table `[listener.cache]`: the handshake cache.
+#[derive(Clone, Debug)]
+pub struct CacheConfig {
+    /// Which certificates both sides omit.
+    pub mode: CacheMode,
+    /// Where entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in memory.
+    pub store: Option<Field<String>>,
+    /// The key file of the store.
+    pub key: Option<FileField>,
+    /// How long verified certificates stay valid.
+    pub max_age: Duration,
+}
+
+/// A table `[[listener.route]]`: which clients go to which backend.
+#[derive(Clone, Debug)]
+pub struct RouteConfig {
+    /// The name for the log and the metrics.
+    pub name: String,
+    /// The requested server names; empty: any, and none.
+    pub sni: Vec<NamePattern>,
+    /// The application protocols; empty: any, and none.
+    pub alpn: Vec<Vec<u8>>,
+    /// The host and port of the backend.
+    pub to: Field<String>,
+    /// Whether the backend gets a PROXY protocol header of version 2.
+    pub proxy_protocol: bool,
+    /// The place of the table.
+    pub place: Place,
+}
+
+/// A table `[[listener]]`.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// The name for the log and the metrics.
+    pub name: String,
+    /// The address to listen on.
+    pub listen: Field<SocketAddr>,
+    /// The enabled versions.
+    pub versions: Versions,
+    /// The server's certificates. The first one that suits the client is used.
+    pub certificates: Vec<CertificateFiles>,
+    /// Whether clients may get the raw public key of a certificate instead (RFC 7250).
+    pub raw_public_key: bool,
+    /// The number of tickets after a full handshake.
+    pub tickets: u8,
+    /// How clients authenticate themselves.
+    pub clients: ClientsConfig,
+    /// The handshake cache.
+    pub cache: Option<CacheConfig>,
+    /// Limits on clients.
+    pub limits: Limits,
+    /// The routes in order of preference; at least one.
+    pub routes: Vec<RouteConfig>,
+    /// The place of the table.
+    pub place: Place,
+}
+
+impl ListenerConfig {
+    /// Reads the table. `None` if a fault leaves it unusable.
+    pub(super) fn read(mut section: Section<'_>, defaults: &Limits) -> Option<Self> {
+        let place = section.place().clone();
+        let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+        let name = section.text("name").map(|name| name.value);
+        let versions = versions(&mut section);
+        let certificates: Vec<_> =
+            section.tables("certificate").into_iter().filter_map(certificate).collect();
+        let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
+        let tickets = section.number("tickets", TICKETS, 0, 10).and_then(|n| n.try_into().ok()).unwrap_or(2);
+        let clients = match section.table("clients") {
+            Some(clients) => ClientsConfig::read(clients),
+            None => ClientsConfig::none(place.clone()),
+        };
+        let cache = section.table("cache").and_then(cache);
+        let mut own_limits = section.table("limits");
+        let limits = Limits::read(own_limits.as_mut(), defaults);
+        if let Some(own_limits) = own_limits {
+            own_limits.end();
+        }
+        let routes = section.tables("route");
+        if !section.has("route") {
+            section.missing("route", "add a table [[listener.route]] with the address of the backend");
+        }
+        let routes: Vec<_> =
+            routes.into_iter().enumerate().filter_map(|(i, route)| RouteConfig::read(route, i)).collect();
+        if !section.has("certificate") && clients.psk.is_none() {
+            let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
+            section.missing("certificate", advice);
+        }
+        if !certificates.is_empty() && clients.needs_psk() {
+            let what = "the certificates have no effect, because clients can authenticate by psk only";
+            let advice = "add ca or raw_keys to [listener.clients], write verify = \"none\" there, or leave the certificates out";
+            section.fault(clients.place.fault(what, advice));
+        }
+        if !section.has("listen") {
+            section.missing("listen", ADDRESS.allowed);
+        }
+        section.end();
+        let listen = listen?;
+        Some(Self {
+            name: name.unwrap_or_else(|| listen.value.to_string()),
+            listen,
+            versions,
+            certificates,
+            raw_public_key,
+            tickets,
+            clients,
+            cache,
+            limits,
+            routes,
+            place,
+        })
+    }
+}
+
+fn versions(section: &mut Section<'_>) -> Versions {
+    let parse = |value: &DeValue<'_>| match value.as_str()? {
+        "1.2" => Some(false),
+        "1.3" => Some(true),
+        _ => None,
+    };
+    match section.list("versions", VERSION, parse) {
+        None => Versions { tls12: true, tls13: true },
+        Some(list) => Versions {
+            tls12: list.iter().any(|version| !version.value),
+            tls13: list.is_empty() || list.iter().any(|version| version.value),
+        },
+    }
+}
+
+fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
+    let chain = section.file("chain");
+    let key = section.file("key");
+    if !section.has("chain") {
+        section.missing("chain", "name the file of the certificate chain in PEM, leaf first");
+    }
+    section.end();
+    Some(CertificateFiles { chain: chain?, key })
+}
+
+impl ClientsConfig {
+    const fn none(place: Place) -> Self {
+        Self { verify: Verify::None, ca: vec![], crl: vec![], raw_keys: vec![], psk: None, place }
+    }
+
+    /// Whether a pre-shared key is the only way to authenticate, and clients must.
+    pub(crate) const fn needs_psk(&self) -> bool {
+        matches!(self.verify, Verify::Required)
+            && self.psk.is_some()
+            && self.ca.is_empty()
+            && self.raw_keys.is_empty()
+    }
+
+    fn read(mut section: Section<'_>) -> Self {
+        let place = section.place().clone();
+        let verify = section.one_of(
+            "verify",
+            &[("none", Verify::None), ("optional", Verify::Optional), ("required", Verify::Required)],
+        );
+        let (ca, crl) = (section.files("ca"), section.files("crl"));
+        let raw_keys = section.files("raw_keys");
+        let psk = section.file("psk");
+        let trusts = !ca.is_empty() || !raw_keys.is_empty();
+        // Trust that nothing demands must not look like protection.
+        let verify = verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None });
+        if verify != Verify::None && !trusts && psk.is_none() {
+            let what = "clients shall prove their identity, but nothing is trusted";
+            section.fault(place.fault(what, "add ca, raw_keys or psk"));
+        }
+        if verify == Verify::None && trusts {
+            let what = "clients are not asked for certificates, but ca or raw_keys trusts some";
+            section
+                .fault(place.fault(what, "write verify = \"required\" or \"optional\", or leave them out"));
+        }
+        if !crl.is_empty() && ca.is_empty() {
+            section.fault(place.fault("crl has no effect without ca", "add ca, or leave crl out"));
+        }
+        section.end();
+        Self { verify, ca, crl, raw_keys, psk, place }
+    }
+}
+
+fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
+    let modes =
+        [("rfc7924", CacheMode::Rfc7924), ("bithac", CacheMode::Bithac), ("compact", CacheMode::Compact)];
+    let mode = section.one_of("mode", &modes);
+    let store = section.text("store").map(|store| {
+        let beside = |path: &str| section.resolve(path).display().to_string();
+        let value = match store.value.split_once(':') {
+            None => beside(&store.value),
+            Some(("sqlite", path)) => format!("sqlite:{}", beside(path)),
+            Some(_) => store.value,
+        };
+        Field { value, place: store.place }
+    });
+    let key = section.file("key");
+    let max_age = section.duration("max_age").unwrap_or(DEFAULT_MAX_AGE);
+    if let Some(store) = &store {
+        let kind = store.value.split_once(':').map(|(kind, _)| kind).filter(|kind| !kind.contains('/'));
+        if kind.is_some_and(|kind| !["sqlite", "redis", "redis+unix"].contains(&kind)) {
+            // The text may contain a password, so it is not repeated.
+            let what = "unknown kind of store";
+            let advice = "write the name of a file, sqlite:FILE or redis://HOST:PORT/DB";
+            section.fault(store.place.fault(what, advice));
+        }
+    }
+    if !section.has("mode") {
+        section.missing("mode", "write \"compact\", which saves the most bytes, \"bithac\" or \"rfc7924\"");
+    }
+    section.end();
+    Some(CacheConfig { mode: mode?, store, key, max_age })
+}
+
+impl RouteConfig {
+    fn read(mut section: Section<'_>, index: usize) -> Option<Self> {
+        let place = section.place().clone();
+        let sni = section.list("sni", SERVER_NAME, |value| NamePattern::parse(value.as_str()?));
+        let protocol = |value: &DeValue<'_>| {
+            let name = value.as_str()?.as_bytes().to_vec();
+            (1..=255).contains(&name.len()).then_some(name)
+        };
+        let alpn = section.list("alpn", PROTOCOL, protocol);
+        let to = section.read("to", BACKEND, |value| host_and_port(value.as_str()?));
+        let name = section.text("name").map(|name| name.value);
+        let proxy_protocol = section.switch("proxy_protocol").unwrap_or(false);
+        let remote = section.switch("remote").unwrap_or(false);
+        match &to {
+            None if section.has("to") => {}
+            None => section.missing("to", BACKEND.allowed),
+            // ghostunnel's rule: data that TLS protected must not leave the machine unprotected by accident.
+            Some(to) if !remote && !is_local(&to.value) => section.fault(to.place.fault(
+                format!("{} is on another machine, and the way to it is not encrypted", to.value),
+                "name an address of this machine, or write remote = true if that network is trusted",
+            )),
+            Some(_) => {}
+        }
+        section.end();
+        let values =
+            |list: Option<Vec<Field<_>>>| list.into_iter().flatten().map(|field| field.value).collect();
+        Some(Self {
+            name: name.unwrap_or_else(|| index.to_string()),
+            sni: sni.into_iter().flatten().map(|field| field.value).collect(),
+            alpn: values(alpn),
+            to: to?,
+            proxy_protocol,
+            place,
+        })
+    }
+}
+
+fn host_and_port(text: &str) -> Option<String> {
+    let (host, port) = text.rsplit_once(':')?;
+    let is_host = match host.strip_prefix('[') {
+        Some(v6) => v6.strip_suffix(']')?.parse::<IpAddr>().is_ok(),
+        None => !host.is_empty() && !host.contains(':') && !host.contains(char::is_whitespace),
+    };
+    (is_host && port.parse::<u16>().is_ok_and(|port| port != 0)).then(|| text.to_owned())
+}
+
+/// Whether this host is the machine itself.
+fn is_local(to: &str) -> bool {
+    let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Checks what the listeners share: names and addresses.
+pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
+    let (mut addresses, mut names) = (HashMap::new(), HashMap::new());
+    for listener in listeners {
+        let Field { value: address, place } = &listener.listen;
+        if address.port() != 0
+            && let Some(first) = addresses.insert(*address, place)
+        {
+            let what = format!("{address} is also the address of {first}");
+            faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
+        }
+        if let Some(first) = names.insert(&listener.name, &listener.place) {
+            let what = format!("the name {:?} is also that of {first}", listener.name);
+            faults.borrow_mut().push(listener.place.fault(what, "give each listener a name of its own"));
+        }
+        let mut names = HashMap::new();
+        for route in &listener.routes {
+            if let Some(first) = names.insert(&route.name, &route.place) {
+                let what = format!("the name {:?} is also that of {first}", route.name);
+                faults.borrow_mut().push(route.place.fault(what, "give each route a name of its own"));
+            }
+        }
+    }
+}

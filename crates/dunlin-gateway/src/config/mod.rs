@@ -1,0 +1,235 @@
+//! The configuration: TOML files, read and checked as a whole, with all faults at once.
+//!
+//! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. It opens no other file: keys and
+//! certificates are read when a gateway starts or reloads ([`crate::Gateway`]), so that `--check` can report both kinds of fault.
+
+mod fault;
+mod listener;
+mod section;
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use toml::de::DeTable;
+
+pub use fault::{Fault, Faults, Field, FileField, Place};
+pub use listener::{
+    CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, RouteConfig, Verify, Versions,
+};
+pub(crate) use section::{Kind, Section, Source};
+
+/// The largest configuration file, in bytes.
+const MAX_FILE: u64 = 4 << 20;
+
+/// The most files in a directory of configuration files.
+const MAX_FILES: usize = 1000;
+
+/// The time that established connections have to end after SIGTERM, unless the configuration says otherwise.
+const DEFAULT_SHUTDOWN_TIME: Duration = Duration::from_secs(30);
+
+/// The maximum number of simultaneous connections, unless the configuration says otherwise.
+const DEFAULT_CONNECTIONS: u64 = 10_000;
+
+/// The least important events that the log contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLevel {
+    /// Failures of the gateway itself.
+    Error,
+    /// Also failed connections.
+    Warn,
+    /// Also each connection and its end.
+    Info,
+    /// Also choices and details of each connection.
+    Debug,
+}
+
+/// The form of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// Lines for people.
+    Text,
+    /// A JSON object in each line.
+    Json,
+}
+
+/// The table `[log]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// The least important events that the log contains.
+    pub level: LogLevel,
+    /// The form of the log.
+    pub format: LogFormat,
+}
+
+/// The configuration of a gateway.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The log.
+    pub log: LogConfig,
+    /// How long established connections may go on after the gateway was told to stop.
+    pub shutdown_time: Duration,
+    /// The maximum number of simultaneous connections of all listeners.
+    pub connections: usize,
+    /// The listeners, in the order of the file; at least one.
+    pub listeners: Vec<ListenerConfig>,
+}
+
+impl Config {
+    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
+    ///
+    /// # Errors
+    /// All faults of the files.
+    pub fn load(path: &Path) -> Result<Self, Faults> {
+        let mut faults = vec![];
+        let mut sources = vec![];
+        for file in files(path).map_err(Faults::one)? {
+            match read(&file) {
+                Ok(text) => sources.push(Source { path: file.into(), text }),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        Self::of(&sources, faults)
+    }
+
+    /// Reads this text as if it were the file `path`.
+    ///
+    /// # Errors
+    /// All faults of the text.
+    pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
+        Self::of(&[Source { path: path.into(), text: text.to_owned() }], vec![])
+    }
+
+    fn of(sources: &[Source], mut found: Vec<Fault>) -> Result<Self, Faults> {
+        let parsed: Vec<_> = sources.iter().map(|source| DeTable::parse_recoverable(&source.text)).collect();
+        for (source, (_, errors)) in sources.iter().zip(&parsed) {
+            found.extend(errors.iter().map(|error| {
+                let offset = error.span().map_or(0, |span| span.start);
+                let place =
+                    Place { file: source.path.clone(), line: source.line(offset), key: String::new() };
+                place.fault(error.message().replace('\n', ", "), "write it as TOML demands (toml.io)")
+            }));
+        }
+        let faults = RefCell::new(found);
+        let mut sections: Vec<_> = sources
+            .iter()
+            .zip(&parsed)
+            .map(|(source, (table, _))| Section::top(source, table.get_ref(), &faults))
+            .collect();
+        let log = log(single(&mut sections, "log"));
+        let mut gateway = single(&mut sections, "gateway");
+        let shutdown_time = gateway.as_mut().and_then(|table| table.duration("shutdown_time"));
+        if let Some(gateway) = gateway {
+            gateway.end();
+        }
+        let mut limits = single(&mut sections, "limits");
+        let connections =
+            limits.as_mut().and_then(|limits| limits.number("connections", COUNT, 1, MAX_COUNT));
+        let defaults = Limits::read(limits.as_mut(), &Limits::default());
+        if let Some(limits) = limits {
+            limits.end();
+        }
+        let mut listeners = vec![];
+        for section in &mut sections {
+            let tables = section.tables("listener");
+            listeners.extend(tables.into_iter().filter_map(|table| ListenerConfig::read(table, &defaults)));
+        }
+        let is_complete = faults.borrow().is_empty();
+        if listeners.is_empty() && is_complete {
+            let place = sections.first().map(|section| section.place().clone());
+            let what = "there is no listener";
+            let advice = "add a table [[listener]], as docs/gateway.md describes";
+            let fault = Fault::elsewhere(what, advice);
+            faults.borrow_mut().push(Fault { place, ..fault });
+        }
+        listener::check_together(&listeners, &faults);
+        sections.into_iter().for_each(Section::end);
+        Faults::none_in(faults.take())?;
+        Ok(Self {
+            log,
+            shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME),
+            connections: usize::try_from(connections.unwrap_or(DEFAULT_CONNECTIONS)).unwrap_or(usize::MAX),
+            listeners,
+        })
+    }
+}
+
+/// A number of connections or handshakes.
+pub(crate) const COUNT: Kind =
+    Kind { name: "a number from 1 to 10000000", allowed: "write a number without quotation marks" };
+/// The largest number of connections: more than the memory of a machine holds.
+pub(crate) const MAX_COUNT: u64 = 10_000_000;
+
+/// The table under this key, which only one of the files may contain.
+fn single<'a>(sections: &mut [Section<'a>], key: &'static str) -> Option<Section<'a>> {
+    let mut found: Option<Section<'a>> = None;
+    for section in sections {
+        let Some(table) = section.table(key) else { continue };
+        match &found {
+            None => found = Some(table),
+            Some(first) => {
+                let what = format!("the table {key} is also in {}", first.place());
+                table.fault(table.place().fault(what, "write it in one file"));
+            }
+        }
+    }
+    found
+}
+
+fn log(section: Option<Section<'_>>) -> LogConfig {
+    let mut log = LogConfig { level: LogLevel::Info, format: LogFormat::Text };
+    if let Some(mut section) = section {
+        let levels = [
+            ("error", LogLevel::Error),
+            ("warn", LogLevel::Warn),
+            ("info", LogLevel::Info),
+            ("debug", LogLevel::Debug),
+        ];
+        log.level = section.one_of("level", &levels).unwrap_or(log.level);
+        let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+        log.format = section.one_of("format", &formats).unwrap_or(log.format);
+        section.end();
+    }
+    log
+}
+
+/// The file itself, or the configuration files of a directory.
+fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let failed = |error: std::io::Error| {
+        Fault::elsewhere(format!("{}: {error}", path.display()), "give a directory that can be read")
+    };
+    let mut files = vec![];
+    for entry in std::fs::read_dir(path).map_err(failed)? {
+        let file = entry.map_err(failed)?.path();
+        if file.extension().is_some_and(|extension| extension == "toml") && file.is_file() {
+            files.push(file);
+        }
+        if files.len() > MAX_FILES {
+            let what = format!("{}: more than {MAX_FILES} configuration files", path.display());
+            return Err(Fault::elsewhere(what, "merge some of them"));
+        }
+    }
+    files.sort();
+    match files.is_empty() {
+        true => {
+            let what = format!("{}: no file with a name that ends in .toml", path.display());
+            Err(Fault::elsewhere(what, "write one, or name a file"))
+        }
+        false => Ok(files),
+    }
+}
+
+fn read(path: &Path) -> Result<String, Fault> {
+    use std::io::Read;
+    let failed = |why: String| Fault::elsewhere(format!("{}: {why}", path.display()), "give a file of TOML");
+    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let mut content = vec![];
+    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(|error| failed(error.to_string()))?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(failed(format!("larger than {} MiB", MAX_FILE >> 20)));
+    }
+    String::from_utf8(content).map_err(|_| failed("not UTF-8".to_owned()))
+}

@@ -1,0 +1,280 @@
+//! A gateway: it starts listeners, replaces their settings, and stops.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::config::{Config, Fault, Faults, ListenerConfig};
+use crate::listener::{Live, Phase, Settings};
+use crate::metrics::Metrics;
+use crate::tls::{self, Stores};
+use crate::{listener, proxy};
+
+/// How long connections may take to end once the gateway ends them all: each waits for its client this long at most.
+const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) metrics: Metrics,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// The open connections of all listeners.
+    pub(crate) connections: Arc<AtomicUsize>,
+    max_connections: AtomicUsize,
+    /// Listeners and connections whose tasks have not ended.
+    tasks: watch::Sender<usize>,
+}
+
+/// A task of the gateway, counted until the value is dropped.
+pub(crate) struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.tasks.send_modify(|tasks| *tasks = tasks.saturating_sub(1));
+    }
+}
+
+impl Shared {
+    pub(crate) fn alive(self: &Arc<Self>) -> Alive {
+        self.tasks.send_modify(|tasks| *tasks += 1);
+        Alive(self.clone())
+    }
+
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A listener whose task runs.
+struct Running {
+    name: String,
+    /// The address of the configuration, in which the port may be 0.
+    address: SocketAddr,
+    local: SocketAddr,
+    settings: Settings,
+    removed: watch::Sender<bool>,
+}
+
+impl Running {
+    /// Whether the socket of this listener serves these settings. Listeners with a free port are told apart by their names.
+    fn serves(&self, config: &ListenerConfig) -> bool {
+        let address = config.listen.value;
+        self.address == address && (address.port() != 0 || self.name == config.name)
+    }
+}
+
+/// A TLS proxy in front of existing servers.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+///
+/// use dunlin_gateway::{Config, Gateway};
+///
+/// # async fn example() -> Result<(), dunlin_gateway::Faults> {
+/// let path = Path::new("gateway.toml");
+/// let gateway = Gateway::start(Config::load(path)?).await?;
+/// for (name, address) in gateway.addresses() {
+///     println!("{name} listens on {address}");
+/// }
+/// gateway.reload(Config::load(path)?).await?; // Connections go on.
+/// gateway.stop().await; // Connections may go on for a while.
+/// # Ok(())
+/// # }
+/// ```
+pub struct Gateway {
+    shared: Arc<Shared>,
+    stores: Arc<Stores>,
+    /// Also the lock of a reload.
+    running: tokio::sync::Mutex<Vec<Running>>,
+    shutdown_time: Mutex<Duration>,
+}
+
+/// A configuration with the content of its files.
+struct Prepared {
+    listeners: Vec<Live>,
+    warnings: Vec<Fault>,
+}
+
+impl Prepared {
+    /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
+    fn read(config: Config, stores: &Stores, opens_stores: bool) -> Result<Self, Faults> {
+        let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+        for config in config.listeners {
+            let tls = tls::server_configs(&config, stores, opens_stores, &mut faults, &mut warnings);
+            listeners.extend(tls.map(|tls| Live { config, tls }));
+        }
+        Faults::none_in(faults)?;
+        Ok(Self { listeners, warnings })
+    }
+
+    /// Reads the files on a thread that may wait for them.
+    async fn off_thread(config: Config, stores: Arc<Stores>) -> Result<Self, Faults> {
+        let read = tokio::task::spawn_blocking(move || Self::read(config, &stores, true)).await;
+        let prepared = read.unwrap_or_else(|_| {
+            Err(Faults::one(Fault::elsewhere("reading the files was aborted", "start again")))
+        })?;
+        for warning in &prepared.warnings {
+            tracing::warn!("{warning}");
+        }
+        Ok(prepared)
+    }
+}
+
+/// Binds the socket of a listener.
+async fn bind(config: &ListenerConfig) -> Result<TcpListener, Fault> {
+    let address = config.listen.value;
+    TcpListener::bind(address).await.map_err(|error| {
+        let what = format!("{address}: {error}");
+        let advice = "give a free address of this machine; ports below 1024 need a privilege";
+        config.listen.place.fault(what, advice)
+    })
+}
+
+impl Gateway {
+    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket and creates no file. Returns
+    /// problems with which a gateway can start.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn check(config: Config) -> Result<Vec<Fault>, Faults> {
+        Ok(Prepared::read(config, &Stores::new(), false)?.warnings)
+    }
+
+    /// Starts a gateway, which runs until [`Self::stop`] or until the runtime ends.
+    ///
+    /// # Errors
+    /// All faults of files, or of addresses that cannot be bound.
+    pub async fn start(config: Config) -> Result<Self, Faults> {
+        let gateway = Self {
+            shared: Arc::new(Shared {
+                metrics: Metrics::new(),
+                phase: watch::Sender::new(Phase::Running),
+                connections: Arc::default(),
+                max_connections: AtomicUsize::new(0),
+                tasks: watch::Sender::new(0),
+            }),
+            stores: Arc::new(Stores::new()),
+            running: tokio::sync::Mutex::default(),
+            shutdown_time: Mutex::default(),
+        };
+        gateway.replace(config).await?;
+        Ok(gateway)
+    }
+
+    /// Replaces the configuration. The new one is complete before any part of it comes into force. Established connections keep the
+    /// settings with which they began. Ticket keys and handshake caches stay.
+    ///
+    /// # Errors
+    /// All faults. The previous configuration then stays in force.
+    pub async fn reload(&self, config: Config) -> Result<(), Faults> {
+        let replaced = self.replace(config).await;
+        self.shared.metrics.reloaded(replaced.is_ok());
+        replaced
+    }
+
+    /// Counts a reload that failed before it could be asked for: the configuration did not load.
+    pub fn note_refused_reload(&self) {
+        self.shared.metrics.reloaded(false);
+    }
+
+    async fn replace(&self, config: Config) -> Result<(), Faults> {
+        let mut running = self.running.lock().await;
+        let (max_connections, shutdown_time) = (config.connections, config.shutdown_time);
+        let prepared = Prepared::off_thread(config, self.stores.clone()).await?;
+        let (mut bound, mut faults) = (vec![], vec![]);
+        for live in &prepared.listeners {
+            if running.iter().any(|listener| listener.serves(&live.config)) {
+                bound.push(None);
+                continue;
+            }
+            match bind(&live.config).await {
+                Ok(socket) => bound.push(Some(socket)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        Faults::none_in(faults)?;
+        // From here on, nothing fails.
+        self.shared.max_connections.store(max_connections, Ordering::Relaxed);
+        *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_time;
+        let mut next = vec![];
+        for (live, socket) in prepared.listeners.into_iter().zip(bound) {
+            let name = live.config.name.clone();
+            match socket {
+                Some(socket) => next.extend(self.begin(live, socket)),
+                None => {
+                    let Some(at) = running.iter().position(|listener| listener.serves(&live.config)) else {
+                        continue;
+                    };
+                    let listener = running.swap_remove(at);
+                    listener.settings.store(Arc::new(live));
+                    next.push(Running { name, ..listener });
+                }
+            }
+        }
+        for removed in std::mem::replace(&mut *running, next) {
+            tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
+            removed.removed.send_replace(true);
+        }
+        Ok(())
+    }
+
+    /// Begins to accept clients.
+    fn begin(&self, live: Live, socket: TcpListener) -> Option<Running> {
+        let (name, address) = (live.config.name.clone(), live.config.listen.value);
+        let local = socket.local_addr().ok()?;
+        tracing::info!(listener = name, address = %local, "listening");
+        let settings: Settings = Arc::new(ArcSwap::from_pointee(live));
+        let removed = watch::Sender::new(false);
+        let (shared, alive) = (self.shared.clone(), self.shared.alive());
+        let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
+        tokio::spawn(async move {
+            listener::tcp::run(shared, task_settings, socket, task_removed).await;
+            drop(alive);
+        });
+        Some(Running { name, address, local, settings, removed })
+    }
+
+    /// The names of the listeners, and the addresses on which they listen.
+    pub async fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        let running = self.running.lock().await;
+        running.iter().map(|listener| (listener.name.clone(), listener.local)).collect()
+    }
+
+    /// The metrics in the text format of OpenMetrics.
+    pub fn metrics(&self) -> String {
+        self.shared.metrics.text()
+    }
+
+    /// Stops: the gateway accepts no more clients and aborts handshakes. Established connections may go on for the `shutdown_time` of
+    /// the configuration; then they get a close_notify. Dropping the future of this function and calling [`Self::end`] ends them
+    /// earlier.
+    pub async fn stop(&self) {
+        self.shared.phase.send_if_modified(|phase| {
+            let is_news = *phase < Phase::Draining;
+            *phase = (*phase).max(Phase::Draining);
+            is_news
+        });
+        let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if timeout(time, self.ended()).await.is_err() {
+            self.end().await;
+        }
+    }
+
+    /// Ends all connections with a close_notify, and the gateway.
+    pub async fn end(&self) {
+        self.shared.phase.send_replace(Phase::Ending);
+        let _ = timeout(END_PATIENCE, self.ended()).await;
+    }
+
+    /// Waits until all tasks have ended.
+    async fn ended(&self) {
+        // It fails only if the sender is gone, which is part of the gateway.
+        let _ = self.shared.tasks.subscribe().wait_for(|tasks| *tasks == 0).await;
+    }
+}

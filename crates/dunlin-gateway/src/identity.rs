@@ -1,0 +1,61 @@
+//! The identity of a client in the forms that backends understand.
+
+use std::fmt::Write;
+
+use dunlin::auth::SubjectName;
+use dunlin::{Negotiated, PeerIdentity};
+use dunlin_pki::CertificateInfo;
+
+/// The way in which a client has proved its identity, for logs and metrics.
+pub(crate) const fn way(peer: Option<&PeerIdentity>) -> &'static str {
+    match peer {
+        None => "anonymous",
+        Some(PeerIdentity::X509(_)) => "x509",
+        Some(PeerIdentity::RawKey(_)) => "raw_key",
+        Some(PeerIdentity::Psk(_)) => "psk",
+        Some(_) => "other",
+    }
+}
+
+/// The identity as one text with its kind, for the log: `anonymous`, or as [`PeerIdentity`] shows it.
+pub(crate) fn shown(negotiated: &Negotiated) -> String {
+    negotiated.peer.as_ref().map_or_else(|| "anonymous".to_owned(), ToString::to_string)
+}
+
+/// The common name of an X.509 client's certificate, if the handshake has it.
+pub(crate) fn common_name(peer: &PeerIdentity) -> Option<String> {
+    let PeerIdentity::X509(id) = peer else { return None };
+    if id.common_name.is_some() {
+        return id.common_name.clone();
+    }
+    let subject = CertificateInfo::from_der(id.chain.first()?).ok()?.subject;
+    let (_, name) =
+        subject.split(',').find_map(|part| part.split_once("CN=").filter(|(before, _)| before.is_empty()))?;
+    Some(name.to_owned())
+}
+
+/// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`, `psk:IDENTITY` or
+/// `raw_key:SHA-256 of the key in hexadecimal`. `None` for anonymous clients.
+pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
+    Some(match peer {
+        PeerIdentity::X509(id) => match (id.names.first(), common_name(peer)) {
+            (Some(SubjectName::Dns(name)), _) => format!("x509:dns:{name}"),
+            (Some(SubjectName::Uri(uri)), _) => format!("x509:uri:{uri}"),
+            (_, Some(name)) => format!("x509:cn:{name}"),
+            _ => format!("x509:sha256:{}", hex(&id.fingerprint)),
+        },
+        PeerIdentity::RawKey(key) => {
+            format!("raw_key:sha256:{}", hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()))
+        }
+        PeerIdentity::Psk(id) => format!("psk:{}", dunlin_store::psk::text_of(&id.identity)),
+        PeerIdentity::Other(id) => format!("other:{}:{}", id.certificate_type(), id.text()),
+        _ => return None,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

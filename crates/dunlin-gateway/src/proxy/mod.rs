@@ -1,0 +1,23 @@
+//! Passes the data of clients to backends: a module for each protocol between them.
+
+pub(crate) mod tcp;
+
+use std::io;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Connects to the backend `to`. The error comes with its class for the metrics.
+pub(crate) async fn connect(to: &str, within: Duration) -> Result<TcpStream, (&'static str, io::Error)> {
+    match timeout(within, TcpStream::connect(to)).await {
+        Ok(Ok(backend)) => {
+            // The gateway sends what it has; it never waits for more.
+            let _ = backend.set_nodelay(true);
+            Ok(backend)
+        }
+        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Err(("refused", error)),
+        Ok(Err(error)) => Err(("failed", error)),
+        Err(_) => Err(("timeout", io::Error::new(io::ErrorKind::TimedOut, "no answer within connect_time"))),
+    }
+}

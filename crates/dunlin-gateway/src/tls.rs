@@ -1,0 +1,347 @@
+//! The engine's configurations of a listener, made from its files and stores.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, X509Trust};
+use dunlin::cache::ServerCache;
+use dunlin::crypto::CryptoProvider;
+use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
+use dunlin::resume::Tickets;
+use dunlin::{ClientAuth, Credential, Profile, PskSource, ServerConfig, Side, Trust};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_pki::{Item, LoadedCredential};
+use dunlin_store::cache::{CacheFault, CacheStore};
+use dunlin_store::psk::file::{Format, PskFile};
+use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
+use dunlin_store::psk::{PskError, ShortKeys};
+use dunlin_store::{MemoryServerCache, RotatingTickets};
+
+use crate::config::{CacheConfig, Fault, FileField, ListenerConfig, RouteConfig, Verify};
+
+/// The number of clients in a handshake cache in memory.
+const MAX_CACHED: usize = 100_000;
+
+/// The largest file of certificates, keys or CRLs, in bytes.
+const MAX_FILE: u64 = 16 << 20;
+
+/// The state that outlives a reload: ticket keys and handshake caches. A gateway has one.
+pub(crate) struct Stores {
+    pub(crate) provider: Arc<CryptoProvider>,
+    /// Ticket keys by the names of listeners.
+    tickets: Mutex<HashMap<String, Arc<RotatingTickets>>>,
+    /// Caches by their stores; those in memory by the names of listeners.
+    caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum CacheName {
+    Memory(String),
+    Store(String),
+}
+
+impl Stores {
+    pub(crate) fn new() -> Self {
+        let provider = Arc::new(dunlin_awslc::provider());
+        Self { provider, tickets: Mutex::default(), caches: Mutex::default() }
+    }
+
+    fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
+        if listener.tickets == 0 {
+            return Ok(Tickets::none());
+        }
+        let mut all = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        let seal = match all.get(&listener.name) {
+            Some(seal) => seal.clone(),
+            None => {
+                let seal = RotatingTickets::new(self.provider.clone());
+                let seal = Arc::new(seal.map_err(|error| listener.place.fault(error.to_string(), REPORT))?);
+                all.insert(listener.name.clone(), seal.clone());
+                seal
+            }
+        };
+        Ok(Tickets::stateless(seal).count(listener.tickets))
+    }
+
+    fn cache(&self, listener: &ListenerConfig, config: &CacheConfig) -> Result<Arc<dyn ServerCache>, Fault> {
+        let name = match &config.store {
+            None => CacheName::Memory(listener.name.clone()),
+            Some(store) => CacheName::Store(store.value.clone()),
+        };
+        let mut all = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = all.get(&name) {
+            return Ok(cache.clone());
+        }
+        let cache: Arc<dyn ServerCache> = match &config.store {
+            None => Arc::new(MemoryServerCache::new(MAX_CACHED)),
+            Some(place) => {
+                let store = store_at(&place.value).with_max_age(config.max_age);
+                let store = match &config.key {
+                    Some(key) => store.with_key_file(&key.value),
+                    None => store,
+                };
+                let opened = store.open_server(&self.provider, Box::new(report_cache));
+                // The text of the store may contain a password, so only its error is shown.
+                Arc::new(opened.map_err(|error| place.place.fault(error.to_string(), error.advice()))?)
+            }
+        };
+        all.insert(name, cache.clone());
+        Ok(cache)
+    }
+}
+
+const REPORT: &str = "report this error";
+
+fn store_at(place: &str) -> CacheStore {
+    match place.split_once(':') {
+        Some(("sqlite", file)) => CacheStore::sqlite(file),
+        Some(("redis" | "redis+unix", _)) => CacheStore::redis(place),
+        _ => CacheStore::file(place),
+    }
+}
+
+fn report_cache(fault: &CacheFault) {
+    tracing::warn!(%fault, "handshake cache");
+}
+
+/// A listener's configurations for the engine.
+pub(crate) struct ServerConfigs {
+    /// Chooses one of the others for each ClientHello.
+    pub(crate) choosing: Arc<ServerConfig>,
+    /// One for each route.
+    pub(crate) routes: Vec<Arc<ServerConfig>>,
+}
+
+/// What the files of a listener contain.
+struct Files {
+    credentials: Vec<Credential>,
+    trust: Trust,
+    psks: Option<Arc<dyn FindPsk>>,
+}
+
+/// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake cache.
+///
+/// Faults are added to `faults`, and `None` is returned. Problems with which the gateway can go on are added to `warnings`.
+pub(crate) fn server_configs(
+    listener: &ListenerConfig,
+    stores: &Stores,
+    opens_stores: bool,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Option<ServerConfigs> {
+    let before = faults.len();
+    let files = Files {
+        credentials: credentials(listener, &stores.provider, faults, warnings),
+        trust: trust(listener, faults),
+        psks: psks(listener, &stores.provider, faults),
+    };
+    let cache = listener.cache.as_ref().filter(|_| opens_stores);
+    let cache = cache.and_then(|config| match stores.cache(listener, config) {
+        Ok(cache) => Some((config, cache)),
+        Err(fault) => {
+            faults.push(fault);
+            None
+        }
+    });
+    let tickets = stores.tickets(listener).map_err(|fault| faults.push(fault)).ok()?;
+    if faults.len() > before {
+        return None;
+    }
+    let make = |route: &RouteConfig| {
+        let config = server_config(listener, route, &files, &stores.provider)?.with_tickets(tickets.clone());
+        match &cache {
+            Some((settings, store)) => {
+                config.with_handshake_cache(settings.mode, store.clone(), settings.max_age)
+            }
+            None => Ok(config),
+        }
+    };
+    let mut routes = vec![];
+    for route in &listener.routes {
+        match make(route) {
+            Ok(config) => routes.push(Arc::new(config)),
+            Err(error) => {
+                faults.push(listener.place.fault(reason(&error), "change the settings or files named here"));
+            }
+        }
+    }
+    let base = Profile::builder(stores.provider.clone()).build().and_then(ServerConfig::choosing);
+    let choosing = base.map_err(|error| faults.push(listener.place.fault(reason(&error), REPORT))).ok()?;
+    (faults.len() == before).then(|| ServerConfigs { choosing: Arc::new(choosing), routes })
+}
+
+/// The engine's words for settings that contradict each other.
+fn reason(error: &dunlin::Error) -> String {
+    match error {
+        dunlin::Error::Misuse(dunlin::error::Misuse::Config(why)) => why.clone(),
+        error => error.to_string(),
+    }
+}
+
+fn server_config(
+    listener: &ListenerConfig,
+    route: &RouteConfig,
+    files: &Files,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ServerConfig, dunlin::Error> {
+    let mut profile = Profile::builder(provider.clone())
+        .credentials(files.credentials.clone())
+        .trust(files.trust.clone())
+        .alpn(route.alpn.clone());
+    if listener.versions.tls12 {
+        let mut suites = TLS12_CIPHER_SUITES.to_vec();
+        // A suite with a pre-shared key authenticates the client, as in TLS 1.3, so it comes first.
+        suites.sort_by_key(|suite| files.psks.is_some() != suite.has_psk());
+        profile = profile.tls12_cipher_suites(suites);
+    }
+    if !listener.versions.tls13 {
+        profile = profile.cipher_suites(vec![]);
+    }
+    let profile = profile.build()?;
+    let source = files.psks.clone().map(PskSource::Here);
+    let config = match source {
+        Some(source) if files.credentials.is_empty() => ServerConfig::psk_only(profile, source)?,
+        Some(source) => ServerConfig::new(profile)?.with_psks(source),
+        None => ServerConfig::new(profile)?,
+    };
+    let trusts = files.trust.x509.is_some() || files.trust.raw_key.is_some();
+    config.with_client_auth(match listener.clients.verify {
+        Verify::None => ClientAuth::None,
+        // With pre-shared keys alone, every client proves one.
+        _ if !trusts => ClientAuth::None,
+        Verify::Optional => ClientAuth::Optional,
+        Verify::Required => ClientAuth::Required,
+    })
+}
+
+fn credentials(
+    listener: &ListenerConfig,
+    provider: &CryptoProvider,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Vec<Credential> {
+    let (mut raw, mut chains) = (vec![], vec![]);
+    for files in &listener.certificates {
+        let key = files.key.as_ref().map(|key| key.value.as_path());
+        let now = SystemTime::now();
+        match LoadedCredential::load(&files.chain.value, key, Side::Server, now, provider) {
+            Ok(loaded) => {
+                if let Some(refusal) = &loaded.refusal {
+                    let what = format!("{}: {refusal}", files.chain.value.display());
+                    warnings.push(files.chain.place.fault(what, "clients will refuse it: renew it"));
+                }
+                raw.push(Credential::raw_key(loaded.key));
+                chains.push(loaded.credential);
+            }
+            Err(error) => {
+                let of_key = files.key.as_ref().filter(|key| key.value == error.file);
+                let place = of_key.map_or(&files.chain.place, |key| &key.place);
+                faults.push(in_file(place, &error.file, &error.error));
+            }
+        }
+    }
+    if listener.raw_public_key {
+        raw.append(&mut chains);
+        return raw;
+    }
+    chains
+}
+
+fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_pki::Error) -> Fault {
+    place.fault(format!("{}: {error}", file.display()), error.advice())
+}
+
+/// Reads the items of these files that `choose` returns; each file must have one.
+fn items<T>(
+    files: &[FileField],
+    name: &'static str,
+    faults: &mut Vec<Fault>,
+    choose: impl Fn(Item) -> Option<T>,
+) -> Vec<T> {
+    let mut all = vec![];
+    for file in files {
+        let read = read(&file.value).map_err(|error| dunlin_pki::Error::Unreadable(error.kind()));
+        match read.and_then(|content| dunlin_pki::parse(&content)) {
+            Ok(items) => {
+                let before = all.len();
+                all.extend(items.into_iter().filter_map(&choose));
+                if all.len() == before {
+                    faults.push(in_file(&file.place, &file.value, &dunlin_pki::Error::Missing(name)));
+                }
+            }
+            Err(error) => faults.push(in_file(&file.place, &file.value, &error)),
+        }
+    }
+    all
+}
+
+fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+    use std::io::Read;
+    let mut content = vec![];
+    std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut content)?;
+    match content.len() as u64 > MAX_FILE {
+        true => Err(std::io::ErrorKind::FileTooLarge.into()),
+        false => Ok(content),
+    }
+}
+
+fn trust(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> Trust {
+    let clients = &listener.clients;
+    let certificates: Vec<CertificateDer<'static>> =
+        items(&clients.ca, "certificate", faults, |item| match item {
+            Item::Certificate(der) => Some(der),
+            _ => None,
+        });
+    let lists: Vec<CertificateRevocationListDer<'static>> =
+        items(&clients.crl, "CRL", faults, |item| match item {
+            Item::RevocationList(der) => Some(der),
+            _ => None,
+        });
+    let keys: Vec<SubjectPublicKeyInfoDer<'static>> =
+        items(&clients.raw_keys, "public key", faults, |item| match item {
+            Item::PublicKey(der) => Some(der),
+            Item::PrivateKey(pair) => Some(pair.public_key().clone()),
+            _ => None,
+        });
+    let mut x509 = None;
+    if let Some(file) = clients.ca.first().filter(|_| !certificates.is_empty()) {
+        let trust = X509Trust::anchors(certificates).and_then(|trust| match lists.is_empty() {
+            true => Ok(trust),
+            false => trust.with_revocation(Revocation::new(lists)?.refuse_overdue().leaf_only()),
+        });
+        let advice = "give certificates of authorities in ca, and their CRLs of version 2 in crl";
+        x509 = trust.map_err(|error| faults.push(file.place.fault(reason(&error), advice))).ok();
+    }
+    Trust { x509, raw_key: (!keys.is_empty()).then_some(RawKeyTrust::Keys(keys)) }
+}
+
+fn psks(
+    listener: &ListenerConfig,
+    provider: &Arc<CryptoProvider>,
+    faults: &mut Vec<Fault>,
+) -> Option<Arc<dyn FindPsk>> {
+    let file = listener.clients.psk.as_ref()?;
+    let path = &file.value;
+    let report = |then: &'static str| {
+        let path = path.display().to_string();
+        Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))
+    };
+    let opened: Result<Arc<dyn FindPsk>, PskError> = match Format::of(path) == Format::Sqlite && path.exists()
+    {
+        true => SqlitePsks::open(path).map(|psks| {
+            let report = report("the gateway refuses all keys until it can read them");
+            Arc::new(LiveSqlitePsks::new(psks, provider.clone(), report)) as _
+        }),
+        false => {
+            let report = report("the previous keys stay in force");
+            PskFile::open(path, ShortKeys::Refuse, provider.clone(), report).map(|psks| Arc::new(psks) as _)
+        }
+    };
+    let fault = |error: PskError| {
+        let what = format!("{}: {error}", path.display());
+        file.place.fault(what, "make keys with `dunlin psk new`, or correct the file")
+    };
+    opened.map_err(|error| faults.push(fault(error))).ok()
+}

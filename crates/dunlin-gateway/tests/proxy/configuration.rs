@@ -1,0 +1,132 @@
+//! Faults of configurations: all at once, with file, line, key and what is allowed.
+
+use std::path::Path;
+
+use dunlin_gateway::{Config, Gateway};
+
+use crate::place::{Place, listener, route};
+
+fn faults(text: &str) -> Vec<String> {
+    let faults = Config::parse(Path::new("gateway.toml"), text).unwrap_err();
+    faults.to_string().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn names_all_faults_with_line_key_and_what_is_allowed() {
+    let text = r#"[log]
+level = "loud"
+
+[limits]
+idle_time = 10
+conections = 5
+
+[[listener]]
+listen = "8883"
+versions = ["1.1", "1.3"]
+
+[[listener.certificate]]
+key = "server.key"
+
+[listener.clients]
+verify = "required"
+
+[[listener.route]]
+sni = ["a b"]
+to = "192.0.2.1:1883"
+"#;
+    let expected = [
+        "gateway.toml:2: log.level: \"loud\" is none of the allowed words; write \"error\", \"warn\", \"info\" or \"debug\"",
+        "gateway.toml:5: limits.idle_time: 10 is not a time span of at least a millisecond; write a number with a unit, as in \
+         \"500ms\", \"10s\", \"5m\", \"2h\" or \"30d\"",
+        "gateway.toml:6: limits.conections: unknown key; allowed here: connections, connections_per_host, handshakes, \
+         handshake_time, idle_time, connect_time or header_bytes",
+        "gateway.toml:9: listener[0].listen: \"8883\" is not an IP address with a port; write it as in \"0.0.0.0:8883\" or \
+         \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
+        "gateway.toml:10: listener[0].versions[0]: \"1.1\" is not an enabled version; write \"1.2\" or \"1.3\", or both in an array",
+        "gateway.toml:12: listener[0].certificate[0]: the key chain is missing; name the file of the certificate chain in PEM, \
+         leaf first",
+        "gateway.toml:15: listener[0].clients: clients shall prove their identity, but nothing is trusted; add ca, raw_keys or psk",
+        "gateway.toml:19: listener[0].route[0].sni[0]: \"a b\" is not a host name; write it as in \"mqtt.example.org\", or \
+         \"*.example.org\" for all names with one more label",
+        "gateway.toml:20: listener[0].route[0].to: 192.0.2.1:1883 is on another machine, and the way to it is not encrypted; \
+         name an address of this machine, or write remote = true if that network is trusted",
+    ];
+    let found = faults(text);
+    for (found, expected) in found.iter().zip(expected) {
+        assert_eq!(found, expected);
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn names_the_lines_of_faulty_toml() {
+    let found = faults("[log\nlevel = \"info\"\n[gateway]\nshutdown_time = \n");
+    assert!(found[0].starts_with("gateway.toml:1: "), "{found:#?}");
+    assert!(found.iter().any(|fault| fault.starts_with("gateway.toml:4: ")), "{found:#?}");
+}
+
+#[test]
+fn refuses_listeners_that_share_an_address_or_a_name() {
+    let one = |name: &str| listener("").replace(":0", ":8883").replace("test", name) + &route(1883, "");
+    let found = faults(&(one("a") + &one("b")));
+    assert_eq!(
+        found,
+        [
+            "gateway.toml:13: listener[1].listen: 127.0.0.1:8883 is also the address of gateway.toml:3: listener[0].listen; \
+          give each listener an address of its own"
+        ]
+    );
+    let found = faults(&(listener("") + &route(1, "") + &listener("") + &route(2, "")));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("the name \"test\" is also that of gateway.toml:1: listener[0]"), "{found:#?}");
+}
+
+#[test]
+fn refuses_trust_that_nothing_demands() {
+    let text = listener("") + "[listener.clients]\nverify = \"none\"\nca = \"root.pem\"\n" + &route(1, "");
+    let found = faults(&text);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("clients are not asked for certificates"), "{found:#?}");
+    // Clients would be anonymous with the certificate, although only keys are trusted.
+    let found = faults(&(listener("") + "[listener.clients]\npsk = \"keys.psk\"\n" + &route(1, "")));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("clients can authenticate by psk only"), "{found:#?}");
+}
+
+#[test]
+fn names_every_file_that_cannot_be_used() {
+    let place = Place::new();
+    place.write("garbage.pem", "garbage");
+    let text = listener("").replace("server.key", "client.key")
+        + "[[listener.certificate]]\nchain = \"absent.pem\"\n\
+           [listener.clients]\nca = [\"root.pem\", \"garbage.pem\"]\npsk = \"garbage.pem\"\n"
+        + &route(1, "");
+    let found = Gateway::check(place.config(&text)).unwrap_err().to_string();
+    let at = |file: &str| place.path(file).display().to_string();
+    for (line, key, file) in [
+        (7, "listener[0].certificate[0].key", "client.key"),
+        (9, "listener[0].certificate[1].chain", "absent.pem"),
+        (11, "listener[0].clients.ca[1]", "garbage.pem"),
+        (12, "listener[0].clients.psk", "garbage.pem"),
+    ] {
+        let expected = format!("{}:{line}: {key}: {}: ", at("gateway.toml"), at(file));
+        assert!(found.contains(&expected), "{expected}\n{found}");
+    }
+    assert_eq!(found.lines().count(), 4, "{found}");
+}
+
+#[test]
+fn reads_the_files_of_a_directory_together() {
+    let place = Place::new();
+    let one = |name: &str| listener("").replace("test", name) + &route(1883, "");
+    place.write("1.toml", &format!("[limits]\nidle_time = \"1h\"\n{}", one("a")));
+    place.write("2.toml", &one("b"));
+    place.write("3.txt", "not a configuration");
+    let config = Config::load(place.path("").as_path()).unwrap();
+    let names: Vec<_> = config.listeners.iter().map(|listener| &*listener.name).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(config.listeners.iter().all(|listener| listener.limits.idle_time.as_secs() == 3600));
+    place.write("4.toml", "[limits]\nidle_time = \"2h\"\n");
+    let found = Config::load(place.path("").as_path()).unwrap_err().to_string();
+    assert!(found.contains("4.toml:1: limits: the table limits is also in "), "{found}");
+}

@@ -1,0 +1,7 @@
+//! A gateway between clients of this project and backends, over loopback.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
+
+mod configuration;
+mod place;
+mod reload;
+mod tcp;

@@ -1,0 +1,203 @@
+//! Certificates and configurations in a directory, a gateway with them, clients and backends.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::auth::{Psk, X509Trust};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::pki_types::pem::PemObject;
+use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
+use dunlin::{ClientConfig, Credential, Profile, ServerAddress, Trust};
+use dunlin_gateway::{Config, Gateway};
+use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions};
+use dunlin_tokio::{TlsConnector, TlsStream};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+/// A limit that no step of a test reaches unless it has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The identity and the key in `keys.psk`.
+pub(crate) const PSK: (&str, &str) = ("sensor-7", "000102030405060708090a0b0c0d0e0f");
+
+/// A directory with certificates.
+pub(crate) struct Place(TempDir);
+
+impl Place {
+    /// Makes `root.pem`, and chains and keys of `server` and `client`.
+    pub(crate) fn new() -> Self {
+        let place = Self(tempfile::tempdir().unwrap());
+        place.make_pki("");
+        place.write("keys.psk", &format!("{}:{}\n", PSK.0, PSK.1));
+        place
+    }
+
+    /// Makes another tree of certificates, in files with this prefix.
+    pub(crate) fn make_pki(&self, prefix: &str) {
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 2).unwrap()).unwrap();
+        let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
+        self.write(&format!("{prefix}root.pem"), &root);
+        for (name, identity) in [("server", tree.server), ("client", tree.client)] {
+            self.write(&format!("{prefix}{name}.pem"), &certificates_to_pem(&identity.chain).unwrap());
+            self.write(&format!("{prefix}{name}.key"), &identity.key.to_pem().unwrap());
+        }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) {
+        std::fs::write(self.path(name), content).unwrap();
+    }
+
+    pub(crate) fn config(&self, text: &str) -> Config {
+        Config::parse(&self.path("gateway.toml"), text).unwrap_or_else(|faults| panic!("{faults}"))
+    }
+
+    /// Starts a gateway. Returns it and the port of its first listener.
+    pub(crate) async fn start(&self, text: &str) -> (Gateway, u16) {
+        let gateway = Gateway::start(self.config(text)).await.unwrap_or_else(|faults| panic!("{faults}"));
+        let port = gateway.addresses().await[0].1.port();
+        (gateway, port)
+    }
+
+    /// A client that trusts the root in this file.
+    pub(crate) fn client(&self, root: &str) -> Client {
+        Client {
+            root: CertificateDer::from_pem_file(self.path(root)).unwrap(),
+            own: None,
+            alpn: vec![],
+            psk: false,
+            cache: None,
+            sessions: None,
+        }
+    }
+
+    /// A client with the certificate of these files.
+    pub(crate) fn with_certificate(&self, client: Client, prefix: &str) -> Client {
+        let chain = CertificateDer::pem_file_iter(self.path(&format!("{prefix}client.pem"))).unwrap();
+        let chain = chain.collect::<Result<_, _>>().unwrap();
+        let key = PrivateKeyDer::from_pem_file(self.path(&format!("{prefix}client.key"))).unwrap();
+        let key = dunlin_awslc::KEY_LOADER.load(&key).unwrap();
+        Client { own: Some(Credential::x509(chain, key)), ..client }
+    }
+}
+
+/// A client of the gateway.
+#[derive(Clone)]
+pub(crate) struct Client {
+    root: CertificateDer<'static>,
+    own: Option<Credential>,
+    pub(crate) alpn: Vec<Vec<u8>>,
+    pub(crate) psk: bool,
+    pub(crate) cache: Option<Arc<MemoryClientCache>>,
+    pub(crate) sessions: Option<Arc<MemoryClientSessions>>,
+}
+
+impl Client {
+    fn config(&self) -> ClientConfig {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let x509 = X509Trust::anchors([self.root.clone()]).unwrap();
+        let trust = Trust { x509: Some(x509).filter(|_| !self.psk), raw_key: None };
+        let profile = Profile::builder(provider.clone())
+            .credentials(self.own.iter().cloned().collect())
+            .trust(trust)
+            .alpn(self.alpn.clone());
+        let profile = profile.build().unwrap();
+        let key: Vec<u8> = (0..16).collect();
+        let mut config = match self.psk {
+            true => ClientConfig::psk_only(profile, vec![Arc::new(Psk::new(PSK.0, &key).unwrap())]).unwrap(),
+            false => ClientConfig::new(profile),
+        };
+        if let Some(cache) = &self.cache {
+            config = config.with_handshake_cache(CacheMode::Compact, cache.clone(), DEFAULT_MAX_AGE);
+        }
+        if let Some(sessions) = &self.sessions {
+            config = config.with_sessions(sessions.clone());
+        }
+        config
+    }
+
+    /// Connects to the gateway at this port by this name.
+    pub(crate) async fn try_connect(&self, port: u16, name: &str) -> std::io::Result<TlsStream<TcpStream>> {
+        let tcp = TcpStream::connect(("127.0.0.1", port)).await?;
+        let server = ServerAddress::parse(name, port).unwrap();
+        let connector = TlsConnector::new(Arc::new(self.config()));
+        let mut tls = connector.connect(tcp, server).await?;
+        // In TLS 1.3, a client learns with its first read whether the server has accepted it.
+        tls.flush().await?;
+        Ok(tls)
+    }
+
+    pub(crate) async fn connect(&self, port: u16, name: &str) -> TlsStream<TcpStream> {
+        self.try_connect(port, name).await.unwrap()
+    }
+
+    /// Sends `text`, closes its direction, and returns the answer.
+    pub(crate) async fn exchange(&self, port: u16, name: &str, text: &str) -> std::io::Result<String> {
+        let mut tls = self.try_connect(port, name).await?;
+        tls.write_all(text.as_bytes()).await?;
+        tls.shutdown().await?;
+        let mut answer = String::new();
+        within(tls.read_to_string(&mut answer)).await?;
+        Ok(answer)
+    }
+}
+
+/// Waits within the patience of the tests.
+pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, future).await.expect("an end in time")
+}
+
+/// A backend that reads until its client closes, and then answers with its name and what it has read.
+pub(crate) async fn backend(name: &'static str) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut received = vec![];
+                // A reset connection has no reader for an answer.
+                if stream.read_to_end(&mut received).await.is_ok() {
+                    let answer = [name.as_bytes(), b" got ", &received].concat();
+                    let _ = stream.write_all(&answer).await;
+                }
+            });
+        }
+    });
+    port
+}
+
+/// A listener with the server's certificate; `more` follows its keys.
+pub(crate) fn listener(more: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\n{more}\n\
+         [[listener.certificate]]\nchain = \"server.pem\"\nkey = \"server.key\"\n"
+    )
+}
+
+/// A route to this port; `more` follows its keys.
+pub(crate) fn route(port: u16, more: &str) -> String {
+    format!("[[listener.route]]\nto = \"127.0.0.1:{port}\"\n{more}\n")
+}
+
+/// The value of the metric with this name and these labels; zero if there is none.
+pub(crate) fn metric(gateway: &Gateway, name: &str) -> f64 {
+    let text = gateway.metrics();
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    line.map_or(0.0, |value| value.trim().parse().unwrap())
+}
+
+/// Waits until the metric has this value.
+pub(crate) async fn metric_becomes(gateway: &Gateway, name: &str, value: f64) {
+    let begin = std::time::Instant::now();
+    while metric(gateway, name) != value {
+        assert!(begin.elapsed() < PATIENCE, "{name} is not {value}:\n{}", gateway.metrics());
+        tokio::task::yield_now().await;
+    }
+}
