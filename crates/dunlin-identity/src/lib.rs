@@ -1,7 +1,25 @@
 //! Decentralised identifiers (DIDs) and verifiable credentials.
 //!
-//! The crate does no I/O and knows no clock: texts, keys and the time are arguments.
+//! The crate does no I/O and knows no clock: texts, keys and the time are arguments, and the
+//! [crypto provider](dunlin::crypto::CryptoProvider) of the connection verifies signatures.
 //!
-//! [`json`] reads JSON from strangers and writes its canonical form, which signatures cover.
+//! [`json`] reads JSON from strangers and writes its canonical form, which signatures cover. [`did`] has the syntax of DIDs,
+//! [`document`] their documents, [`key`] the public keys in them. [`method`] makes and resolves DIDs:
+//!
+//! ```
+//! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let did: Did = "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp".parse()?;
+//! let document = Methods::default().resolve(&did)?;
+//! let (_, key) = document.keys(Relationship::Authentication).next().ok_or("no key")?;
+//! assert_eq!(key.spki().len(), 44);
+//! # Ok(())
+//! # }
+//! ```
 
+pub mod did;
+pub mod document;
 pub mod json;
+pub mod key;
+pub mod method;

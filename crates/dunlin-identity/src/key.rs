@@ -1,0 +1,422 @@
+//! Public keys in the forms that DID documents use: Multikey, JSON Web Key, SubjectPublicKeyInfo; and raw signatures.
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, UintRef};
+use der::{Decode, Encode, Sequence};
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::SignatureScheme;
+use p256::elliptic_curve::sec1::ToSec1Point;
+use pkcs8::spki::{AlgorithmIdentifier, SubjectPublicKeyInfoRef};
+use pki_types::SubjectPublicKeyInfoDer;
+use serde_json::{Map, Value, json};
+
+/// The longest text of a key or signature, in bytes. A Multikey of RSA with 8192 bits has 1425.
+pub const MAX_MULTIBASE: usize = 1500;
+
+/// RSA keys have at least this many bits, as everywhere in Dunlin.
+pub const MIN_RSA_BITS: usize = 2048;
+
+/// RSA keys have at most this many bits, as everywhere in Dunlin.
+pub const MAX_RSA_BITS: usize = 8192;
+
+const ID_ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const ID_EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
+const ID_P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
+const ID_P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
+const ID_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+
+/// The members of a JWK that only a private or a symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
+const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+
+/// Why a key or a signature is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The text is longer than [`MAX_MULTIBASE`].
+    #[error("the text of a key or signature is longer than {MAX_MULTIBASE} bytes")]
+    TooLong,
+    /// The text is neither base58btc (`z`) nor base64url without padding (`u`).
+    #[error("malformed multibase: use base58btc, which begins with z, or base64url, which begins with u")]
+    Multibase,
+    /// The Multikey's prefix stands for no supported type of keys.
+    #[error("unsupported type of key: use Ed25519, P-256, P-384 or RSA")]
+    UnknownType,
+    /// The key does not have the form or length of its type, or its point is not on the curve.
+    #[error("malformed {0} key")]
+    Malformed(KeyType),
+    /// The RSA modulus is too short or too long.
+    #[error("the RSA key has {0} bits: use {MIN_RSA_BITS} to {MAX_RSA_BITS}")]
+    RsaSize(usize),
+    /// A member of the JWK is missing, or is not base64url of the right length (RFC 7518 §6, RFC 8037 §2).
+    #[error("missing or malformed member {0:?} of the JWK")]
+    JwkMember(&'static str),
+    /// The JWK contains the private key.
+    #[error("the JWK contains a private key, in its member {0:?}")]
+    PrivateKey(&'static str),
+    /// The JWK is not for signatures (`use`).
+    #[error("the JWK's use is not \"sig\"")]
+    Use,
+    /// The SubjectPublicKeyInfo is not DER.
+    #[error("malformed SubjectPublicKeyInfo")]
+    Spki,
+    /// The key cannot make or verify signatures of this scheme.
+    #[error("a {0} key does not sign with {1}")]
+    Scheme(KeyType, SignatureScheme),
+    /// The crypto provider does not have the scheme or hash.
+    #[error("the crypto provider lacks {0}")]
+    Provider(&'static str),
+    /// The signature does not verify.
+    #[error("the signature is wrong")]
+    Signature,
+    /// The signing key failed.
+    #[error("the signing key failed")]
+    Signing,
+}
+
+/// The types of keys in DID documents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// Ed25519 (RFC 8032).
+    Ed25519,
+    /// ECDSA on secp256r1.
+    P256,
+    /// ECDSA on secp384r1.
+    P384,
+    /// RSA.
+    Rsa,
+}
+
+impl KeyType {
+    /// All types.
+    pub const ALL: [Self; 4] = [Self::Ed25519, Self::P256, Self::P384, Self::Rsa];
+
+    /// The multicodec prefix: the codes 0xed, 0x1200, 0x1201 and 0x1205 as varints.
+    const fn prefix(self) -> [u8; 2] {
+        match self {
+            Self::Ed25519 => [0xed, 0x01],
+            Self::P256 => [0x80, 0x24],
+            Self::P384 => [0x81, 0x24],
+            Self::Rsa => [0x85, 0x24],
+        }
+    }
+
+    /// The length of a coordinate or of half a signature, in bytes; 0 for RSA.
+    const fn scalar_len(self) -> usize {
+        match self {
+            Self::Ed25519 | Self::P256 => 32,
+            Self::P384 => 48,
+            Self::Rsa => 0,
+        }
+    }
+
+    /// The schemes that the key can have, the default first.
+    pub const fn schemes(self) -> &'static [SignatureScheme] {
+        match self {
+            Self::Ed25519 => &[SignatureScheme::ED25519],
+            Self::P256 => &[SignatureScheme::ECDSA_SECP256R1_SHA256],
+            Self::P384 => &[SignatureScheme::ECDSA_SECP384R1_SHA384],
+            Self::Rsa => &[
+                SignatureScheme::RSA_PSS_RSAE_SHA256,
+                SignatureScheme::RSA_PSS_RSAE_SHA384,
+                SignatureScheme::RSA_PSS_RSAE_SHA512,
+            ],
+        }
+    }
+}
+
+impl std::fmt::Display for KeyType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Ed25519 => "Ed25519",
+            Self::P256 => "P-256",
+            Self::P384 => "P-384",
+            Self::Rsa => "RSA",
+        })
+    }
+}
+
+/// A public key. Two keys are equal if they are the same key, in whatever form they came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicKey {
+    typ: KeyType,
+    /// The content of the SubjectPublicKeyInfo's bit string: 32 bytes, an uncompressed point, or an RSAPublicKey in DER.
+    raw: Vec<u8>,
+    spki: SubjectPublicKeyInfoDer<'static>,
+}
+
+#[derive(Sequence)]
+struct RsaPublicKey<'a> {
+    modulus: UintRef<'a>,
+    exponent: UintRef<'a>,
+}
+
+#[derive(Sequence)]
+struct EcdsaSignature<'a> {
+    r: UintRef<'a>,
+    s: UintRef<'a>,
+}
+
+impl PublicKey {
+    /// Checks the key and makes its points uncompressed. `raw` is as in a SubjectPublicKeyInfo.
+    fn new(typ: KeyType, raw: &[u8]) -> Result<Self, KeyError> {
+        let malformed = KeyError::Malformed(typ);
+        let raw = match typ {
+            KeyType::Ed25519 if raw.len() == 32 => raw.to_vec(),
+            KeyType::Ed25519 => return Err(malformed),
+            KeyType::P256 => {
+                let key = p256::PublicKey::from_sec1_bytes(raw).map_err(|_| malformed.clone())?;
+                key.to_sec1_point(false).as_bytes().to_vec()
+            }
+            KeyType::P384 => {
+                let key = p384::PublicKey::from_sec1_bytes(raw).map_err(|_| malformed.clone())?;
+                key.to_sec1_point(false).as_bytes().to_vec()
+            }
+            KeyType::Rsa => {
+                let key = RsaPublicKey::from_der(raw).map_err(|_| malformed.clone())?;
+                let bits = bits(key.modulus.as_bytes());
+                if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
+                    return Err(KeyError::RsaSize(bits));
+                }
+                raw.to_vec()
+            }
+        };
+        let curve = match typ {
+            KeyType::P256 => Some(ID_P256),
+            KeyType::P384 => Some(ID_P384),
+            _ => None,
+        };
+        let algorithm = match typ {
+            KeyType::Ed25519 => AlgorithmIdentifier { oid: ID_ED25519, parameters: None },
+            KeyType::Rsa => AlgorithmIdentifier { oid: ID_RSA, parameters: Some(AnyRef::NULL) },
+            _ => AlgorithmIdentifier { oid: ID_EC, parameters: curve.as_ref().map(AnyRef::from) },
+        };
+        let subject_public_key = BitStringRef::from_bytes(&raw).map_err(|_| KeyError::Spki)?;
+        let spki = SubjectPublicKeyInfoRef { algorithm, subject_public_key };
+        let spki = spki.to_der().map_err(|_| KeyError::Spki)?.into();
+        Ok(Self { typ, raw, spki })
+    }
+
+    /// Reads a SubjectPublicKeyInfo in DER.
+    ///
+    /// # Errors
+    /// [`KeyError::Spki`], [`KeyError::UnknownType`], [`KeyError::Malformed`] or [`KeyError::RsaSize`].
+    pub fn from_spki(der: &[u8]) -> Result<Self, KeyError> {
+        let spki = SubjectPublicKeyInfoRef::from_der(der).map_err(|_| KeyError::Spki)?;
+        let curve = spki.algorithm.parameters_oid();
+        let none = spki.algorithm.parameters.is_none();
+        let typ = match spki.algorithm.oid {
+            ID_ED25519 if none => KeyType::Ed25519,
+            ID_EC if curve == Ok(ID_P256) => KeyType::P256,
+            ID_EC if curve == Ok(ID_P384) => KeyType::P384,
+            ID_RSA if spki.algorithm.parameters == Some(AnyRef::NULL) => KeyType::Rsa,
+            _ => return Err(KeyError::UnknownType),
+        };
+        Self::new(typ, spki.subject_public_key.as_bytes().ok_or(KeyError::Spki)?)
+    }
+
+    /// Reads a Multikey (W3C Controlled Identifiers §2.2.2), in base58btc or base64url.
+    ///
+    /// # Errors
+    /// [`KeyError::TooLong`], [`KeyError::Multibase`], [`KeyError::UnknownType`], [`KeyError::Malformed`] or [`KeyError::RsaSize`].
+    pub fn from_multikey(text: &str) -> Result<Self, KeyError> {
+        let bytes = multibase_decode(text)?;
+        let known = KeyType::ALL.into_iter().find_map(|typ| Some((typ, bytes.strip_prefix(&typ.prefix())?)));
+        let (typ, key) = known.ok_or(KeyError::UnknownType)?;
+        // Points are compressed there.
+        let compressed = matches!(key.first(), Some(2 | 3)) && key.len() == typ.scalar_len() + 1;
+        if matches!(typ, KeyType::P256 | KeyType::P384) && !compressed {
+            return Err(KeyError::Malformed(typ));
+        }
+        Self::new(typ, key)
+    }
+
+    /// Reads a JWK (RFC 7517). Members that say nothing about the key are ignored.
+    ///
+    /// # Errors
+    /// Every [`KeyError`] of a key.
+    pub fn from_jwk(jwk: &Map<String, Value>) -> Result<Self, KeyError> {
+        if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| jwk.contains_key(*name)) {
+            return Err(KeyError::PrivateKey(name));
+        }
+        if jwk.get("use").is_some_and(|value| value != "sig") {
+            return Err(KeyError::Use);
+        }
+        let text = |name| jwk.get(name).and_then(Value::as_str);
+        let bytes = |name| {
+            let text = text(name).ok_or(KeyError::JwkMember(name))?;
+            let text = if text.len() > MAX_MULTIBASE { return Err(KeyError::TooLong) } else { text };
+            Base64UrlUnpadded::decode_vec(text).map_err(|_| KeyError::JwkMember(name))
+        };
+        let coordinate = |name, typ: KeyType| {
+            let bytes = bytes(name)?;
+            // RFC 7518 §6.2.1.2: a coordinate has the full length of the field.
+            if bytes.len() == typ.scalar_len() { Ok(bytes) } else { Err(KeyError::JwkMember(name)) }
+        };
+        match (text("kty").ok_or(KeyError::JwkMember("kty"))?, text("crv")) {
+            ("OKP", Some("Ed25519")) => Self::new(KeyType::Ed25519, &coordinate("x", KeyType::Ed25519)?),
+            ("EC", Some(curve @ ("P-256" | "P-384"))) => {
+                let typ = if curve == "P-256" { KeyType::P256 } else { KeyType::P384 };
+                let (x, y) = (coordinate("x", typ)?, coordinate("y", typ)?);
+                Self::new(typ, &[&[4], x.as_slice(), y.as_slice()].concat())
+            }
+            ("RSA", _) => {
+                let number = |name| {
+                    let bytes = bytes(name)?;
+                    // RFC 7518 §6.3.1: no leading zero octets.
+                    if bytes.first().is_none_or(|first| *first == 0) {
+                        Err(KeyError::JwkMember(name))
+                    } else {
+                        Ok(bytes)
+                    }
+                };
+                let (n, e) = (number("n")?, number("e")?);
+                let modulus = UintRef::new(&n).map_err(|_| KeyError::JwkMember("n"))?;
+                let exponent = UintRef::new(&e).map_err(|_| KeyError::JwkMember("e"))?;
+                let key = RsaPublicKey { modulus, exponent }.to_der();
+                Self::new(KeyType::Rsa, &key.map_err(|_| KeyError::Malformed(KeyType::Rsa))?)
+            }
+            _ => Err(KeyError::UnknownType),
+        }
+    }
+
+    /// The type of the key.
+    pub fn key_type(&self) -> KeyType {
+        self.typ
+    }
+
+    /// The SubjectPublicKeyInfo, as the engine and raw public keys have it. Points are uncompressed.
+    pub fn spki(&self) -> &SubjectPublicKeyInfoDer<'static> {
+        &self.spki
+    }
+
+    /// The key as a Multikey in base58btc.
+    pub fn to_multikey(&self) -> String {
+        let key = match self.typ {
+            KeyType::P256 | KeyType::P384 => {
+                // The last bit of y is the sign: 2 for even, 3 for odd.
+                let sign = 2 | self.raw.last().copied().unwrap_or_default() & 1;
+                let x = self.raw.get(1..=self.typ.scalar_len()).unwrap_or_default();
+                [&[sign], x].concat()
+            }
+            KeyType::Ed25519 | KeyType::Rsa => self.raw.clone(),
+        };
+        base58btc(&[self.typ.prefix().as_slice(), &key].concat())
+    }
+
+    /// The key as a JWK with no other members than the key's.
+    pub fn to_jwk(&self) -> Value {
+        let half = self.typ.scalar_len();
+        let part = |from: usize| encode(self.raw.get(from..from + half).unwrap_or_default());
+        match self.typ {
+            KeyType::Ed25519 => json!({"kty": "OKP", "crv": "Ed25519", "x": part(0)}),
+            KeyType::P256 | KeyType::P384 => {
+                json!({"kty": "EC", "crv": self.typ.to_string(), "x": part(1), "y": part(1 + half)})
+            }
+            KeyType::Rsa => {
+                let key = RsaPublicKey::from_der(&self.raw);
+                let (n, e) = key
+                    .map(|key| (encode(key.modulus.as_bytes()), encode(key.exponent.as_bytes())))
+                    .unwrap_or_default();
+                json!({"kty": "RSA", "n": n, "e": e})
+            }
+        }
+    }
+
+    /// Verifies a signature in raw form: ECDSA as r and s of full length, as Data Integrity and JOSE have it.
+    ///
+    /// # Errors
+    /// [`KeyError::Scheme`] if the key does not have the scheme, [`KeyError::Provider`] if the provider lacks it,
+    /// [`KeyError::Signature`].
+    pub fn verify(
+        &self,
+        provider: &CryptoProvider,
+        scheme: SignatureScheme,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), KeyError> {
+        if !self.typ.schemes().contains(&scheme) {
+            return Err(KeyError::Scheme(self.typ, scheme));
+        }
+        let found = provider.signatures.schemes.iter().find(|(candidate, _)| *candidate == scheme);
+        let (_, algorithms) = found.ok_or(KeyError::Provider("the signature scheme"))?;
+        let der;
+        let signature = match self.typ {
+            KeyType::P256 | KeyType::P384 => {
+                if signature.len() != 2 * self.typ.scalar_len() {
+                    return Err(KeyError::Signature);
+                }
+                let (r, s) = signature.split_at(self.typ.scalar_len());
+                let number = |bytes| UintRef::new(bytes).map_err(|_| KeyError::Signature);
+                der = EcdsaSignature { r: number(r)?, s: number(s)? }
+                    .to_der()
+                    .map_err(|_| KeyError::Signature)?;
+                der.as_slice()
+            }
+            KeyType::Ed25519 | KeyType::Rsa => signature,
+        };
+        let verified = algorithms
+            .iter()
+            .any(|algorithm| algorithm.verify_signature(&self.raw, message, signature).is_ok());
+        if verified { Ok(()) } else { Err(KeyError::Signature) }
+    }
+}
+
+/// Signs with one of the key's schemes; the signature is in raw form, as [`PublicKey::verify`] takes it.
+///
+/// # Errors
+/// [`KeyError::Scheme`], [`KeyError::Signing`], and what [`PublicKey::from_spki`] says of the key.
+pub fn sign(
+    key: &dyn SigningKey,
+    provider: &CryptoProvider,
+    scheme: SignatureScheme,
+    message: &[u8],
+) -> Result<Vec<u8>, KeyError> {
+    let typ = PublicKey::from_spki(key.public_key())?.typ;
+    if !typ.schemes().contains(&scheme) || !key.schemes().contains(&scheme) {
+        return Err(KeyError::Scheme(typ, scheme));
+    }
+    let signature = key.sign(scheme, message, &*provider.random).map_err(|_| KeyError::Signing)?;
+    if matches!(typ, KeyType::Ed25519 | KeyType::Rsa) {
+        return Ok(signature);
+    }
+    let parts = EcdsaSignature::from_der(&signature).map_err(|_| KeyError::Signing)?;
+    let mut raw = Vec::new();
+    for part in [parts.r.as_bytes(), parts.s.as_bytes()] {
+        let zeros = typ.scalar_len().checked_sub(part.len()).ok_or(KeyError::Signing)?;
+        raw.resize(raw.len() + zeros, 0);
+        raw.extend_from_slice(part);
+    }
+    Ok(raw)
+}
+
+/// Encodes bytes as multibase in base58btc.
+pub fn base58btc(bytes: &[u8]) -> String {
+    format!("z{}", bs58::encode(bytes).into_string())
+}
+
+/// Decodes multibase in base58btc or in base64url without padding.
+///
+/// # Errors
+/// [`KeyError::TooLong`], [`KeyError::Multibase`].
+pub fn multibase_decode(text: &str) -> Result<Vec<u8>, KeyError> {
+    // Decoding base58 takes quadratic time.
+    if text.len() > MAX_MULTIBASE {
+        return Err(KeyError::TooLong);
+    }
+    if let Some(rest) = text.strip_prefix('z') {
+        bs58::decode(rest).into_vec().map_err(|_| KeyError::Multibase)
+    } else if let Some(rest) = text.strip_prefix('u') {
+        Base64UrlUnpadded::decode_vec(rest).map_err(|_| KeyError::Multibase)
+    } else {
+        Err(KeyError::Multibase)
+    }
+}
+
+fn encode(bytes: &[u8]) -> String {
+    Base64UrlUnpadded::encode_string(bytes)
+}
+
+fn bits(number: &[u8]) -> usize {
+    let leading = number.first().map_or(0, |first| first.leading_zeros() as usize);
+    number.len() * 8 - leading
+}
