@@ -1,5 +1,7 @@
 //! The strict JSON reader, and the canonical form against the vectors of RFC 8785.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
 use dunlin_identity::json::{JsonError, JsonFault, MAX_JSON, MAX_JSON_DEPTH, Value, canonical, read};
 
 fn refused(text: &str) -> (JsonFault, usize, usize) {
