@@ -109,6 +109,16 @@ impl KeyType {
         }
     }
 
+    /// The scheme of signatures for which nothing chooses another.
+    pub const fn default_scheme(self) -> SignatureScheme {
+        match self {
+            Self::Ed25519 => SignatureScheme::ED25519,
+            Self::P256 => SignatureScheme::ECDSA_SECP256R1_SHA256,
+            Self::P384 => SignatureScheme::ECDSA_SECP384R1_SHA384,
+            Self::Rsa => SignatureScheme::RSA_PSS_RSAE_SHA256,
+        }
+    }
+
     /// The schemes that the key can have, the default first.
     pub const fn schemes(self) -> &'static [SignatureScheme] {
         match self {

@@ -7,6 +7,7 @@ use crate::document::{DidDocument, DocumentError};
 use crate::json::JsonError;
 use crate::key::{KeyError, PublicKey};
 
+pub mod dunlin;
 mod jwk;
 mod key;
 

@@ -1,0 +1,590 @@
+//! `did:dunlin`: DIDs whose documents change by signed operations, as a pure state machine.
+//!
+//! A DID is the hash of its first document. That document commits to the next key and to a recovery key by their hashes. An update reveals
+//! the next key and commits to another one, so a stolen current key does not suffice to change the DID. A registry orders the operations
+//! and proves the latest state; it is none of this module's business.
+
+use std::fmt;
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use serde_json::{Map, Value, json};
+
+use crate::did::Did;
+use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT, Relationship};
+use crate::json::{self, JsonError, JsonFault, MAX_JSON};
+use crate::key::{self, KeyError, PublicKey};
+
+/// The longest operation, in bytes: a document, and 4 KiB for the rest, of which an RSA key and signature can take 2850.
+pub const MAX_OPERATION: usize = MAX_JSON + 4096;
+
+/// The longest origin of a registry, in bytes.
+pub const MAX_ORIGIN: usize = 255;
+
+/// What stands for the DID in the text that is hashed to make it.
+const PLACEHOLDER: &str = "did:dunlin:";
+
+/// The document's member for the registry and the hashes of keys.
+const MEMBER: &str = "dunlin";
+
+/// Separates signatures of operations from all others by the same keys.
+const DOMAIN: &[u8] = b"dunlin did operation 1\0";
+
+/// Why an operation is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OperationError {
+    /// The text is not acceptable JSON.
+    #[error("operation: {0}")]
+    Json(#[from] JsonError),
+    /// A value cannot be written in canonical form.
+    #[error("operation: {0}")]
+    Canonical(#[from] JsonFault),
+    /// A member is missing or malformed.
+    #[error("operation: missing or malformed member {0:?}")]
+    Member(&'static str),
+    /// The operation has a member that its type does not have.
+    #[error("operation: unexpected member {0:?}")]
+    Unexpected(String),
+    /// The document is refused.
+    #[error("operation: {0}")]
+    Document(#[from] DocumentError),
+    /// The document is longer than [`MAX_JSON`] in canonical form.
+    #[error("operation: the document is longer than {MAX_JSON} bytes")]
+    LongDocument,
+    /// The document contains the text that stands for the DID while it is hashed.
+    #[error("operation: the document contains the placeholder {PLACEHOLDER:?}")]
+    Placeholder,
+    /// A key is malformed, or a signature wrong.
+    #[error("operation: {0}")]
+    Key(#[from] KeyError),
+    /// The first document does not hash to the DID.
+    #[error("operation: the DID is not the hash of the first document")]
+    NotItsHash,
+    /// A creation was signed with a key that the document does not list under `authentication`.
+    #[error("operation: the document's authentication does not list the signing key")]
+    NotListed,
+    /// The first operation is not a creation, or a later one is.
+    #[error("operation: a DID begins with one creation, and has no other")]
+    Creation,
+    /// The operation is of another DID.
+    #[error("operation: it changes another DID, {0}")]
+    OtherDid(Did),
+    /// The operation, or its document, is for another registry.
+    #[error("operation: it is for another registry, {0:?}")]
+    OtherRegistry(String),
+    /// The sequence number is not the next one.
+    #[error("operation: sequence number {found} instead of {expected}")]
+    Sequence {
+        /// The next sequence number.
+        expected: u64,
+        /// That of the operation.
+        found: u64,
+    },
+    /// The operation does not follow the latest one.
+    #[error("operation: it does not follow the latest operation of the DID")]
+    Previous,
+    /// An update was not signed with the key that the previous operation committed to, or a deactivation neither with it nor with
+    /// the recovery key.
+    #[error("operation: the signing key is not the one that the previous operation committed to")]
+    NotCommitted,
+    /// The document commits to a key that it already shows.
+    #[error("operation: the document commits to a key that is already in use")]
+    KnownNextKey,
+    /// The document names another recovery key.
+    #[error("operation: an update cannot change the recovery key")]
+    Recovery,
+    /// The DID is deactivated, for ever.
+    #[error("operation: the DID is deactivated")]
+    Deactivated,
+}
+
+/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, or of an operation. Its text is multibase in base58btc.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sha256Hash([u8; 32]);
+
+impl Sha256Hash {
+    /// The hash of `bytes`.
+    ///
+    /// # Errors
+    /// [`KeyError::Provider`] if the provider's SHA-256 does not have 32 bytes.
+    pub fn of(provider: &CryptoProvider, bytes: &[u8]) -> Result<Self, KeyError> {
+        let hash = provider.sha256.hash(&[bytes]);
+        hash.as_ref().try_into().map(Self).map_err(|_| KeyError::Provider("SHA-256"))
+    }
+
+    /// The hash by which a document commits to a key.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn of_key(provider: &CryptoProvider, key: &PublicKey) -> Result<Self, KeyError> {
+        Self::of(provider, key.spki())
+    }
+
+    /// The 32 bytes.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    fn read(value: Option<&Value>, name: &'static str) -> Result<Self, OperationError> {
+        let text = value.and_then(Value::as_str).filter(|text| text.starts_with('z'));
+        let bytes = text.and_then(|text| key::multibase_decode(text).ok());
+        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or(OperationError::Member(name))
+    }
+}
+
+impl fmt::Display for Sha256Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&key::base58btc(&self.0))
+    }
+}
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// Makes the DID.
+    Create,
+    /// Replaces the document.
+    Update,
+    /// Ends the DID, for ever.
+    Deactivate,
+}
+
+impl OperationKind {
+    const ALL: [Self; 3] = [Self::Create, Self::Update, Self::Deactivate];
+
+    /// The name in the operation's text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Deactivate => "deactivate",
+        }
+    }
+
+    /// The members besides `document` and `previous`, which not all kinds have.
+    fn has(self, member: &str) -> bool {
+        match member {
+            "type" | "registry" | "did" | "sequence" | "key" | "signature" => true,
+            "document" => self != Self::Deactivate,
+            "previous" => self != Self::Create,
+            _ => false,
+        }
+    }
+}
+
+/// A signed operation. It is well-formed, but [`State`] alone says whether it is valid.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    kind: OperationKind,
+    registry: String,
+    did: Did,
+    sequence: u64,
+    previous: Option<Sha256Hash>,
+    document: Option<DidDocument>,
+    key: PublicKey,
+    signature: Vec<u8>,
+    value: Value,
+}
+
+impl Operation {
+    /// Reads an operation of at most [`MAX_OPERATION`] bytes.
+    ///
+    /// # Errors
+    /// [`OperationError`], up to the checks of the document alone.
+    pub fn read(text: &[u8]) -> Result<Self, OperationError> {
+        Self::from_value(json::read_bounded(text, MAX_OPERATION)?)
+    }
+
+    fn from_value(value: Value) -> Result<Self, OperationError> {
+        let object = value.as_object().ok_or(OperationError::Member("type"))?;
+        let text = |name| object.get(name).and_then(Value::as_str).ok_or(OperationError::Member(name));
+        let typ = text("type")?;
+        let kind = OperationKind::ALL.into_iter().find(|kind| kind.name() == typ);
+        let kind = kind.ok_or(OperationError::Member("type"))?;
+        if let Some(name) = object.keys().find(|name| !kind.has(name)) {
+            return Err(OperationError::Unexpected(name.chars().take(64).collect()));
+        }
+        let registry = origin(text("registry")?)?;
+        let did: Did = text("did")?.parse().map_err(|_| OperationError::Member("did"))?;
+        let sequence =
+            object.get("sequence").and_then(Value::as_u64).ok_or(OperationError::Member("sequence"))?;
+        let previous = match kind {
+            OperationKind::Create => None,
+            _ => Some(Sha256Hash::read(object.get("previous"), "previous")?),
+        };
+        let document = match kind {
+            OperationKind::Deactivate => None,
+            _ => {
+                let document = object.get("document").ok_or(OperationError::Member("document"))?;
+                let document = DidDocument::from_value(document.clone(), &did)?;
+                if document.canonical()?.len() > MAX_JSON {
+                    return Err(OperationError::LongDocument);
+                }
+                Some(document)
+            }
+        };
+        let key = PublicKey::from_multikey(text("key")?)?;
+        let signature = text("signature")?;
+        let signature = if signature.starts_with('z') {
+            key::multibase_decode(signature)?
+        } else {
+            return Err(KeyError::Multibase.into());
+        };
+        Ok(Self { kind, registry, did, sequence, previous, document, key, signature, value })
+    }
+
+    /// Signs the creation of the DID of `document`, with a key that the document lists under `authentication`.
+    ///
+    /// # Errors
+    /// [`OperationError`], also those of [`State::create`]: an operation that it would refuse is not signed.
+    pub fn create(
+        provider: &CryptoProvider,
+        signer: &dyn SigningKey,
+        document: &DidDocument,
+    ) -> Result<Self, OperationError> {
+        let registry = Commitments::read(document)?.registry;
+        let members = json!({"type": "create", "registry": registry, "did": document.id().as_str(), "sequence": 0,
+            "document": document.value()});
+        let operation = Self::sign(provider, signer, members)?;
+        State::create(provider, &operation)?;
+        Ok(operation)
+    }
+
+    /// Signs an update to `document`, with the key that `state` is committed to.
+    ///
+    /// # Errors
+    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    pub fn update(
+        provider: &CryptoProvider,
+        signer: &dyn SigningKey,
+        state: &State,
+        document: &DidDocument,
+    ) -> Result<Self, OperationError> {
+        let mut members = state.following("update");
+        members["document"] = document.value().clone();
+        let operation = Self::sign(provider, signer, members)?;
+        state.apply(provider, &operation)?;
+        Ok(operation)
+    }
+
+    /// Signs a deactivation, with the key that `state` is committed to or with the recovery key.
+    ///
+    /// # Errors
+    /// [`OperationError`], also those of [`State::apply`]: an operation that it would refuse is not signed.
+    pub fn deactivate(
+        provider: &CryptoProvider,
+        signer: &dyn SigningKey,
+        state: &State,
+    ) -> Result<Self, OperationError> {
+        let operation = Self::sign(provider, signer, state.following("deactivate"))?;
+        state.apply(provider, &operation)?;
+        Ok(operation)
+    }
+
+    fn sign(
+        provider: &CryptoProvider,
+        signer: &dyn SigningKey,
+        mut value: Value,
+    ) -> Result<Self, OperationError> {
+        let key = PublicKey::from_spki(signer.public_key())?;
+        value["key"] = key.to_multikey().into();
+        let scheme = key.key_type().default_scheme();
+        let signature = key::sign(signer, provider, scheme, &signed_bytes(&value)?)?;
+        value["signature"] = key::base58btc(&signature).into();
+        Self::from_value(value)
+    }
+
+    /// What the operation does.
+    pub fn kind(&self) -> OperationKind {
+        self.kind
+    }
+
+    /// The DID that it concerns.
+    pub fn did(&self) -> &Did {
+        &self.did
+    }
+
+    /// The operation in canonical form, as a registry appends it to its log.
+    ///
+    /// # Errors
+    /// [`OperationError::Canonical`].
+    pub fn canonical(&self) -> Result<String, OperationError> {
+        Ok(json::canonical(&self.value)?)
+    }
+
+    fn verify_signature(&self, provider: &CryptoProvider) -> Result<(), OperationError> {
+        let mut unsigned = self.value.clone();
+        if let Some(members) = unsigned.as_object_mut() {
+            members.remove("signature");
+        }
+        let message = signed_bytes(&unsigned)?;
+        Ok(self.key.verify(provider, self.key.key_type().default_scheme(), &message, &self.signature)?)
+    }
+}
+
+fn signed_bytes(value: &Value) -> Result<Vec<u8>, OperationError> {
+    Ok([DOMAIN, json::canonical(value)?.as_bytes()].concat())
+}
+
+/// An origin is a name in printable ASCII without spaces, as in a C2SP checkpoint.
+fn origin(text: &str) -> Result<String, OperationError> {
+    let good = (1..=MAX_ORIGIN).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    if good { Ok(text.to_owned()) } else { Err(OperationError::Member("registry")) }
+}
+
+/// What a document says about its registry and keys to come.
+struct Commitments {
+    registry: String,
+    next: Sha256Hash,
+    recovery: Sha256Hash,
+}
+
+impl Commitments {
+    fn read(document: &DidDocument) -> Result<Self, OperationError> {
+        let member =
+            document.value().get(MEMBER).and_then(Value::as_object).ok_or(OperationError::Member(MEMBER))?;
+        let registry =
+            member.get("registry").and_then(Value::as_str).ok_or(OperationError::Member("registry"))?;
+        Ok(Self {
+            registry: origin(registry)?,
+            next: Sha256Hash::read(member.get("next"), "next")?,
+            recovery: Sha256Hash::read(member.get("recovery"), "recovery")?,
+        })
+    }
+
+    /// Reads the commitments of an operation's document, and checks them against the operation and the document.
+    fn checked(
+        provider: &CryptoProvider,
+        operation: &Operation,
+        document: &DidDocument,
+    ) -> Result<Self, OperationError> {
+        let commitments = Self::read(document)?;
+        if commitments.registry != operation.registry {
+            return Err(OperationError::OtherRegistry(commitments.registry));
+        }
+        let shown = document.methods().iter().filter_map(|method| method.key.as_ref());
+        for key in shown.chain([&operation.key]) {
+            let hash = Sha256Hash::of_key(provider, key)?;
+            if [commitments.next, commitments.recovery].contains(&hash) {
+                return Err(OperationError::KnownNextKey);
+            }
+        }
+        // Otherwise a thief of the next key would have the recovery key, too.
+        if commitments.next == commitments.recovery {
+            return Err(OperationError::KnownNextKey);
+        }
+        Ok(commitments)
+    }
+}
+
+/// The first document of a new DID with one key. The document names the registry, and commits to the next key and the recovery key.
+///
+/// # Errors
+/// [`OperationError::Member`] if the origin of the registry is malformed, and what a document's checks say.
+pub fn first_document(
+    provider: &CryptoProvider,
+    registry: &str,
+    current: &PublicKey,
+    next: Sha256Hash,
+    recovery: Sha256Hash,
+) -> Result<DidDocument, OperationError> {
+    let template = document_of_key(PLACEHOLDER, 0, registry, current, next, recovery);
+    let did = did_of(provider, &template)?;
+    Ok(DidDocument::from_value(replace_own_id(&template, PLACEHOLDER, did.as_str()), &did)?)
+}
+
+fn document_of_key(
+    did: &str,
+    sequence: u64,
+    registry: &str,
+    key: &PublicKey,
+    next: Sha256Hash,
+    recovery: Sha256Hash,
+) -> Value {
+    let id = format!("{did}#key-{sequence}");
+    json!({
+        "@context": [DID_CONTEXT, MULTIKEY_CONTEXT],
+        "id": did,
+        "verificationMethod":
+            [{"id": id, "type": "Multikey", "controller": did, "publicKeyMultibase": key.to_multikey()}],
+        "authentication": [id],
+        "assertionMethod": [id],
+        MEMBER: {"registry": registry, "next": next.to_string(), "recovery": recovery.to_string()},
+    })
+}
+
+/// The DID of a first document in which [`PLACEHOLDER`] stands for the DID.
+fn did_of(provider: &CryptoProvider, template: &Value) -> Result<Did, OperationError> {
+    let hash = Sha256Hash::of(provider, json::canonical(template)?.as_bytes())?;
+    let text = hash.to_string();
+    let base58 = text.strip_prefix('z').unwrap_or(&text);
+    format!("{PLACEHOLDER}{base58}").parse().map_err(|error| DocumentError::Did("id", error).into())
+}
+
+/// Replaces the DID `from` by `to` in every string that is the DID or a DID URL of it.
+fn replace_own_id(value: &Value, from: &str, to: &str) -> Value {
+    match value {
+        Value::String(text) => match text.strip_prefix(from) {
+            Some(rest) if rest.is_empty() || rest.starts_with(['#', '/', '?']) => {
+                format!("{to}{rest}").into()
+            }
+            _ => text.as_str().into(),
+        },
+        Value::Array(elements) => elements.iter().map(|element| replace_own_id(element, from, to)).collect(),
+        Value::Object(members) => {
+            let replaced = |(name, value): (&String, &Value)| (name.clone(), replace_own_id(value, from, to));
+            Value::Object(members.iter().map(replaced).collect::<Map<_, _>>())
+        }
+        other => other.clone(),
+    }
+}
+
+/// A DID after its operations so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    did: Did,
+    registry: String,
+    document: DidDocument,
+    sequence: u64,
+    active: bool,
+    latest: Sha256Hash,
+    next: Sha256Hash,
+    recovery: Sha256Hash,
+}
+
+impl State {
+    /// The state after a creation.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn create(provider: &CryptoProvider, operation: &Operation) -> Result<Self, OperationError> {
+        let Some(document) = operation.document.as_ref().filter(|_| operation.kind == OperationKind::Create)
+        else {
+            return Err(OperationError::Creation);
+        };
+        if operation.sequence != 0 {
+            return Err(OperationError::Sequence { expected: 0, found: operation.sequence });
+        }
+        // With the placeholder in a document, two documents would have one hash.
+        let did = operation.did.as_str();
+        if replace_own_id(document.value(), PLACEHOLDER, did) != *document.value() {
+            return Err(OperationError::Placeholder);
+        }
+        if did_of(provider, &replace_own_id(document.value(), did, PLACEHOLDER))? != operation.did {
+            return Err(OperationError::NotItsHash);
+        }
+        if !document.keys(Relationship::Authentication).any(|(_, key)| *key == operation.key) {
+            return Err(OperationError::NotListed);
+        }
+        operation.verify_signature(provider)?;
+        let Commitments { registry, next, recovery } = Commitments::checked(provider, operation, document)?;
+        Ok(Self {
+            did: operation.did.clone(),
+            registry,
+            document: document.clone(),
+            sequence: 0,
+            active: true,
+            latest: Sha256Hash::of(provider, operation.canonical()?.as_bytes())?,
+            next,
+            recovery,
+        })
+    }
+
+    /// The state after another operation.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn apply(&self, provider: &CryptoProvider, operation: &Operation) -> Result<Self, OperationError> {
+        if operation.did != self.did {
+            return Err(OperationError::OtherDid(operation.did.clone()));
+        }
+        if !self.active {
+            return Err(OperationError::Deactivated);
+        }
+        if operation.kind == OperationKind::Create {
+            return Err(OperationError::Creation);
+        }
+        if operation.registry != self.registry {
+            return Err(OperationError::OtherRegistry(operation.registry.clone()));
+        }
+        if operation.sequence != self.sequence + 1 {
+            return Err(OperationError::Sequence { expected: self.sequence + 1, found: operation.sequence });
+        }
+        if operation.previous != Some(self.latest) {
+            return Err(OperationError::Previous);
+        }
+        let signer = Sha256Hash::of_key(provider, &operation.key)?;
+        let deactivates = operation.kind == OperationKind::Deactivate;
+        if signer != self.next && !(deactivates && signer == self.recovery) {
+            return Err(OperationError::NotCommitted);
+        }
+        operation.verify_signature(provider)?;
+        let latest = Sha256Hash::of(provider, operation.canonical()?.as_bytes())?;
+        let mut state = Self { sequence: operation.sequence, latest, active: !deactivates, ..self.clone() };
+        if let Some(document) = &operation.document {
+            let Commitments { next, recovery, .. } = Commitments::checked(provider, operation, document)?;
+            if recovery != self.recovery {
+                return Err(OperationError::Recovery);
+            }
+            state.document = document.clone();
+            state.next = next;
+        }
+        Ok(state)
+    }
+
+    /// The state after all operations of a DID, the oldest first.
+    ///
+    /// # Errors
+    /// The first check that fails; [`OperationError::Creation`] if there is no operation.
+    pub fn replay<'o>(
+        provider: &CryptoProvider,
+        operations: impl IntoIterator<Item = &'o Operation>,
+    ) -> Result<Self, OperationError> {
+        let mut operations = operations.into_iter();
+        let first = operations.next().ok_or(OperationError::Creation)?;
+        operations
+            .try_fold(Self::create(provider, first)?, |state, operation| state.apply(provider, operation))
+    }
+
+    /// A document with one key for an update: `current` instead of the keys so far, and the hash of the next key.
+    ///
+    /// # Errors
+    /// What a document's checks say.
+    pub fn rotated(&self, current: &PublicKey, next: Sha256Hash) -> Result<DidDocument, OperationError> {
+        let did = self.did.as_str();
+        let value = document_of_key(did, self.sequence + 1, &self.registry, current, next, self.recovery);
+        Ok(DidDocument::from_value(value, &self.did)?)
+    }
+
+    /// The members that every operation has that follows this state.
+    fn following(&self, kind: &str) -> Value {
+        json!({"type": kind, "registry": self.registry, "did": self.did.as_str(), "sequence": self.sequence + 1,
+            "previous": self.latest.to_string()})
+    }
+
+    /// The DID.
+    pub fn did(&self) -> &Did {
+        &self.did
+    }
+
+    /// The latest document, also of a deactivated DID.
+    pub fn document(&self) -> &DidDocument {
+        &self.document
+    }
+
+    /// The number of operations after the creation.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Whether the DID may be used: a deactivated one never again.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// The hash of the latest operation.
+    pub fn latest(&self) -> Sha256Hash {
+        self.latest
+    }
+}

@@ -1,0 +1,46 @@
+//! Keys for tests, and the provider.
+
+#![allow(dead_code, reason = "not every test uses every key")]
+
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::key::PublicKey;
+use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+
+pub(crate) fn provider() -> CryptoProvider {
+    dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom))
+}
+
+pub(crate) fn public(key: &dyn SigningKey) -> PublicKey {
+    PublicKey::from_spki(key.public_key()).unwrap()
+}
+
+/// The Ed25519 key of a seed of 32 bytes (RFC 8410 §7).
+pub(crate) fn ed25519_of(seed: &[u8]) -> Arc<dyn SigningKey> {
+    let der = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", seed].concat();
+    provider().key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).unwrap()
+}
+
+pub(crate) fn ed25519(number: u8) -> Arc<dyn SigningKey> {
+    ed25519_of(&[number; 32])
+}
+
+/// The ECDSA key of a scalar (RFC 5915), with the curve's OID in DER.
+pub(crate) fn ecdsa_of(scalar: &[u8], curve: &[u8]) -> Arc<dyn SigningKey> {
+    let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+    let content = [&[2, 1, 1, 4, length(scalar)], scalar, &[0xa0, length(curve)], curve].concat();
+    let der = [&[0x30, length(&content)], content.as_slice()].concat();
+    provider().key_loader.load(&PrivateKeyDer::Sec1(PrivateSec1KeyDer::from(der))).unwrap()
+}
+
+pub(crate) const P256: &[u8] = b"\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07";
+pub(crate) const P384: &[u8] = b"\x06\x05\x2b\x81\x04\x00\x22";
+
+pub(crate) fn p256(number: u8) -> Arc<dyn SigningKey> {
+    ecdsa_of(&[number; 32], P256)
+}
+
+pub(crate) fn p384(number: u8) -> Arc<dyn SigningKey> {
+    ecdsa_of(&[number; 48], P384)
+}
