@@ -10,11 +10,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::config::{Config, Fault, Faults, ListenerConfig};
+use crate::config::{Config, Fault, Faults, Field, ListenerConfig};
 use crate::listener::{Live, Phase, Settings};
 use crate::metrics::Metrics;
 use crate::tls::{self, Stores};
-use crate::{listener, proxy};
+use crate::{admin, listener, proxy};
 
 /// How long connections may take to end once the gateway ends them all: each waits for its client this long at most.
 const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     /// The open connections of all listeners.
     pub(crate) connections: Arc<AtomicUsize>,
     max_connections: AtomicUsize,
+    /// The names and addresses of the listeners.
+    pub(crate) addresses: ArcSwap<Vec<(String, SocketAddr)>>,
     /// Listeners and connections whose tasks have not ended.
     tasks: watch::Sender<usize>,
 }
@@ -43,6 +45,10 @@ impl Shared {
     pub(crate) fn alive(self: &Arc<Self>) -> Alive {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Alive(self.clone())
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     pub(crate) fn max_connections(&self) -> usize {
@@ -93,6 +99,15 @@ pub struct Gateway {
     /// Also the lock of a reload.
     running: tokio::sync::Mutex<Vec<Running>>,
     shutdown_time: Mutex<Duration>,
+    admin: Mutex<Option<Admin>>,
+}
+
+/// The administrative listener.
+struct Admin {
+    /// The address of the configuration, in which the port may be 0.
+    address: SocketAddr,
+    local: SocketAddr,
+    removed: watch::Sender<bool>,
 }
 
 /// A configuration with the content of its files.
@@ -107,7 +122,8 @@ impl Prepared {
         let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
         for config in config.listeners {
             let tls = tls::server_configs(&config, stores, opens_stores, &mut faults, &mut warnings);
-            listeners.extend(tls.map(|tls| Live { config, tls }));
+            let passwords = tls::passwords(&config, &mut faults);
+            listeners.extend(tls.map(|tls| Live { config, tls, passwords }));
         }
         Faults::none_in(faults)?;
         Ok(Self { listeners, warnings })
@@ -126,13 +142,13 @@ impl Prepared {
     }
 }
 
-/// Binds the socket of a listener.
-async fn bind(config: &ListenerConfig) -> Result<TcpListener, Fault> {
-    let address = config.listen.value;
+/// Binds a socket to the address.
+async fn bind(address: &Field<SocketAddr>) -> Result<TcpListener, Fault> {
+    let Field { value: address, place } = address;
     TcpListener::bind(address).await.map_err(|error| {
         let what = format!("{address}: {error}");
         let advice = "give a free address of this machine; ports below 1024 need a privilege";
-        config.listen.place.fault(what, advice)
+        place.fault(what, advice)
     })
 }
 
@@ -156,12 +172,14 @@ impl Gateway {
                 metrics: Metrics::new(),
                 phase: watch::Sender::new(Phase::Running),
                 connections: Arc::default(),
+                addresses: ArcSwap::default(),
                 max_connections: AtomicUsize::new(0),
                 tasks: watch::Sender::new(0),
             }),
             stores: Arc::new(Stores::new()),
             running: tokio::sync::Mutex::default(),
             shutdown_time: Mutex::default(),
+            admin: Mutex::default(),
         };
         gateway.replace(config).await?;
         Ok(gateway)
@@ -186,6 +204,7 @@ impl Gateway {
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let mut running = self.running.lock().await;
         let (max_connections, shutdown_time) = (config.connections, config.shutdown_time);
+        let admin_address = config.admin.clone();
         let prepared = Prepared::off_thread(config, self.stores.clone()).await?;
         let (mut bound, mut faults) = (vec![], vec![]);
         for live in &prepared.listeners {
@@ -193,13 +212,22 @@ impl Gateway {
                 bound.push(None);
                 continue;
             }
-            match bind(&live.config).await {
+            match bind(&live.config.listen).await {
                 Ok(socket) => bound.push(Some(socket)),
                 Err(fault) => faults.push(fault),
             }
         }
+        let admin = match &admin_address {
+            Some(address) if !self.has_admin(address.value) => bind(address)
+                .await
+                .map_err(|fault| faults.push(fault))
+                .ok()
+                .map(|socket| (address.value, socket)),
+            _ => None,
+        };
         Faults::none_in(faults)?;
         // From here on, nothing fails.
+        self.replace_admin(admin_address.is_some(), admin);
         self.shared.max_connections.store(max_connections, Ordering::Relaxed);
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_time;
         let mut next = vec![];
@@ -217,11 +245,43 @@ impl Gateway {
                 }
             }
         }
+        let addresses = next.iter().map(|listener: &Running| (listener.name.clone(), listener.local));
+        self.shared.addresses.store(Arc::new(addresses.collect()));
         for removed in std::mem::replace(&mut *running, next) {
             tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
             removed.removed.send_replace(true);
         }
         Ok(())
+    }
+
+    /// Whether the administrative listener has this address already.
+    fn has_admin(&self, address: SocketAddr) -> bool {
+        let admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        admin.as_ref().is_some_and(|admin| admin.address == address)
+    }
+
+    /// Begins to serve the administrative listener on a new socket, or ends it if it is not wanted.
+    fn replace_admin(&self, is_wanted: bool, bound: Option<(SocketAddr, TcpListener)>) {
+        let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_wanted && bound.is_none() {
+            return;
+        }
+        if let Some(previous) = admin.take() {
+            previous.removed.send_replace(true);
+        }
+        *admin = bound.and_then(|(address, socket)| {
+            let local = socket.local_addr().ok()?;
+            tracing::info!(address = %local, "metrics and status");
+            let removed = watch::Sender::new(false);
+            tokio::spawn(admin::run(self.shared.clone(), socket, removed.subscribe()));
+            Some(Admin { address, local, removed })
+        });
+    }
+
+    /// The address of the administrative listener.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        let admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        admin.as_ref().map(|admin| admin.local)
     }
 
     /// Begins to accept clients.
@@ -241,9 +301,8 @@ impl Gateway {
     }
 
     /// The names of the listeners, and the addresses on which they listen.
-    pub async fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        let running = self.running.lock().await;
-        running.iter().map(|listener| (listener.name.clone(), listener.local)).collect()
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.shared.addresses.load().to_vec()
     }
 
     /// The metrics in the text format of OpenMetrics.

@@ -34,6 +34,23 @@ pub(crate) fn common_name(peer: &PeerIdentity) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same name in all its connections: the
+/// first DNS name or URI of its certificate; the common name of a certificate without such names; the device or the identity of a
+/// pre-shared key; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
+pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
+    Some(match peer {
+        PeerIdentity::X509(id) => match (id.names.first(), &id.common_name) {
+            (Some(name), _) => name.text().to_owned(),
+            (None, Some(name)) => name.clone(),
+            (None, None) => hex(&id.fingerprint),
+        },
+        PeerIdentity::RawKey(key) => hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()),
+        PeerIdentity::Psk(id) => id.name.clone().unwrap_or_else(|| dunlin_store::psk::text_of(&id.identity)),
+        PeerIdentity::Other(id) => id.text().to_owned(),
+        _ => return None,
+    })
+}
+
 /// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`, `psk:IDENTITY` or
 /// `raw_key:SHA-256 of the key in hexadecimal`. `None` for anonymous clients.
 pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {

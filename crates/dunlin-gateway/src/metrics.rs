@@ -30,6 +30,7 @@ pub(crate) enum Limit {
     Handshakes,
     HandshakeTime,
     IdleTime,
+    HeaderBytes,
 }
 
 impl Limit {
@@ -41,6 +42,7 @@ impl Limit {
             Self::Handshakes => "handshakes",
             Self::HandshakeTime => "handshake_time",
             Self::IdleTime => "idle_time",
+            Self::HeaderBytes => "header_bytes",
         }
     }
 }
@@ -177,6 +179,11 @@ impl Metrics {
             let labels = labels([("listener", listener), ("direction", direction)]);
             self.bytes.get_or_create(&labels).inc_by(bytes);
         }
+    }
+
+    /// Whether the latest reload succeeded.
+    pub(crate) fn has_reloaded(&self) -> bool {
+        self.reload_succeeded.get() == 1
     }
 
     pub(crate) fn reloaded(&self, succeeded: bool) {

@@ -19,7 +19,10 @@ use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 use dunlin_store::{MemoryServerCache, RotatingTickets};
 
-use crate::config::{CacheConfig, Fault, FileField, ListenerConfig, RouteConfig, Verify};
+use zeroize::Zeroizing;
+
+use crate::config::{CacheConfig, Fault, FileField, ListenerConfig, RouteConfig, RouteProtocol, Verify};
+use crate::listener::Password;
 
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
@@ -112,6 +115,32 @@ pub(crate) struct ServerConfigs {
     pub(crate) choosing: Arc<ServerConfig>,
     /// One for each route.
     pub(crate) routes: Vec<Arc<ServerConfig>>,
+}
+
+/// Reads the passwords of the routes.
+pub(crate) fn passwords(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> Vec<Option<Password>> {
+    let mut password = |route: &RouteConfig| {
+        let RouteProtocol::Mqtt(mqtt) = &route.protocol else { return None };
+        let file = mqtt.password.as_ref()?;
+        let mut told = |what: String| {
+            let advice = "write the password into it, in 1 to 65535 bytes and without a line break";
+            faults.push(file.place.fault(format!("{}: {what}", file.value.display()), advice));
+            None
+        };
+        match read(&file.value).map(Zeroizing::new) {
+            Ok(mut content) => {
+                while content.last().is_some_and(|byte| matches!(byte, b'\r' | b'\n')) {
+                    content.pop();
+                }
+                match content.len() {
+                    1..=65_535 => Some(content),
+                    len => told(format!("{len} bytes")),
+                }
+            }
+            Err(error) => told(error.to_string()),
+        }
+    };
+    listener.routes.iter().map(&mut password).collect()
 }
 
 /// What the files of a listener contain.

@@ -13,7 +13,7 @@ use super::section::{Kind, Section};
 use super::{COUNT, MAX_COUNT};
 use crate::route::NamePattern;
 
-const ADDRESS: Kind = Kind {
+pub(super) const ADDRESS: Kind = Kind {
     name: "an IP address with a port",
     allowed: "write it as in \"0.0.0.0:8883\" or \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
 };
@@ -146,6 +146,33 @@ pub struct CacheConfig {
     pub max_age: Duration,
 }
 
+/// The user name that an MQTT broker gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserName {
+    /// The name in the identity, as in `sensor-7`.
+    Name,
+    /// The identity with its kind, as in `psk:sensor-7`.
+    Typed,
+}
+
+/// The keys of a route with `protocol = "mqtt"`.
+#[derive(Clone, Debug)]
+pub struct MqttConfig {
+    /// The user name.
+    pub user_name: UserName,
+    /// A file with the password that the broker gets with each user name.
+    pub password: Option<FileField>,
+}
+
+/// The protocol between the gateway and a backend.
+#[derive(Clone, Debug)]
+pub enum RouteProtocol {
+    /// The bytes as they are.
+    Tcp,
+    /// MQTT, with the client's identity as user name.
+    Mqtt(MqttConfig),
+}
+
 /// A table `[[listener.route]]`: which clients go to which backend.
 #[derive(Clone, Debug)]
 pub struct RouteConfig {
@@ -155,6 +182,8 @@ pub struct RouteConfig {
     pub sni: Vec<NamePattern>,
     /// The application protocols; empty: any, and none.
     pub alpn: Vec<Vec<u8>>,
+    /// The protocol.
+    pub protocol: RouteProtocol,
     /// The host and port of the backend.
     pub to: Field<String>,
     /// Whether the backend gets a PROXY protocol header of version 2.
@@ -358,6 +387,7 @@ impl RouteConfig {
         let name = section.text("name").map(|name| name.value);
         let proxy_protocol = section.switch("proxy_protocol").unwrap_or(false);
         let remote = section.switch("remote").unwrap_or(false);
+        let protocol = route_protocol(&mut section);
         match &to {
             None if section.has("to") => {}
             None => section.missing("to", BACKEND.allowed),
@@ -375,11 +405,27 @@ impl RouteConfig {
             name: name.unwrap_or_else(|| index.to_string()),
             sni: sni.into_iter().flatten().map(|field| field.value).collect(),
             alpn: values(alpn),
+            protocol: protocol?,
             to: to?,
             proxy_protocol,
             place,
         })
     }
+}
+
+/// Reads the protocol, and the keys that belong to it.
+fn route_protocol(section: &mut Section<'_>) -> Option<RouteProtocol> {
+    let is_mqtt = match section.has("protocol") {
+        true => section.one_of("protocol", &[("tcp", false), ("mqtt", true)]),
+        false => Some(false),
+    };
+    if is_mqtt? {
+        let names = [("name", UserName::Name), ("typed", UserName::Typed)];
+        let user_name = section.one_of("user_name", &names).unwrap_or(UserName::Name);
+        let password = section.file("password_file");
+        return Some(RouteProtocol::Mqtt(MqttConfig { user_name, password }));
+    }
+    Some(RouteProtocol::Tcp)
 }
 
 fn host_and_port(text: &str) -> Option<String> {

@@ -8,6 +8,7 @@ mod listener;
 mod section;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use toml::de::DeTable;
 
 pub use fault::{Fault, Faults, Field, FileField, Place};
 pub use listener::{
-    CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, RouteConfig, Verify, Versions,
+    CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
+    RouteProtocol, UserName, Verify, Versions,
 };
 pub(crate) use section::{Kind, Section, Source};
 
@@ -71,6 +73,8 @@ pub struct Config {
     pub shutdown_time: Duration,
     /// The maximum number of simultaneous connections of all listeners.
     pub connections: usize,
+    /// `[admin]`: where `/metrics` and `/status` are; `None`: nowhere.
+    pub admin: Option<Field<SocketAddr>>,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<ListenerConfig>,
 }
@@ -122,6 +126,7 @@ impl Config {
         if let Some(gateway) = gateway {
             gateway.end();
         }
+        let admin = admin(single(&mut sections, "admin"));
         let mut limits = single(&mut sections, "limits");
         let connections =
             limits.as_mut().and_then(|limits| limits.number("connections", COUNT, 1, MAX_COUNT));
@@ -149,6 +154,7 @@ impl Config {
             log,
             shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME),
             connections: usize::try_from(connections.unwrap_or(DEFAULT_CONNECTIONS)).unwrap_or(usize::MAX),
+            admin,
             listeners,
         })
     }
@@ -174,6 +180,26 @@ fn single<'a>(sections: &mut [Section<'a>], key: &'static str) -> Option<Section
         }
     }
     found
+}
+
+fn admin(section: Option<Section<'_>>) -> Option<Field<SocketAddr>> {
+    let mut section = section?;
+    let address =
+        section.read("listen", listener::ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+    let remote = section.switch("remote").unwrap_or(false);
+    if !section.has("listen") {
+        section.missing("listen", "write an address of this machine, as in \"127.0.0.1:9464\"");
+    }
+    if let Some(Field { value, place }) =
+        address.as_ref().filter(|address| !remote && !address.value.ip().is_loopback())
+    {
+        section.fault(place.fault(
+            format!("everyone who reaches {value} could read which clients connect"),
+            "name a loopback address, as in \"127.0.0.1:9464\", or write remote = true if that network is trusted",
+        ));
+    }
+    section.end();
+    address
 }
 
 fn log(section: Option<Section<'_>>) -> LogConfig {

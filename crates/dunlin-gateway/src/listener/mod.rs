@@ -3,6 +3,7 @@
 pub(crate) mod tcp;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 
@@ -13,7 +14,15 @@ use crate::tls::ServerConfigs;
 pub(crate) struct Live {
     pub(crate) config: ListenerConfig,
     pub(crate) tls: ServerConfigs,
+    /// The password of each route, for its broker.
+    pub(crate) passwords: Vec<Option<Password>>,
 }
+
+/// A password, wiped when it is dropped.
+pub(crate) type Password = zeroize::Zeroizing<Vec<u8>>;
+
+/// The pause after a failure to accept, for example for lack of file descriptors.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The course of the gateway's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,6 +33,16 @@ pub(crate) enum Phase {
     Draining,
     /// It ends all connections.
     Ending,
+}
+
+impl Phase {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Ending => "ending",
+        }
+    }
 }
 
 /// Waits until the gateway has reached `phase`.

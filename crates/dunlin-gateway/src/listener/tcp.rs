@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
@@ -10,17 +9,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Live, Phase, Settings, reached};
-use crate::config::{RouteConfig, Verify};
+use super::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
+use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::gateway::Shared;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
+use crate::proxy::mqtt::{Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::{identity, proxy, route};
-
-/// The pause after a failure to accept, for example for lack of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts clients until the gateway stops or `removed` becomes true.
 pub(crate) async fn run(
@@ -143,28 +140,42 @@ async fn serve(
     }
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, "connected");
-    let mut backend = match proxy::connect(&route.to.value, limits.connect_time).await {
-        Ok(backend) => {
-            shared.metrics.backend(listener, &route.name, "connected");
-            backend
-        }
-        Err((outcome, error)) => {
-            shared.metrics.backend(listener, &route.name, outcome);
+    let mqtt = match &route.protocol {
+        RouteProtocol::Tcp => None,
+        RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
+            Ok(connect) => Some(connect),
+            Err(error) => {
+                tracing::warn!(listener, client = %from, route = route.name, identity, %error, "MQTT refused");
+                let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
+                return match error {
+                    ConnectError::TooLong(_) => Err(Limit::HeaderBytes),
+                    _ => Ok(()),
+                };
+            }
+        },
+    };
+    let mut first = match route.proxy_protocol {
+        true => proxy_protocol::header(Transport::Stream, from, to, tls.negotiated()),
+        false => vec![],
+    };
+    if let Some((_, packet)) = &mqtt {
+        first.extend_from_slice(packet);
+    }
+    let backend = match reach(shared, live, route, &first).await {
+        Ok(backend) => backend,
+        Err(error) => {
             let (route, backend) = (&route.name, &route.to.value);
             tracing::error!(listener, client = %from, route, backend, %error, "the backend cannot be reached; start it, or correct `to`");
-            let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
+            let refuse = async {
+                if let Some((connect, _)) = &mqtt {
+                    tls.write_all(connect.unavailable()).await?;
+                }
+                tls.shutdown().await
+            };
+            let _ = timeout(CLOSE_PATIENCE, refuse).await;
             return Ok(());
         }
     };
-    if route.proxy_protocol {
-        let header = proxy_protocol::header(Transport::Stream, from, to, tls.negotiated());
-        if let Err(error) = backend.write_all(&header).await {
-            shared.metrics.backend(listener, &route.name, "failed");
-            tracing::error!(listener, client = %from, route = route.name, %error, "the backend took no PROXY header");
-            let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
-            return Ok(());
-        }
-    }
     let phases = shared.phase.subscribe();
     let passed = proxy::tcp::pass(tls, backend, limits.idle_time, reached(&phases, Phase::Ending)).await;
     let (read, written) = (passed.from_client, passed.to_client);
@@ -180,5 +191,56 @@ async fn serve(
     match passed.end {
         End::Idle => Err(Limit::IdleTime),
         _ => Ok(()),
+    }
+}
+
+/// Connects to the backend, sends it `first`, and counts the outcome.
+async fn reach(
+    shared: &Shared,
+    live: &Live,
+    route: &RouteConfig,
+    first: &[u8],
+) -> std::io::Result<TcpStream> {
+    let count = |outcome| shared.metrics.backend(&live.config.name, &route.name, outcome);
+    let connected = proxy::connect(&route.to.value, live.config.limits.connect_time).await;
+    let mut backend = connected.map_err(|(outcome, error)| {
+        count(outcome);
+        error
+    })?;
+    match backend.write_all(first).await {
+        Ok(()) => count("connected"),
+        Err(error) => {
+            count("failed");
+            return Err(error);
+        }
+    }
+    Ok(backend)
+}
+
+/// Reads the client's CONNECT packet, and returns it with the packet that the broker gets.
+async fn mqtt_connect(
+    live: &Live,
+    route: &RouteConfig,
+    config: &MqttConfig,
+    tls: &mut TlsStream<TcpStream>,
+) -> Result<(Connect, Vec<u8>), ConnectError> {
+    let limits = &live.config.limits;
+    let read = timeout(limits.handshake_time, Connect::read(tls, limits.header_bytes)).await;
+    let late =
+        |_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no CONNECT packet within handshake_time");
+    let connect = read.map_err(late)??;
+    let peer = tls.negotiated().peer.as_ref();
+    let name = peer.and_then(|peer| match config.user_name {
+        UserName::Name => identity::name(peer),
+        UserName::Typed => identity::typed(peer),
+    });
+    let at = live.config.routes.iter().position(|other| other.name == route.name);
+    let password = at.and_then(|at| live.passwords.get(at)?.as_ref());
+    match connect.with(name.as_deref(), password.map(|password| &password[..])) {
+        Ok(packet) => Ok((connect, packet)),
+        Err(error) => {
+            let _ = timeout(CLOSE_PATIENCE, tls.write_all(connect.not_authorized())).await;
+            Err(error)
+        }
     }
 }

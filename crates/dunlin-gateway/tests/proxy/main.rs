@@ -1,7 +1,10 @@
 //! A gateway between clients of this project and backends, over loopback.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+mod admin;
 mod configuration;
+mod mosquitto;
+mod mqtt;
 mod place;
 mod reload;
 mod tcp;

@@ -62,7 +62,7 @@ impl Place {
     /// Starts a gateway. Returns it and the port of its first listener.
     pub(crate) async fn start(&self, text: &str) -> (Gateway, u16) {
         let gateway = Gateway::start(self.config(text)).await.unwrap_or_else(|faults| panic!("{faults}"));
-        let port = gateway.addresses().await[0].1.port();
+        let port = gateway.addresses()[0].1.port();
         (gateway, port)
     }
 
@@ -171,6 +171,19 @@ pub(crate) async fn backend(name: &'static str) -> u16 {
         }
     });
     port
+}
+
+/// A backend that returns what its first client has sent.
+pub(crate) async fn recorder() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let recorded = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut received = vec![];
+        stream.read_to_end(&mut received).await.unwrap();
+        received
+    });
+    (port, recorded)
 }
 
 /// A listener with the server's certificate; `more` follows its keys.

@@ -65,7 +65,7 @@ async fn a_reload_adds_and_removes_listeners() {
     let second = listener("").replace("test", "second") + &to;
     let (gateway, port) = place.start(&first).await;
     gateway.reload(place.config(&(first + &second))).await.unwrap();
-    let addresses = gateway.addresses().await;
+    let addresses = gateway.addresses();
     assert_eq!(addresses.len(), 2);
     assert_eq!(addresses[0].1.port(), port);
     gateway.reload(place.config(&second)).await.unwrap();

@@ -8,7 +8,7 @@ use dunlin_store::MemoryClientCache;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Place, backend, listener, metric, metric_becomes, route, within};
+use crate::place::{Place, backend, listener, metric, metric_becomes, recorder, route, within};
 
 const CLIENTS: &str = "[listener.clients]\nca = \"root.pem\"\n";
 
@@ -99,19 +99,6 @@ fn tlvs(mut bytes: &[u8]) -> Vec<Tlv> {
         bytes = rest;
     }
     tlvs
-}
-
-/// A backend that returns what its first client has sent.
-async fn recorder() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let recorded = tokio::spawn(async move {
-        let (mut stream, _) = listener.accept().await.unwrap();
-        let mut received = vec![];
-        stream.read_to_end(&mut received).await.unwrap();
-        received
-    });
-    (port, recorded)
 }
 
 #[tokio::test]

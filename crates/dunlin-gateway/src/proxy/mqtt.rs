@@ -1,0 +1,291 @@
+//! MQTT: the user name of a CONNECT packet becomes the client's proven identity. The rest of a connection is passed on unchanged.
+//!
+//! MQTT 3.1, 3.1.1 (OASIS 2014) and 5 (OASIS 2019). A user name and a password of the client never reach the broker: it would take them
+//! for the gateway's statement.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The type of a CONNECT packet with its reserved flags (MQTT 5 §2.1.2, §2.1.3).
+const CONNECT: u8 = 0x10;
+/// The connect flags (MQTT 5 §3.1.2.3).
+const FLAG_RESERVED: u8 = 0x01;
+const FLAG_WILL: u8 = 0x04;
+const FLAG_PASSWORD: u8 = 0x40;
+const FLAG_USER_NAME: u8 = 0x80;
+
+/// The longest text or binary data of MQTT, in bytes (§1.5.4).
+const MAX_TEXT: usize = u16::MAX as usize;
+
+/// Why the gateway does not pass a client's first packet on.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConnectError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The packet is longer than this.
+    #[error("its CONNECT packet has more than {0} bytes")]
+    TooLong(usize),
+    /// It breaks the protocol.
+    #[error("its first packet is no valid CONNECT packet of MQTT 3.1, 3.1.1 or 5")]
+    Malformed,
+    /// The identity cannot be a user name.
+    #[error("its identity cannot be a user name of MQTT")]
+    Identity,
+}
+
+/// A CONNECT packet, without its user name and password.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Connect {
+    /// 3, 4 or 5.
+    level: u8,
+    flags: u8,
+    /// From the protocol name to the level.
+    protocol: Vec<u8>,
+    /// From the keep alive to the end of the will.
+    middle: Vec<u8>,
+}
+
+/// Reads parts of a packet.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, len: usize) -> Result<&'a [u8], ConnectError> {
+        let (taken, rest) = self.0.split_at_checked(len).ok_or(ConnectError::Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn u8(&mut self) -> Result<u8, ConnectError> {
+        self.take(1)?.first().copied().ok_or(ConnectError::Malformed)
+    }
+
+    /// Text or binary data with its length.
+    fn text(&mut self) -> Result<&'a [u8], ConnectError> {
+        let len = [self.u8()?, self.u8()?];
+        self.take(u16::from_be_bytes(len).into())
+    }
+
+    /// MQTT 5 §2.2.2: properties with their length.
+    fn properties(&mut self) -> Result<(), ConnectError> {
+        let mut len = 0;
+        for shift in [0, 7, 14, 21] {
+            let byte = self.u8()?;
+            len |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return self.take(len).map(drop);
+            }
+        }
+        Err(ConnectError::Malformed)
+    }
+}
+
+impl Connect {
+    /// Reads the first packet of a client, of at most `max` bytes.
+    pub(crate) async fn read<S: AsyncRead + Unpin>(client: &mut S, max: usize) -> Result<Self, ConnectError> {
+        if client.read_u8().await? != CONNECT {
+            return Err(ConnectError::Malformed);
+        }
+        let mut len = 0;
+        let mut is_complete = false;
+        // §1.5.5: the length has at most four bytes.
+        for shift in [0, 7, 14, 21] {
+            let byte = client.read_u8().await?;
+            len |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                is_complete = true;
+                break;
+            }
+        }
+        match (is_complete, len > max) {
+            (false, _) => return Err(ConnectError::Malformed),
+            (true, true) => return Err(ConnectError::TooLong(max)),
+            (true, false) => {}
+        }
+        let mut body = vec![0; len];
+        client.read_exact(&mut body).await?;
+        Self::parse(&body)
+    }
+
+    /// Reads the body of the packet.
+    fn parse(body: &[u8]) -> Result<Self, ConnectError> {
+        let mut r = Reader(body);
+        let name = r.text()?;
+        let level = r.u8()?;
+        match (name, level) {
+            (b"MQTT", 4 | 5) | (b"MQIsdp", 3) => {}
+            _ => return Err(ConnectError::Malformed),
+        }
+        let protocol = body.get(..body.len() - r.0.len()).unwrap_or_default();
+        let flags = r.u8()?;
+        // §3.1.2.3; MQTT 3.1.1 §3.1.2.9: a password needs a user name.
+        if flags & FLAG_RESERVED != 0
+            || level < 5 && flags & (FLAG_USER_NAME | FLAG_PASSWORD) == FLAG_PASSWORD
+        {
+            return Err(ConnectError::Malformed);
+        }
+        let begin = r.0;
+        r.take(2)?;
+        if level == 5 {
+            r.properties()?;
+        }
+        r.text()?;
+        if flags & FLAG_WILL != 0 {
+            if level == 5 {
+                r.properties()?;
+            }
+            r.text()?;
+            r.text()?;
+        }
+        let middle = begin.get(..begin.len() - r.0.len()).unwrap_or_default();
+        for flag in [FLAG_USER_NAME, FLAG_PASSWORD] {
+            if flags & flag != 0 {
+                r.text()?;
+            }
+        }
+        match r.0 {
+            [] => Ok(Self { level, flags, protocol: protocol.to_vec(), middle: middle.to_vec() }),
+            _ => Err(ConnectError::Malformed),
+        }
+    }
+
+    /// The packet with this user name and password. Without a user name it has no password either.
+    pub(crate) fn with(
+        &self,
+        user_name: Option<&str>,
+        password: Option<&[u8]>,
+    ) -> Result<Vec<u8>, ConnectError> {
+        let mut flags = self.flags & !(FLAG_USER_NAME | FLAG_PASSWORD);
+        let mut end = vec![];
+        if let Some(name) = user_name {
+            // §1.5.4: no text contains U+0000; other control characters may confuse brokers and their logs.
+            if name.is_empty() || name.contains(char::is_control) {
+                return Err(ConnectError::Identity);
+            }
+            flags |= FLAG_USER_NAME;
+            text(&mut end, name.as_bytes())?;
+            if let Some(password) = password {
+                flags |= FLAG_PASSWORD;
+                text(&mut end, password)?;
+            }
+        }
+        let mut len = self.protocol.len() + 1 + self.middle.len() + end.len();
+        let mut packet = vec![CONNECT];
+        loop {
+            let byte = u8::try_from(len & 0x7f).map_err(|_| ConnectError::Malformed)?;
+            len >>= 7;
+            match len {
+                0 => {
+                    packet.push(byte);
+                    break;
+                }
+                _ => packet.push(byte | 0x80),
+            }
+        }
+        packet.extend_from_slice(&self.protocol);
+        packet.push(flags);
+        packet.extend_from_slice(&self.middle);
+        packet.append(&mut end);
+        Ok(packet)
+    }
+
+    /// The CONNACK packet that says that the broker cannot be reached (MQTT 5 §3.2.2.2, MQTT 3.1.1 §3.2.2.3).
+    pub(crate) const fn unavailable(&self) -> &'static [u8] {
+        match self.level {
+            5 => &[0x20, 3, 0, 0x88, 0],
+            _ => &[0x20, 2, 0, 3],
+        }
+    }
+
+    /// The CONNACK packet that says that the client may not connect.
+    pub(crate) const fn not_authorized(&self) -> &'static [u8] {
+        match self.level {
+            5 => &[0x20, 3, 0, 0x87, 0],
+            _ => &[0x20, 2, 0, 5],
+        }
+    }
+}
+
+fn text(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), ConnectError> {
+    let len = u16::try_from(bytes.len()).ok().filter(|len| usize::from(*len) <= MAX_TEXT);
+    to.extend_from_slice(&len.ok_or(ConnectError::Identity)?.to_be_bytes());
+    to.extend_from_slice(bytes);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// MQTT 3.1.1 with a will, the user name "u" and the password "p".
+    const V4: &[u8] = b"\x10\x1b\0\x04MQTT\x04\xc6\0\x3c\0\x02id\0\x01t\0\x02up\0\x01u\0\x01p";
+    /// MQTT 5 with properties of the connection and of the will, without a user name.
+    const V5: &[u8] =
+        b"\x10\x21\0\x04MQTT\x05\x06\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p";
+
+    async fn read(mut packet: &[u8]) -> Result<Connect, ConnectError> {
+        Connect::read(&mut packet, 1000).await
+    }
+
+    #[tokio::test]
+    async fn replaces_user_name_and_password() {
+        let connect = read(V4).await.unwrap();
+        let with = connect.with(Some("device-1"), None).unwrap();
+        assert_eq!(with, b"\x10\x1f\0\x04MQTT\x04\x86\0\x3c\0\x02id\0\x01t\0\x02up\0\x08device-1");
+        let without = connect.with(None, Some(b"x")).unwrap();
+        assert_eq!(without, b"\x10\x15\0\x04MQTT\x04\x06\0\x3c\0\x02id\0\x01t\0\x02up");
+        let connect = read(V5).await.unwrap();
+        let with = connect.with(Some("d"), Some(b"secret")).unwrap();
+        assert_eq!(
+            with,
+            b"\x10\x2c\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x01d\0\x06secret"
+        );
+        assert_eq!(read(&with).await.unwrap().middle, connect.middle);
+    }
+
+    #[tokio::test]
+    async fn long_packets_have_a_long_length() {
+        let connect = read(V4).await.unwrap();
+        let name = "n".repeat(300);
+        let with = connect.with(Some(&name), None).unwrap();
+        // 21 + 2 + 300 bytes, in groups of seven bits.
+        assert_eq!(with[..3], [0x10, 0xc3, 0x02]);
+        assert_eq!(read(&with).await.unwrap().middle, connect.middle);
+    }
+
+    #[tokio::test]
+    async fn refuses_malformed_packets() {
+        for cut in 0..V4.len() {
+            assert!(read(&V4[..cut]).await.is_err(), "{cut} bytes");
+        }
+        let mut trailing = V4.to_vec();
+        trailing.push(0);
+        trailing[1] += 1;
+        let mut reserved = V4.to_vec();
+        reserved[9] |= 1;
+        let mut password_alone = V4.to_vec();
+        password_alone[9] &= !FLAG_USER_NAME;
+        let mut version = V4.to_vec();
+        version[8] = 6;
+        for packet in [
+            &trailing[..],
+            &reserved,
+            &password_alone,
+            &version,
+            b"\x20\x02\0\0",
+            b"\x10\xff\xff\xff\xff\x01",
+        ] {
+            assert!(matches!(read(packet).await, Err(ConnectError::Malformed)), "{packet:x?}");
+        }
+        let mut long = V4;
+        assert!(matches!(Connect::read(&mut long, 26).await, Err(ConnectError::TooLong(26))));
+    }
+
+    #[tokio::test]
+    async fn an_identity_that_is_no_text_of_mqtt_is_refused() {
+        let connect = read(V4).await.unwrap();
+        for name in ["", "a\0b", "a\nb", &"n".repeat(65_536)] {
+            assert!(matches!(connect.with(Some(name), None), Err(ConnectError::Identity)), "{}", name.len());
+        }
+    }
+}

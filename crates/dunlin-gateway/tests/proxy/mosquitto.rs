@@ -1,0 +1,94 @@
+//! The sample for Mosquitto, with the real broker and its clients.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tokio::process::Command as AsyncCommand;
+
+use crate::place::{PSK, Place, within};
+
+/// A broker that ends with the test.
+struct Broker(Child);
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A file of the sample.
+fn sample(name: &str) -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples/mosquitto");
+    std::fs::read_to_string(directory.join(name)).unwrap()
+}
+
+/// Starts the broker of the sample. Returns it with its port.
+fn broker(place: &Place) -> (Broker, u16) {
+    // Debian installs it outside the PATH of ordinary users.
+    let program =
+        ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists());
+    let program = program.expect("mosquitto: `tools/setup test` installs it");
+    place.write("acl", &sample("acl"));
+    loop {
+        // Mosquitto chooses no free port itself, and another program may take this one first.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // As root it would become another user, who cannot read the directory.
+        let config = sample("mosquitto.conf").replace("1883", &free.to_string()) + "user root\n";
+        place.write("mosquitto.conf", &config);
+        let mut command = Command::new(program);
+        command.args(["-v", "-c", "mosquitto.conf"]).current_dir(place.path(""));
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let broker = Broker(child);
+        if log.any(|line| line.contains(" running")) {
+            // Nothing else reads it, and the broker must not wait for a reader.
+            std::thread::spawn(move || log.for_each(drop));
+            return (broker, free);
+        }
+    }
+}
+
+/// Runs a client of Mosquitto, and returns what it prints.
+async fn run(place: &Place, program: &str, arguments: &str) -> String {
+    let mut command = AsyncCommand::new(program);
+    command.args(arguments.split_whitespace()).current_dir(place.path("")).kill_on_drop(true);
+    let output = within(command.output()).await.expect("mosquitto-clients: `tools/setup test` installs them");
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments}: {stdout}{stderr}");
+    stdout.into_owned()
+}
+
+/// Clients with a certificate and clients with a pre-shared key reach the topics below their own names, and no others. They claim
+/// another user name, which the broker does not see.
+#[tokio::test(flavor = "multi_thread")]
+async fn mosquittos_clients_reach_only_their_own_topics() {
+    let place = Place::new();
+    let (_broker, broker_port) = broker(&place);
+    let config = sample("gateway.toml")
+        .replace("0.0.0.0:8883", "127.0.0.1:0")
+        .replace("127.0.0.1:9464", "127.0.0.1:0")
+        .replace("devices.pem", "root.pem")
+        .replace(":1883", &format!(":{broker_port}"));
+    let (_gateway, port) = place.start(&config).await;
+    let server = format!("-h localhost -p {port} -q 1 -u admin -P secret");
+    let x509 = format!("--cafile root.pem --cert client.pem --key client.key {server}");
+    let psk = format!("--psk {} --psk-identity {} {server}", PSK.1, PSK.0);
+    for version in ["mqttv311", "mqttv5"] {
+        // Retained messages wait for their subscribers. The broker drops the forged ones, which come last.
+        for (who, name, message) in [
+            (&x509, "device-1", "own"),
+            (&psk, "device-1", "forged"),
+            (&psk, "sensor-7", "own"),
+            (&x509, "sensor-7", "forged"),
+        ] {
+            let options = format!("{who} -V {version} -r -t devices/{name}/{version} -m {message}");
+            run(&place, "mosquitto_pub", &options).await;
+        }
+        for (who, name) in [(&x509, "device-1"), (&psk, "sensor-7")] {
+            let options = format!("{who} -V {version} -C 1 -W 60 -t devices/{name}/{version}");
+            assert_eq!(run(&place, "mosquitto_sub", &options).await, "own\n", "{version} {name}");
+        }
+    }
+}
