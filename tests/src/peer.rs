@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use dunlin::{Error, Event, Now, TlsConnection};
+use dunlin::{Answer, Error, Event, Now, Question, TlsConnection};
 use tempfile::TempDir;
 
 /// A test fails if a peer is silent for this long.
@@ -335,6 +335,24 @@ impl Link {
     pub fn handshake(&mut self) -> Result<(), Error> {
         while self.connection.is_handshaking() {
             self.step()?;
+        }
+        self.flush();
+        Ok(())
+    }
+
+    /// Completes the handshake, and answers its questions.
+    pub fn handshake_with(&mut self, mut answer: impl FnMut(Question) -> Answer) -> Result<(), Error> {
+        while self.connection.is_handshaking() {
+            self.step()?;
+            let is_question = |event: &Event| matches!(event, Event::Question(..));
+            while let Some(at) = self.events.iter().position(is_question) {
+                if let Event::Question(id, question) = self.events.remove(at) {
+                    let answered = self.connection.answer(now(), id, answer(question));
+                    self.flush();
+                    answered?;
+                    self.events.extend(std::iter::from_fn(|| self.connection.poll_event()));
+                }
+            }
         }
         self.flush();
         Ok(())

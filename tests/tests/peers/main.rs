@@ -1,6 +1,7 @@
 //! Other implementations as the peer, in both roles.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+mod by_identity;
 mod dtls12;
 mod gnutls;
 mod go;

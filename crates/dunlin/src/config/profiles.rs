@@ -22,6 +22,12 @@ use crate::time::Now;
 /// use must then have at least the rank of the profile in the answer. A client that proves no identity needs at least the rank of the
 /// default. Otherwise the handshake fails with access_denied, so a wrong or forged hint weakens no connection.
 ///
+/// In TLS 1.2, the server then renegotiates, up or down, to the profile in the answer, and demands the same certificate (or pre-shared
+/// key) again. It does so once, after a full handshake, and not with HTTP/2 (RFC 9113 §9.2.1). It also needs RFC 5746 and the extended master
+/// secret (RFC 7627). Below the client's profile the connection begins only when the renegotiation is complete: the server neither
+/// sends nor accepts data before. A client that refuses keeps a profile that is strong enough; otherwise the connection ends with
+/// access_denied. [`ServerConfig::with_certificate_change`] says which certificate the server shows.
+///
 /// To change the profiles, build new ones and serve new connections with them. Handshakes that have begun under the previous
 /// profiles accept answers from the new ones.
 ///

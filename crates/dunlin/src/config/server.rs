@@ -73,6 +73,8 @@ impl ServerConfig {
             cookies: None,
             choose_profile: false,
             ranks: None,
+            changes_certificate: false,
+            in_place_of: None,
             early_data: None,
             single_use: None,
             handshake_cache: None,
@@ -216,6 +218,15 @@ impl ServerConfig {
     #[must_use]
     pub fn with_profile_choice(mut self, on: bool) -> Self {
         self.choose_profile = on || !serves_clients(&self);
+        self
+    }
+
+    /// Sets whether a renegotiation to this profile ([`crate::ServerProfiles`]) shows its own certificate. By default it shows that of
+    /// the first handshake again, because BoringSSL's clients and this engine's end a connection whose server changes its certificate.
+    /// OpenSSL's clients accept another one, and so do Java's with extended master secret.
+    #[must_use]
+    pub const fn with_certificate_change(mut self, on: bool) -> Self {
+        self.changes_certificate = on;
         self
     }
 

@@ -181,7 +181,7 @@ impl<T: Transport> Connection<T> {
     /// The result of the latest complete handshake. `None` until this side has verified the peer's Finished. A renegotiation
     /// changes it only when it is complete.
     pub fn negotiated(&self) -> Option<&Negotiated> {
-        self.progress.negotiated.as_deref()
+        self.progress.negotiated.as_deref().filter(|_| self.progress.is_connected())
     }
 
     /// The handshake messages so far, in order, with their sizes.
@@ -483,7 +483,7 @@ impl<T: Transport> Connection<T> {
                 Ok(Some(Incoming::Alert(level, description))) => self.alert(level, description)?,
                 Ok(Some(Incoming::Acknowledgement)) => self.commit.heard(true),
                 Ok(Some(Incoming::PeerMoved(address))) => self.effects.event(Event::PeerMoved(address)),
-                Err(e) => return self.fail(e),
+                Err(e) => return self.fail(self.progress.explain(e)),
             }
         }
         Ok(())

@@ -89,7 +89,7 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         P::ExtendedMasterSecret | P::SecureRenegotiation => Alert::HANDSHAKE_FAILURE,
         P::Fallback => Alert::INAPPROPRIATE_FALLBACK,
         P::ServerName => Alert::UNRECOGNIZED_NAME,
-        P::Refused | P::Rank => Alert::ACCESS_DENIED,
+        P::Refused | P::Rank | P::DataBeforeRenegotiation => Alert::ACCESS_DENIED,
     }
 }
 

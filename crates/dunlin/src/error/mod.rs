@@ -165,6 +165,8 @@ pub enum PeerIncompatible {
     /// The profile that served this client has a lower rank than its identity demands, or than the anonymous default if it has
     /// proven none ([`crate::ServerProfiles`]).
     Rank,
+    /// The client's identity demands a stronger profile, and it sent data before the renegotiation to that profile.
+    DataBeforeRenegotiation,
 }
 
 /// The check of the peer's identity that failed.

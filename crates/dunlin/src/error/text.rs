@@ -212,6 +212,7 @@ texts!(PeerIncompatible "I" {
     20 Self::ServerName => "no service has the requested name",
     21 Self::Refused => "this client was refused by policy",
     22 Self::Rank => "this client needs a stronger profile than the one that served it",
+    23 Self::DataBeforeRenegotiation => "it sent data before the renegotiation to the stronger profile that it needs",
 });
 
 texts!(AuthenticationFailure "A" {

@@ -76,7 +76,14 @@ impl Cx<'_> {
         self.progress.negotiated = Some(core::mem::take(self.draft));
         self.progress.renegotiating = false;
         self.progress.data_waits = false;
-        self.effects.event(event);
+        let is_first = core::mem::take(&mut self.progress.is_provisional);
+        self.effects.event(if is_first { Event::Connected } else { event });
+    }
+
+    /// Completes a handshake whose profile is too weak for the client. The connection begins with the renegotiation that follows.
+    pub(crate) fn complete_in_advance(&mut self) {
+        self.progress.negotiated = Some(core::mem::take(self.draft));
+        self.progress.is_provisional = true;
     }
 
     /// Begins a renegotiation. Values that it does not negotiate again keep their previous setting.

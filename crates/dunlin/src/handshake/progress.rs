@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 
 use super::negotiated::Negotiated;
 use crate::auth::PeerIdentity;
-use crate::error::{Error, Misuse};
+use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::protocol::Protocol;
 use crate::schedule::Export;
 use crate::schedule::tls12::VerifyData;
 use crate::schedule::tls13::Exporter;
+use crate::wire::{ContentType, What};
 
 /// What the application may send before the handshake is complete.
 #[derive(Default)]
@@ -88,6 +89,9 @@ pub(crate) struct EarlySession {
 pub(crate) struct Progress {
     /// The result of the latest complete handshake. `None` until the first one is complete.
     pub(crate) negotiated: Option<Box<Negotiated>>,
+    /// Whether the only complete handshake used a profile that is too weak for the client, so that the connection begins with a
+    /// renegotiation ([`crate::ServerProfiles`]).
+    pub(crate) is_provisional: bool,
     /// Whether a renegotiation is in progress. Until it is complete, the previous result stays in force.
     pub(crate) renegotiating: bool,
     pub(crate) renegotiation: Renegotiation,
@@ -107,12 +111,23 @@ pub(crate) struct Progress {
 impl Progress {
     /// Whether a handshake is complete, so that the application may send data.
     pub(crate) const fn is_connected(&self) -> bool {
-        self.negotiated.is_some()
+        self.negotiated.is_some() && !self.is_provisional
     }
 
     /// Whether a handshake is complete and no renegotiation is in progress.
     pub(crate) const fn is_settled(&self) -> bool {
         self.is_connected() && !self.renegotiating
+    }
+
+    /// The error for data that comes before the renegotiation with which the connection begins.
+    pub(crate) fn explain(&self, error: Error) -> Error {
+        const DATA: What = What::Record(ContentType::APPLICATION_DATA);
+        match error {
+            Error::PeerMisbehaved(PeerMisbehaved::UnexpectedRecord(DATA)) if self.is_provisional => {
+                PeerIncompatible::DataBeforeRenegotiation.into()
+            }
+            error => error,
+        }
     }
 
     /// During a renegotiation, the result of the previous handshake.

@@ -30,8 +30,9 @@ pub enum Question {
     /// Answer: [`Answer::Profile`].
     ChooseProfile(ClientHelloInfo),
     /// Which configuration belongs to this client? A server of [`crate::ServerProfiles`] asks it in every handshake with an
-    /// authenticated client. If the profile in use has a lower rank than the profile in the answer, the handshake fails with
-    /// access_denied. Before a resumption, such a session is not resumed instead. Answer: [`Answer::Profile`].
+    /// authenticated client. After a full handshake of TLS 1.2, the server renegotiates once to another profile, if it can. Otherwise a
+    /// profile in use that has a lower rank than the profile in the answer ends the handshake with access_denied. Before a
+    /// resumption, such a session is not resumed instead. Answer: [`Answer::Profile`].
     ProfileOf(Box<IdentifiedClient>),
     /// Which external PSK has this identity, if it is valid now? The engine asks this for a new connection. It asks it
     /// again on resumption, for the key from which the session stems. Answer: [`Answer::Psk`].

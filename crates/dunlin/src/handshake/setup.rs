@@ -131,6 +131,10 @@ pub struct ServerConfig {
     pub(crate) choose_profile: bool,
     /// The ranks of the server's profiles, if it chooses one by who the client is.
     pub(crate) ranks: Option<Ranks>,
+    /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first handshake.
+    pub(crate) changes_certificate: bool,
+    /// The configuration of the profile, if this one is only for a renegotiation to it.
+    pub(crate) in_place_of: Option<Arc<Self>>,
     pub(crate) early_data: Option<EarlyDataServer>,
     pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,

@@ -168,29 +168,40 @@ pub(crate) enum Role {
 }
 
 impl Completed {
+    /// Begins the connection, or continues it after a renegotiation.
     pub(super) fn connected(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
-        let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated } =
-            self;
+        let event = if self.renegotiated { Event::Renegotiated } else { Event::Connected };
+        let traffic = self.settle(cx);
         cx.emitter.handshake_complete();
+        cx.complete(event);
+        Ok(Step::Renegotiable(Box::new(traffic)))
+    }
+
+    /// Puts the result of the handshake into the draft and the progress.
+    pub(super) fn settle(self, cx: &mut Cx<'_>) -> Traffic {
+        let Self { role, master, randoms, finisheds, peer, extended, secure_renegotiation, renegotiated: _ } =
+            self;
         cx.draft.peer = peer;
         // RFC 7627 §5.4: without the extended master secret two connections can share a master secret, so none is exported.
         cx.progress.exporter = if extended { Some(Box::new(master.into_exporter(randoms))) } else { None };
         // RFC 5246 §7.3: in a resumption the server sends its Finished first.
         let first = if cx.draft.is_resumed() { finisheds.server } else { finisheds.client };
         cx.progress.first_finished = Some(first);
-        cx.progress.renegotiation = match secure_renegotiation && cx.protocol().can_renegotiate() {
+        // A server of several profiles renegotiates once, to the profile of the client's identity, and then never again.
+        let is_closed = matches!(&role, Role::Server(config) if config.ranks.is_some());
+        let is_possible = secure_renegotiation && cx.protocol().can_renegotiate() && !is_closed;
+        cx.progress.renegotiation = match is_possible {
             true => Renegotiation::Possible,
             false => Renegotiation::Impossible,
         };
-        cx.complete(if renegotiated { Event::Renegotiated } else { Event::Connected });
-        Ok(Step::Renegotiable(Box::new(Traffic { role, last: Previous { finisheds, extended } })))
+        Traffic { role, last: Previous { finisheds, extended } }
     }
 }
 
 /// The connection is established.
-struct Traffic {
+pub(super) struct Traffic {
     role: Role,
-    last: Previous,
+    pub(super) last: Previous,
 }
 
 /// An association that continues here. Over datagrams there is no renegotiation, so nothing refers to its Finished messages.

@@ -29,6 +29,7 @@ mod address;
 pub(super) mod cache;
 mod early;
 mod rank;
+mod renegotiate;
 pub(crate) mod start;
 pub(super) mod tls12;
 mod tls12_choice;

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use pki_types::CertificateDer;
 
+use super::renegotiate::{First, Target};
 use super::start::{AfterOrigin, SESSION_NAME_LEN, check_origin, is_good, look_up};
 use super::tls12_choice::{Choice, Own, choose, credential};
 use super::{cache, rank};
@@ -60,6 +61,8 @@ struct Handshake {
     /// Whether the client supports secure renegotiation (RFC 5746).
     secure: bool,
     keep: Keep,
+    /// The index of the server's credential, in suites with a certificate.
+    own: Option<usize>,
     /// In a renegotiation, the data of the previous handshake.
     previous: Option<Previous>,
     cache: Option<Box<dyn cache::Agreed>>,
@@ -234,6 +237,7 @@ fn resume(
         client_type: None,
         secure,
         keep,
+        own: None,
         previous: None,
         cache: None,
     };
@@ -260,7 +264,8 @@ fn full(
     let response = stapled(&config, hello, own);
     let extended = extended_master_secret::is_offered(hello);
     // RFC 7627 §5.4: a session without the extended master secret is not resumed.
-    let keep = match extended && previous.is_none() {
+    // The renegotiation to the profile of the client's identity makes a session under that profile.
+    let keep = match extended && (previous.is_none() || config.ranks.is_some()) {
         true => Keep::of(&config, hello)?,
         false => Keep::Nothing,
     };
@@ -317,6 +322,7 @@ fn full(
         client_type,
         secure,
         keep,
+        own: own.map(Own::index),
         previous,
         cache,
     };
@@ -614,10 +620,10 @@ impl ExpectMessage for ExpectFinished {
         let config = &handshake.config;
         let question = if is_known { None } else { rank::question(cx, config, peer.as_ref())? };
         let finished = Finished { handshake, master, peer, sent, client };
-        let Some(question) = question else { return finished.established(cx) };
+        let Some(question) = question else { return finished.established(cx, None) };
         let then: rank::Then = Box::new(move |cx, needed| {
-            rank::check(&finished.handshake.config, &needed)?;
-            finished.established(cx)
+            let target = finished.target(cx, &needed)?;
+            finished.established(cx, target)
         });
         rank::ask(cx, question, then)
     }
@@ -635,20 +641,33 @@ struct Finished {
 }
 
 impl Finished {
-    /// Sends the server's Finished if it is due, and begins the connection.
-    fn established(self, cx: &mut Cx<'_>) -> Result<Step, Error> {
+    /// The renegotiation to the profile `needed` of the client's identity, if there must be one and can be one.
+    fn target(&self, cx: &Cx<'_>, needed: &Arc<ServerConfig>) -> Result<Option<Target>, Error> {
+        let Handshake { config, own, extended, secure, .. } = &self.handshake;
+        let Some(client) = &self.peer else { return Ok(None) };
+        let first = First { config, client, own: *own, extended: *extended, secure: *secure };
+        Target::of(cx, &first, needed)
+    }
+
+    /// Sends the server's Finished if it is due, and begins the connection, perhaps with a renegotiation to `target`.
+    fn established(self, cx: &mut Cx<'_>, target: Option<Target>) -> Result<Step, Error> {
         let Self { mut handshake, master, peer, sent, client } = self;
         let server = match sent {
             Some(value) => value,
             None => {
                 cx.emitter.peer_waits()?;
-                keep_session(cx, &mut handshake, &master, peer.as_ref())?;
+                match target.as_ref().is_some_and(|target| target.is_demanded) {
+                    // The profile is too weak for a session of this client.
+                    true => keep_nothing(cx, &mut handshake)?,
+                    false => keep_session(cx, &mut handshake, &master, peer.as_ref())?,
+                }
                 send_finished(cx, Side::Server, &mut handshake.transcript, &handshake.randoms, &master)?
             }
         };
         let Handshake { config, randoms, extended, secure, keep, previous, cache, .. } = handshake;
+        let lasting = config.in_place_of.as_ref().unwrap_or(&config);
         let completed = Completed {
-            role: Role::Server(Arc::clone(&config)),
+            role: Role::Server(Arc::clone(lasting)),
             master,
             randoms,
             finisheds: Finisheds { client, server },
@@ -657,7 +676,10 @@ impl Finished {
             secure_renegotiation: secure,
             renegotiated: previous.is_some(),
         };
-        let state = completed.connected(cx)?;
+        let state = match target {
+            Some(target) => target.request(cx, completed)?,
+            None => completed.connected(cx)?,
+        };
         // Only now: a client that knows only the name of a session must not be able to have it removed.
         if let Keep::Id(id) = keep {
             cx.commit.kept.extend(config.tickets.kept(&id));
@@ -667,6 +689,15 @@ impl Finished {
         }
         Ok(state)
     }
+}
+
+/// Keeps no session. A server that promised a ticket sends an empty one (RFC 5077 §3.3).
+fn keep_nothing(cx: &mut Cx<'_>, handshake: &mut Handshake) -> Result<(), Error> {
+    if let Keep::Ticket = core::mem::replace(&mut handshake.keep, Keep::Nothing) {
+        let message = Tls12NewSessionTicket { lifetime_hint: 0, ticket: &[] }.write()?;
+        cx.send_in(&mut handshake.transcript, message)?;
+    }
+    Ok(())
 }
 
 /// Stores the session, or sends it to the client as a ticket, as the ServerHello announced.
