@@ -4,7 +4,8 @@
 //! [crypto provider](dunlin::crypto::CryptoProvider) of the connection verifies signatures.
 //!
 //! [`json`] reads JSON from strangers and writes its canonical form, which signatures cover. [`did`] has the syntax of DIDs,
-//! [`document`] their documents, [`key`] the public keys in them. [`method`] makes and resolves DIDs:
+//! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
+//! credentials. [`method`] makes and resolves DIDs:
 //!
 //! ```
 //! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
@@ -18,6 +19,7 @@
 //! # }
 //! ```
 
+pub mod credential;
 pub mod did;
 pub mod document;
 pub mod json;

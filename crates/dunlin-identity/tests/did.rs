@@ -2,6 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
+mod keys;
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use dunlin::wire::SignatureScheme;
 use dunlin_identity::did::{Did, DidError, DidUrl, MAX_DID};
 use dunlin_identity::document::{
     DidDocument, DocumentError, MAX_RELATIONSHIP_ENTRIES, MAX_VERIFICATION_METHODS, Relationship,
@@ -198,7 +202,6 @@ fn a_jwk_is_refused_with_the_member_that_is_wrong() {
 #[test]
 fn did_jwk_refuses_bad_json() {
     let resolve = |text: &str| {
-        use base64ct::{Base64UrlUnpadded, Encoding};
         JWK.resolve(&did(&format!("did:jwk:{}", Base64UrlUnpadded::encode_string(text.as_bytes()))))
             .unwrap_err()
     };
@@ -359,4 +362,36 @@ fn bounds_keys_relationships_and_length() {
     assert_eq!(listing(MAX_RELATIONSHIP_ENTRIES + 1), Err(DocumentError::TooManyEntries("authentication")));
     let long = format!("{{\"id\": \"did:example:a\", \"x\": \"{}\"}}", "x".repeat(MAX_JSON));
     assert!(matches!(DidDocument::read(long.as_bytes(), &did("did:example:a")), Err(DocumentError::Json(_))));
+}
+
+/// RFC 8037 §A.4 and RFC 7515 §A.3.
+#[test]
+fn the_signatures_of_the_jose_rfcs_verify() {
+    let vectors = [
+        (
+            json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}),
+            "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijc\
+             NR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg",
+        ),
+        (
+            json!({"kty": "EC", "crv": "P-256", "x": "f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU",
+                "y": "x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}),
+            "eyJhbGciOiJFUzI1NiJ9.eyJpc3MiOiJqb2UiLA0KICJleHAiOjEzMDA4MTkzODAsDQogImh0dHA6Ly9leGFtcGxlLmNvbS9pc19yb290Ijp\
+             0cnVlfQ.DtEhU3ljbEg8L38VWAfUAqOyKAM6-Xx-F4GawxaepmXFCgfTjDxw5djxLa8ISlSApmWQxfKTUJqPP3-Kg6NU1Q",
+        ),
+    ];
+    for (jwk, jws) in vectors {
+        let key = PublicKey::from_jwk(jwk.as_object().unwrap()).unwrap();
+        let (signed, signature) = jws.rsplit_once('.').unwrap();
+        let signature = Base64UrlUnpadded::decode_vec(signature).unwrap();
+        let verify = |message: &[u8], signature: &[u8]| {
+            key.verify(&keys::provider(), key.key_type().default_scheme(), message, signature)
+        };
+        assert_eq!(verify(signed.as_bytes(), &signature), Ok(()));
+        assert_eq!(verify(b"other", &signature), Err(KeyError::Signature));
+        assert_eq!(verify(signed.as_bytes(), &signature[..63]), Err(KeyError::Signature));
+        let other = SignatureScheme::RSA_PSS_RSAE_SHA256;
+        let refused = key.verify(&keys::provider(), other, signed.as_bytes(), &signature);
+        assert_eq!(refused, Err(KeyError::Scheme(key.key_type(), other)));
+    }
 }

@@ -4,9 +4,11 @@
 
 use std::sync::Arc;
 
+use der::Encode;
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::key::PublicKey;
-use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
+use serde_json::Value;
 
 pub(crate) fn provider() -> CryptoProvider {
     dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom))
@@ -43,4 +45,20 @@ pub(crate) fn p256(number: u8) -> Arc<dyn SigningKey> {
 
 pub(crate) fn p384(number: u8) -> Arc<dyn SigningKey> {
     ecdsa_of(&[number; 48], P384)
+}
+
+/// The first RSA key of the vectors of `did:key`, as an RSAPrivateKey (RFC 8017 §A.1.2).
+pub(crate) fn rsa() -> Arc<dyn SigningKey> {
+    use base64ct::{Base64UrlUnpadded, Encoding};
+    let vectors: Value = serde_json::from_str(include_str!("../data/did-key/rsa.json")).unwrap();
+    let jwk = &vectors.as_object().unwrap().values().next().unwrap()["privateKeyJwk"];
+    let mut content = vec![2, 1, 0];
+    for name in ["n", "e", "d", "p", "q", "dp", "dq", "qi"] {
+        let number = Base64UrlUnpadded::decode_vec(jwk[name].as_str().unwrap()).unwrap();
+        let number = &number[number.iter().position(|byte| *byte != 0).unwrap()..];
+        der::asn1::UintRef::new(number).unwrap().encode_to_vec(&mut content).unwrap();
+    }
+    let der =
+        [&[0x30, 0x82], u16::try_from(content.len()).unwrap().to_be_bytes().as_slice(), &content].concat();
+    provider().key_loader.load(&PrivateKeyDer::Pkcs1(PrivatePkcs1KeyDer::from(der))).unwrap()
 }
