@@ -587,6 +587,37 @@ fn explain_counts_the_same_bytes_in_the_captures() {
     }
 }
 
+/// The matrix of docs/handover.md, and what the first handshake of a scheme costs.
+#[test]
+fn handover_goes_on_where_the_documentation_says() {
+    let place = Place::new();
+    place.dunlin("lab run handover --way virtual --quick --runs 1 --json rows.json");
+    let rows = rows_of(&place, "rows.json");
+    let of = |scheme: &str, figure: &str| {
+        let is_plain =
+            |row: &&Value| row["scheme"] == scheme && row["nat"] == "none" && row["delay_ms"] == 30;
+        rows.iter().find(is_plain).unwrap()[figure].as_f64().unwrap()
+    };
+    for row in &rows {
+        let connects_again =
+            ["standard", "session_id", "ticket"].iter().any(|scheme| row["scheme"] == *scheme);
+        let blocks = ["port_restricted", "symmetric"].iter().any(|nat| row["nat"] == *nat);
+        let is_lost = row["scheme"] == "ipc" && blocks;
+        assert_eq!(row["wall_clock_s"].is_null(), is_lost, "{row}");
+        assert!(is_lost || row["handshakes"] == 1.0 || connects_again, "{row}");
+        assert_eq!(row["messages_missing"], 0.0, "{row}");
+    }
+    // The paper's "slightly higher overhead".
+    let more = |scheme, figure| of(scheme, figure) - of("standard", figure);
+    for scheme in ["ipc", "tcs", "tcs_message", "cid12"] {
+        let (bytes, packets) =
+            (more(scheme, "first_handshake_bytes"), more(scheme, "first_handshake_packets"));
+        assert!(bytes > 0.0 && bytes < 250.0 && packets <= 3.0, "{scheme}: {bytes} bytes, {packets} packets");
+        assert_eq!(more(scheme, "first_handshake_ms"), 0.0, "{scheme}");
+    }
+    assert!(more("cid13", "first_handshake_ms") < 0.0);
+}
+
 #[test]
 fn run_leaves_out_a_missing_library() {
     if !privileged() {

@@ -158,6 +158,8 @@ impl Talk {
 
 /// The talk of the experiment.
 pub(super) const TALK: Talk = Talk { messages: 600, period: Duration::from_secs(10) };
+/// A handshake alone, with what both sides send after it of their own accord.
+pub(super) const HANDSHAKE: Talk = Talk { messages: 0, ..TALK };
 
 /// The path between client and server, and its changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

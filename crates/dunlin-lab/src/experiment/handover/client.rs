@@ -17,6 +17,8 @@ use super::keys::SERVER_NAME;
 const FIRST_PORT: u16 = 40_000;
 /// Longer than any outage from which a client recovers.
 const HOPELESS: Duration = Duration::from_secs(60);
+/// The time without a datagram after which a client that is done is at rest: longer than the pauses of both sides.
+const REST: Duration = Duration::from_millis(1500);
 /// The least time beyond the round trip after which a message counts as lost.
 const MARGIN: Duration = Duration::from_millis(20);
 
@@ -67,6 +69,8 @@ pub(super) struct Client {
     began_at: Option<Instant>,
     /// When the latest acknowledgement came.
     heard_at: Option<Instant>,
+    /// When the latest datagram came or left.
+    active_at: Option<Instant>,
     figures: Figures,
 }
 
@@ -88,6 +92,7 @@ impl Client {
             round_trips: RoundTrips::default(),
             began_at: None,
             heard_at: None,
+            active_at: None,
             figures: Figures::default(),
         }
     }
@@ -95,6 +100,11 @@ impl Client {
     /// Whether all messages are acknowledged.
     pub(super) fn is_done(&self) -> bool {
         self.state == State::Nothing
+    }
+
+    /// Whether the client is done, and nothing follows what it was to do.
+    pub(super) fn is_at_rest(&self, now: Now) -> bool {
+        self.is_done() && self.active_at.is_none_or(|at| now.monotonic.since(at) > REST)
     }
 
     /// Whether the client will never be done, because its scheme does not work here: nothing was acknowledged for too long.
@@ -278,6 +288,7 @@ pub(super) fn message(number: u32) -> Vec<u8> {
 
 impl Host for Client {
     fn receive(&mut self, now: Now, at: SocketAddr, from: SocketAddr, datagram: &[u8]) {
+        self.active_at = Some(now.monotonic);
         let local = self.interfaces().into_iter().find(|local| self.source(*local) == Some(at));
         if let Some(local) = local {
             let local = if self.scheme.interfaces() > 1 { local } else { Local::default() };
@@ -291,6 +302,7 @@ impl Host for Client {
             let transmit = self.endpoint.poll_transmit(now)?;
             // Without its address, the socket sends nothing.
             if let Some(source) = self.source(transmit.local) {
+                self.active_at = Some(now.monotonic);
                 return Some((source, transmit));
             }
         }

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use case::{Case, Figures, Path, Scheme, ServerKind, TALK};
+use case::{Case, Figures, HANDSHAKE, Path, Scheme, ServerKind, TALK, Talk};
 use dunlin_sim::NatKind;
 use keys::Keys;
 use real::{OpenSsl, Stack};
@@ -143,18 +143,24 @@ fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row
             cases
         })
         .collect();
-    let mut all = BTreeSet::new();
+    let (mut all, mut alone) = (BTreeSet::new(), BTreeSet::new());
     for (stack, cases) in of_stack.iter().enumerate() {
         all.extend(cases.iter().flat_map(|case| [*case, case.undisturbed()]).map(|case| (stack, case)));
+        alone.extend(cases.iter().map(|case| (stack, case.handshake())));
     }
-    progress.steps(all.len() * seeds.len());
+    progress.steps((all.len() + alone.len()) * seeds.len());
     let mut results: Vec<_> = stacks.iter().map(|_| Results::default()).collect();
     for seed in seeds {
-        let measured = in_parallel(all.clone(), all.len(), progress, |(stack, case): &(usize, Case)| {
-            stacks[*stack].run(&ground, case, keys, TALK, *seed)
-        })?;
-        for ((stack, case), figures) in measured {
+        let measure = |cases: &BTreeSet<(usize, Case)>, talk: Talk| {
+            in_parallel(cases.clone(), cases.len(), progress, |(stack, case): &(usize, Case)| {
+                stacks[*stack].run(&ground, case, keys, talk, *seed)
+            })
+        };
+        for ((stack, case), figures) in measure(&all, TALK)? {
             results[stack].all.entry(case).or_default().push(figures);
+        }
+        for ((stack, case), figures) in measure(&alone, HANDSHAKE)? {
+            results[stack].alone.entry(case).or_default().push(figures);
         }
     }
     let mut rows = Vec::new();

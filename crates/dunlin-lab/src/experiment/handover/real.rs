@@ -94,7 +94,9 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
             let mut sockets = Sockets::default();
             sockets.look(&watch, &mut client);
             sockets.run(&mut client, Some(&watch), |client| {
-                client.is_done() || client.is_hopeless(dunlin_tokio::now())
+                let now = dunlin_tokio::now();
+                let is_done = if messages == 0 { client.is_at_rest(now) } else { client.is_done() };
+                is_done || client.is_hopeless(now)
             })?;
             Ok::<_, Error>(client.figures().clone())
         });
@@ -180,18 +182,24 @@ impl Files {
 mod tests {
     use dunlin_sim::NatKind;
 
-    use super::super::case::{Path, ServerKind};
+    use super::super::case::{HANDSHAKE, Path, ServerKind};
+    use super::super::virtual_time;
     use super::*;
+
+    /// Returns nothing without privileges.
+    fn ground() -> Option<Ground> {
+        match Ground::new() {
+            Err(error) if error.why().contains("needs root") && !nix::unistd::geteuid().is_root() => {
+                eprintln!("not tested here: {error}");
+                None
+            }
+            ground => Some(ground.unwrap()),
+        }
+    }
 
     /// A client on real devices whose address changes. Returns nothing without privileges.
     fn run(stack: &Stack, scheme: Scheme, nat: Option<NatKind>, talk: Talk) -> Option<Figures> {
-        let ground = match Ground::new() {
-            Err(error) if error.why().contains("needs root") && !nix::unistd::geteuid().is_root() => {
-                eprintln!("not tested here: {error}");
-                return None;
-            }
-            ground => ground.unwrap(),
-        };
+        let ground = ground()?;
         let downtime = Some(Duration::from_millis(5));
         let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat, downtime };
         let case = Case { scheme, server: ServerKind::Listening, path };
@@ -209,6 +217,27 @@ mod tests {
                 assert_eq!(figures.handshakes, 1);
             }
         }
+    }
+
+    /// The same engine sends the same bytes on both ways; only signatures vary, by two bytes each.
+    #[test]
+    fn the_first_handshake_takes_the_same_bytes_really_and_virtually() {
+        let Some(ground) = ground() else { return };
+        let (keys, stack) = (Keys::new().unwrap(), Stack::Dunlin);
+        let path = Path { delay: Duration::from_millis(5), loss_percent: 0, nat: None, downtime: None };
+        let agree = |scheme: Scheme| {
+            let case = Case { scheme, server: ServerKind::Listening, path };
+            let real = stack.run(&ground, &case, &keys, HANDSHAKE, 1).unwrap();
+            let made = virtual_time::handshake(&case, &keys, 1).unwrap();
+            assert_eq!((real.handshakes, real.packets), (1, made.packets), "{}", scheme.name());
+            let ratio = real.bytes as f64 / made.bytes as f64;
+            assert!((0.98..=1.02).contains(&ratio), "{}: {} and {}", scheme.name(), real.bytes, made.bytes);
+        };
+        thread::scope(|scope| {
+            for scheme in Scheme::ALL.into_iter().filter(|scheme| scheme.interfaces() == 1) {
+                scope.spawn(move || agree(scheme));
+            }
+        });
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin::{Instant, Now, Transmit};
 use dunlin_sim::{Change, Conditions, Delay, Host, Impaired, InterfaceId, Link, Nat, Network};
 
-use super::case::{Case, Figures, Path, TALK};
+use super::case::{Case, Figures, HANDSHAKE, Path, TALK};
 use super::client::Client;
 use super::keys::{Keys, failed};
 use super::server::{POOL, Server};
@@ -131,7 +131,7 @@ pub(super) fn run(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error>
 
 /// Runs the handshake of a case alone. Its figures include what both sides send after it of their own accord.
 pub(super) fn handshake(case: &Case, keys: &Keys, seed: u64) -> Result<Figures, Error> {
-    let mut course = Course::new(case, keys, 0, &mut fastrand::Rng::with_seed(seed))?;
+    let mut course = Course::new(case, keys, HANDSHAKE.messages, &mut fastrand::Rng::with_seed(seed))?;
     course.network.run().map_err(failed)?;
     Ok(course.figures())
 }
