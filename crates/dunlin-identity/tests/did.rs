@@ -133,6 +133,9 @@ fn every_type_of_key_makes_a_did_jwk_that_resolves_to_it() {
 #[test]
 fn refuses_unknown_methods() {
     assert_eq!(Methods::default().resolve(&did("did:web:example")), Err(MethodError::Unknown("web".into())));
+    let other = did(&ED25519.replace("key", "web"));
+    assert_eq!(KEY.resolve(&other), Err(MethodError::Unknown("web".into())));
+    assert_eq!(JWK.resolve(&other), Err(MethodError::Unknown("web".into())));
 }
 
 #[test]

@@ -28,6 +28,7 @@ impl Method for Jwk {
     }
 
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError> {
+        self.check(did)?;
         let text =
             Base64UrlUnpadded::decode_vec(did.identifier()).map_err(|_| MethodError::Encoding("jwk"))?;
         let jwk = json::read(&text)?;

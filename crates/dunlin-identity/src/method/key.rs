@@ -23,6 +23,7 @@ impl Method for Key {
     }
 
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError> {
+        self.check(did)?;
         let identifier = did.identifier();
         if !identifier.starts_with('z') {
             return Err(MethodError::Encoding("key"));

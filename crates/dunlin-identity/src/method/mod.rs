@@ -52,8 +52,16 @@ pub trait Method: Send + Sync + std::fmt::Debug {
     /// The document of a DID of this method.
     ///
     /// # Errors
-    /// The DID does not contain a usable key.
+    /// The DID belongs to another method, or does not contain a usable key.
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError>;
+
+    /// Checks that the DID belongs to this method.
+    ///
+    /// # Errors
+    /// [`MethodError::Unknown`].
+    fn check(&self, did: &Did) -> Result<(), MethodError> {
+        if did.method() == self.name() { Ok(()) } else { Err(MethodError::Unknown(did.method().to_owned())) }
+    }
 }
 
 /// The methods that a program knows.
