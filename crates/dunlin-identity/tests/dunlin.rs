@@ -262,3 +262,12 @@ fn keys_of_operations_are_compared_whatever_their_form() {
     let jwk = PublicKey::from_jwk(key.to_jwk().as_object().unwrap()).unwrap();
     assert_eq!(Sha256Hash::of_key(&provider(), &jwk), Sha256Hash::of_key(&provider(), &key));
 }
+
+#[test]
+fn another_signature_over_an_operation_does_not_change_its_hash() {
+    let document = first_document(&provider(), REGISTRY, &public(&*p256(1)), hash(1), hash(9)).unwrap();
+    let both = [(); 2].map(|()| Operation::create(&provider(), &*p256(1), &document).unwrap());
+    assert_ne!(both[0].canonical(), both[1].canonical());
+    let states = both.map(|operation| State::create(&provider(), &operation).unwrap());
+    assert_eq!(states[0].latest(), states[1].latest());
+}

@@ -313,12 +313,25 @@ impl Operation {
         Ok(json::canonical(&self.value)?)
     }
 
-    fn verify_signature(&self, provider: &CryptoProvider) -> Result<(), OperationError> {
+    /// The hash by which the next operation names this one. It leaves out the signature, of which ECDSA lets anybody make another
+    /// valid form.
+    ///
+    /// # Errors
+    /// [`OperationError::Canonical`], [`KeyError::Provider`].
+    pub fn hash(&self, provider: &CryptoProvider) -> Result<Sha256Hash, OperationError> {
+        Ok(Sha256Hash::of(provider, json::canonical(&self.unsigned())?.as_bytes())?)
+    }
+
+    fn unsigned(&self) -> Value {
         let mut unsigned = self.value.clone();
         if let Some(members) = unsigned.as_object_mut() {
             members.remove("signature");
         }
-        let message = signed_bytes(&unsigned)?;
+        unsigned
+    }
+
+    fn verify_signature(&self, provider: &CryptoProvider) -> Result<(), OperationError> {
+        let message = signed_bytes(&self.unsigned())?;
         Ok(self.key.verify(provider, self.key.key_type().default_scheme(), &message, &self.signature)?)
     }
 }
@@ -485,7 +498,7 @@ impl State {
             document: document.clone(),
             sequence: 0,
             active: true,
-            latest: Sha256Hash::of(provider, operation.canonical()?.as_bytes())?,
+            latest: operation.hash(provider)?,
             next,
             recovery,
         })
@@ -520,7 +533,7 @@ impl State {
             return Err(OperationError::NotCommitted);
         }
         operation.verify_signature(provider)?;
-        let latest = Sha256Hash::of(provider, operation.canonical()?.as_bytes())?;
+        let latest = operation.hash(provider)?;
         let mut state = Self { sequence: operation.sequence, latest, active: !deactivates, ..self.clone() };
         if let Some(document) = &operation.document {
             let Commitments { next, recovery, .. } = Commitments::checked(provider, operation, document)?;
@@ -583,7 +596,7 @@ impl State {
         self.active
     }
 
-    /// The hash of the latest operation.
+    /// The hash of the latest operation ([`Operation::hash`]).
     pub fn latest(&self) -> Sha256Hash {
         self.latest
     }
