@@ -74,7 +74,7 @@ impl Checker<'_> {
         let default = self.default(&profiles)?;
         let rules = self.rules(&profiles);
         self.check_rules(&rules, &profiles, default);
-        self.check_versions(&rules, &profiles, default);
+        self.check_versions();
         let clients = draft.clients.len().min(rules.len());
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
@@ -170,31 +170,15 @@ impl Checker<'_> {
     }
 
     /// A server that speaks TLS 1.3 must not negotiate TLS 1.2 with a client that offers both.
-    fn check_versions(&mut self, rules: &[Rule], profiles: &[PolicyProfile], default: usize) {
-        let Some(with_13) = profiles.iter().find(|profile| profile.has_13) else { return };
-        let why = |profile: &PolicyProfile| {
-            format!(
-                "profile {} lacks version 1.3, which profile {} has, and would choose 1.2 for clients that offer both",
-                profile.name, with_13.name
-            )
-        };
-        if let Some(profile) = profiles.get(default).filter(|profile| !profile.has_13) {
-            let place = self.draft.default.as_ref().map(|at| at.place.clone()).or(self.draft.place.clone());
-            if let Some(place) = place {
-                let what = format!("{}; add 1.3 to it, or choose another default", why(profile));
-                self.faults.push(Fault { place, key: "default".into(), what });
-            }
-        }
-        let drafts = self.draft.clients.iter().chain(&self.draft.rules);
-        for (rule, draft) in rules.iter().zip(drafts) {
-            let Action::Use(profile) = rule.action else { continue };
-            let Some(profile) = profiles.get(profile).filter(|profile| !profile.has_13) else { continue };
-            if !rule.conditions.iter().any(|condition| condition.test == Test::Newest13(false)) {
-                let what =
-                    format!("{}; add 1.3 to the profile, or when.newest_version = \"1.2\"", why(profile));
-                let at = draft.profile.as_ref().map_or_else(|| draft.at.clone(), |at| at.clone().map(drop));
-                self.faults.push(at.fault(what));
-            }
+    fn check_versions(&mut self) {
+        let profiles = &self.draft.profiles;
+        let Some(with_13) = profiles.iter().find(|profile| profile.value.has_13) else { return };
+        for profile in profiles.iter().filter(|profile| !profile.value.has_13) {
+            self.faults.push(profile.fault(format!(
+                "it lacks version 1.3, which profile {} has, and would choose 1.2 for clients that offer both; add 1.3 to \
+                 versions",
+                with_13.value.name
+            )));
         }
     }
 }

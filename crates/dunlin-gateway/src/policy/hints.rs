@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use dunlin::ClientHelloInfo;
 use dunlin::wire::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
+
+use dunlin::{ClientHelloInfo, KnownBy, KnownClient};
 
 use super::client::Client;
 
@@ -117,6 +118,20 @@ pub struct Claim {
     pub client: Client,
 }
 
+/// The claim of a client that the engine recognizes ([`dunlin::ServerProfiles::recognize`]).
+impl From<&KnownClient> for Claim {
+    fn from(known: &KnownClient) -> Self {
+        let source = match known.by {
+            KnownBy::Session => Source::Session,
+            KnownBy::Psk => Source::Psk,
+            KnownBy::Cache => Source::Cache,
+            // A later hint that proves nothing, until this function names it.
+            _ => Source::Redirect,
+        };
+        Self { source, client: Client::of(&known.identity) }
+    }
+}
+
 /// Whether the client has returned a cookie, which proves that it receives what is sent to its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cookie {
@@ -149,6 +164,17 @@ pub struct Hints {
 }
 
 impl Hints {
+    /// The hints of a ClientHello for which the engine asks for a profile ([`dunlin::Question::ChooseProfile`]): it asks only when a
+    /// cookie that it demands was returned.
+    pub fn of(info: &ClientHelloInfo, address: IpAddr, claims: Vec<Claim>) -> Self {
+        let (suite, group) = (info.retried_suite, info.retried_group);
+        let cookie = match (suite, group) {
+            (None, None) => Cookie::None,
+            _ => Cookie::Returned { suite, group },
+        };
+        Self { hello: info.into(), address: Some(address), claims, cookie }
+    }
+
     /// The claim that counts: none before the cookie is returned.
     pub(super) fn claim(&self) -> Option<&Claim> {
         match self.cookie {

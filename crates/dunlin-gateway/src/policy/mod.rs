@@ -54,6 +54,7 @@ mod nft;
 mod pattern;
 mod profile;
 mod read;
+mod server;
 mod source;
 pub mod sqlite;
 mod tables;
@@ -61,18 +62,21 @@ mod tables;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use dunlin::{ServerConfig, ServerProfiles};
+
 pub use blacklist::{Blacklist, BlacklistLimits, Blocked, Offence};
 pub use check::{MAX_PROFILES, MAX_RULES};
 pub use client::{Attribute, Client};
 pub use condition::{Basis, Condition, Truth};
 pub use decide::{Decision, Downgrade, Finished, Stage, Turn, Verdict};
-pub use explain::{ConditionReport, Explanation, RuleReport};
+pub use explain::{ConditionReport, DecisionReport, Explanation, RuleReport};
 pub use faults::{Fault, Faults, Place};
 pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source};
 pub use load::{MAX_FILE, parse};
 pub use nft::{NftError, NftSets};
 pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
+pub use server::{Answered, PolicyServer};
 pub use source::{LivePolicy, Reload};
 pub use tables::{AddressTable, HandshakeTable, Handshakes};
 
@@ -173,6 +177,21 @@ impl Policy {
     /// In which directions a connection may renegotiate.
     pub const fn renegotiation(&self) -> Renegotiation {
         self.renegotiation
+    }
+
+    /// The engine's configurations for these profiles. `build` makes the configuration of one ([`PolicyProfile::build`]); the default's
+    /// has the tickets, keys and cache in which the engine looks clients up.
+    ///
+    /// # Errors
+    /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
+    pub fn server_profiles<E: From<dunlin::Error>>(
+        &self,
+        mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
+    ) -> Result<ServerProfiles, E> {
+        let default = build(self.default_profile())?;
+        let others = (0..).zip(&self.profiles).filter(|(i, _)| *i != self.default);
+        let others = others.map(|(_, profile)| build(profile)).collect::<Result<_, _>>()?;
+        Ok(ServerProfiles::new(default, others, self.floor)?)
     }
 
     /// The blacklist's settings; `None` if the gateway keeps none.

@@ -284,9 +284,9 @@ fn compares_the_validity_of_the_credential() {
 }
 
 #[test]
-fn chooses_version_1_2_only_for_clients_that_offer_no_1_3() {
+fn compares_the_newest_version_that_the_client_offers() {
     let policy = policy(
-        "default = \"new\"\n[profile.new]\nrank = 1\n[profile.old]\nrank = 1\nversions = \"1.2\"\n\
+        "default = \"new\"\n[profile.new]\nrank = 1\n[profile.old]\nrank = 1\nversions = [\"1.2\", \"1.3\"]\n\
          [[rule]]\nprofile = \"old\"\nwhen.newest_version = \"1.2\"\n",
     );
     let chosen = |versions: &[ProtocolVersion]| {

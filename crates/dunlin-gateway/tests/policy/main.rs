@@ -5,6 +5,7 @@
 
 mod clients;
 mod decisions;
+mod engine;
 mod faults;
 mod nft;
 mod properties;

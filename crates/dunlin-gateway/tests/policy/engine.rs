@@ -1,0 +1,178 @@
+//! Policies that answer the engine's questions.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use dunlin::auth::X509Trust;
+use dunlin::resume::Tickets;
+use dunlin::{
+    Answer, ClientConfig, ClientHelloInfo, Credential, Error, Event, Now, PeerIdentity, Profile, Question,
+    ServerAddress, ServerConfig, TlsConnection, Trust,
+};
+use dunlin_gateway::policy::{AddressTable, Attribute, Client, Decision, Hints, PolicyServer, Verdict};
+use dunlin_pki::{KeyType, Tree, TreeSpec};
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+
+use crate::policy;
+
+const POLICY: &str = r#"
+floor = 10
+[profile.strong]
+rank = 100
+client = "request"
+[profile.low]
+rank = 20
+client = "certificate"
+address_lifetime = "1h"
+[[rule]]
+name = "devices"
+when.issuer = "CN=Dunlin intermediate"
+when.name = "device-*"
+profile = "low"
+"#;
+
+struct World {
+    server: PolicyServer,
+    client: Arc<ClientConfig>,
+    addresses: AddressTable,
+    now: Now,
+}
+
+/// The decisions of a connection, and the profile that it ended with; or the server's error.
+type Outcome = (Vec<Decision>, Result<Option<PeerIdentity>, Error>);
+
+impl World {
+    fn new(text: &str) -> Self {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
+        let trust = || Trust {
+            x509: Some(X509Trust::anchors(vec![tree.root.certificate().clone()]).unwrap()),
+            raw_key: None,
+        };
+        let credential = |identity: &dunlin_pki::Identity| {
+            Credential::x509(identity.chain.clone(), identity.key.signing_key(&provider).unwrap())
+        };
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap()));
+        let server = PolicyServer::new(Arc::new(policy(text)), |profile| {
+            let built = profile.build(&provider, vec![credential(&tree.server)], trust())?;
+            let config = ServerConfig::new(built)?.with_client_auth(profile.client_auth())?;
+            Ok::<_, Error>(config.with_tickets(tickets.clone()))
+        })
+        .unwrap();
+        let client = Profile::builder(Arc::clone(&provider)).credentials(vec![credential(&tree.client)]);
+        let client = ClientConfig::new(client.trust(trust()).build().unwrap());
+        let client = client.with_sessions(Arc::new(MemoryClientSessions::default()));
+        let unix = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let now = Now::from_unix_ms(unix.as_millis().try_into().unwrap());
+        Self { server, client: Arc::new(client), addresses: AddressTable::new(10), now }
+    }
+
+    /// A connection of the client from this address.
+    fn connect(&self, address: &str) -> Outcome {
+        let (now, address): (_, IpAddr) = (self.now, address.parse().unwrap());
+        let name = ServerAddress::parse("localhost", 443).unwrap();
+        let mut client = TlsConnection::client(&self.client, name, now).unwrap();
+        let mut server = TlsConnection::server(self.server.profiles().server(), now);
+        let (mut decisions, mut hints) = (Vec::new(), Hints::default());
+        for _ in 0..10 {
+            let flight = client.transmit().to_vec();
+            client.transmitted(flight.len());
+            let mut taken = 0;
+            loop {
+                match server.receive(now, &flight[taken..]) {
+                    Ok(n) => taken += n,
+                    Err(error) => return (decisions, Err(error)),
+                }
+                let mut is_asked = false;
+                while let Some(event) = server.poll_event() {
+                    let Event::Question(id, question) = event else { continue };
+                    is_asked = true;
+                    let config = match question {
+                        Question::ChooseProfile(info) => {
+                            let (answered, kept) = self.choose(&info, address);
+                            hints = kept;
+                            decisions.push(answered.0);
+                            answered.1
+                        }
+                        Question::ProfileOf(client) => {
+                            let answered = self.server.profile_of(&client, &hints, now);
+                            decisions.push(answered.decision);
+                            answered.config
+                        }
+                        other => panic!("{other:?}"),
+                    };
+                    if let Err(error) = server.answer(now, id, Answer::Profile(config)) {
+                        return (decisions, Err(error));
+                    }
+                }
+                if taken == flight.len() && !is_asked {
+                    break;
+                }
+            }
+            let flight = server.transmit().to_vec();
+            server.transmitted(flight.len());
+            if let Err(error) = client.receive(now, &flight) {
+                return (decisions, Err(error));
+            }
+            while client.poll_event().is_some() {}
+        }
+        let peer = server.negotiated().and_then(|negotiated| negotiated.peer.clone());
+        (decisions, Ok(peer))
+    }
+
+    fn choose(
+        &self,
+        info: &ClientHelloInfo,
+        address: IpAddr,
+    ) -> ((Decision, Option<Arc<ServerConfig>>), Hints) {
+        let (answered, hints) = self.server.choose(info, address, Some(&self.addresses), self.now);
+        ((answered.decision, answered.config), hints)
+    }
+}
+
+fn profiles(decisions: &[Decision]) -> Vec<&str> {
+    decisions.iter().map(|decision| decision.profile.name.as_str()).collect()
+}
+
+#[test]
+fn a_stranger_gets_its_profile_from_the_next_connection_on() {
+    let world = World::new(POLICY);
+    let (first, peer) = world.connect("10.0.0.1");
+    assert_eq!(profiles(&first), ["strong", "strong"]);
+    assert_eq!(first[1].next.as_ref().unwrap().name, "low");
+    let low = world.server.policy().profile("low").unwrap();
+    let peer = peer.unwrap().expect("a client with an identity");
+    let client = Client::of(&peer);
+    assert!(world.addresses.remember("10.0.0.1".parse().unwrap(), &client, low, world.now.unix_ms / 1000));
+
+    // The address alone gives the hint, to a client without its session.
+    let stranger = World { client: Arc::new(without_sessions(&world)), ..world };
+    let (second, peer) = stranger.connect("10.0.0.1");
+    assert_eq!(profiles(&second), ["low", "low"]);
+    assert!(
+        second[0].to_string().contains("claimed by remembered address; downgrade from strong (rank 100)")
+    );
+    assert!(peer.is_ok(), "{peer:?}");
+    let (elsewhere, _) = stranger.connect("10.0.0.2");
+    assert_eq!(elsewhere[0].profile.name, "strong");
+}
+
+fn without_sessions(world: &World) -> ClientConfig {
+    ClientConfig::new(world.client.profile())
+}
+
+#[test]
+fn refuses_a_client_whose_identity_demands_more_than_the_hint_said() {
+    let world = World::new(&POLICY.replace("device-*", "other-*"));
+    let low = world.server.policy().profile("low").unwrap();
+    let mut other = Client::of_kind("x509");
+    other.add(Attribute::Issuer, "CN=Dunlin intermediate".into());
+    other.add(Attribute::Name, "other-1".into());
+    world.addresses.remember("10.0.0.1".parse().unwrap(), &other, low, world.now.unix_ms / 1000);
+    let (decisions, outcome) = world.connect("10.0.0.1");
+    assert_eq!(decisions[0].profile.name, "low");
+    let last = decisions.last().unwrap();
+    assert_eq!((last.verdict, last.profile.name.as_str()), (Verdict::Refuse, "strong"));
+    let error = outcome.unwrap_err();
+    assert_eq!(error.alert(), Some(dunlin::wire::AlertDescription::ACCESS_DENIED), "{error}");
+}
