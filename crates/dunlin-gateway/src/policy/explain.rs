@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::client::Client;
 use super::condition::{Truth, View};
 use super::decide::{Decision, Finished, Turn, Verdict};
-use super::hints::Hints;
+use super::hints::{Claim, Hints, Source};
 use super::{Action, Policy};
 
 /// The walk through the rules for one client. Scripts rely on its JSON.
@@ -23,6 +23,8 @@ pub struct Explanation {
     pub before: DecisionReport,
     /// The decision after Finished, by the client's identity.
     pub after: DecisionReport,
+    /// The decision before the ServerHello of a later connection, in which a session names the client; `None` without a client.
+    pub later: Option<DecisionReport>,
 }
 
 /// A rule and whether it holds.
@@ -121,6 +123,10 @@ impl Policy {
         let before = self.before(hints, now_s);
         let finished = Finished { used: &before.profile, client, hints, is_resumed: false, turn };
         let after = self.after(&finished, now_s);
+        let later = client.map(|client| {
+            let claims = vec![Claim { source: Source::Session, client: client.clone() }];
+            (&self.before(&Hints { claims, ..hints.clone() }, now_s)).into()
+        });
         let facts = client.or(claimed).map(Client::facts).unwrap_or_default();
         Explanation {
             client: client.map(ToString::to_string),
@@ -128,6 +134,7 @@ impl Policy {
             rules,
             before: (&before).into(),
             after: (&after).into(),
+            later,
         }
     }
 }
@@ -152,7 +159,11 @@ impl fmt::Display for Explanation {
             }
         }
         writeln!(f, "before the ServerHello: {}", self.before.text)?;
-        writeln!(f, "after Finished:         {}", self.after.text)
+        writeln!(f, "after Finished:         {}", self.after.text)?;
+        match &self.later {
+            Some(later) => writeln!(f, "later, by its session:  {}", later.text),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@ mod clients;
 mod decisions;
 mod engine;
 mod faults;
+mod input;
 mod nft;
 mod properties;
 mod reload;
