@@ -112,7 +112,7 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
 }
 
 /// The side that sends these handshake bytes, judged by their first message.
-fn sender(plain: &[u8]) -> Option<Side> {
+pub(crate) fn sender(plain: &[u8]) -> Option<Side> {
     match HandshakeType(*plain.first()?) {
         HandshakeType::CLIENT_HELLO => Some(Side::Client),
         HandshakeType::SERVER_HELLO | HandshakeType(0) => Some(Side::Server),

@@ -25,6 +25,7 @@ mod content;
 mod dissect;
 mod dtls;
 mod flow;
+mod hello;
 mod keylog;
 mod lines;
 mod message;
@@ -39,6 +40,7 @@ mod tls;
 mod tls12;
 
 pub use bytes::{Bytes, Layer};
+pub use hello::{FirstFlight, first_flights};
 pub use keylog::KeyLog;
 pub use message::Field;
 pub use model::{Carrier, Explanation, Flow, FlowPath, MessageTotal, Packet, Part, Protection, Record};

@@ -16,7 +16,7 @@ use dunlin_awslc::{
     TLS13_AES_128_CCM_8_SHA256, TLS13_AES_128_CCM_SHA256, TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384,
     TLS13_CHACHA20_POLY1305_SHA256,
 };
-use dunlin_explain::{Error, Explanation, KeyLog, Layer, Protection, explain, explain_hex};
+use dunlin_explain::{Error, Explanation, KeyLog, Layer, Protection, explain, explain_hex, first_flights};
 use pcap_file::DataLink;
 use pcap_file::pcapng::PcapNgWriter;
 use pcap_file::pcapng::blocks::enhanced_packet::EnhancedPacketBlock;
@@ -613,4 +613,26 @@ fn json_keeps_its_field_names() {
         assert!(names.iter().any(|n| n == name), "{name} in {names:?}");
     }
     assert_eq!(json["problems"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
+fn gives_the_first_flight_of_each_client() {
+    let of_client = |traffic: &Traffic| -> Vec<Vec<u8>> {
+        let sent = traffic.sent.iter().filter(|(side, _)| *side == Side::Client);
+        sent.map(|(_, bytes)| bytes.clone()).collect()
+    };
+    let stream = tls(&TLS13_AES_128_GCM_SHA256, 0);
+    let flights = first_flights(&tcp_capture(&segments(&stream, 100))).unwrap();
+    let flow = &explained(&tcp_capture(&segments(&stream, 100)), None).flows[0];
+    assert_eq!(flights.len(), 1);
+    assert_eq!((Some(flights[0].client), Some(flights[0].server)), (flow.client, flow.server));
+    assert_eq!(flights[0].packets, [of_client(&stream).concat()]);
+
+    let datagrams = dtls(&TLS13_AES_128_GCM_SHA256);
+    let frames = udp_frames(&datagrams);
+    let flights = first_flights(&pcap(DataLink::ETHERNET, &frames)).unwrap();
+    assert_eq!(flights[0].packets, of_client(&datagrams));
+    // A capture that begins after the ClientHello has none.
+    assert_eq!(first_flights(&pcap(DataLink::ETHERNET, &frames[frames.len() - 2..])).unwrap(), []);
+    assert_eq!(first_flights(b"no capture"), Err(Error::NotACapture));
 }
