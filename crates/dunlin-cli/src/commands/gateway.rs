@@ -1,9 +1,11 @@
 //! `dunlin gateway`: a TLS proxy in front of existing servers.
 
+mod explain;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_gateway::{Config, Fault, Faults, Gateway};
 use tracing::Level;
@@ -42,19 +44,32 @@ Exit status: 0 success, 1 failure, 2 wrong use.";
 
 /// End TLS in front of existing servers, such as MQTT brokers and web applications.
 #[derive(ClapArgs)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
     /// The configuration: a TOML file, or a directory whose *.toml files are read together.
-    #[arg(long, short, value_name = "FILE")]
-    config: PathBuf,
+    #[arg(long, short, value_name = "FILE", required = true)]
+    config: Option<PathBuf>,
     /// Check the configuration and the files that it names, print all faults, and end. No address is bound.
     #[arg(long)]
     check: bool,
 }
 
+#[derive(Subcommand)]
+enum Command {
+    Explain(explain::Args),
+}
+
 /// Runs `dunlin gateway`.
 pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let config = Config::load(&args.config).map_err(|faults| told(&faults))?;
+    let path = match (&args.command, &args.config) {
+        (Some(Command::Explain(args)), _) => return explain::run(args, out),
+        (None, Some(path)) => path,
+        // clap demands one of the two.
+        (None, None) => return Err(Error::usage("gateway", "no configuration", "give -c FILE")),
+    };
+    let config = Config::load(path).map_err(|faults| told(&faults))?;
     if args.check {
         let listeners = config.listeners.len();
         let routes: usize = config.listeners.iter().map(|listener| listener.routes.len()).sum();
@@ -62,13 +77,13 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
             warn(&warning.to_string());
         }
         let (listeners, routes) = (count(listeners, "listener"), count(routes, "route"));
-        writeln!(out, "{}: valid: {listeners}, {routes}", args.config.display())?;
+        writeln!(out, "{}: valid: {listeners}, {routes}", path.display())?;
         return Ok(());
     }
     // The guard writes the rest of the log when it is dropped.
     let _guard = begin_log(config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(serve(&args.config, config));
+    let result = runtime.block_on(serve(path, config));
     runtime.shutdown_background();
     result
 }

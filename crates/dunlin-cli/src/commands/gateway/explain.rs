@@ -1,0 +1,188 @@
+//! `dunlin gateway explain`: which rule of a policy a client would get, and why.
+
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use clap::Args as ClapArgs;
+use dunlin::ClientHelloInfo;
+use dunlin_explain::Error as CaptureError;
+use dunlin_gateway::policy::{
+    self, Claim, Client, Explanation, Faults, Hints, LivePolicy, Policy, Source, Turn,
+};
+use serde::Serialize;
+
+use crate::error::{Error, printable};
+use crate::files;
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin gateway explain -c policy.toml --cert client.pem
+  dunlin gateway explain -c policy.toml --psk-identity meter-7
+  dunlin gateway explain -c policy.toml --hello capture.pcap --cert client.pem
+  dunlin gateway explain -c policy.db --hello '16 0301 …' --address 192.0.2.1 --json
+
+For each client the command prints its attributes, every rule with its conditions and whether they hold, and the decisions: before the
+ServerHello, by hints; after Finished, by the identity that the handshake proves; and in a later connection, in which a session names the
+client. docs/policy.md explains policies.
+
+Exit status: 0 success, 1 failure, 2 wrong use.";
+
+/// Print which rule of a policy a client would get, and why.
+#[derive(ClapArgs)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The policy: a TOML file, or an SQLite database.
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// The client authenticates by this certificate or public key, in PEM. It is not verified.
+    #[arg(long, value_name = "FILE", conflicts_with = "psk_identity")]
+    cert: Option<PathBuf>,
+    /// The client authenticates by the pre-shared key of this identity.
+    #[arg(long, value_name = "IDENTITY")]
+    psk_identity: Option<String>,
+    /// The client's ClientHello: a capture (pcap or pcapng), whose ClientHellos are all explained, or records or a handshake message,
+    /// as a file or in hexadecimal digits.
+    #[arg(long, value_name = "FILE|HEX")]
+    hello: Option<PathBuf>,
+    /// The client's address. By default, that in the capture.
+    #[arg(long, value_name = "ADDRESS")]
+    address: Option<IpAddr>,
+    /// Print JSON: an array with an object for each ClientHello.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The explanation for a ClientHello.
+#[derive(Serialize)]
+struct Explained {
+    /// The client's address in the capture.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<SocketAddr>,
+    #[serde(flatten)]
+    explanation: Explanation,
+}
+
+/// A ClientHello, and the client's address if it is known.
+type Hello = (Option<SocketAddr>, Option<ClientHelloInfo>);
+
+/// Runs `dunlin gateway explain`.
+pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
+    if args.cert.is_none() && args.psk_identity.is_none() && args.hello.is_none() {
+        let advice = "give --cert, --psk-identity or --hello";
+        return Err(Error::usage("gateway explain", "no client is given", advice));
+    }
+    let policy = LivePolicy::open(&args.config).map_err(|faults| told(&faults))?.current();
+    let client = match (&args.cert, &args.psk_identity) {
+        (Some(cert), _) => Some(credential(cert)?),
+        (None, Some(identity)) => Some(Client::with_psk(identity.as_bytes(), None)),
+        (None, None) => None,
+    };
+    let hellos = match &args.hello {
+        Some(hello) => hellos(hello)?,
+        None => vec![(None, None)],
+    };
+    let explained: Vec<Explained> =
+        hellos.iter().map(|hello| explain(&policy, args, client.as_ref(), hello)).collect();
+    if args.json {
+        serde_json::to_writer(&mut *out, &explained).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+        return Ok(());
+    }
+    for (i, Explained { from, explanation }) in explained.iter().enumerate() {
+        if i > 0 {
+            writeln!(out)?;
+        }
+        if let Some(from) = from {
+            writeln!(out, "from: {from}")?;
+        }
+        write!(out, "{explanation}")?;
+    }
+    Ok(())
+}
+
+fn explain(policy: &Policy, args: &Args, client: Option<&Client>, hello: &Hello) -> Explained {
+    let (from, info) = (hello.0, hello.1.clone().unwrap_or_default());
+    let address = args.address.or(from.map(|from| from.ip()));
+    // Without a server's keys, a name that is text is taken for a pre-shared key, and anything else for a ticket that does not open.
+    let is_text =
+        |name: &&Vec<u8>| std::str::from_utf8(name).is_ok_and(|text| !text.contains(char::is_control));
+    let mut names: Vec<&[u8]> = info.psk_identities.iter().filter(is_text).map(Vec::as_slice).collect();
+    if let (None, Some(identity)) = (&hello.1, &args.psk_identity) {
+        names.push(identity.as_bytes());
+    }
+    let claim = |name: &&[u8]| Claim { source: Source::Psk, client: Client::with_psk(name, None) };
+    let claims = names.iter().take(1).map(claim).collect();
+    let hints = Hints { hello: (&info).into(), address, claims, ..Hints::default() };
+    // RFC 5746 §3.5, RFC 7627 §5.4: what a renegotiation needs.
+    let turns = hello.1.is_some()
+        && !hints.hello.offers_13()
+        && info.secure_renegotiation
+        && info.extended_master_secret;
+    let turn = if turns { Turn::Possible } else { Turn::Impossible };
+    let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    Explained { from, explanation: policy.explain(&hints, client, turn, now_s) }
+}
+
+fn credential(path: &Path) -> Result<Client, Error> {
+    let pem = files::read(path)?;
+    policy::client_from_pem(&pem)
+        .map_err(|error| Error::failed(path.display(), error, "give a certificate or public key in PEM"))
+}
+
+/// Reads the ClientHellos of a file, or of the argument itself if it is hexadecimal and no such file exists.
+fn hellos(input: &Path) -> Result<Vec<Hello>, Error> {
+    let text = input.to_string_lossy();
+    let (name, content) = match input.exists() || text == "-" {
+        true => (text.to_string(), files::read(input)?.to_vec()),
+        false => (printable(&text), text.as_bytes().to_vec()),
+    };
+    let failed = |why: &dyn std::fmt::Display| {
+        Error::failed(
+            &name,
+            why,
+            "give a capture with a ClientHello, or a ClientHello itself, in hexadecimal digits",
+        )
+    };
+    match dunlin_explain::first_flights(&content) {
+        Ok(flights) if flights.is_empty() => Err(failed(&"the capture holds no ClientHello")),
+        Ok(flights) => {
+            let read = |flight: &dunlin_explain::FirstFlight| {
+                let info = policy::client_hello(flight.packets.iter().map(Vec::as_slice));
+                Ok((Some(flight.client), Some(info.map_err(|error| failed(&error))?)))
+            };
+            flights.iter().map(read).collect()
+        }
+        Err(CaptureError::NotACapture) => {
+            let bytes = digits(&content).unwrap_or(content);
+            let info = policy::client_hello([bytes.as_slice()]).map_err(|error| failed(&error))?;
+            Ok(vec![(None, Some(info))])
+        }
+        Err(error) => Err(failed(&error)),
+    }
+}
+
+/// The bytes of hexadecimal digits, with white space and colons between them.
+fn digits(content: &[u8]) -> Option<Vec<u8>> {
+    let text = std::str::from_utf8(content).ok()?;
+    let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+    base16ct::mixed::decode_vec(digits.strip_prefix("0x").unwrap_or(&digits)).ok()
+}
+
+/// Prints all faults but the last, and returns the last, which ends the command.
+fn told(faults: &Faults) -> Error {
+    let error = |fault: &policy::Fault| {
+        let what = match fault.key.as_str() {
+            "" => fault.place.to_string(),
+            key => format!("{}: {key}", fault.place),
+        };
+        // A fault ends with what to do.
+        let (why, advice) = fault.what.rsplit_once("; ").unwrap_or((&fault.what, "check the file"));
+        Error::failed(printable(&what), printable(why), printable(advice))
+    };
+    let mut errors: Vec<_> = faults.0.iter().map(error).collect();
+    let last = errors.pop();
+    errors.iter().for_each(Error::report);
+    last.unwrap_or_else(|| Error::failed("policy", "not valid", "check it"))
+}
