@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::wire::{Reader, What, Writer};
 
 /// The number of a record within its connection and direction. Numbers increase in the order of sending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RecordNumber {
     pub(crate) epoch: u64,
     pub(crate) sequence: u64,

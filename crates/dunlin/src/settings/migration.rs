@@ -30,7 +30,8 @@ impl Migration {
     /// The timeout of RFC 9853 §5.5 if the round-trip time is unknown.
     const TIMEOUT: Duration = Duration::from_secs(1);
 
-    /// Follows the peer after a check.
+    /// Follows the peer after a check. A server also sends copies of its records to the other addresses of a client that sends copies of
+    /// its own from there ([`crate::Multihoming::duplicated`]), once the client has answered a challenge at each.
     pub const fn new(check: PathCheck) -> Self {
         Self { check: Some(check), timeout: Self::TIMEOUT, is_unchecked_allowed: false }
     }

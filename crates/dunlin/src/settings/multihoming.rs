@@ -23,7 +23,9 @@ pub(crate) enum Linking {
 /// [`crate::DtlsConnection::set_interfaces`] names the interfaces, the best first. The connection sends over the best one on which
 /// the server has answered. It leaves an interface that the caller takes away, or on which the server does not answer a probe: a
 /// challenge of RFC 9853, which both sides must support. It then sends at once a record that tells the server of its new address.
-/// [`crate::Event::PathChanged`] reports the change.
+/// [`crate::Event::PathChanged`] reports the change. The client probes an interface that has failed again after 30 s, when data leaves,
+/// and then after pauses that double up to an hour; an answer that is only late makes it valid again. So the best interface that works
+/// is in use again after a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Multihoming {
     pub(crate) linking: Linking,
@@ -41,7 +43,7 @@ impl Multihoming {
     /// Each interface has a connection ID of its own, so that observers cannot link what leaves over them. The connection repeats no
     /// data over another interface; [`crate::Event::PathChanged`] tells how many records may be lost. This needs DTLS 1.3.
     ///
-    /// The connection always asks the server for four spare IDs. Without a spare ID it stays where it is while its present interface
+    /// The connection always asks the server for four IDs beside the present one, for its other interfaces and for new addresses. Without a spare ID it stays where it is while its present interface
     /// works. If that one fails, goes, or changes its address, the connection goes on under the present ID, so observers can link the two
     /// paths, and [`crate::PathChange::is_linked`] says so. A client should not do that (RFC 9147 §9), but would otherwise lose its
     /// connection. A server that gives no spare IDs, or an attacker who stops its answers, can cause it.
@@ -55,13 +57,16 @@ impl Multihoming {
 
     /// All interfaces have the same connection ID, or none, so observers can link what leaves over them. The connection keeps the
     /// latest 32 records of data while the server has sent nothing that confirms them, and sends the same records again over the next
-    /// interface. The server's replay window removes those that had arrived.
+    /// interface. The server's replay window removes those that had arrived. A later record of the server counts as confirmation, although it
+    /// does not show that the data has arrived. So the connection also probes its interface after 32 records of data without an answer to
+    /// a probe.
     pub const fn linkable() -> Self {
         Self::new(Linking::Linkable)
     }
 
-    /// Like [`Self::linkable`], and each record leaves over all interfaces at once. No data is lost when one of them fails, but the
-    /// traffic multiplies.
+    /// Like [`Self::linkable`], and each record leaves over all interfaces at once. A server of this implementation sends its own records
+    /// over all of them, too, once the client has answered its challenges there. No data is lost when one of them fails, but the traffic
+    /// of both directions multiplies.
     pub const fn duplicated() -> Self {
         Self::new(Linking::Duplicated)
     }

@@ -15,9 +15,11 @@ use core::time::Duration;
 
 use super::Datagram;
 use super::path::CHALLENGES;
+use super::receive::Heard;
 use super::routability::{Cookie, PathMessage};
 use crate::address::{Local, Path, PathChange};
 use crate::error::{Error, Misuse};
+use crate::flight::RecordNumber;
 use crate::flight::timers::Timer;
 use crate::message::connection_ids::{self, Usage};
 use crate::settings::{Linking, MAX_INTERFACES, Multihoming};
@@ -63,6 +65,8 @@ struct Interface {
     is_reused: bool,
     /// Whether nothing has been sent from its address yet.
     is_fresh: bool,
+    /// The highest number of a record of the server that came over it while it was the present one.
+    newest: RecordNumber,
 }
 
 /// An interface has no connection ID of its own.
@@ -114,7 +118,8 @@ pub(super) struct Homes {
 impl Interface {
     const fn new(local: Local, standing: Standing) -> Self {
         let is_fresh = matches!(standing, Standing::New);
-        Self { local, standing, probe: None, rtt: None, id: None, left_id: None, is_reused: false, is_fresh }
+        let (id, left_id, newest) = (None, None, RecordNumber { epoch: 0, sequence: 0 });
+        Self { local, standing, probe: None, rtt: None, id, left_id, is_reused: false, is_fresh, newest }
     }
 
     /// A connection ID for the next attempt at this address: the previous one and a spare one in turn, so that a dead interface does not
@@ -154,6 +159,12 @@ impl Homes {
 
     fn is_unlinkable(&self) -> bool {
         self.settings.linking == Linking::Unlinkable
+    }
+
+    /// Whether each record leaves over this interface, the present one or not.
+    pub(super) fn sends_copies_over(&self, local: Local) -> bool {
+        let is_known = self.interfaces.iter().any(|interface| interface.local == local);
+        self.settings.linking == Linking::Duplicated && is_known
     }
 
     fn interface(&mut self, local: Local) -> Option<&mut Interface> {
@@ -237,9 +248,15 @@ impl Homes {
         }
     }
 
-    /// An authentic record has come over `local`, the present interface. `is_checked`: probes tell whether it is valid.
-    fn heard(&mut self, now: Instant, local: Local, is_checked: bool) {
-        let Some(interface) = self.interface(local) else { return };
+    /// An authentic record has come over the present interface. `is_checked`: probes tell whether it is valid.
+    fn heard(&mut self, now: Instant, heard: &Heard, is_checked: bool) {
+        let is_copied = self.sends_copies_over(heard.path.local);
+        let Some(interface) = self.interface(heard.path.local) else { return };
+        // The server may send copies, too, of which the first came over another interface. Each counts once.
+        if heard.is_copy && !(is_copied && heard.number > interface.newest) {
+            return;
+        }
+        interface.newest = interface.newest.max(heard.number);
         if !is_checked {
             interface.standing = Standing::Valid;
         }
@@ -405,11 +422,11 @@ impl Datagram {
     }
 
     /// Takes note of the interface over which an authentic record came.
-    pub(super) fn heard_over(&mut self, local: Local) {
+    pub(super) fn heard_over(&mut self, heard: &Heard) {
         let is_checked = self.paths.are_checked();
         let (now, present) = (self.now, self.paths.present().local);
-        if let Some(homes) = self.homes.as_mut().filter(|_| local == present) {
-            homes.heard(now, local, is_checked);
+        if let Some(homes) = self.homes.as_mut().filter(|_| heard.path.local == present) {
+            homes.heard(now, heard, is_checked);
             self.plan_probes();
         }
     }

@@ -3,6 +3,7 @@
 //! * [`header12`] and [`header13`]: the two kinds of record header.
 //! * [`epoch`]: the keys of an epoch, which protect records as [`ciphertext12`] and [`ciphertext13`] define.
 //! * [`connection_id`]: the connection IDs of both sides.
+//! * [`copies`]: the copies that a server sends to a client with several interfaces.
 //! * [`freeze`]: the state of an association that continues elsewhere.
 //! * [`hello`]: recognises a ClientHello in a datagram, for an endpoint with many connections.
 //! * [`homes`]: a client's several interfaces.
@@ -16,6 +17,7 @@
 mod ciphertext12;
 mod ciphertext13;
 mod connection_id;
+mod copies;
 mod epoch;
 mod freeze;
 mod header12;
@@ -325,6 +327,9 @@ impl Datagram {
             let (path, also) = self.paths.next(datagram.len(), self.sender.path_message_len());
             if let Some(also) = also {
                 self.sender.transmit_next(also, datagram.clone());
+            }
+            for copy in self.paths.copies(now, path, also) {
+                self.sender.transmit_next(copy, datagram.clone());
             }
             self.note_sent(now, epoch, &datagram, path);
             path

@@ -11,11 +11,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::copies::Others;
 use super::routability::{Cookie, PathMessage};
 use super::{Datagram, MAX_AMPLIFICATION, homes};
 use crate::address::{Local, Path};
 use crate::crypto::SecureRandom;
 use crate::error::Error;
+use crate::flight::RecordNumber;
 use crate::flight::timers::Timer;
 use crate::protocol::Side;
 use crate::settings::{Migration, PathCheck};
@@ -39,7 +41,7 @@ pub struct PathChecks {
 }
 
 /// What the connection has to send after a step of a check.
-type Challenge = Option<(Path, PathMessage)>;
+pub(super) type Challenge = Option<(Path, PathMessage)>;
 
 pub(super) struct Paths {
     side: Side,
@@ -50,11 +52,15 @@ pub(super) struct Paths {
     /// The source of cookies. `None` unless both sides take part in return routability checks.
     random: Option<Arc<dyn SecureRandom>>,
     counts: PathChecks,
+    /// The other paths to a client that sends over several.
+    pub(super) others: Others,
 }
 
 /// A check of another address of the peer.
 struct Check {
     path: Path,
+    /// The number of the record that began it.
+    since: RecordNumber,
     /// The bytes of authentic records that came over the path, and of what was sent over it.
     received: usize,
     sent: usize,
@@ -65,6 +71,8 @@ struct Check {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// The path is one over which the client sends copies, so a copy over the present path may follow. Nothing is asked yet.
+    Wait,
     /// The peer is asked over the present path whether it has left that path (RFC 9853 §5.2).
     Present,
     /// The peer is asked over the new path (RFC 9853 §5.1).
@@ -72,9 +80,9 @@ enum Stage {
 }
 
 impl Paths {
-    pub(super) const fn new(side: Side, present: Path, migration: Migration) -> Self {
-        let counts = PathChecks { begun: 0, moved: 0, stayed: 0, failed: 0 };
-        Self { side, present, check: None, migration, random: None, counts }
+    pub(super) fn new(side: Side, present: Path, migration: Migration) -> Self {
+        let (counts, others) = (PathChecks::default(), Others::default());
+        Self { side, present, check: None, migration, random: None, counts, others }
     }
 
     /// Both sides have agreed to take part in checks.
@@ -109,7 +117,7 @@ impl Paths {
 
     /// The same paths once more. `None` once an address is under check.
     pub(super) fn again(&self) -> Option<Self> {
-        let Self { side, present, check: None, migration, random, counts } = self else { return None };
+        let Self { side, present, check: None, migration, random, counts, .. } = self else { return None };
         Some(Self {
             side: *side,
             present: *present,
@@ -117,7 +125,39 @@ impl Paths {
             migration: *migration,
             random: random.clone(),
             counts: *counts,
+            others: Others::default(),
         })
+    }
+
+    pub(super) const fn side(&self) -> Side {
+        self.side
+    }
+
+    /// Whether this side checks new addresses of its peer.
+    pub(super) const fn may_check(&self) -> bool {
+        self.are_checked() && self.migration.check.is_some()
+    }
+
+    /// The time without an answer after which a check fails.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.migration.timeout
+    }
+
+    /// The bytes that this path may still get, if it is under check.
+    pub(super) fn budget_of_check(&self, path: Path) -> Option<usize> {
+        self.check.as_ref().filter(|check| check.path.peer == path.peer).map(|check| check.budget())
+    }
+
+    /// The path under check, if the check began with this record or an earlier one.
+    pub(super) fn checked_since(&self, number: RecordNumber) -> Option<Path> {
+        self.check.as_ref().filter(|check| check.since <= number).map(|check| check.path)
+    }
+
+    /// Ends a check: the peer still uses the present path.
+    pub(super) fn stay(&mut self) {
+        if let Some(check) = self.check.take() {
+            self.counts.stayed += u64::from(check.stage != Stage::Wait);
+        }
     }
 
     /// Sends over this path from now on.
@@ -144,6 +184,10 @@ impl Paths {
     /// is open whether the peer has left the present path, a copy goes over that one: somebody else may have forwarded the record.
     pub(super) fn next(&mut self, len: usize, reserve: usize) -> (Path, Option<Path>) {
         match &mut self.check {
+            // What leaves over the present path leaves over this one, too.
+            Some(check) if check.stage == Stage::Wait || self.others.are_sent_over(check.path) => {
+                (self.present, None)
+            }
             Some(check) if len.saturating_add(reserve) <= check.budget() => {
                 check.sent += len;
                 (check.path, (check.stage == Stage::Present).then_some(self.present))
@@ -161,7 +205,11 @@ impl Paths {
                 check.sent += len;
                 true
             }
-            None => path.peer == self.present.peer || len <= received.saturating_mul(MAX_AMPLIFICATION),
+            None if path.peer == self.present.peer => true,
+            None => {
+                let of_record = len <= received.saturating_mul(MAX_AMPLIFICATION);
+                self.others.spend(path, len).unwrap_or(of_record)
+            }
         }
     }
 
@@ -188,9 +236,7 @@ impl Paths {
         }
         if path.peer == self.present.peer {
             // RFC 9853 §8.1.2: a newer record over the present path ends the attempt to leave it.
-            if self.check.take().is_some() {
-                self.counts.stayed += 1;
-            }
+            self.stay();
             // A client chooses its interface itself. A server answers where it was asked.
             if self.side == Side::Server {
                 self.present.local = path.local;
@@ -198,11 +244,20 @@ impl Paths {
             return Ok((false, None));
         }
         match self.migration.check.filter(|_| self.are_checked()) {
+            Some(_) if self.others.are_sent_over(path) => {
+                if self.check.is_none() {
+                    let (since, stage) = (self.others.newest(), Stage::Wait);
+                    let check = Check { path, since, received: len, sent: 0, stage, cookies: Vec::new() };
+                    self.check = Some(Box::new(check));
+                }
+                Ok((false, None))
+            }
             Some(kind) => {
                 self.counts.begun += 1;
-                self.counts.failed += u64::from(self.check.is_some());
-                let stage = if kind == PathCheck::Basic { Stage::New } else { Stage::Present };
-                let check = Check { path, received: len, sent: 0, stage, cookies: Vec::new() };
+                self.counts.failed +=
+                    u64::from(self.check.as_ref().is_some_and(|check| check.stage != Stage::Wait));
+                let (since, stage) = (self.others.newest(), Stage::first(kind));
+                let check = Check { path, since, received: len, sent: 0, stage, cookies: Vec::new() };
                 self.check = Some(Box::new(check));
                 Ok((false, self.challenge()?))
             }
@@ -218,6 +273,11 @@ impl Paths {
     /// Handles an answer to a challenge, which came over `path`. Returns whether the peer's address has changed, and the challenge to
     /// send. RFC 9853 §5.4: an answer that fits no challenge is ignored.
     pub(super) fn answered(&mut self, path: Path, message: PathMessage) -> Result<(bool, Challenge), Error> {
+        if let PathMessage::Response(cookie) = message
+            && self.others.answered(path, cookie)
+        {
+            return Ok((false, None));
+        }
         let Some(check) = &mut self.check else { return Ok((false, None)) };
         let (asked, cookie) = match (check.stage, message) {
             (Stage::Present, PathMessage::Response(cookie) | PathMessage::Drop(cookie)) => {
@@ -234,13 +294,14 @@ impl Paths {
                 check.begin_new();
                 Ok((false, self.challenge()?))
             }
-            (Stage::Present, _) => {
+            (Stage::Wait | Stage::Present, _) => {
                 self.check = None;
                 self.counts.stayed += 1;
                 Ok((false, None))
             }
             (Stage::New, _) => {
                 let path = check.path;
+                self.others.remove(path);
                 self.present = self.back(path);
                 self.check = None;
                 self.counts.moved += 1;
@@ -265,9 +326,13 @@ impl Paths {
     /// Handles the end of a pause without an answer: the next challenge, the next stage, or the end of the check.
     pub(super) fn expire(&mut self) -> Result<Challenge, Error> {
         let Some(check) = &mut self.check else { return Ok(None) };
+        if check.stage == Stage::Wait {
+            self.counts.begun += 1;
+            check.stage = self.migration.check.map_or(Stage::Present, Stage::first);
+        }
         if check.cookies.len() >= CHALLENGES as usize {
             match check.stage {
-                Stage::Present => check.begin_new(),
+                Stage::Wait | Stage::Present => check.begin_new(),
                 Stage::New => {
                     self.check = None;
                     self.counts.failed += 1;
@@ -289,6 +354,16 @@ impl Paths {
     }
 }
 
+impl Stage {
+    /// The first stage of a check of this kind.
+    const fn first(kind: PathCheck) -> Self {
+        match kind {
+            PathCheck::Basic => Self::New,
+            PathCheck::Enhanced => Self::Present,
+        }
+    }
+}
+
 impl Check {
     /// The bytes that the new address may still get.
     const fn budget(&self) -> usize {
@@ -306,12 +381,16 @@ impl Datagram {
     pub(super) fn follow(&mut self) -> Result<(), Error> {
         match self.receiver.take_heard() {
             Some(heard) => {
+                self.paths.note(self.now, self.receiver.newest(), &heard);
+                if heard.is_copy {
+                    return self.heard_copy(&heard);
+                }
                 if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
                     // The peer is back, and still lacks a message.
                     self.progress();
                     self.resend_wanted = true;
                 }
-                self.heard_over(heard.path.local);
+                self.heard_over(&heard);
                 if self.heard_at_port(&heard) {
                     return Ok(());
                 }
@@ -332,7 +411,11 @@ impl Datagram {
                 Ok(())
             }
             PathMessage::Challenge(cookie) => {
-                let answer = self.paths.answer(path, cookie);
+                let is_used = self.homes.as_ref().is_some_and(|homes| homes.sends_copies_over(path.local));
+                let answer = match is_used {
+                    true => PathMessage::Response(cookie),
+                    false => self.paths.answer(path, cookie),
+                };
                 let is_left = matches!(answer, PathMessage::Drop(_));
                 let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
                     Some(Err(homes::NoId)) => return Ok(()),

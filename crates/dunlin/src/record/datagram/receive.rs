@@ -75,12 +75,15 @@ pub(super) enum Received {
     Nothing,
 }
 
-/// An authentic record that was not received before.
+/// An authentic record.
 pub(super) struct Heard {
     /// The path over which it came.
     pub(super) path: Path,
     /// The length of the record, in bytes.
     pub(super) len: usize,
+    pub(super) number: RecordNumber,
+    /// Whether the record was received before, or is too old to tell.
+    pub(super) is_copy: bool,
     /// Whether its number is above all others. Messages about paths do not count: they say nothing about where the peer wants to be.
     pub(super) is_newest: bool,
 }
@@ -653,6 +656,7 @@ impl Receiver {
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
+            self.heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
             return Ok(Received::Nothing);
         }
         (self.heard_at, self.silent_before) = (self.now, 0);
@@ -678,7 +682,7 @@ impl Receiver {
         if is_newest {
             self.newest = number;
         }
-        self.heard = Some(Heard { path, len, is_newest });
+        self.heard = Some(Heard { path, len, number, is_copy: false, is_newest });
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
@@ -691,6 +695,11 @@ impl Receiver {
             return Ok(self.malformed());
         }
         self.dispatch(number, typ, (path, len), record)
+    }
+
+    /// The highest number of an authentic record about something else than paths.
+    pub(super) const fn newest(&self) -> RecordNumber {
+        self.newest
     }
 
     /// Takes the latest authentic record, as far as paths are concerned.

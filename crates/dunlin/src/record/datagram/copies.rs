@@ -1,0 +1,226 @@
+//! The copies that a server sends to a client that sends its own records over several interfaces ([`crate::Multihoming::duplicated`]).
+//!
+//! Nothing negotiates them: a second copy of a record, from another address than the first, shows that the client sends over both.
+//!
+//! * The server challenges the other address (RFC 9853 §5.1). It gets at most [`MAX_AMPLIFICATION`] times the bytes of the records that
+//!   came from it, and no copy before its answer.
+//! * From then on, everything that the server sends over the present path leaves over the other one, too. The present path stays
+//!   what it is: only a path check changes it.
+//! * A path is stale, and gets nothing more, once none of the client's latest [`RECENT`] records has come over it, or nothing for
+//!   [`STALE_AFTER`]. Each record counts once for each path, so nobody can keep a path alive by repeating one.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::path::{CHALLENGES, Challenge, Paths};
+use super::receive::Heard;
+use super::routability::{Cookie, PathMessage};
+use super::{Datagram, MAX_AMPLIFICATION};
+use crate::address::Path;
+use crate::error::Error;
+use crate::flight::RecordNumber;
+use crate::protocol::Side;
+use crate::settings::MAX_INTERFACES;
+use crate::time::Instant;
+
+/// The most addresses of a client that a server challenges or sends copies to, besides the present one.
+const MAX_OTHERS: usize = MAX_INTERFACES - 1;
+
+/// How many of the client's latest records count as copies, and keep a path from being stale.
+const RECENT: u64 = 32;
+
+/// The time without a record after which a path is stale. RFC 4787 §4.3: a NAT may give its address to another host after two minutes.
+const STALE_AFTER: Duration = Duration::from_secs(120);
+
+/// Another path to the client.
+struct Other {
+    path: Path,
+    /// The highest number of a record that came over it.
+    newest: RecordNumber,
+    heard_at: Instant,
+    /// The bytes of authentic records that came over it while no check counted them, and of what was sent before it was valid.
+    received: usize,
+    sent: usize,
+    /// The cookies of the challenges so far, and when the latest one was sent.
+    cookies: Vec<Cookie>,
+    asked_at: Instant,
+    /// Whether the client has answered a challenge over it.
+    is_valid: bool,
+}
+
+/// The other paths to a client.
+#[derive(Default)]
+pub(super) struct Others {
+    list: Vec<Other>,
+    /// The time of the latest authentic record, and the highest number of one.
+    now: Instant,
+    newest: RecordNumber,
+}
+
+impl Other {
+    /// The bytes that it may still get before it is valid.
+    const fn budget(&self) -> usize {
+        self.received.saturating_mul(MAX_AMPLIFICATION).saturating_sub(self.sent)
+    }
+}
+
+impl Others {
+    /// The highest number of an authentic record.
+    pub(super) const fn newest(&self) -> RecordNumber {
+        self.newest
+    }
+
+    fn other(&mut self, path: Path) -> Option<&mut Other> {
+        self.list.iter_mut().find(|other| other.path.peer == path.peer)
+    }
+
+    /// Whether copies leave over this path.
+    pub(super) fn are_sent_over(&self, path: Path) -> bool {
+        self.list.iter().any(|other| other.path.peer == path.peer && other.is_valid)
+    }
+
+    /// Forgets a path.
+    pub(super) fn remove(&mut self, path: Path) {
+        self.list.retain(|other| other.path.peer != path.peer);
+    }
+
+    /// Takes `len` bytes from the budget of a path. `None` if it is not one of them.
+    pub(super) fn spend(&mut self, path: Path, len: usize) -> Option<bool> {
+        let other = self.other(path)?;
+        let fits = other.is_valid || len <= other.budget();
+        if fits && !other.is_valid {
+            other.sent = other.sent.saturating_add(len);
+        }
+        Some(fits)
+    }
+
+    /// Takes note of an authentic record, or a copy of one. `is_counted`: a check counts its bytes.
+    fn heard(&mut self, now: Instant, newest: RecordNumber, heard: &Heard, is_counted: bool, wait: Duration) {
+        (self.now, self.newest) = (now, newest);
+        let is_stale = |other: &Other| {
+            let lag = if other.newest.epoch == newest.epoch { other.newest.sequence } else { 0 };
+            let is_behind = newest.sequence.saturating_sub(lag) >= RECENT;
+            let is_silent = now.since(other.heard_at) >= STALE_AFTER;
+            let is_unproven = !other.is_valid && now.since(other.asked_at) >= wait;
+            is_behind || is_silent || is_unproven
+        };
+        self.list.retain(|other| !is_stale(other));
+        if let Some(other) = self.other(heard.path).filter(|other| heard.number > other.newest) {
+            (other.path, other.newest, other.heard_at) = (heard.path, heard.number, now);
+            other.received = other.received.saturating_add(if is_counted { 0 } else { heard.len });
+        }
+    }
+
+    /// Adds a path, if there is room.
+    fn add(&mut self, path: Path, number: RecordNumber, received: usize) {
+        if self.list.len() < MAX_OTHERS && self.other(path).is_none() {
+            let (heard_at, asked_at) = (self.now, self.now);
+            let (cookies, is_valid, sent) = (Vec::new(), false, 0);
+            self.list.push(Other {
+                path,
+                newest: number,
+                heard_at,
+                received,
+                sent,
+                cookies,
+                asked_at,
+                is_valid,
+            });
+        }
+    }
+
+    /// Whether a challenge of `len` bytes over this path is due. `budget` is that of a check of the path.
+    fn is_due(&mut self, path: Path, len: usize, budget: Option<usize>, pause: Duration) -> bool {
+        let now = self.now;
+        self.other(path).is_some_and(|other| {
+            let has_waited = other.cookies.is_empty() || now.since(other.asked_at) >= pause;
+            let is_open = !other.is_valid && other.cookies.len() < CHALLENGES as usize;
+            is_open && has_waited && len <= budget.unwrap_or_else(|| other.budget())
+        })
+    }
+
+    /// Handles the answer to a challenge. `false` if it is not one.
+    pub(super) fn answered(&mut self, path: Path, cookie: Cookie) -> bool {
+        match self.other(path).filter(|other| other.cookies.contains(&cookie)) {
+            Some(other) => {
+                other.is_valid = true;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+impl Paths {
+    /// Takes note of an authentic record, or a copy of one. `newest` is the highest number of one.
+    pub(super) fn note(&mut self, now: Instant, newest: RecordNumber, heard: &Heard) {
+        let is_counted = self.budget_of_check(heard.path).is_some();
+        let wait = self.timeout();
+        self.others.heard(now, newest, heard, is_counted, wait);
+    }
+
+    /// Takes note of a further copy of a record. Returns a challenge, of `len` bytes, to send over another path that the client uses.
+    fn copied(&mut self, heard: &Heard, len: usize) -> Result<Challenge, Error> {
+        let newest = self.others.newest();
+        let is_recent =
+            heard.number.epoch == newest.epoch && heard.number.sequence + RECENT > newest.sequence;
+        if self.side() == Side::Client || !self.may_check() || !is_recent {
+            return Ok(None);
+        }
+        let path = match heard.path.peer == self.present().peer {
+            false => heard.path,
+            // The first copy came over a path that is now under check.
+            true => match self.checked_since(heard.number) {
+                Some(path) if self.others.are_sent_over(path) => {
+                    // The client still uses the present path.
+                    self.stay();
+                    return Ok(None);
+                }
+                Some(path) => path,
+                None => return Ok(None),
+            },
+        };
+        let budget = self.budget_of_check(path);
+        let received = if budget.is_some() { 0 } else { heard.len };
+        self.others.add(path, heard.number, received);
+        if !self.others.is_due(path, len, budget, self.timeout() / CHALLENGES) {
+            return Ok(None);
+        }
+        let Some(random) = self.random() else { return Ok(None) };
+        let mut cookie = Cookie::default();
+        random.fill(&mut cookie)?;
+        let now = self.others.now;
+        if let Some(other) = self.others.other(path) {
+            other.cookies.push(cookie);
+            other.asked_at = now;
+        }
+        Ok(Some((path, PathMessage::Challenge(cookie))))
+    }
+
+    /// The paths for copies of a datagram that leaves over `path`, and over `also`.
+    pub(super) fn copies(&self, now: Instant, path: Path, also: Option<Path>) -> Vec<Path> {
+        let others = self.others.list.iter().filter(|other| other.is_valid);
+        let fresh = others.filter(|other| now.since(other.heard_at) < STALE_AFTER).map(|other| other.path);
+        let has = |other: &Path| other.peer == path.peer || also.is_some_and(|also| also.peer == other.peer);
+        fresh.filter(|other| !has(other)).collect()
+    }
+}
+
+impl Datagram {
+    /// Takes note of a further copy of a record.
+    pub(super) fn heard_copy(&mut self, heard: &Heard) -> Result<(), Error> {
+        self.heard_over(heard);
+        if !self.complete || !self.paths.are_checked() || !self.sender.has_room_for_answers() {
+            return Ok(());
+        }
+        let len = self.sender.path_message_len();
+        let challenge = self.paths.copied(heard, len)?;
+        self.after_step((false, None))?;
+        match challenge {
+            Some((path, message)) if self.paths.spend(path, len, 0) => {
+                self.sender.path_message(path, message, None)
+            }
+            _ => Ok(()),
+        }
+    }
+}
