@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
+mod failover;
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

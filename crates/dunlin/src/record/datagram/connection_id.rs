@@ -9,8 +9,9 @@ use crate::message::connection_ids::Usage;
 use crate::settings::ConnectionIds;
 use crate::wire::{HandshakeType, What};
 
-/// The most IDs of this side that are valid at one time, besides one that the peer must use at once. A further one replaces the oldest.
-pub(super) const MAX_OWN_IDS: usize = 8;
+/// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for each interface, as many spare
+/// ones, and some that the peer has left. An ID that the peer has left makes room for a further one.
+pub(super) const MAX_OWN_IDS: usize = 12;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
 
@@ -91,16 +92,21 @@ impl OwnIds {
         }
     }
 
-    /// Drops an ID that the peer probably uses no more: the oldest if it is older than the one in use, or else the one that the peer
-    /// has left first. `false` if there is none.
+    /// How many of them the peer has not used yet.
+    pub(super) fn unused(&self) -> usize {
+        self.ids.iter().filter(|id| **id != self.latest && !self.left.contains(id)).count()
+    }
+
+    /// Drops an ID that the peer probably uses no more: the one that it has left first, or else the oldest if it is older than the one in
+    /// use. `false` if there is none.
     fn make_room(&mut self) -> bool {
-        if self.ids.front().is_some_and(|oldest| *oldest != self.latest) {
-            return self.ids.pop_front().is_some();
+        if let Some(at) = self.left.iter().find_map(|left| self.ids.iter().position(|id| id == left)) {
+            return self.ids.remove(at).is_some();
         }
-        let Some(at) = self.left.iter().find_map(|left| self.ids.iter().position(|id| id == left)) else {
-            return false;
-        };
-        self.ids.remove(at).is_some()
+        match self.ids.front() {
+            Some(oldest) if *oldest != self.latest => self.ids.pop_front().is_some(),
+            _ => false,
+        }
     }
 
     /// Issues new ones. An ID that the peer has left makes room. Without room there are fewer: the peer may use any other one
@@ -226,13 +232,13 @@ mod tests {
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 3);
         assert!(own.issue(1, Usage::Spare).unwrap().is_empty() && own.fit(&[0]));
         // RFC 9147 §9: the peer may still use every spare one.
-        assert_eq!(own.issue(1, Usage::Immediate).unwrap(), [[8]]);
-        assert!((0..=8).all(|id| own.fit(&[id])));
+        assert_eq!(own.issue(1, Usage::Immediate).unwrap(), [[12]]);
+        assert!((0..=12).all(|id| own.fit(&[id])));
         assert!(own.issue(1, Usage::Immediate).unwrap().is_empty());
         // The peer uses the newest one, so those before it make room.
-        own.received(&[8]);
+        own.received(&[12]);
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
-        assert!(own.fit(&[8]) && own.iter().count() == MAX_OWN_IDS);
+        assert!(own.fit(&[12]) && own.iter().count() == MAX_OWN_IDS);
         let mut none = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![]);
         assert!(none.issue(1, Usage::Spare).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
     }

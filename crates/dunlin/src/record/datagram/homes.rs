@@ -3,11 +3,15 @@
 //! * A probe is a challenge of RFC 9853 with up to two repetitions. The first interface in the caller's order on which the server has
 //!   answered the latest probe is the best one.
 //! * The client probes an interface when it appears or changes its address. It probes the present one when the server has sent nothing
-//!   for a while after the client's data. So an idle connection sends nothing.
-//! * A client that leaves an interface first sends a record that tells the server of the new address: an empty ACK, which DTLS 1.3 allows
-//!   at any time, or an empty record of data in DTLS 1.2. Challenges do not count (RFC 9853 §8.1.2). Then come the kept records of
-//!   data as they were, and the messages that the server has not acknowledged.
-//! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones, and repeats nothing.
+//!   for a while after the client's data, and after [`PROOF_AFTER`] records of data without an answer to a probe: the server's records
+//!   do not show that it receives the client's. It probes one that has failed again, with a backoff, when data leaves. So an idle
+//!   connection sends nothing.
+//! * A client that leaves an interface first sends a record that tells the server of the new address: in DTLS 1.3 an ACK "which does not
+//!   contain any record numbers" (RFC 9147 §7.1; a peer that has messages to send again may do so, §7.2), or in DTLS 1.2 an empty record of
+//!   data (RFC 5246 §6.2.1). Challenges do not count (RFC 9853 §8.1.2). Then come the kept records of data as they were, and the
+//!   messages that the server has not acknowledged.
+//! * Where each interface has a connection ID of its own, the client keeps asking the server for spare ones, and repeats nothing. It
+//!   probes a quiet interface again after the server has issued [`REFRESH_AFTER`] IDs, so that the server keeps its ID.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -29,12 +33,23 @@ use crate::transport::Emitter;
 /// The most records of data that are kept while the server has confirmed none of them.
 const MAX_KEPT: usize = 32;
 
-/// The spare connection IDs that a client wants in advance, one for each interface that may appear.
+/// The connection IDs that a client wants beside the present one: those of its other interfaces, and spare ones for new addresses.
 const SPARE_IDS: usize = MAX_INTERFACES;
 
 /// How often a client asks for connection IDs without data in between. Servers may count too many requests as an attack, as this engine
 /// does after 32 messages.
 const MAX_IDLE_ASKS: u8 = 8;
+
+/// The records of data without an answer to a probe after which the client probes the present interface.
+const PROOF_AFTER: usize = MAX_KEPT;
+
+/// The new connection IDs after which a client probes a quiet interface again: a server has room for a few, and drops those first that
+/// were not used for the longest time.
+const REFRESH_AFTER: usize = 3;
+
+/// The pause before the next probe of an interface that has failed. It doubles with each failure.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+const LONGEST_RETRY: Duration = Duration::from_secs(60 * 60);
 
 /// The shortest wait for an answer: schedulers and radio networks delay datagrams by this much.
 const SHORTEST_WAIT: Duration = Duration::from_millis(20);
@@ -65,6 +80,13 @@ struct Interface {
     is_reused: bool,
     /// Whether nothing has been sent from its address yet.
     is_fresh: bool,
+    /// The challenges of a probe that has failed. The answer may only be late.
+    late: Vec<(Cookie, Instant)>,
+    /// The pause after the next failure, and when the interface may be probed again.
+    retry: (Duration, Instant),
+    /// The records of data that have left over it since the latest answer, and the connection IDs that the server has issued since.
+    unproven: usize,
+    issued: usize,
     /// The highest number of a record of the server that came over it while it was the present one.
     newest: RecordNumber,
 }
@@ -101,6 +123,8 @@ pub(super) struct Homes {
     kept: VecDeque<Kept>,
     /// How many records of data are unconfirmed, but not kept for lack of room.
     overflow: usize,
+    /// When the latest data was sent.
+    sent_at: Instant,
     /// When the latest authentic record came over the present interface.
     heard_at: Option<Instant>,
     /// Whether the client has asked for spare connection IDs that have not come yet.
@@ -118,8 +142,35 @@ pub(super) struct Homes {
 impl Interface {
     const fn new(local: Local, standing: Standing) -> Self {
         let is_fresh = matches!(standing, Standing::New);
-        let (id, left_id, newest) = (None, None, RecordNumber { epoch: 0, sequence: 0 });
-        Self { local, standing, probe: None, rtt: None, id, left_id, is_reused: false, is_fresh, newest }
+        Self {
+            local,
+            standing,
+            probe: None,
+            rtt: None,
+            id: None,
+            left_id: None,
+            is_reused: false,
+            is_fresh,
+            late: Vec::new(),
+            retry: (RETRY_AFTER, Instant(0)),
+            unproven: 0,
+            issued: 0,
+            newest: RecordNumber { epoch: 0, sequence: 0 },
+        }
+    }
+
+    /// The server has not answered its probe.
+    fn fail(&mut self, now: Instant) {
+        self.standing = Standing::Failed;
+        self.late = self.probe.take().map(|probe| probe.sent).unwrap_or_default();
+        self.left_id = self.id.take().or(self.left_id.take());
+        let (pause, _) = self.retry;
+        self.retry = ((pause * 2).min(LONGEST_RETRY), now + pause);
+    }
+
+    /// Whether the server should answer there again, before it drops the interface's connection ID.
+    const fn is_forgotten(&self) -> bool {
+        matches!(self.standing, Standing::Valid) && self.id.is_some() && self.issued >= REFRESH_AFTER
     }
 
     /// A connection ID for the next attempt at this address: the previous one and a spare one in turn, so that a dead interface does not
@@ -148,6 +199,7 @@ impl Homes {
             interfaces: [Interface::new(local, Standing::Valid)].into(),
             kept: VecDeque::new(),
             overflow: 0,
+            sent_at: Instant(0),
             heard_at: None,
             has_asked: false,
             asked: 0,
@@ -189,15 +241,19 @@ impl Homes {
     }
 
     /// The server has sent this many new connection IDs. One that has none to give is not asked again before the client uses another.
-    pub(super) const fn got_ids(&mut self, count: usize) {
+    pub(super) fn got_ids(&mut self, count: usize) {
         self.has_asked = false;
         self.is_declined = count == 0;
+        for interface in &mut self.interfaces {
+            interface.issued = interface.issued.saturating_add(count);
+        }
     }
 
     /// The peer is at another address now, so what is known of the interfaces may have changed.
     pub(super) fn peer_moved(&mut self) {
         for interface in &mut self.interfaces {
             interface.probe = None;
+            interface.late = Vec::new();
             if interface.standing == Standing::Failed {
                 interface.standing = Standing::New;
             }
@@ -213,26 +269,33 @@ impl Homes {
         let is_covered = others.iter().any(|other| other.standing == Standing::Valid);
         let others = others.into_iter().map(|other| other.local).collect();
         if let Some(epoch) = epoch {
+            self.sent_at = now;
             if self.kept.len() >= MAX_KEPT {
                 let oldest = self.kept.pop_front();
                 self.overflow += usize::from(oldest.is_some_and(|oldest| !oldest.is_covered));
             }
             let datagram = (!is_covered && !self.is_unlinkable()).then(|| datagram.to_vec());
             self.kept.push_back(Kept { at: now, epoch, datagram, is_covered });
-            self.wake(local);
+            self.wake(now, local);
         }
         others
     }
 
-    /// Data leaves over `present`. If no interface has worked for a while, one may work again.
-    fn wake(&mut self, present: Local) {
+    /// Data leaves over `present`. An interface that has failed a while ago may work again, and each one if the present one has failed.
+    fn wake(&mut self, now: Instant, present: Local) {
         self.wakes |= self.asked >= MAX_IDLE_ASKS;
         self.asked = 0;
-        if self.interface(present).is_some_and(|interface| interface.standing == Standing::Failed) {
-            for interface in self.interfaces.iter_mut().filter(|i| i.standing == Standing::Failed) {
+        let mut has_failed = false;
+        if let Some(interface) = self.interface(present) {
+            interface.unproven = interface.unproven.saturating_add(1);
+            has_failed = interface.standing == Standing::Failed;
+        }
+        for interface in self.interfaces.iter_mut().filter(|i| i.standing == Standing::Failed) {
+            let (_, at) = interface.retry;
+            if has_failed || at <= now {
                 interface.standing = Standing::New;
+                self.wakes = true;
             }
-            self.wakes = true;
         }
     }
 
@@ -270,16 +333,22 @@ impl Homes {
         }
     }
 
-    /// The probe that an answer belongs to has shown that the interface works. `false` if there is none.
+    /// Marks an interface as valid if `cookie` answers its probe, or its latest one that has failed. Otherwise returns `false`.
     fn answered(&mut self, now: Instant, local: Local, cookie: Cookie, present: Local) -> bool {
         let Some(interface) = self.interface(local) else { return false };
-        let sent = interface.probe.iter().flat_map(|probe| &probe.sent);
+        let sent = interface.probe.iter().flat_map(|probe| &probe.sent).chain(&interface.late);
         let Some((_, at)) = sent.copied().find(|(sent, _)| *sent == cookie) else { return false };
         let rtt = now.since(at);
         let least = interface.rtt.map_or(rtt, |(_, least)| least.min(rtt));
         interface.rtt = Some((rtt, least));
         interface.standing = Standing::Valid;
-        interface.probe = None;
+        (interface.probe, interface.late) = (None, Vec::new());
+        interface.retry = (RETRY_AFTER, now);
+        (interface.unproven, interface.issued) = (0, 0);
+        if local != present {
+            // A late answer came to a challenge under this ID.
+            interface.id = interface.id.take().or_else(|| interface.left_id.take());
+        }
         if local == present {
             self.confirm(at);
         }
@@ -312,12 +381,18 @@ impl Homes {
         due.chain(self.doubt(present)).min()
     }
 
-    /// When the present interface is in doubt, since the server has confirmed nothing after the oldest unconfirmed data.
+    /// When the present interface is in doubt, since the server has confirmed nothing after the oldest unconfirmed data, or has answered no
+    /// probe for long.
     fn doubt(&self, present: Local) -> Option<Instant> {
         let interface = self.interfaces.iter().find(|interface| interface.local == present)?;
         let is_open = interface.probe.is_none() && interface.standing != Standing::Failed;
-        let oldest = self.kept.front().filter(|_| is_open)?;
-        Some(oldest.at + interface.patience(self.settings.timeout))
+        let oldest = self.kept.front().filter(|_| is_open);
+        let is_unproven = is_open && interface.unproven >= PROOF_AFTER;
+        match oldest.map(|oldest| oldest.at + interface.patience(self.settings.timeout)) {
+            // It is due at once: the latest data has just left.
+            _ if is_unproven => Some(self.sent_at),
+            doubt => doubt,
+        }
     }
 
     /// Takes what is kept: the datagrams to repeat, all of `epoch`, and the number of records that are neither repeated nor sent over
@@ -458,9 +533,7 @@ impl Datagram {
             if probe.sent.len() < CHALLENGES as usize {
                 due.push(interface.local);
             } else {
-                interface.standing = Standing::Failed;
-                interface.probe = None;
-                interface.left_id = interface.id.take().or(interface.left_id.take());
+                interface.fail(now);
                 has_failed |= interface.local == present;
             }
         }
@@ -603,8 +676,12 @@ impl Datagram {
         if !self.needs_ids() || !self.protocol().has_key_update() || !self.sender.may_send_message() {
             return Ok(());
         }
-        let missing = SPARE_IDS.saturating_sub(self.sender.ids.spare().count());
+        let spare = self.sender.ids.spare().count();
+        let unused = self.receiver.ids.unused();
         let Some(homes) = &mut self.homes else { return Ok(()) };
+        // The interfaces keep some of them. More would make the server drop those.
+        let kept = homes.interfaces.iter().filter(|interface| interface.id.is_some()).count();
+        let missing = SPARE_IDS.saturating_sub(spare + kept);
         if missing == 0 || homes.has_asked || homes.asked >= MAX_IDLE_ASKS || homes.is_declined {
             return Ok(());
         }
@@ -612,20 +689,23 @@ impl Datagram {
         homes.asked += 1;
         let missing = u8::try_from(missing).unwrap_or(u8::MAX);
         self.message(connection_ids::write_request(missing)?)?;
-        let own = self.receiver.ids.issue(missing, Usage::Spare)?;
+        // The server answers over each interface under an ID of its own, too.
+        let lacking = u8::try_from(SPARE_IDS.saturating_sub(unused)).unwrap_or(u8::MAX);
+        let own = self.receiver.ids.issue(lacking, Usage::Spare)?;
         if !own.is_empty() && self.sender.may_send_ids(0, Usage::Spare) {
             self.message(connection_ids::write_new(&own, Usage::Spare)?)?;
         }
         self.flush()
     }
 
-    /// Probes the interfaces of which nothing is known yet.
+    /// Probes the interfaces of which nothing is known yet, or no more.
     fn probe_new(&mut self) -> Result<(), Error> {
         let (present, needs_ids) = (self.paths.present().local, self.needs_ids());
         let Some(homes) = &mut self.homes else { return Ok(()) };
         let mut new = Vec::new();
         for interface in &mut homes.interfaces {
-            if interface.standing != Standing::New || interface.probe.is_some() {
+            let is_due = interface.standing == Standing::New || needs_ids && interface.is_forgotten();
+            if !is_due || interface.probe.is_some() {
                 continue;
             }
             if needs_ids && interface.local != present && interface.id.is_none() {
@@ -646,16 +726,22 @@ impl Datagram {
         let Some(homes) = &mut self.homes else { return Ok(()) };
         let timeout = homes.settings.timeout;
         let Some(interface) = homes.interface(local) else { return Ok(()) };
-        let mut cookie = Cookie::default();
-        random.fill(&mut cookie)?;
         let next = self.now + interface.pause(timeout);
-        let probe = interface.probe.get_or_insert(Probe { sent: Vec::new(), next });
-        probe.sent.push((cookie, self.now));
-        probe.next = next;
         let id = interface.id.clone().filter(|_| local != present.local);
-        if !self.sender.has_room() || needs_ids && local != present.local && id.is_none() {
+        if needs_ids && local != present.local && id.is_none() {
+            // It needs an ID first.
+            (interface.probe, interface.standing) = (None, Standing::New);
             return Ok(());
         }
+        let probe = interface.probe.get_or_insert(Probe { sent: Vec::new(), next });
+        probe.next = next;
+        if !self.sender.has_room_for_answers() {
+            // A challenge that does not leave does not count.
+            return Ok(());
+        }
+        let mut cookie = Cookie::default();
+        random.fill(&mut cookie)?;
+        probe.sent.push((cookie, self.now));
         self.sender.path_message(Path { local, ..present }, PathMessage::Challenge(cookie), id)
     }
 
