@@ -494,7 +494,7 @@ impl<'a> Client<'a> {
         move |event| {
             if json {
                 // A failed report must not end the connection.
-                let _ = emit(&interfaces::event(at, event));
+                let _ = interfaces::event(at, event).map(|event| emit(&event));
             } else if !quiet {
                 anstream::eprintln!("dunlin: {}", interfaces::line(event));
             }

@@ -432,8 +432,9 @@ impl Server {
         }
         let server = self.clone();
         let options = options.with_on_path(move |path| {
-            let event = || interfaces::event(at(from), path);
-            server.log.say(Level::Info, || format!("{from} {}", interfaces::line(path)), event);
+            if let Some(event) = interfaces::event(at(from), path) {
+                server.log.say(Level::Info, || format!("{from} {}", interfaces::line(path)), || event);
+            }
         });
         tokio::select! {
             accepted = incoming.accept_with(&options) => {

@@ -78,17 +78,17 @@ pub(crate) fn line(event: &PathEvent) -> String {
     }
 }
 
-/// The same for scripts.
-pub(crate) fn event(at: At, event: &PathEvent) -> Event {
+/// The same for scripts; `None` for an event that has no name here.
+pub(crate) fn event(at: At, event: &PathEvent) -> Option<Event> {
     match event {
-        PathEvent::Changed { sockets: [from, to], change } => Event::PathChanged(PathChanged {
+        PathEvent::Changed { sockets: [from, to], change } => Some(Event::PathChanged(PathChanged {
             at,
             from: *from,
             to: *to,
             repeated_records: change.repeated,
             unrepeated_records: change.unrepeated,
-        }),
-        PathEvent::PeerMoved(address) => Event::PeerMoved(At { address: *address, ..at }),
-        _ => Event::PeerMoved(at),
+        })),
+        PathEvent::PeerMoved(address) => Some(Event::PeerMoved(At { address: *address, ..at })),
+        _ => None,
     }
 }

@@ -77,11 +77,12 @@ impl DtlsEndpoint {
         Ok(Self { handle: Arc::new(Handle(shared)) })
     }
 
-    /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to `server`. Its clients need
+    /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to `server`. Its connections need
     /// [`ClientConfig::with_multihoming`]. They use the best interface that works, as [`dunlin::Multihoming`] says.
     ///
     /// An interface may be down, or have no address yet. On Linux, the endpoint notices at once when interfaces and addresses come and
-    /// go; elsewhere, [`Self::set_interfaces`] tells it.
+    /// go, and looks again each second if the system cannot tell of them. Elsewhere, interfaces are addresses, and associations notice by
+    /// their probes that one does not work.
     ///
     /// # Errors
     /// The system cannot report changes of addresses.
@@ -101,7 +102,7 @@ impl DtlsEndpoint {
     }
 
     /// Lets associations of this client tell their servers at once when the machine sends from another address
-    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to no address (`0.0.0.0` or `[::]`). On systems other
+    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified address (`0.0.0.0` or `[::]`). On systems other
     /// than Linux, this has no effect.
     ///
     /// # Errors

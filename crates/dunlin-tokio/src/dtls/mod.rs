@@ -2,7 +2,8 @@
 //!
 //! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
 //! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
-//! interfaces. [`watch`]: changes of addresses. `port`: several sockets on one port.
+//! interfaces. [`watch`]: changes of addresses. [`unsent`]: what the sockets have
+//! not taken yet. `port`: several sockets on one port.
 
 mod association;
 mod endpoint;
@@ -13,6 +14,7 @@ mod interfaces;
 mod port;
 mod shared;
 mod socket;
+mod unsent;
 mod watch;
 
 pub use association::{DtlsAssociation, PathEvent};

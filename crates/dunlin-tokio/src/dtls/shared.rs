@@ -18,7 +18,8 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 use super::interfaces::{Home, Interface, Interfaces, source};
-use super::socket::{Buffers, SEND_BATCH};
+use super::socket::Buffers;
+use super::unsent::{Outlet, Unsent};
 use super::watch::AddressWatch;
 use crate::clock::now;
 use crate::error::from_tls;
@@ -31,6 +32,9 @@ const MAX_FAILED: usize = 64;
 
 /// The most sockets of interfaces whose addresses are remembered for reports.
 const MAX_REMEMBERED: usize = 16;
+
+/// How long the task waits before it looks again at the interfaces, if the system did not tell of them or gave no socket.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The sockets and the endpoint.
 pub(super) struct Shared {
@@ -86,6 +90,8 @@ pub(super) struct State {
     addresses: BTreeMap<Local, SocketAddr>,
     /// The address from which the single socket sends to each server, if it is watched.
     sources: Option<BTreeMap<SocketAddr, Option<IpAddr>>>,
+    /// When to look again at the interfaces, because the system did not tell of them or gave no socket.
+    retry_at: Option<dunlin::Instant>,
     /// The sockets have changed, and the task does not know it yet.
     has_new_homes: bool,
     /// Associations that wait for the application to accept them; names grow with time.
@@ -98,8 +104,8 @@ pub(super) struct State {
     acceptors: Vec<Waker>,
     /// The tasks that wait for room in the output.
     senders: Vec<Waker>,
-    /// Datagrams that the socket has not taken yet.
-    unsent: Vec<Transmit>,
+    /// Datagrams that the sockets have not taken yet.
+    unsent: Unsent,
     /// While the answers to a batch of datagrams gather, so that they leave together: how many changes may still add to them.
     held: Option<usize>,
     /// Says of each datagram whether to lose it.
@@ -223,7 +229,11 @@ impl State {
     /// address at once.
     pub(super) fn refresh(&mut self) {
         if let Some(interfaces) = &mut self.interfaces {
-            let Some(homes) = interfaces.refresh(&self.homes) else { return };
+            let homes = interfaces.refresh(&self.homes);
+            self.retry_at = interfaces.lacks_something().then(|| now().monotonic + RETRY);
+            // The task has to learn of the time.
+            self.has_new_homes |= self.retry_at.is_some();
+            let Some(homes) = homes else { return };
             self.addresses.extend(self.homes.iter().chain(&homes).map(|home| (home.local, home.address)));
             while self.addresses.len() > MAX_REMEMBERED {
                 self.addresses.pop_first();
@@ -279,47 +289,17 @@ impl State {
 
     /// Sends what waits, as far as the sockets take it.
     pub(super) fn flush(&mut self) {
-        let now = now();
-        loop {
-            while self.unsent.len() < SEND_BATCH {
-                let Some(transmit) = self.next(now) else { break };
-                self.unsent.push(transmit);
-            }
-            if self.unsent.is_empty() {
-                self.woken.append(&mut self.senders);
-                return;
-            }
-            match self.send() {
-                Ok(sent) => drop(self.unsent.drain(..sent)),
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
-                // Every other failure is a lost datagram, which the engine sends again if it matters.
-                Err(e) => {
-                    self.unsent.remove(0);
-                    self.note(&e);
-                }
-            }
+        let mut unsent = std::mem::take(&mut self.unsent);
+        if unsent.flush(&mut Sending { now: now(), state: self }) {
+            self.woken.append(&mut self.senders);
         }
+        self.unsent = unsent;
     }
 
-    /// Sends datagrams over the first one's socket. Returns how many of them are done with.
-    fn send(&self) -> io::Result<usize> {
-        let Some(Transmit { local, .. }) = self.unsent.first() else { return Ok(0) };
-        let run = self.unsent.split(|transmit| transmit.local != *local).next().unwrap_or_default();
-        match self.homes.iter().find(|home| home.local == *local) {
-            Some(home) => home.socket.send(run),
-            // Its interface is gone.
-            None => Ok(run.len()),
-        }
-    }
-
-    /// Takes the next datagram to send, without those that are to be lost.
-    fn next(&mut self, now: Now) -> Option<Transmit> {
-        loop {
-            let transmit = self.endpoint.poll_transmit(now)?;
-            if !self.loss.as_mut().is_some_and(|is_lost| is_lost()) {
-                return Some(transmit);
-            }
-        }
+    /// The sockets that must take something before the output is sent.
+    fn blocked(&self) -> Vec<Arc<Home>> {
+        let blocked = self.unsent.blocked();
+        self.homes.iter().filter(|home| blocked.contains(&home.local)).cloned().collect()
     }
 
     /// Handles an error of the socket. An ICMP message only causes one if the socket is connected, and then belongs to that address.
@@ -390,6 +370,44 @@ impl State {
     }
 }
 
+/// The endpoint and its sockets, while they send.
+struct Sending<'a> {
+    now: Now,
+    state: &'a mut State,
+}
+
+impl Outlet for Sending<'_> {
+    /// Leaves out the datagrams that are to be lost.
+    fn next(&mut self) -> Option<Transmit> {
+        loop {
+            let transmit = self.state.endpoint.poll_transmit(self.now)?;
+            if !self.state.loss.as_mut().is_some_and(|is_lost| is_lost()) {
+                return Some(transmit);
+            }
+        }
+    }
+
+    fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize> {
+        match self.state.homes.iter().find(|home| home.local == local) {
+            Some(home) => home.socket.send(datagrams),
+            // Its interface is gone.
+            None => Ok(datagrams.len()),
+        }
+    }
+
+    fn is_left(&self, local: Local) -> bool {
+        let uses = |id| {
+            let association = self.state.endpoint.association(id);
+            association.is_some_and(|association| association.connection().path().local == local)
+        };
+        self.state.interfaces.is_some() && !self.state.servers.values().any(|(id, _)| uses(*id))
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        self.state.note(error);
+    }
+}
+
 impl Shared {
     /// With a single socket.
     pub(super) fn new(socket: UdpSocket, limits: EndpointLimits) -> io::Result<Self> {
@@ -399,7 +417,9 @@ impl Shared {
     /// With a socket for each of these interfaces.
     pub(super) fn over(mut interfaces: Interfaces, limits: EndpointLimits) -> io::Result<Self> {
         let homes = interfaces.refresh(&[]).unwrap_or_default();
+        let retry_at = interfaces.lacks_something().then(|| now().monotonic + RETRY);
         let shared = Self::with(homes.into(), Some(interfaces), limits);
+        shared.state().retry_at = retry_at;
         shared.watch()?;
         Ok(shared)
     }
@@ -411,13 +431,14 @@ impl Shared {
             interfaces,
             addresses: BTreeMap::new(),
             sources: None,
+            retry_at: None,
             has_new_homes: false,
             incoming: BTreeSet::new(),
             failed: VecDeque::new(),
             waiting: BTreeMap::new(),
             acceptors: Vec::new(),
             senders: Vec::new(),
-            unsent: Vec::new(),
+            unsent: Unsent::default(),
             held: None,
             loss: None,
             planned: None,
@@ -460,7 +481,7 @@ impl Shared {
     /// Changes the state. Then sends the output, and wakes the tasks for which something has changed.
     pub(super) fn act<R>(&self, f: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state();
-        let was_blocked = !state.unsent.is_empty();
+        let blocked_before = state.unsent.blocked();
         let result = f(&mut state);
         state.hear();
         state.held = state.held.and_then(|left| left.checked_sub(1));
@@ -471,7 +492,9 @@ impl Shared {
         let is_earlier =
             deadline.is_some_and(|deadline| state.planned.is_none_or(|planned| deadline < planned));
         let has_new_homes = std::mem::take(&mut state.has_new_homes);
-        if is_earlier || !state.unsent.is_empty() && !was_blocked || state.is_closed || has_new_homes {
+        let blocked = state.unsent.blocked();
+        let is_blocked = blocked.iter().any(|local| !blocked_before.contains(local));
+        if is_earlier || is_blocked || state.is_closed || has_new_homes {
             self.driver.notify_one();
         }
         let woken = std::mem::take(&mut state.woken);
@@ -498,12 +521,13 @@ impl Shared {
     pub(super) async fn drive(self: Arc<Self>) {
         let mut buffers = Buffers::new();
         loop {
-            let (is_closed, is_blocked, deadline, homes) = {
+            let (is_closed, blocked, (deadline, retry_at), homes) = {
                 let mut state = self.state();
                 state.planned = state.endpoint.poll_timeout();
-                (state.is_closed, !state.unsent.is_empty(), state.planned, Arc::clone(&state.homes))
+                let deadlines = (state.planned, state.retry_at);
+                (state.is_closed, state.blocked(), deadlines, Arc::clone(&state.homes))
             };
-            if is_closed && !is_blocked {
+            if is_closed && blocked.is_empty() {
                 return;
             }
             tokio::select! {
@@ -515,11 +539,12 @@ impl Shared {
                         self.act(|state| state.held = None);
                     }
                 }
-                () = any(&homes, |home, cx| home.socket.poll_writable(cx)), if is_blocked => self.act(|_| {}),
+                () = any(&blocked, |home, cx| home.socket.poll_writable(cx)), if !blocked.is_empty() => self.act(|_| {}),
                 error = failed(&homes), if !is_closed => {
                     self.act(|state| error.iter().for_each(|error| state.note(error)));
                 }
                 () = changed(self.watch.get()), if !is_closed => self.act(State::refresh),
+                () = until(retry_at), if !is_closed => self.act(State::refresh),
                 () = until(deadline) => self.act(|state| state.endpoint.handle_timeout(now())),
             }
         }

@@ -4,7 +4,7 @@ use std::io;
 
 /// The kernel's notices about interfaces and addresses, from a netlink socket. On systems without netlink there are none.
 ///
-/// tokio has no type for netlink. One for another kind of datagrams serves as well: it only waits and receives.
+/// tokio has no type for netlink. `UnixDatagram` only polls and receives, so it also works with a netlink descriptor.
 #[cfg(target_os = "linux")]
 pub(super) struct AddressWatch(tokio::net::UnixDatagram);
 

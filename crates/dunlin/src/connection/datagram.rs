@@ -333,7 +333,7 @@ impl Connection<Datagram> {
         self.transport.use_spare_peer_id()
     }
 
-    /// How many spare connection IDs of the peer this side has: for [`Self::use_spare_connection_id`], and for the interfaces of
+    /// The number of the peer's spare connection IDs. [`Self::use_spare_connection_id`] uses them, and so do the interfaces of
     /// [`crate::Multihoming::unlinkable`].
     pub fn spare_connection_ids(&self) -> usize {
         self.transport.spare_peer_ids()
