@@ -1,8 +1,8 @@
 //! The copies that a server sends to a client that sends its own records over several interfaces ([`crate::Multihoming::duplicated`]).
 //!
-//! Nothing negotiates them: a second copy of a record, from another address than the first, shows that the client sends over both.
+//! Nothing negotiates them: second copies of several records, from another address than the first, show that the client sends over both.
 //!
-//! * The server challenges the other address (RFC 9853 §5.1). It gets at most [`MAX_AMPLIFICATION`] times the bytes of the records that
+//! * After [`COPIES`] of them the server challenges the other address (RFC 9853 §5.1). It gets at most [`MAX_AMPLIFICATION`] times the bytes of the records that
 //!   came from it, and no copy before its answer.
 //! * From then on, everything that the server sends over the present path leaves over the other one, too. The present path stays
 //!   what it is: only a path check changes it.
@@ -29,6 +29,10 @@ const MAX_OTHERS: usize = MAX_INTERFACES - 1;
 /// How many of the client's latest records count as copies, and keep a path from being stale.
 const RECENT: u64 = 32;
 
+/// The records of which a copy must have come over a path before the server challenges it. A single one is more likely to be an attacker's
+/// or the network's.
+const COPIES: usize = 3;
+
 /// The time without a record after which a path is stale. RFC 4787 §4.3: a NAT may give its address to another host after two minutes.
 const STALE_AFTER: Duration = Duration::from_secs(120);
 
@@ -38,6 +42,9 @@ struct Other {
     /// The highest number of a record that came over it.
     newest: RecordNumber,
     heard_at: Instant,
+    /// The records of which a second copy came, and the highest number of one.
+    copies: usize,
+    copied: RecordNumber,
     /// The bytes of authentic records that came over it while no check counted them, and of what was sent before it was valid.
     received: usize,
     sent: usize,
@@ -101,7 +108,8 @@ impl Others {
             let lag = if other.newest.epoch == newest.epoch { other.newest.sequence } else { 0 };
             let is_behind = newest.sequence.saturating_sub(lag) >= RECENT;
             let is_silent = now.since(other.heard_at) >= STALE_AFTER;
-            let is_unproven = !other.is_valid && now.since(other.asked_at) >= wait;
+            let is_asked = !other.is_valid && !other.cookies.is_empty();
+            let is_unproven = is_asked && now.since(other.asked_at) >= wait;
             is_behind || is_silent || is_unproven
         };
         self.list.retain(|other| !is_stale(other));
@@ -111,22 +119,34 @@ impl Others {
         }
     }
 
-    /// Adds a path, if there is room.
+    /// Counts a copy. A new path takes the place of one that was not challenged yet, if there is no other.
     fn add(&mut self, path: Path, number: RecordNumber, received: usize) {
-        if self.list.len() < MAX_OTHERS && self.other(path).is_none() {
-            let (heard_at, asked_at) = (self.now, self.now);
-            let (cookies, is_valid, sent) = (Vec::new(), false, 0);
-            self.list.push(Other {
-                path,
-                newest: number,
-                heard_at,
-                received,
-                sent,
-                cookies,
-                asked_at,
-                is_valid,
-            });
+        if let Some(other) = self.other(path) {
+            if number > other.copied {
+                other.copied = number;
+                other.copies = other.copies.saturating_add(1);
+            }
+            return;
         }
+        if self.list.len() >= MAX_OTHERS {
+            match self.list.iter().position(|other| other.cookies.is_empty()) {
+                Some(at) => drop(self.list.remove(at)),
+                None => return,
+            }
+        }
+        let (heard_at, asked_at) = (self.now, self.now);
+        self.list.push(Other {
+            path,
+            newest: number,
+            heard_at,
+            copies: 1,
+            copied: number,
+            received,
+            sent: 0,
+            cookies: Vec::new(),
+            asked_at,
+            is_valid: false,
+        });
     }
 
     /// Whether a challenge of `len` bytes over this path is due. `budget` is that of a check of the path.
@@ -134,7 +154,7 @@ impl Others {
         let now = self.now;
         self.other(path).is_some_and(|other| {
             let has_waited = other.cookies.is_empty() || now.since(other.asked_at) >= pause;
-            let is_open = !other.is_valid && other.cookies.len() < CHALLENGES as usize;
+            let is_open = !other.is_valid && other.cookies.len() < CHALLENGES as usize && other.copies >= COPIES;
             is_open && has_waited && len <= budget.unwrap_or_else(|| other.budget())
         })
     }
