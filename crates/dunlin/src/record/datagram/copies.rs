@@ -154,7 +154,8 @@ impl Others {
         let now = self.now;
         self.other(path).is_some_and(|other| {
             let has_waited = other.cookies.is_empty() || now.since(other.asked_at) >= pause;
-            let is_open = !other.is_valid && other.cookies.len() < CHALLENGES as usize && other.copies >= COPIES;
+            let is_open =
+                !other.is_valid && other.cookies.len() < CHALLENGES as usize && other.copies >= COPIES;
             is_open && has_waited && len <= budget.unwrap_or_else(|| other.budget())
         })
     }
