@@ -90,6 +90,28 @@ fn signing_the_published_document_gives_the_published_proof() {
     }
 }
 
+#[test]
+fn credentials_of_another_implementation_verify() {
+    let signed = [
+        include_str!("data/digitalbazaar/ed25519.json"),
+        include_str!("data/digitalbazaar/p256.json"),
+        include_str!("data/digitalbazaar/p384.json"),
+    ];
+    let holder: Did = "did:example:holder".parse().unwrap();
+    for text in signed {
+        let issuer: Did = parsed(text)["issuer"].as_str().unwrap().parse().unwrap();
+        let verifier = Verifier::new([KEY.resolve(&issuer).unwrap()]);
+        let verified = verifier.verify(&provider(), text.as_bytes(), &holder, CREATED).unwrap();
+        assert_eq!(verified.issuer, issuer);
+        for (from, to) in [("1e-7", "2e-7"), ("1e+21", "1e+22"), ("Tür", "Tor"), ("[0,", "[1,")] {
+            assert!(text.contains(from));
+            let changed = text.replace(from, to);
+            let refused = verifier.verify(&provider(), changed.as_bytes(), &holder, CREATED);
+            assert_eq!(refused, Err(CredentialError::Proof(ProofError::Key(KeyError::Signature))));
+        }
+    }
+}
+
 /// An issuer with its `did:key`, a holder, and a verifier that trusts the issuer.
 struct Case {
     signer: Arc<dyn SigningKey>,
@@ -443,4 +465,22 @@ fn refuses_malformed_and_changed_jwts() {
     bytes[63] ^= 1;
     let wrong = format!("{signed}.{}", Base64UrlUnpadded::encode_string(&bytes));
     assert_eq!(case.verify(&wrong), Err(CredentialError::Jwt(JwtError::Key(KeyError::Signature))));
+}
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let case = case(ed25519(1));
+    for text in [case.issue(&case.credential()).unwrap(), case.issue_jwt(&case.credential()).unwrap()] {
+        for at in 0..text.len() {
+            for byte in [b'"', b'0', b'z', text.as_bytes()[at] ^ 1, text.as_bytes()[at] ^ 0x80] {
+                let mut changed = text.clone().into_bytes();
+                changed[at] = byte;
+                let same = changed == text.as_bytes();
+                let verified = case.verifier.verify(&provider(), &changed, &case.holder, CREATED);
+                assert_eq!(verified.is_ok(), same, "byte {at} as {byte:#04x}");
+            }
+            // Every prefix is refused, too.
+            assert!(case.verify(&text[..at]).is_err());
+        }
+    }
 }

@@ -271,3 +271,20 @@ fn another_signature_over_an_operation_does_not_change_its_hash() {
     let states = both.map(|operation| State::create(&provider(), &operation).unwrap());
     assert_eq!(states[0].latest(), states[1].latest());
 }
+
+#[test]
+fn every_changed_byte_is_noticed() {
+    let state = created();
+    let text = update_of(&state).canonical().unwrap();
+    for at in 0..text.len() {
+        for byte in [b'"', b'0', b'z', text.as_bytes()[at] ^ 1, text.as_bytes()[at] ^ 0x80] {
+            let mut changed = text.clone().into_bytes();
+            changed[at] = byte;
+            let same = changed == text.as_bytes();
+            let applied =
+                Operation::read(&changed).and_then(|operation| state.apply(&provider(), &operation));
+            assert_eq!(applied.is_ok(), same, "byte {at} as {byte:#04x}");
+        }
+        assert!(Operation::read(&text.as_bytes()[..at]).is_err());
+    }
+}
