@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::config::{Config, Fault, Faults, Field, ListenerConfig};
+use crate::config::{Config, Fault, Faults, Field, ListenerConfig, Place, TransportKind};
 use crate::listener::{Live, Phase, Settings};
 use crate::metrics::Metrics;
 use crate::tls::{self, Stores};
@@ -59,6 +59,7 @@ impl Shared {
 /// A listener whose task runs.
 struct Running {
     name: String,
+    transport: TransportKind,
     /// The address of the configuration, in which the port may be 0.
     address: SocketAddr,
     local: SocketAddr,
@@ -70,7 +71,9 @@ impl Running {
     /// Whether the socket of this listener serves these settings. Listeners with a free port are told apart by their names.
     fn serves(&self, config: &ListenerConfig) -> bool {
         let address = config.listen.value;
-        self.address == address && (address.port() != 0 || self.name == config.name)
+        self.transport == config.transport
+            && self.address == address
+            && (address.port() != 0 || self.name == config.name)
     }
 }
 
@@ -142,14 +145,42 @@ impl Prepared {
     }
 }
 
+/// The socket of a listener.
+enum Socket {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Socket {
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr(),
+            Self::Udp(socket) => socket.local_addr(),
+        }
+    }
+}
+
+/// Binds the socket of a listener.
+async fn bind_listener(config: &ListenerConfig) -> Result<Socket, Fault> {
+    match config.transport {
+        TransportKind::Tls => bind(&config.listen).await.map(Socket::Tcp),
+        TransportKind::Dtls => {
+            let Field { value: address, place } = &config.listen;
+            let socket = UdpSocket::bind(address).await;
+            socket.map(Socket::Udp).map_err(|error| not_bound(*address, place, &error))
+        }
+    }
+}
+
+fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Fault {
+    let advice = "give a free address of this machine; ports below 1024 need a privilege";
+    place.fault(format!("{address}: {error}"), advice)
+}
+
 /// Binds a socket to the address.
 async fn bind(address: &Field<SocketAddr>) -> Result<TcpListener, Fault> {
     let Field { value: address, place } = address;
-    TcpListener::bind(address).await.map_err(|error| {
-        let what = format!("{address}: {error}");
-        let advice = "give a free address of this machine; ports below 1024 need a privilege";
-        place.fault(what, advice)
-    })
+    TcpListener::bind(address).await.map_err(|error| not_bound(*address, place, &error))
 }
 
 impl Gateway {
@@ -212,7 +243,7 @@ impl Gateway {
                 bound.push(None);
                 continue;
             }
-            match bind(&live.config.listen).await {
+            match bind_listener(&live.config).await {
                 Ok(socket) => bound.push(Some(socket)),
                 Err(fault) => faults.push(fault),
             }
@@ -285,8 +316,9 @@ impl Gateway {
     }
 
     /// Begins to accept clients.
-    fn begin(&self, live: Live, socket: TcpListener) -> Option<Running> {
+    fn begin(&self, live: Live, socket: Socket) -> Option<Running> {
         let (name, address) = (live.config.name.clone(), live.config.listen.value);
+        let transport = live.config.transport;
         let local = socket.local_addr().ok()?;
         tracing::info!(listener = name, address = %local, "listening");
         let settings: Settings = Arc::new(ArcSwap::from_pointee(live));
@@ -294,10 +326,13 @@ impl Gateway {
         let (shared, alive) = (self.shared.clone(), self.shared.alive());
         let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
         tokio::spawn(async move {
-            listener::tcp::run(shared, task_settings, socket, task_removed).await;
+            match socket {
+                Socket::Tcp(socket) => listener::tcp::run(shared, task_settings, socket, task_removed).await,
+                Socket::Udp(socket) => listener::udp::run(shared, task_settings, socket, task_removed).await,
+            }
             drop(alive);
         });
-        Some(Running { name, address, local, settings, removed })
+        Some(Running { name, transport, address, local, settings, removed })
     }
 
     /// The names of the listeners, and the addresses on which they listen.

@@ -59,6 +59,7 @@ pub(crate) struct Metrics {
     saved: Counters,
     backends: Counters,
     bytes: Counters,
+    dropped: Counters,
     reloads: Counters,
     reload_succeeded: Gauge,
     reload_time: Gauge<f64, AtomicU64>,
@@ -81,6 +82,7 @@ impl Metrics {
             saved: Family::default(),
             backends: Family::default(),
             bytes: Family::default(),
+            dropped: Family::default(),
             reloads: Family::default(),
             reload_succeeded: Gauge::default(),
             reload_time: Gauge::default(),
@@ -92,6 +94,7 @@ impl Metrics {
             ("handshakes", "Ended handshakes by outcome", &m.handshakes),
             ("handshakes_completed", "Completed handshakes by what they negotiated", &m.completed),
             ("backend_connects", "Connections to backends by outcome", &m.backends),
+            ("datagrams_dropped", "Datagrams lost between the gateway and a backend", &m.dropped),
             ("reloads", "Reloads of the configuration by outcome", &m.reloads),
         ];
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
@@ -178,6 +181,13 @@ impl Metrics {
         for (direction, bytes) in [("from_client", from_client), ("to_client", to_client)] {
             let labels = labels([("listener", listener), ("direction", direction)]);
             self.bytes.get_or_create(&labels).inc_by(bytes);
+        }
+    }
+
+    /// Counts datagrams that did not reach the other side.
+    pub(crate) fn dropped(&self, listener: &str, datagrams: u64) {
+        if datagrams > 0 {
+            self.dropped.get_or_create(&labels([("listener", listener)])).inc_by(datagrams);
         }
     }
 

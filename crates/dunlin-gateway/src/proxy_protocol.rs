@@ -35,7 +35,6 @@ const MAX_VALUE: usize = 4096;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
     Stream,
-    #[allow(dead_code, reason = "for routes of datagrams")]
     Datagram,
 }
 

@@ -10,8 +10,12 @@ use dunlin::cache::ServerCache;
 use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use dunlin::resume::Tickets;
-use dunlin::{ClientAuth, Credential, Profile, PskSource, ServerConfig, Side, Trust};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin::wire::PskKeyExchangeMode;
+use dunlin::{
+    ClientAuth, CookieKeys, Credential, NodeIds, Profile, ProfileBuilder, PskSource, ServerConfig, Side,
+    Trust,
+};
+use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_pki::{Item, LoadedCredential};
 use dunlin_store::cache::{CacheFault, CacheStore};
 use dunlin_store::psk::file::{Format, PskFile};
@@ -27,12 +31,17 @@ use crate::listener::Password;
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
 
+/// The length of connection IDs, in bytes: unique, and hard to guess.
+const CONNECTION_ID: usize = 8;
+
 /// The largest file of certificates, keys or CRLs, in bytes.
 const MAX_FILE: u64 = 16 << 20;
 
 /// The state that outlives a reload: ticket keys and handshake caches. A gateway has one.
 pub(crate) struct Stores {
     pub(crate) provider: Arc<CryptoProvider>,
+    /// The keys of cookies: a cookie of one configuration is valid for the next one.
+    cookies: Mutex<Option<CookieKeys>>,
     /// Ticket keys by the names of listeners.
     tickets: Mutex<HashMap<String, Arc<RotatingTickets>>>,
     /// Caches by their stores; those in memory by the names of listeners.
@@ -48,7 +57,25 @@ enum CacheName {
 impl Stores {
     pub(crate) fn new() -> Self {
         let provider = Arc::new(dunlin_awslc::provider());
-        Self { provider, tickets: Mutex::default(), caches: Mutex::default() }
+        Self { provider, cookies: Mutex::default(), tickets: Mutex::default(), caches: Mutex::default() }
+    }
+
+    fn cookies(&self) -> Result<CookieKeys, dunlin::Error> {
+        let mut cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keys) = &*cookies {
+            return Ok(keys.clone());
+        }
+        let mut key = Zeroizing::new([0; 32]);
+        self.provider.random.fill(&mut *key)?;
+        let keys = CookieKeys::new(&*key)?;
+        *cookies = Some(keys.clone());
+        Ok(keys)
+    }
+
+    /// The settings of datagrams, without an effect on streams.
+    fn over_datagrams(&self, config: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
+        let ids = NodeIds::new(&[], CONNECTION_ID, self.provider.random.clone())?;
+        Ok(config.with_cookie_keys(self.cookies()?).with_connection_ids(Arc::new(ids)))
     }
 
     fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
@@ -180,6 +207,7 @@ pub(crate) fn server_configs(
     }
     let make = |route: &RouteConfig| {
         let config = server_config(listener, route, &files, &stores.provider)?.with_tickets(tickets.clone());
+        let config = stores.over_datagrams(config)?;
         match &cache {
             Some((settings, store)) => {
                 config.with_handshake_cache(settings.mode, store.clone(), settings.max_age)
@@ -196,7 +224,9 @@ pub(crate) fn server_configs(
             }
         }
     }
-    let base = Profile::builder(stores.provider.clone()).build().and_then(ServerConfig::choosing);
+    // Before a client has returned its cookie, this profile chooses version, suite and group, so it is that of the routes.
+    let base = profile(listener, &files, &stores.provider).build().and_then(ServerConfig::choosing);
+    let base = base.and_then(|config| stores.over_datagrams(config));
     let choosing = base.map_err(|error| faults.push(listener.place.fault(reason(&error), REPORT))).ok()?;
     (faults.len() == before).then(|| ServerConfigs { choosing: Arc::new(choosing), routes })
 }
@@ -209,18 +239,15 @@ fn reason(error: &dunlin::Error) -> String {
     }
 }
 
-fn server_config(
-    listener: &ListenerConfig,
-    route: &RouteConfig,
-    files: &Files,
-    provider: &Arc<CryptoProvider>,
-) -> Result<ServerConfig, dunlin::Error> {
-    let mut profile = Profile::builder(provider.clone())
-        .credentials(files.credentials.clone())
-        .trust(files.trust.clone())
-        .alpn(route.alpn.clone());
+/// The part of a profile that all routes of a listener share.
+fn profile(listener: &ListenerConfig, files: &Files, provider: &Arc<CryptoProvider>) -> ProfileBuilder {
+    let mut profile =
+        Profile::builder(provider.clone()).credentials(files.credentials.clone()).trust(files.trust.clone());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
+        if listener.clients.psk_without_dhe {
+            suites.extend(TLS12_PSK_CIPHER_SUITES);
+        }
         // A suite with a pre-shared key authenticates the client, as in TLS 1.3, so it comes first.
         suites.sort_by_key(|suite| files.psks.is_some() != suite.has_psk());
         profile = profile.tls12_cipher_suites(suites);
@@ -228,7 +255,19 @@ fn server_config(
     if !listener.versions.tls13 {
         profile = profile.cipher_suites(vec![]);
     }
-    let profile = profile.build()?;
+    if listener.clients.psk_without_dhe {
+        profile = profile.psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]);
+    }
+    profile
+}
+
+fn server_config(
+    listener: &ListenerConfig,
+    route: &RouteConfig,
+    files: &Files,
+    provider: &Arc<CryptoProvider>,
+) -> Result<ServerConfig, dunlin::Error> {
+    let profile = profile(listener, files, provider).alpn(route.alpn.clone()).build()?;
     let source = files.psks.clone().map(PskSource::Here);
     let config = match source {
         Some(source) if files.credentials.is_empty() => ServerConfig::psk_only(profile, source)?,

@@ -21,6 +21,10 @@ const BACKEND: Kind = Kind {
     name: "a host with a port",
     allowed: "write the address of the server behind the gateway, as in \"127.0.0.1:1883\"",
 };
+const SOURCE: Kind = Kind {
+    name: "an IP address",
+    allowed: "write addresses of this machine without a port, as in \"127.0.0.2\"",
+};
 const SERVER_NAME: Kind = Kind {
     name: "a host name",
     allowed: "write it as in \"mqtt.example.org\", or \"*.example.org\" for all names with one more label",
@@ -87,6 +91,15 @@ impl Limits {
     }
 }
 
+/// Whether clients come over TCP or UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransportKind {
+    /// TLS over TCP.
+    Tls,
+    /// DTLS over UDP.
+    Dtls,
+}
+
 /// The enabled versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Versions {
@@ -129,6 +142,8 @@ pub struct ClientsConfig {
     pub raw_keys: Vec<FileField>,
     /// The file or database of pre-shared keys.
     pub psk: Option<FileField>,
+    /// Whether pre-shared keys also work without (EC)DHE, and so without forward secrecy.
+    pub psk_without_dhe: bool,
     /// The place of the table.
     pub place: Place,
 }
@@ -169,6 +184,8 @@ pub struct MqttConfig {
 pub enum RouteProtocol {
     /// The bytes as they are.
     Tcp,
+    /// The datagrams as they are, from these source addresses in turn; empty: any.
+    Udp(Vec<IpAddr>),
     /// MQTT, with the client's identity as user name.
     Mqtt(MqttConfig),
 }
@@ -199,6 +216,8 @@ pub struct ListenerConfig {
     pub name: String,
     /// The address to listen on.
     pub listen: Field<SocketAddr>,
+    /// Whether clients come over TCP or UDP.
+    pub transport: TransportKind,
     /// The enabled versions.
     pub versions: Versions,
     /// The server's certificates. The first one that suits the client is used.
@@ -225,6 +244,8 @@ impl ListenerConfig {
         let place = section.place().clone();
         let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
         let name = section.text("name").map(|name| name.value);
+        let transports = [("tls", TransportKind::Tls), ("dtls", TransportKind::Dtls)];
+        let transport = section.one_of("transport", &transports).unwrap_or(TransportKind::Tls);
         let versions = versions(&mut section);
         let certificates: Vec<_> =
             section.tables("certificate").into_iter().filter_map(certificate).collect();
@@ -244,8 +265,11 @@ impl ListenerConfig {
         if !section.has("route") {
             section.missing("route", "add a table [[listener.route]] with the address of the backend");
         }
-        let routes: Vec<_> =
-            routes.into_iter().enumerate().filter_map(|(i, route)| RouteConfig::read(route, i)).collect();
+        let routes: Vec<_> = routes
+            .into_iter()
+            .enumerate()
+            .filter_map(|(i, route)| RouteConfig::read(route, i, transport))
+            .collect();
         if !section.has("certificate") && clients.psk.is_none() {
             let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
             section.missing("certificate", advice);
@@ -263,6 +287,7 @@ impl ListenerConfig {
         Some(Self {
             name: name.unwrap_or_else(|| listen.value.to_string()),
             listen,
+            transport,
             versions,
             certificates,
             raw_public_key,
@@ -303,7 +328,15 @@ fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
 
 impl ClientsConfig {
     const fn none(place: Place) -> Self {
-        Self { verify: Verify::None, ca: vec![], crl: vec![], raw_keys: vec![], psk: None, place }
+        Self {
+            verify: Verify::None,
+            ca: vec![],
+            crl: vec![],
+            raw_keys: vec![],
+            psk: None,
+            psk_without_dhe: false,
+            place,
+        }
     }
 
     /// Whether a pre-shared key is the only way to authenticate, and clients must.
@@ -323,6 +356,7 @@ impl ClientsConfig {
         let (ca, crl) = (section.files("ca"), section.files("crl"));
         let raw_keys = section.files("raw_keys");
         let psk = section.file("psk");
+        let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty();
         // Trust that nothing demands must not look like protection.
         let verify = verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None });
@@ -339,7 +373,7 @@ impl ClientsConfig {
             section.fault(place.fault("crl has no effect without ca", "add ca, or leave crl out"));
         }
         section.end();
-        Self { verify, ca, crl, raw_keys, psk, place }
+        Self { verify, ca, crl, raw_keys, psk, psk_without_dhe, place }
     }
 }
 
@@ -375,7 +409,7 @@ fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
 }
 
 impl RouteConfig {
-    fn read(mut section: Section<'_>, index: usize) -> Option<Self> {
+    fn read(mut section: Section<'_>, index: usize, transport: TransportKind) -> Option<Self> {
         let place = section.place().clone();
         let sni = section.list("sni", SERVER_NAME, |value| NamePattern::parse(value.as_str()?));
         let protocol = |value: &DeValue<'_>| {
@@ -387,7 +421,7 @@ impl RouteConfig {
         let name = section.text("name").map(|name| name.value);
         let proxy_protocol = section.switch("proxy_protocol").unwrap_or(false);
         let remote = section.switch("remote").unwrap_or(false);
-        let protocol = route_protocol(&mut section);
+        let protocol = route_protocol(&mut section, transport);
         match &to {
             None if section.has("to") => {}
             None => section.missing("to", BACKEND.allowed),
@@ -414,7 +448,15 @@ impl RouteConfig {
 }
 
 /// Reads the protocol, and the keys that belong to it.
-fn route_protocol(section: &mut Section<'_>) -> Option<RouteProtocol> {
+fn route_protocol(section: &mut Section<'_>, transport: TransportKind) -> Option<RouteProtocol> {
+    if transport == TransportKind::Dtls {
+        if section.has("protocol") {
+            section.one_of("protocol", &[("udp", ())])?;
+        }
+        let sources = section.list("source", SOURCE, |value| value.as_str()?.parse::<IpAddr>().ok());
+        let sources = sources.into_iter().flatten().map(|source| source.value);
+        return Some(RouteProtocol::Udp(sources.collect()));
+    }
     let is_mqtt = match section.has("protocol") {
         true => section.one_of("protocol", &[("tcp", false), ("mqtt", true)]),
         false => Some(false),
@@ -450,7 +492,8 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
     for listener in listeners {
         let Field { value: address, place } = &listener.listen;
         if address.port() != 0
-            && let Some(first) = addresses.insert(*address, place)
+            && let Some(first) =
+                addresses.insert((*address, listener.transport == TransportKind::Dtls), place)
         {
             let what = format!("{address} is also the address of {first}");
             faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));

@@ -17,7 +17,7 @@ use toml::de::DeTable;
 pub use fault::{Fault, Faults, Field, FileField, Place};
 pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
-    RouteProtocol, UserName, Verify, Versions,
+    RouteProtocol, TransportKind, UserName, Verify, Versions,
 };
 pub(crate) use section::{Kind, Section, Source};
 

@@ -1,6 +1,7 @@
 //! Listeners: sockets that accept clients, with settings that a reload replaces.
 
 pub(crate) mod tcp;
+pub(crate) mod udp;
 
 use std::sync::Arc;
 use std::time::Duration;

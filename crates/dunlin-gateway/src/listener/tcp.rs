@@ -141,7 +141,7 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, "connected");
     let mqtt = match &route.protocol {
-        RouteProtocol::Tcp => None,
+        RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
             Ok(connect) => Some(connect),
             Err(error) => {

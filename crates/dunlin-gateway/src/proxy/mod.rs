@@ -2,6 +2,7 @@
 
 pub(crate) mod mqtt;
 pub(crate) mod tcp;
+pub(crate) mod udp;
 
 use std::io;
 use std::time::Duration;

@@ -8,3 +8,4 @@ mod mqtt;
 mod place;
 mod reload;
 mod tcp;
+mod udp;

@@ -41,6 +41,9 @@ impl Place {
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 2).unwrap()).unwrap();
         let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
         self.write(&format!("{prefix}root.pem"), &root);
+        let authorities = [tree.root.chain(), tree.intermediate.chain()].concat();
+        // libcoap's clients send no intermediate certificate.
+        self.write(&format!("{prefix}authorities.pem"), &certificates_to_pem(&authorities).unwrap());
         for (name, identity) in [("server", tree.server), ("client", tree.client)] {
             self.write(&format!("{prefix}{name}.pem"), &certificates_to_pem(&identity.chain).unwrap());
             self.write(&format!("{prefix}{name}.key"), &identity.key.to_pem().unwrap());
@@ -100,7 +103,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    fn config(&self) -> ClientConfig {
+    pub(crate) fn config(&self) -> ClientConfig {
         let provider = Arc::new(dunlin_awslc::provider());
         let x509 = X509Trust::anchors([self.root.clone()]).unwrap();
         let trust = Trust { x509: Some(x509).filter(|_| !self.psk), raw_key: None };

@@ -1,0 +1,155 @@
+//! DTLS to UDP: each association has a socket to its backend, which opens at the first datagram and closes when idle.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use dunlin_tokio::DtlsAssociation;
+use tokio::net::{UdpSocket, lookup_host};
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// The largest datagram, in bytes (RFC 768).
+const MAX_DATAGRAM: usize = 65_535;
+
+/// Why an association has ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// The client has closed it, or the endpoint has forgotten it.
+    Closed,
+    /// The gateway stops.
+    Stopped,
+    /// It failed.
+    Failed(io::Error),
+}
+
+/// A backend for datagrams.
+pub(crate) struct Backend<'a> {
+    /// Its host and port.
+    pub(crate) to: &'a str,
+    /// Source addresses, used in turn: one address has ports for 28,000 sockets to the same backend. Empty: any.
+    pub(crate) sources: &'a [IpAddr],
+    /// The next source address.
+    pub(crate) next: &'a AtomicUsize,
+    /// How long a socket may stay without traffic.
+    pub(crate) idle_time: Duration,
+    pub(crate) connect_time: Duration,
+    /// Makes the PROXY header before each datagram of a client at this address; empty: none. Backends of datagrams expect one in each.
+    pub(crate) header: &'a (dyn Fn(SocketAddr) -> Vec<u8> + Send + Sync),
+}
+
+impl Backend<'_> {
+    /// Opens a socket to the backend.
+    pub(crate) async fn open(&self) -> io::Result<UdpSocket> {
+        let found = timeout(self.connect_time, lookup_host(self.to)).await;
+        let to = found.map_err(|_| io::ErrorKind::TimedOut)??.next();
+        let to = to.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its name has no address"))?;
+        let own = match (self.sources, to.ip()) {
+            ([], IpAddr::V4(_)) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+            ([], IpAddr::V6(_)) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+            (sources, _) => {
+                let next = self.next.fetch_add(1, Ordering::Relaxed);
+                sources.iter().cycle().nth(next % sources.len()).copied().unwrap_or(to.ip())
+            }
+        };
+        let socket = UdpSocket::bind(SocketAddr::new(own, 0)).await?;
+        socket.connect(to).await?;
+        Ok(socket)
+    }
+}
+
+/// What happened with the datagrams of an association.
+#[derive(Debug, Default)]
+pub(crate) struct Passed {
+    pub(crate) from_client: u64,
+    pub(crate) to_client: u64,
+    /// Datagrams that were lost between the gateway and the backend, or were too long for the client.
+    pub(crate) dropped: u64,
+}
+
+/// Passes datagrams until the association ends. `opened` is called with the outcome of each attempt to open a socket.
+pub(crate) async fn pass(
+    client: &DtlsAssociation,
+    backend: &Backend<'_>,
+    passed: &mut Passed,
+    mut opened: impl FnMut(&io::Result<UdpSocket>),
+    stop: impl Future<Output = ()>,
+) -> End {
+    let mut stop = std::pin::pin!(stop);
+    let mut socket = None;
+    let mut latest = Instant::now();
+    let mut datagram = vec![];
+    let mut from = client.peer_address();
+    let mut header = (backend.header)(from);
+    loop {
+        let receive = async {
+            match &socket {
+                Some(open) => {
+                    let open: &UdpSocket = open;
+                    open.readable().await
+                }
+                None => std::future::pending().await,
+            }
+        };
+        let idle = async {
+            match &socket {
+                Some(_) => sleep_until(latest + backend.idle_time).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            received = client.recv() => {
+                let data = match received {
+                    Ok(Some(data)) => data,
+                    Ok(None) => return End::Closed,
+                    Err(error) => return End::Failed(error),
+                };
+                passed.from_client += data.len() as u64;
+                latest = Instant::now();
+                if socket.is_none() {
+                    let result = backend.open().await;
+                    opened(&result);
+                    socket = result.ok();
+                }
+                let Some(open) = &socket else {
+                    passed.dropped += 1;
+                    continue;
+                };
+                // A connection ID lets the client's address change.
+                if client.peer_address() != from {
+                    from = client.peer_address();
+                    header = (backend.header)(from);
+                }
+                let sent = match &header[..] {
+                    [] => open.send(&data).await,
+                    header => open.send(&[header, &data].concat()).await,
+                };
+                // A port without a program answers with an error, which the next call reports. Datagrams may be lost.
+                passed.dropped += u64::from(sent.is_err());
+            }
+            _ = receive => {
+                let Some(open) = &socket else { continue };
+                datagram.resize(MAX_DATAGRAM, 0);
+                let len = match open.try_recv(&mut datagram) {
+                    Ok(len) => len,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+                    Err(_) => {
+                        passed.dropped += 1;
+                        continue;
+                    }
+                };
+                latest = Instant::now();
+                match client.send(datagram.get(..len).unwrap_or_default()).await {
+                    Ok(()) => passed.to_client += len as u64,
+                    // Too long for a record; the client asks again or gives up, as if the network had lost it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => passed.dropped += 1,
+                    Err(error) => return End::Failed(error),
+                }
+                // An association that waits holds no buffer.
+                datagram = vec![];
+            }
+            () = idle => socket = None,
+            () = &mut stop => return End::Stopped,
+        }
+    }
+}

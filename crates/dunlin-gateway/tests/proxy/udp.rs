@@ -1,0 +1,150 @@
+//! DTLS to UDP.
+
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use dunlin::ServerAddress;
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
+use tokio::net::UdpSocket;
+use tokio::process::Command as AsyncCommand;
+
+use crate::place::{Client, PSK, Place, listener, metric_becomes, route, within};
+
+fn dtls(more: &str) -> String {
+    listener(&format!("transport = \"dtls\"\n{more}"))
+}
+
+const PSKS: &str = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n[listener.clients]\npsk = \"keys.psk\"\n";
+
+async fn connect(client: &Client, port: u16) -> DtlsAssociation {
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let server = ServerAddress::parse("localhost", port).unwrap();
+    let gateway = SocketAddr::from(([127, 0, 0, 1], port));
+    within(endpoint.connect(&Arc::new(client.config()), server, gateway)).await.unwrap()
+}
+
+async fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = [0; 2048];
+    let (len, from) = within(socket.recv_from(&mut buffer)).await.unwrap();
+    (buffer[..len].to_vec(), from)
+}
+
+async fn backend() -> (UdpSocket, u16) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
+}
+
+#[tokio::test]
+async fn each_client_has_a_socket_that_closes_when_idle() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = dtls("") + "[listener.limits]\nidle_time = \"20ms\"\n" + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let client = place.client("root.pem");
+    let (one, two) = (connect(&client, port).await, connect(&client, port).await);
+    one.send(b"one").await.unwrap();
+    let (data, first) = receive(&socket).await;
+    assert_eq!(data, b"one");
+    two.send(b"two").await.unwrap();
+    let (data, second) = receive(&socket).await;
+    assert_eq!(data, b"two");
+    assert_ne!(first, second);
+    socket.send_to(b"to two", second).await.unwrap();
+    assert_eq!(within(two.recv()).await.unwrap().unwrap(), b"to two");
+    // The association outlives its socket: once the first one has closed, another one opens.
+    let connects =
+        "dunlin_gateway_backend_connects_total{listener=\"test\",route=\"0\",outcome=\"connected\"}";
+    metric_becomes(&gateway, connects, 2.0).await;
+    let mut again = 0;
+    while crate::place::metric(&gateway, connects) == 2.0 {
+        one.send(b"again").await.unwrap();
+        assert_eq!(receive(&socket).await.0, b"again");
+        again += 1;
+        tokio::time::sleep(std::time::Duration::from_millis(10 * again)).await;
+    }
+    one.close();
+    two.close();
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+}
+
+#[tokio::test]
+async fn each_datagram_carries_the_identity() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let more = "proxy_protocol = true\nsource = [\"127.0.0.2\", \"127.0.0.3\"]";
+    let (_gateway, port) = place.start(&(PSKS.to_owned() + &route(to, more))).await;
+    let mut client = place.client("root.pem");
+    client.psk = true;
+    let mut sources = vec![];
+    for _ in 0..2 {
+        let dtls = connect(&client, port).await;
+        for data in [&b"first"[..], b"second"] {
+            dtls.send(data).await.unwrap();
+            let (datagram, from) = receive(&socket).await;
+            // PROXY, version 2, IPv4, datagrams.
+            assert_eq!(datagram[..14], *b"\r\n\r\n\0\r\nQUIT\n\x21\x12");
+            let end = 16 + usize::from(u16::from_be_bytes([datagram[14], datagram[15]]));
+            assert!(datagram[..end].ends_with(b"\xe0\0\x0cpsk:sensor-7"), "{datagram:?}");
+            assert_eq!(datagram[end..], *data);
+            sources.push(from.ip().to_string());
+        }
+    }
+    assert_eq!(sources, ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]);
+}
+
+#[tokio::test]
+async fn a_stopping_gateway_closes_associations() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = "[gateway]\nshutdown_time = \"1ms\"\n".to_owned() + &dtls("") + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let dtls = connect(&place.client("root.pem"), port).await;
+    dtls.send(b"hello").await.unwrap();
+    receive(&socket).await;
+    let (received, ()) = within(async { tokio::join!(dtls.recv(), gateway.stop()) }).await;
+    // A close_notify.
+    assert_eq!(received.unwrap(), None);
+}
+
+/// A process that ends with the test.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// libcoap's clients repeat a request until the server answers, so nothing waits for its start.
+#[tokio::test(flavor = "multi_thread")]
+async fn libcoaps_clients_reach_libcoaps_server() {
+    let place = Place::new();
+    // libcoap's clients take a key as text.
+    let key = "the key of sensor-7, in ASCII";
+    let hex: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+    place.write("keys.psk", &format!("{}:{hex}\n", PSK.0));
+    let (socket, to) = backend().await;
+    // The server takes no port 0. Another program could take this one first, which is improbable.
+    drop(socket);
+    let mut server = Command::new("coap-server-notls");
+    server.args(["-A", "127.0.0.1", "-p", &to.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
+    let _server = Process(server.spawn().expect("libcoap3-bin: `tools/setup test` installs it"));
+    let clients =
+        "[listener.clients]\nca = \"authorities.pem\"\npsk = \"keys.psk\"\npsk_without_dhe = true\n";
+    let (_gateway, port) = place.start(&(dtls("") + clients + &route(to, ""))).await;
+    let psk = ["-u", PSK.0, "-k", key];
+    let x509 = ["-c", "client.pem", "-j", "client.key", "-R", "authorities.pem"];
+    for library in ["openssl", "gnutls"] {
+        for credentials in [&psk[..], &x509] {
+            let mut client = AsyncCommand::new(format!("coap-client-{library}"));
+            client.args(["-w", "-B", "60"]).args(credentials).current_dir(place.path(""));
+            client.arg(format!("coaps://127.0.0.1:{port}/")).kill_on_drop(true);
+            let output = within(client.output()).await.unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(told.contains("test server made with libcoap"), "{library} {credentials:?}: {output:?}");
+        }
+    }
+}
