@@ -287,7 +287,7 @@ fn long_ids_limit_how_small_datagrams_get() {
         // Everything after the hellos is lost for a long time.
         let lossy = move |_: std::time::Duration, packet: Vec<u8>| {
             index += 1;
-            if (3..12).contains(&index) { vec![] } else { vec![(common::DELAY, packet)] }
+            if (3..12).contains(&index) { vec![] } else { vec![(DELAY, packet)] }
         };
         let mut pair = configs.pair_over(&lossy);
         connect(&mut pair);
