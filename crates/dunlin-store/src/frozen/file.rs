@@ -29,8 +29,10 @@ const VERSION: u8 = b'1';
 /// The length of a piece from which it is written, in bytes: long enough that tags and calls of the system cost nothing.
 const PIECE: usize = 128 << 10;
 
-/// The longest frozen association, in bytes. It has the names of the peer's certificate, and without them some hundred bytes.
-pub const MAX_ASSOCIATION: usize = 128 << 10;
+/// The longest frozen association, in bytes. It has the names of the peer's certificate, its PSK identity, and apart from them some hundred
+/// bytes. Both fit: a Certificate message has at most 64 kB, in which IPv4 addresses take 6 bytes each and as text up to 17.
+pub const MAX_ASSOCIATION: usize = 256 << 10;
+const _: () = assert!((64 << 10) / 6 * 17 + (64 << 10) + 2048 <= MAX_ASSOCIATION);
 
 /// The number of files that are set aside beside one file. A server that is started again and again must not fill its directory.
 const MAX_ASIDE: usize = 100;
@@ -107,11 +109,12 @@ impl FrozenFile {
     }
 
     /// Begins a new file. Its ID goes into the store at once, so that no association is frozen that cannot be thawed. The file itself
-    /// appears when it is complete ([`FrozenWriter::finish`]).
+    /// appears when it is complete ([`FrozenWriter::finish`]). A writer that is dropped before takes its ID back. After a crash the ID
+    /// stays in the store, and may be deleted there once no file has it.
     ///
     /// # Errors
     /// The store does not answer, the file cannot be written, or the provider failed.
-    pub fn create(&self, ids: &dyn FrozenIds) -> Result<FrozenWriter, FrozenError> {
+    pub fn create<'a>(&self, ids: &'a dyn FrozenIds) -> Result<FrozenWriter<'a>, FrozenError> {
         let id = self.keys.id().map_err(crypto)?;
         let mut sealer = self.keys.sealer(&id).map_err(crypto)?;
         let begin = sealer.seal(Kind::Begin, &mut []).map_err(crypto)?;
@@ -127,9 +130,18 @@ impl FrozenFile {
             });
         let file = begun.map_err(|error| self.fails(&error))?;
         ids.put(&id)?;
+        let id = PendingId { ids, id, has_file: false };
         // The buffer never moves, so it leaves no unwiped copy behind.
         let piece = Zeroizing::new(Vec::with_capacity(MAX_PIECE));
-        Ok(FrozenWriter { path: self.path.clone(), file, sealer, piece, associations: 0 })
+        Ok(FrozenWriter {
+            path: self.path.clone(),
+            file,
+            sealer,
+            piece,
+            associations: 0,
+            has_failed: false,
+            id,
+        })
     }
 
     /// Thaws the file: calls `each` with the bytes of every association, in order, then takes the file's ID from the store, removes the
@@ -282,22 +294,42 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Writes frozen associations. Dropping it without [`Self::finish`] leaves no file behind.
-pub struct FrozenWriter {
+/// The ID of a file that is not complete.
+struct PendingId<'a> {
+    ids: &'a dyn FrozenIds,
+    id: FileId,
+    has_file: bool,
+}
+
+impl Drop for PendingId<'_> {
+    fn drop(&mut self) {
+        if !self.has_file {
+            // An ID that stays does no harm: no file has it.
+            let _ = self.ids.take(&self.id);
+        }
+    }
+}
+
+/// Writes frozen associations. Dropping it without [`Self::finish`] leaves neither a file nor an ID behind.
+pub struct FrozenWriter<'a> {
     path: PathBuf,
     file: NamedTempFile,
     sealer: PieceSealer,
     /// Associations that are not sealed yet.
     piece: Zeroizing<Vec<u8>>,
     associations: u64,
+    /// Whether a piece could not be written.
+    has_failed: bool,
+    id: PendingId<'a>,
 }
 
-impl FrozenWriter {
+impl FrozenWriter<'_> {
     /// Adds a frozen association. It is sealed and written together with others.
     ///
     /// # Errors
     /// It is longer than [`MAX_ASSOCIATION`], which leaves the file unchanged; the file cannot be written; or the provider failed.
     pub fn push(&mut self, association: &[u8]) -> Result<(), FrozenError> {
+        self.check()?;
         let length = u32::try_from(association.len()).ok().filter(|_| association.len() <= MAX_ASSOCIATION);
         let length = length.ok_or(FrozenError::TooLong(association.len()))?;
         self.piece.extend_from_slice(&length.to_be_bytes());
@@ -315,20 +347,23 @@ impl FrozenWriter {
     /// was not thawed, and is set aside as [`FrozenFile::set_aside`] does.
     ///
     /// # Errors
-    /// The file cannot be written, an existing one cannot be renamed, or the provider failed.
+    /// The file cannot be written, an existing one cannot be renamed, or the provider failed; or [`Self::push`] has failed for one of
+    /// these reasons before.
     pub fn finish(mut self) -> Result<Written, FrozenError> {
+        self.check()?;
         if !self.piece.is_empty() {
             self.seal()?;
         }
         let mut number = self.associations.to_be_bytes();
         let tag = self.sealer.seal(Kind::End, &mut number).map_err(crypto)?;
-        let Self { path, mut file, associations, .. } = self;
+        let Self { path, mut file, associations, mut id, .. } = self;
         let written = file
             .write_all(&[&[Kind::End as u8][..], &number, &tag].concat())
             .and_then(|()| file.as_file().sync_all())
             .and_then(|()| set_aside(&path))
             .and_then(|aside| {
                 file.persist_noclobber(&path).map_err(|error| error.error)?;
+                id.has_file = true;
                 // The directory holds the name, so it has to reach the disk, too.
                 File::open(trouble::directory_of(&path))?.sync_all()?;
                 Ok(aside)
@@ -337,14 +372,25 @@ impl FrozenWriter {
         Ok(Written { associations, aside })
     }
 
+    /// Checks that no piece is missing.
+    fn check(&self) -> Result<(), FrozenError> {
+        match self.has_failed {
+            true => Err(unwritable(&self.path, &io::Error::other("a part of it was not written"))),
+            false => Ok(()),
+        }
+    }
+
     /// Seals the waiting associations and writes them.
     fn seal(&mut self) -> Result<(), FrozenError> {
+        // After an error, neither the piece nor the file is whole.
+        self.has_failed = true;
         let length = (self.piece.len() as u32).to_be_bytes();
         let tag = self.sealer.seal(Kind::Some, &mut self.piece).map_err(crypto)?;
         let parts: [&[u8]; 4] = [&[Kind::Some as u8], &length, &self.piece, &tag];
         let written = parts.iter().try_for_each(|part| self.file.write_all(part));
         written.map_err(|error| unwritable(&self.path, &error))?;
         self.piece.clear();
+        self.has_failed = false;
         Ok(())
     }
 }
@@ -380,10 +426,34 @@ fn unwritable(path: &Path, error: &io::Error) -> FrozenError {
     FrozenError::File { file: path.to_owned(), why: trouble::why(error) }
 }
 
-impl fmt::Debug for FrozenWriter {
+impl fmt::Debug for FrozenWriter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, associations, .. } = self;
         let mut text = f.debug_struct("FrozenWriter");
         text.field("path", path).field("associations", associations).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frozen::DirectoryIds;
+
+    #[test]
+    fn a_writer_that_has_failed_completes_no_file() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("file");
+        let ids = DirectoryIds::open(place.path().join("ids")).unwrap();
+        let file = FrozenFile::new(&dunlin_tests::awslc(), &path, &Zeroizing::new([7; 32])).unwrap();
+        let mut writer = file.create(&ids).unwrap();
+        let (whole, at) = writer.file.into_parts();
+        writer.file = NamedTempFile::from_parts(File::open(&at).unwrap(), at);
+        writer.push(&vec![1; PIECE]).unwrap_err();
+        // The disk has room again.
+        let (_, at) = writer.file.into_parts();
+        writer.file = NamedTempFile::from_parts(whole, at);
+        writer.push(b"later").unwrap_err();
+        writer.finish().unwrap_err();
+        assert!(!path.exists());
     }
 }

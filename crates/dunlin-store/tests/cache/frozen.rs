@@ -272,6 +272,7 @@ fn an_unfinished_file_leaves_nothing_behind() {
     assert!(matches!(writer.push(&long), Err(FrozenError::TooLong(len)) if len == long.len()));
     writer.push(&vec![1; MAX_ASSOCIATION]).unwrap();
     drop(writer);
+    assert_eq!(fs::read_dir(place.directory.path().join("ids")).unwrap().count(), 0);
     let left = fs::read_dir(place.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(left.collect::<Vec<_>>(), ["ids"]);
 }
