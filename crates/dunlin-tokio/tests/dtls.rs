@@ -511,6 +511,52 @@ async fn associations_continue_on_another_endpoint() {
     assert_eq!(clients[0].recv().await.unwrap(), None, "close_notify");
 }
 
+/// One association more than the endpoint takes, and several hundred: their clients should hear of it.
+#[tokio::test]
+async fn associations_that_a_resumed_endpoint_refuses_get_a_close_notify() {
+    let (client_config, server_config) = x509();
+    let there = endpoint(Some(server_config.clone())).await;
+    let here = endpoint(None).await;
+    let (client, server) = tokio::join!(connect(&here, client_config, &there), accept(&there));
+    let (client, server) = (client.unwrap(), server.unwrap());
+    exchange(&client, &server).await;
+    let mut stored = Vec::new();
+    let store = |bytes: &[u8]| {
+        stored.extend_from_slice(bytes);
+        Ok(())
+    };
+    there.freeze(store).unwrap();
+    let config = Arc::new(server_config);
+    // No association may be thawed twice, but here only the number of datagrams counts.
+    let thawed = (0..600).map(|_| DtlsConnection::thaw_server(&config, &stored, now()).unwrap());
+    let mut limits = EndpointLimits::default();
+    limits.associations = 0;
+    let socket = UdpSocket::bind(ANY).await.unwrap();
+    socket.writable().await.unwrap();
+    let resumed = DtlsEndpoint::resume(socket, limits, thawed).unwrap();
+    assert_eq!((resumed.associations.len(), resumed.refused.len()), (0, 600));
+    assert_eq!(resumed.endpoint.discarded().output, 0, "every close_notify has left");
+}
+
+#[tokio::test]
+async fn an_endpoint_that_was_frozen_accepts_no_client() {
+    let (client_config, server_config) = x509();
+    let there = endpoint(Some(server_config.clone())).await;
+    assert_eq!(there.freeze(|_| panic!("there is no association")).unwrap().associations, 0);
+    there.set_server(Some(Arc::new(server_config)));
+    let here = endpoint(None).await;
+    let refused = async {
+        while there.discarded().unwanted == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        connected = connect(&here, client_config, &there) => panic!("{connected:?}"),
+        () = refused => {}
+    }
+    assert_eq!(there.associations(), 0);
+}
+
 /// The kernel chooses the socket by the address, and the connection ID names the endpoint.
 #[cfg(target_os = "linux")]
 #[tokio::test]

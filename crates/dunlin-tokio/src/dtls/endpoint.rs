@@ -135,9 +135,14 @@ impl DtlsEndpoint {
         self.handle.0.read(|state| state.endpoint.ports())
     }
 
-    /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients.
+    /// Sets the configuration for new clients ([`dunlin::Endpoint::set_server`]). With `None` the endpoint accepts no more clients. After
+    /// [`Self::freeze`] this has no effect.
     pub fn set_server(&self, config: Option<Arc<ServerConfig>>) {
-        self.handle.0.act(|state| state.endpoint.set_server(config));
+        self.handle.0.act(|state| {
+            if !state.is_frozen {
+                state.endpoint.set_server(config);
+            }
+        });
     }
 
     /// Sets a function that says of each datagram, just before it is sent, whether to lose it instead. For tests of programs on bad

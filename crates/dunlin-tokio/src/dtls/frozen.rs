@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use dunlin::error::Misuse;
-use dunlin::{DtlsConnection, EndpointLimits};
+use dunlin::{AssociationId, DtlsConnection, EndpointLimits, Negotiated};
 use tokio::net::UdpSocket;
 
 use super::association::{DtlsAssociation, Reporter};
@@ -21,7 +21,7 @@ use crate::stream::HandshakeBytes;
 pub struct Frozen {
     /// The number of frozen associations.
     pub associations: usize,
-    /// The peers of the other ones, and why each could not be frozen. They continue here until the application closes them.
+    /// Associations that could not be frozen: the peer's address and the reason. They continue here until the application closes them.
     pub left: Vec<(SocketAddr, dunlin::Error)>,
 }
 
@@ -38,8 +38,9 @@ pub struct Resumed {
 
 impl DtlsEndpoint {
     /// Freezes all associations ([`dunlin::Endpoint::freeze`]), and passes the bytes of each to `write`, which seals and stores them. The
-    /// endpoint accepts no more clients. Calls of frozen associations report [`dunlin::error::Misuse::Frozen`], and nothing is sent for
-    /// them any more.
+    /// endpoint accepts no more clients, whatever [`DtlsEndpoint::set_server`] says later. Calls of frozen associations report
+    /// [`dunlin::error::Misuse::Frozen`], and nothing is sealed for them any more. At most 32 datagrams that the socket has not taken
+    /// yet still leave.
     ///
     /// It returns when `write` has taken everything, and occupies the endpoint meanwhile. Call it where blocking is allowed, for example
     /// in [`tokio::task::spawn_blocking`].
@@ -48,6 +49,7 @@ impl DtlsEndpoint {
     /// The first error of `write`, after which no further association is frozen. Those that were frozen before are lost.
     pub fn freeze(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Frozen> {
         self.handle.0.act_at_rest(|state| {
+            state.is_frozen = true;
             let (now, mut frozen) = (now(), Frozen::default());
             let ids: Vec<_> = state.endpoint.associations().collect();
             for id in ids {
@@ -73,7 +75,8 @@ impl DtlsEndpoint {
 
     /// An endpoint on this socket that continues connections which were thawed ([`DtlsConnection::thaw_server`],
     /// [`DtlsConnection::thaw_client`]). It takes all of them in before it receives the first datagram, so a caller that binds the socket
-    /// before it thaws loses no record. At most 256 of the refused ones send a close_notify, so `limits` should have room for all.
+    /// before it thaws loses no record. The peers of the refused ones get a close_notify, as far as the socket takes it: once its buffer
+    /// is full, 256 more wait, and further ones are lost. So `limits` should have room for all.
     ///
     /// # Errors
     /// The socket has no address.
@@ -86,28 +89,43 @@ impl DtlsEndpoint {
         connections: impl IntoIterator<Item = DtlsConnection>,
     ) -> io::Result<Resumed> {
         let shared = Arc::new(Shared::new(socket, limits)?);
-        let (mut adopted, mut refused) = (Vec::new(), Vec::new());
-        shared.act(|state| {
-            for connection in connections {
-                let peer = connection.peer_address();
-                let Some(negotiated) = connection.negotiated().cloned() else {
-                    refused.push((peer, Misuse::HandshakeNotComplete.into()));
-                    continue;
-                };
-                match state.adopt(connection) {
-                    Ok(id) => adopted.push((id, peer, negotiated)),
-                    Err(error) => refused.push((peer, error)),
-                }
-            }
-        });
+        let mut adopted = Adopted::default();
+        connections.into_iter().for_each(|connection| adopted.add(&shared, connection));
         tokio::spawn(Arc::clone(&shared).drive());
+        Ok(adopted.resumed(shared))
+    }
+}
+
+/// The thawed connections of an endpoint.
+#[derive(Default)]
+pub(super) struct Adopted {
+    associations: Vec<(AssociationId, SocketAddr, Negotiated)>,
+    refused: Vec<(SocketAddr, dunlin::Error)>,
+}
+
+impl Adopted {
+    /// Takes a connection in. What it has to send if it is refused leaves at once.
+    pub(super) fn add(&mut self, shared: &Shared, connection: DtlsConnection) {
+        let peer = connection.peer_address();
+        let Some(negotiated) = connection.negotiated().cloned() else {
+            self.refused.push((peer, Misuse::HandshakeNotComplete.into()));
+            return;
+        };
+        match shared.act(|state| state.adopt(connection)) {
+            Ok(id) => self.associations.push((id, peer, negotiated)),
+            Err(error) => self.refused.push((peer, error)),
+        }
+    }
+
+    /// The endpoint, whose task runs.
+    pub(super) fn resumed(self, shared: Arc<Shared>) -> Resumed {
         let handle = Arc::new(Handle(shared));
-        let associations = adopted.into_iter().map(|(id, peer, negotiated)| {
+        let associations = self.associations.into_iter().map(|(id, peer, negotiated)| {
             let owned = Owned { handle: Arc::clone(&handle), id, peer };
             DtlsAssociation::new(owned, negotiated, HandshakeBytes::default(), Reporter::new(None, None))
         });
         let associations = associations.collect();
-        Ok(Resumed { endpoint: Self { handle }, associations, refused })
+        Resumed { endpoint: DtlsEndpoint { handle }, associations, refused: self.refused }
     }
 }
 

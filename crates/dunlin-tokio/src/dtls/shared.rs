@@ -114,6 +114,8 @@ pub(super) struct State {
     planned: Option<dunlin::Instant>,
     /// The handles are gone, and the task ends.
     is_closed: bool,
+    /// The associations were frozen, so the endpoint accepts no more clients.
+    pub(super) is_frozen: bool,
     /// The association with each server, and whether the network says that no program receives there.
     servers: BTreeMap<SocketAddr, (AssociationId, bool)>,
     /// The tasks to wake, or to forget, without the lock: both can run code of the application, which may use the endpoint.
@@ -443,6 +445,7 @@ impl Shared {
             loss: None,
             planned: None,
             is_closed: false,
+            is_frozen: false,
             servers: BTreeMap::new(),
             woken: Vec::new(),
         };
