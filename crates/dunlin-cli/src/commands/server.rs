@@ -143,8 +143,9 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
             false => Log::new(io::stderr(), args.json, level)?,
         };
         let (config, endpoint) = (Arc::new(config), OnceLock::new());
-        let not_frozen = OnceLock::new();
-        let server = Server { args, config, psks, input, frozen, endpoint, not_frozen, stopped, lost, log };
+        let (not_frozen, stopping) = (OnceLock::new(), OnceLock::new());
+        let server =
+            Server { args, config, psks, input, frozen, endpoint, not_frozen, stopping, stopped, lost, log };
         let server = Arc::new(server);
         let result = server.clone().run().await;
         server.log.end();
@@ -184,6 +185,11 @@ struct Choice {
     offered: Arc<OnceLock<Vec<CipherSuite>>>,
 }
 
+/// Explains why the ports for associations without connection IDs cannot be used.
+fn no_ports(error: io::Error) -> Error {
+    Error::failed("--port-pool", error, "give other ports, or auto:16 for any free ones")
+}
+
 /// This server and a client's address.
 const fn at(from: SocketAddr) -> At {
     At::new(Side::Server, from)
@@ -210,6 +216,8 @@ struct Server {
     endpoint: OnceLock<DtlsEndpoint>,
     /// Freezing has failed.
     not_frozen: OnceLock<()>,
+    /// A signal has come, after which the server freezes its associations and stops.
+    stopping: OnceLock<()>,
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
@@ -225,9 +233,6 @@ impl Server {
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;
         let address = listener.local_addr()?;
-        if let Listener::Udp(endpoint) = &listener {
-            self.add_ports(endpoint, address).await?;
-        }
         if self.log.wants(Level::Info) {
             let text = || format!("listening on {address}");
             self.say(&self.log.render(Level::Info, text, || Event::Listening { address }))?;
@@ -235,6 +240,7 @@ impl Server {
         let server = self.clone();
         tokio::spawn(async move {
             stop.wait().await;
+            let _ = server.stopping.set(());
             server.clone().freeze().await;
             server.stopped.send_replace(true);
         });
@@ -250,6 +256,10 @@ impl Server {
             () = self.stopped() => {}
         }
         let Connections { accepted, failed, .. } = connections.end().await;
+        if self.stopping.get().is_some() {
+            // The associations end before their file is complete.
+            self.stopped().await;
+        }
         if let Some((what, why)) = self.lost.get() {
             return Err(Error::failed(what, why, "connect it to a file or pipe, or add --echo or --rev"));
         }
@@ -265,14 +275,12 @@ impl Server {
     }
 
     /// Binds the ports for associations without connection IDs.
-    async fn add_ports(&self, endpoint: &DtlsEndpoint, address: SocketAddr) -> Result<(), Error> {
-        let failed =
-            |e: io::Error| Error::failed("--port-pool", e, "give other ports, or auto:16 for any free ones");
+    async fn bind_ports(&self, ip: IpAddr) -> Result<Vec<UdpSocket>, Error> {
         let mut sockets = Vec::new();
         for port in self.args.port_pool.iter().flat_map(PortPool::ports) {
-            sockets.push(UdpSocket::bind((address.ip(), *port)).await.map_err(failed)?);
+            sockets.push(UdpSocket::bind((ip, *port)).await.map_err(no_ports)?);
         }
-        if sockets.is_empty() { Ok(()) } else { endpoint.add_ports(sockets).map_err(failed) }
+        Ok(sockets)
     }
 
     /// Accepts connections up to the requested number.
@@ -599,6 +607,14 @@ impl Connections {
         while let Some(served) = self.running.try_join_next() {
             self.failed += usize::from(!served.unwrap_or(false));
         }
+    }
+
+    /// Continues a connection of the previous process. It does not count.
+    fn resume(&mut self, connection: impl Future<Output = bool> + Send + 'static) {
+        self.running.spawn(async {
+            connection.await;
+            true
+        });
     }
 
     /// Waits for the end of all connections.

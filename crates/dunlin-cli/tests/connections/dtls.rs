@@ -484,6 +484,51 @@ fn associations_survive_a_restart_of_the_server() {
     assert!(server.warnings.contains(refusal), "{}", server.warnings);
 }
 
+/// Associations of the previous process do not count as accepted, and those beyond --max-connections are named.
+#[test]
+fn thawed_associations_leave_room_for_new_clients() {
+    let place = Place::new();
+    let client = format!("--psk {KEY} --udp --quiet");
+    let options = format!("--psk {KEY} --echo --udp --cid 8 --frozen server.frozen --frozen-store ids");
+    let server = Server::new(&place, &options);
+    let port = server.port;
+    let mut clients =
+        [(); 2].map(|()| Running::new(&place, &format!("client localhost:{port} {client} --cid")));
+    for client in &mut clients {
+        client.write("before\n");
+        assert_eq!(client.line(), "before");
+    }
+    assert!(stop(server).contains("froze 2 associations"));
+    let server = Server::at(&place, port, &format!("{options} --naccept 1"));
+    assert_eq!(server.echo(&place, &client, "new\n"), "new\n");
+    assert!(stop(server).contains("froze 2 associations"));
+    let server = Server::at(&place, port, &format!("{options} --max-connections 1"));
+    assert!(server.warnings.contains("1 association not thawed, the first (127."), "{}", server.warnings);
+}
+
+#[test]
+fn a_server_that_does_not_start_leaves_the_frozen_file_alone() {
+    let place = Place::new();
+    let options = format!("--psk {KEY} --echo --udp --frozen server.frozen --frozen-store ids");
+    stop(Server::new(&place, &options));
+    let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let told = place.dunlin_fails(&format!("server --accept 0 {options} --scheme tcs --port-pool {port}"), 1);
+    assert!(told.contains("--port-pool: "), "{told}");
+    assert!(place.path("server.frozen").exists());
+}
+
+#[test]
+fn a_server_warns_that_associations_with_a_port_are_not_frozen() {
+    let place = Place::new();
+    let options = format!("--psk {KEY} --echo --udp --frozen server.frozen --frozen-store ids");
+    let server = Server::new(&place, &options);
+    assert!(!server.warnings.contains("--port-pool"), "{}", server.warnings);
+    drop(server);
+    let server = Server::new(&place, &format!("{options} --scheme tcs --port-pool auto:1"));
+    assert!(server.warnings.contains("--frozen: associations with a port"), "{}", server.warnings);
+}
+
 #[test]
 fn a_server_that_cannot_freeze_ends_with_an_error() {
     let place = Place::new();

@@ -10,7 +10,7 @@ use dunlin::{DtlsConnection, EndpointLimits};
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
 use tokio::net::{TcpListener, UdpSocket};
 
-use super::{Connections, Listener, Server, at};
+use super::{Connections, Listener, Server, at, no_ports};
 use crate::error::{Error, Explanation, count};
 use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
 use crate::tls::log::Level;
@@ -35,6 +35,14 @@ impl Server {
         limits.half_open = args.max_connections;
         // The socket keeps what devices send meanwhile.
         let socket = UdpSocket::bind(address).await.map_err(failed)?;
+        // A server that does not start must not use up the file.
+        let ports = self.bind_ports(socket.local_addr().map_err(failed)?.ip()).await?;
+        if self.frozen.is_some() && !ports.is_empty() {
+            let why = "associations with a port of --port-pool are not frozen";
+            let advice =
+                "let clients use connection IDs; those with a port need new handshakes after a restart";
+            self.tell_error_first(&Error::failed("--frozen", why, advice));
+        }
         let thawed = self.clone().thaw().await?;
         let thawed = thawed.into_iter().map(|connection| *connection);
         let resumed = DtlsEndpoint::resume(socket, limits, thawed).map_err(failed)?;
@@ -42,12 +50,17 @@ impl Server {
         if let Some(loss) = &args.tls.datagrams.loss {
             endpoint.set_loss(loss.decider());
         }
-        for (from, error) in refused {
-            self.log_failure(from, not_kept("thawed", &error));
+        if !ports.is_empty() {
+            endpoint.add_ports(ports).map_err(no_ports)?;
+        }
+        if let Some((from, error)) = refused.first() {
+            let why = format!("{} not thawed, the first ({from}) because: {error}", count_of(refused.len()));
+            let advice = "give at least the --max-connections of the previous server; their clients need new handshakes";
+            self.tell_error_first(&Error::failed("--frozen", why, advice));
         }
         for association in associations {
             let (server, from) = (self.clone(), association.peer_address());
-            connections.add(async move { server.resume(association, from).await });
+            connections.resume(async move { server.resume(association, from).await });
         }
         if self.frozen.is_some() {
             let _ = self.endpoint.set(endpoint.clone());
@@ -111,7 +124,7 @@ impl Server {
                     self.log_error(&Error::failed(&file, why, advice));
                 }
                 for (from, error) in &frozen.left {
-                    self.log_failure(*from, not_kept("frozen", error));
+                    self.log_failure(*from, not_kept(error));
                 }
                 let (associations, others) = (frozen.associations, frozen.left.len());
                 let text = || format!("froze {} into {file} in {ms} ms", count_of(associations));
@@ -166,8 +179,8 @@ impl Server {
 }
 
 /// Explains why an association does not outlive the process.
-fn not_kept(how: &str, error: &dunlin::Error) -> Explanation {
-    Explanation::new(format!("the association was not {how}: {error}"), "the client needs a new handshake")
+fn not_kept(error: &dunlin::Error) -> Explanation {
+    Explanation::new(format!("the association was not frozen: {error}"), "the client needs a new handshake")
 }
 
 /// Whether this error says that the association continues in another process.
