@@ -93,8 +93,9 @@ impl Connection<Datagram> {
     /// Continues a server's connection that [`Self::freeze`] has written, under the same settings.
     ///
     /// # Errors
-    /// The bytes do not parse, are a client's, or were written under other settings, or the peer's certificate or a CRL behind it has
-    /// expired ([`crate::error::AuthenticationFailure::Expired`]): the client needs a new handshake. Or the provider failed.
+    /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication.
+    /// * [`crate::error::AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
+    /// * The bytes do not parse or are a client's, or the provider failed.
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
             side: Side::Server,
@@ -145,10 +146,12 @@ impl Owner<'_> {
     ) -> Result<Connection<Datagram>, Error> {
         Reader::all(bytes, What::FrozenAssociation, |r| {
             let (format, is_server, is_12, settings) = (r.u8()?, r.u8()? == 1, r.u8()? == 1, r.array()?);
-            // The engine has authenticated the peer under these settings only.
-            if (format, is_server, &settings) != (FORMAT, self.side == Side::Server, self.settings.as_bytes())
-            {
+            if (format, is_server) != (FORMAT, self.side == Side::Server) {
                 return Err(r.bad_value().into());
+            }
+            // The engine has authenticated the peer under these settings only.
+            if &settings != self.settings.as_bytes() {
+                return Err(Misuse::OtherSettings.into());
             }
             let heard_ms = r.u64()?;
             let suite = CipherSuite(r.u16()?);

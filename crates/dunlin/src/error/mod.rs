@@ -282,10 +282,13 @@ pub enum Misuse {
     Provider(ProviderFault),
     /// This kind of connection does not support the call.
     NotSupported(What),
-    /// The peer has not acknowledged a message, which nobody would send again after [`crate::DtlsConnection::freeze`].
+    /// The peer has not acknowledged a message, a message of the peer is incomplete, or output waits. A connection that was thawed after
+    /// [`crate::DtlsConnection::freeze`] could not send it again.
     FlightWaits,
     /// The association continues elsewhere ([`crate::DtlsConnection::freeze`]).
     Frozen,
+    /// The association was frozen under other settings: trusted certificates, CRLs or client authentication.
+    OtherSettings,
     /// The endpoint has an association with this address already.
     AddressInUse,
     /// The endpoint has as many associations as its limit allows.

@@ -271,6 +271,7 @@ texts!(Misuse "U" {
     16 Self::EndpointFull => "the endpoint has too many associations: end one first",
     18 Self::FlightWaits => "the peer has not acknowledged the last message yet",
     19 Self::Frozen => "the association was frozen and continues elsewhere",
+    20 Self::OtherSettings => "it was frozen under other trusted certificates, CRLs or client authentication",
 });
 
 texts!(Internal "B" {
