@@ -38,11 +38,11 @@ pub use acceptor::TlsAcceptor;
 pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
-#[cfg(target_os = "linux")]
-pub use dtls::DtlsPort;
 pub use dtls::{
     DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface, PathEvent, Resumed,
 };
+#[cfg(target_os = "linux")]
+pub use dtls::{DtlsPort, ResumedPort};
 pub use error::HandshakeError;
 pub use handshake::DEFAULT_TIMEOUT;
 pub use stream::{HandshakeBytes, Renegotiations, TlsStream};

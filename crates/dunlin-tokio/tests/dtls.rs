@@ -603,3 +603,71 @@ async fn a_client_that_moves_keeps_its_association_at_any_socket_of_a_port() {
     }
     assert!(port.handed_over() > 0, "of 32 addresses, all led to the same one of 4 sockets");
 }
+
+/// The associations of a port with four sockets continue at one with three: those with a connection ID from any address.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn the_associations_of_a_port_continue_at_another() {
+    let (client_config, server_config) = x509();
+    let random = dunlin_tests::awslc().random.clone();
+    let port = DtlsPort::bind(ANY.parse().unwrap(), 4, 0, EndpointLimits::default()).unwrap();
+    port.set_server(Some(&server_config), &[], &random).unwrap();
+    let address = port.local_addr().unwrap();
+    let accepting = port.endpoints().iter().map(|endpoint| {
+        let endpoint = endpoint.clone();
+        tokio::spawn(async move {
+            let mut served = Vec::new();
+            loop {
+                let server = endpoint.accept().await.accept().await.unwrap();
+                server.send(b"hello").await.unwrap();
+                served.push(server);
+            }
+        })
+    });
+    let accepting: Vec<tokio::task::JoinHandle<()>> = accepting.collect();
+    let ids = Arc::new(dunlin::NodeIds::new(&[], 0, random.clone()).unwrap());
+    let mut clients = Vec::new();
+    for n in 0..12 {
+        let config = client_config.clone();
+        let config = if n % 2 == 0 { config } else { config.with_connection_ids(ids.clone()) };
+        let here = endpoint(None).await;
+        let client = here.connect(&Arc::new(config), localhost(), address).await.unwrap();
+        assert_eq!(client.recv().await.unwrap().as_deref(), Some(&b"hello"[..]));
+        clients.push((here, client));
+    }
+    let mut stored = Vec::new();
+    let mut store = |bytes: &[u8]| {
+        stored.push(bytes.to_vec());
+        Ok(())
+    };
+    for endpoint in port.endpoints() {
+        // Clients may not have acknowledged the last messages yet.
+        while !endpoint.freeze(&mut store).unwrap().left.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(stored.len(), 12);
+    drop(port);
+    for task in accepting {
+        task.abort();
+        let _ = task.await;
+    }
+    drop(bind_again(address).await);
+    let config = Arc::new(server_config.clone());
+    let thawed = stored.iter().map(|bytes| DtlsConnection::thaw_server(&config, bytes, now()).unwrap());
+    let resumed = DtlsPort::resume(address, 3, &[], &random, EndpointLimits::default(), thawed).unwrap();
+    assert_eq!((resumed.associations.len(), resumed.refused.len()), (12, 0));
+    for server in resumed.associations {
+        tokio::spawn(async move {
+            while let Some(data) = server.recv().await.unwrap() {
+                server.send(&data).await.unwrap();
+            }
+        });
+    }
+    for (n, (_, client)) in clients.iter().enumerate() {
+        client.send(&[n as u8]).await.unwrap();
+        let answer = tokio::time::timeout(Duration::from_secs(60), client.recv()).await;
+        assert_eq!(answer.unwrap().unwrap().as_deref(), Some(&[n as u8][..]));
+    }
+    assert!(resumed.port.handed_over() > 0, "of 12 addresses, all led to the right one of 3 sockets");
+}

@@ -72,9 +72,13 @@ impl DtlsEndpoint {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn new(socket: UdpSocket, limits: EndpointLimits) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(socket, limits)?);
+        Ok(Self::run(Arc::new(Shared::new(socket, limits)?)))
+    }
+
+    /// Starts the task.
+    pub(super) fn run(shared: Arc<Shared>) -> Self {
         tokio::spawn(Arc::clone(&shared).drive());
-        Ok(Self { handle: Arc::new(Handle(shared)) })
+        Self { handle: Arc::new(Handle(shared)) }
     }
 
     /// A client's endpoint with a socket for each of these interfaces, the best first, on the way to `server`. Its connections need

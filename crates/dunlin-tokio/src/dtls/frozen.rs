@@ -89,43 +89,40 @@ impl DtlsEndpoint {
         connections: impl IntoIterator<Item = DtlsConnection>,
     ) -> io::Result<Resumed> {
         let shared = Arc::new(Shared::new(socket, limits)?);
-        let mut adopted = Adopted::default();
-        connections.into_iter().for_each(|connection| adopted.add(&shared, connection));
-        tokio::spawn(Arc::clone(&shared).drive());
-        Ok(adopted.resumed(shared))
+        let (mut adopted, mut refused) = (Vec::new(), Vec::new());
+        for connection in connections {
+            let peer = connection.peer_address();
+            match adopt(&shared, connection) {
+                Ok(one) => adopted.push(one),
+                Err(error) => refused.push((peer, error)),
+            }
+        }
+        let endpoint = Self::run(shared);
+        let associations = adopted.into_iter().map(|adopted| adopted.association(&endpoint.handle)).collect();
+        Ok(Resumed { endpoint, associations, refused })
     }
 }
 
-/// The thawed connections of an endpoint.
-#[derive(Default)]
+/// A thawed association whose endpoint's task does not run yet.
 pub(super) struct Adopted {
-    associations: Vec<(AssociationId, SocketAddr, Negotiated)>,
-    refused: Vec<(SocketAddr, dunlin::Error)>,
+    id: AssociationId,
+    peer: SocketAddr,
+    negotiated: Negotiated,
+}
+
+/// Takes a thawed connection in. If it is refused, what it has to send leaves at once.
+pub(super) fn adopt(shared: &Shared, connection: DtlsConnection) -> Result<Adopted, dunlin::Error> {
+    let peer = connection.peer_address();
+    let negotiated = connection.negotiated().cloned().ok_or(Misuse::HandshakeNotComplete)?;
+    let id = shared.act(|state| state.adopt(connection))?;
+    Ok(Adopted { id, peer, negotiated })
 }
 
 impl Adopted {
-    /// Takes a connection in. What it has to send if it is refused leaves at once.
-    pub(super) fn add(&mut self, shared: &Shared, connection: DtlsConnection) {
-        let peer = connection.peer_address();
-        let Some(negotiated) = connection.negotiated().cloned() else {
-            self.refused.push((peer, Misuse::HandshakeNotComplete.into()));
-            return;
-        };
-        match shared.act(|state| state.adopt(connection)) {
-            Ok(id) => self.associations.push((id, peer, negotiated)),
-            Err(error) => self.refused.push((peer, error)),
-        }
-    }
-
-    /// The endpoint, whose task runs.
-    pub(super) fn resumed(self, shared: Arc<Shared>) -> Resumed {
-        let handle = Arc::new(Handle(shared));
-        let associations = self.associations.into_iter().map(|(id, peer, negotiated)| {
-            let owned = Owned { handle: Arc::clone(&handle), id, peer };
-            DtlsAssociation::new(owned, negotiated, HandshakeBytes::default(), Reporter::new(None, None))
-        });
-        let associations = associations.collect();
-        Resumed { endpoint: DtlsEndpoint { handle }, associations, refused: self.refused }
+    /// The association at its endpoint.
+    pub(super) fn association(self, handle: &Arc<Handle>) -> DtlsAssociation {
+        let owned = Owned { handle: Arc::clone(handle), id: self.id, peer: self.peer };
+        DtlsAssociation::new(owned, self.negotiated, HandshakeBytes::default(), Reporter::new(None, None))
     }
 }
 

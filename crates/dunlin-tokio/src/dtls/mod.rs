@@ -23,4 +23,4 @@ pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
 pub use interfaces::Interface;
 #[cfg(target_os = "linux")]
-pub use port::DtlsPort;
+pub use port::{DtlsPort, ResumedPort};

@@ -1,5 +1,6 @@
 //! Several sockets on one port, so that several cores receive.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -8,13 +9,16 @@ use std::sync::atomic::AtomicU64;
 
 use dunlin::crypto::SecureRandom;
 use dunlin::error::Misuse;
-use dunlin::{EndpointLimits, NodeIds, ServerConfig};
+use dunlin::{ConnectionIds, DtlsConnection, EndpointLimits, NodeIds, ServerConfig};
 use rustix::net::sockopt::set_socket_reuseport;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use tokio::net::UdpSocket;
 
+use super::association::DtlsAssociation;
 use super::endpoint::DtlsEndpoint;
-use super::shared::Port;
+use super::frozen::{Adopted, adopt};
+use super::shared::{Port, Shared, State, owner};
+use crate::error::from_tls;
 
 /// The random bytes of a connection ID: enough to be unique, and hard to guess.
 const RANDOM_LEN: usize = 8;
@@ -24,7 +28,7 @@ const RANDOM_LEN: usize = 8;
 /// ID names the endpoint that has its association, which gets the datagrams.
 ///
 /// Associations without connection IDs are lost to the peer when its address changes, as at any endpoint, and also when the number of
-/// sockets on the port changes. The endpoints can freeze their associations ([`DtlsEndpoint::freeze`]), but a port does not resume any.
+/// sockets on the port changes. The endpoints can freeze their associations ([`DtlsEndpoint::freeze`]), and [`Self::resume`] continues them.
 ///
 /// # Examples
 /// ```no_run
@@ -66,24 +70,64 @@ impl DtlsPort {
         node_len: usize,
         limits: EndpointLimits,
     ) -> io::Result<Self> {
-        let mut endpoints = Vec::new();
-        let mut address = address;
-        for _ in 0..sockets.max(1) {
-            let endpoint = DtlsEndpoint::new(open(address)?, limits)?;
-            // All sockets have the port that the first one got.
-            address = endpoint.local_addr();
-            endpoints.push(endpoint);
+        let opened = Opened::new(address, sockets, node_len, limits)?;
+        Ok(opened.run(BTreeMap::new()))
+    }
+
+    /// Binds sockets as [`Self::bind`] does, and continues connections which were thawed ([`DtlsConnection::thaw_server`]). Each belongs to
+    /// the endpoint that its connection ID names, also if there were more sockets before. Datagrams for those without an ID are handed
+    /// over by the peer's address. `node` and `random` are those of [`Self::set_server`], for further IDs of these associations. The
+    /// sockets are bound before the first connection is taken from `connections`.
+    ///
+    /// # Errors
+    /// The system cannot bind a socket to the address, or the node is too long.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn resume(
+        address: SocketAddr,
+        sockets: u8,
+        node: &[u8],
+        random: &Arc<dyn SecureRandom>,
+        limits: EndpointLimits,
+        connections: impl IntoIterator<Item = DtlsConnection>,
+    ) -> io::Result<ResumedPort> {
+        let opened = Opened::new(address, sockets, node.len(), limits)?;
+        let issuers = (0..opened.shared.len()).map(|own| issuer(node, own, random));
+        let issuers = issuers.collect::<Result<Vec<_>, _>>().map_err(from_tls)?;
+        let (mut associations, mut refused, mut thawed) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for mut connection in connections {
+            let peer = connection.peer_address();
+            let name = connection.connection_ids().next().map(|id| (id.len(), id.get(node.len()).copied()));
+            let own = match name {
+                Some((len, Some(name))) if len == opened.id_len() => owner(name, opened.shared.len()),
+                Some((len, _)) => {
+                    let why = format!(
+                        "its connection IDs have {len} bytes, and those of the port {}",
+                        opened.id_len()
+                    );
+                    refused.push((peer, Misuse::Config(why).into()));
+                    continue;
+                }
+                None => thawed.len() % opened.shared.len(),
+            };
+            let (Some(shared), Some(issuer)) = (opened.shared.get(own), issuers.get(own)) else { continue };
+            connection.set_connection_ids(Arc::clone(issuer) as Arc<dyn ConnectionIds>);
+            match adopt(shared, connection) {
+                Ok(adopted) => {
+                    associations.push((own, adopted));
+                    if name.is_none() {
+                        thawed.insert(peer, own);
+                    }
+                }
+                Err(error) => refused.push((peer, error)),
+            }
         }
-        for (own, endpoint) in endpoints.iter().enumerate() {
-            endpoint.handle.0.join(Port {
-                id_len: node_len + 1 + RANDOM_LEN,
-                at: node_len,
-                own,
-                endpoints: endpoints.iter().map(|other| Arc::downgrade(&other.handle.0)).collect(),
-                handed_over: AtomicU64::new(0),
-            });
-        }
-        Ok(Self { endpoints, node_len })
+        let port = opened.run(thawed);
+        let own =
+            |(own, adopted): (usize, Adopted)| Some(adopted.association(&port.endpoints.get(own)?.handle));
+        let associations = associations.into_iter().filter_map(own).collect();
+        Ok(ResumedPort { port, associations, refused })
     }
 
     /// Sets the configuration for new clients of all endpoints ([`DtlsEndpoint::set_server`]). Their connection IDs begin with `node`, which
@@ -104,9 +148,8 @@ impl DtlsPort {
         }
         let mut configs = Vec::new();
         for own in 0..self.endpoints.len() {
-            let node = [node, &[own as u8]].concat();
-            let ids = NodeIds::new(&node, node.len() + RANDOM_LEN, Arc::clone(random))?;
-            configs.push(config.map(|config| Arc::new(config.clone().with_connection_ids(Arc::new(ids)))));
+            let ids = issuer(node, own, random)?;
+            configs.push(config.map(|config| Arc::new(config.clone().with_connection_ids(ids))));
         }
         self.endpoints.iter().zip(configs).for_each(|(endpoint, config)| endpoint.set_server(config));
         Ok(())
@@ -126,6 +169,70 @@ impl DtlsPort {
     pub fn handed_over(&self) -> u64 {
         self.endpoints.iter().map(|endpoint| endpoint.handle.0.handed_over()).sum()
     }
+}
+
+/// A port with associations that another process has frozen.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ResumedPort {
+    /// The port.
+    pub port: DtlsPort,
+    /// Its associations, for the application to serve.
+    pub associations: Vec<DtlsAssociation>,
+    /// The peers of connections that the endpoints did not take in, and why ([`dunlin::Endpoint::adopt`]). A peer hears nothing if its
+    /// connection has IDs of another length than the port's.
+    pub refused: Vec<(SocketAddr, dunlin::Error)>,
+}
+
+/// The sockets of a port whose tasks do not run yet.
+struct Opened {
+    shared: Vec<Arc<Shared>>,
+    node_len: usize,
+}
+
+impl Opened {
+    fn new(
+        mut address: SocketAddr,
+        sockets: u8,
+        node_len: usize,
+        limits: EndpointLimits,
+    ) -> io::Result<Self> {
+        let mut shared = Vec::new();
+        for _ in 0..sockets.max(1) {
+            let one = Shared::new(open(address)?, limits)?;
+            // All sockets have the port that the first one got.
+            address = one.read(State::first_address).unwrap_or(address);
+            shared.push(Arc::new(one));
+        }
+        Ok(Self { shared, node_len })
+    }
+
+    /// The length of connection IDs.
+    const fn id_len(&self) -> usize {
+        self.node_len + 1 + RANDOM_LEN
+    }
+
+    /// Starts the tasks.
+    fn run(self, thawed: BTreeMap<SocketAddr, usize>) -> DtlsPort {
+        let (id_len, node_len, thawed) = (self.id_len(), self.node_len, Arc::new(thawed));
+        for (own, shared) in self.shared.iter().enumerate() {
+            shared.join(Port {
+                id_len,
+                at: node_len,
+                own,
+                endpoints: self.shared.iter().map(Arc::downgrade).collect(),
+                thawed: Arc::clone(&thawed),
+                handed_over: AtomicU64::new(0),
+            });
+        }
+        DtlsPort { endpoints: self.shared.into_iter().map(DtlsEndpoint::run).collect(), node_len }
+    }
+}
+
+/// What issues the connection IDs of the endpoint with this number.
+fn issuer(node: &[u8], own: usize, random: &Arc<dyn SecureRandom>) -> Result<Arc<NodeIds>, dunlin::Error> {
+    let node = [node, &[own as u8]].concat();
+    NodeIds::new(&node, node.len() + RANDOM_LEN, Arc::clone(random)).map(Arc::new)
 }
 
 /// A socket that shares its port with others of this user.

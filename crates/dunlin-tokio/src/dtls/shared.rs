@@ -54,6 +54,8 @@ pub(super) struct Port {
     pub(super) at: usize,
     pub(super) own: usize,
     pub(super) endpoints: Vec<Weak<Shared>>,
+    /// The endpoints of thawed associations without connection IDs, by the peer's address.
+    pub(super) thawed: Arc<BTreeMap<SocketAddr, usize>>,
     /// How many datagrams were handed over to another endpoint.
     pub(super) handed_over: AtomicU64,
 }
@@ -61,11 +63,18 @@ pub(super) struct Port {
 /// A datagram for another endpoint of the port, and its sender.
 type Stray<'a> = (&'a Weak<Shared>, SocketAddr, Vec<u8>);
 
+/// The endpoint that this byte of a connection ID names. A port that was bound again may have fewer of them.
+pub(super) fn owner(name: u8, endpoints: usize) -> usize {
+    usize::from(name) % endpoints.max(1)
+}
+
 impl Port {
-    /// The other endpoint to which the connection ID of a datagram leads.
-    fn other(&self, datagram: &[u8]) -> Option<&Weak<Shared>> {
-        let id = dunlin::connection_id(datagram, self.id_len)?;
-        let owner = usize::from(*id.get(self.at)?);
+    /// The other endpoint to which the connection ID of a datagram leads, or without one its sender's address.
+    fn other(&self, from: SocketAddr, datagram: &[u8]) -> Option<&Weak<Shared>> {
+        let owner = match dunlin::connection_id(datagram, self.id_len) {
+            Some(id) => owner(*id.get(self.at)?, self.endpoints.len()),
+            None => *self.thawed.get(&from)?,
+        };
         self.endpoints.get(owner).filter(|_| owner != self.own)
     }
 
@@ -328,10 +337,11 @@ impl State {
         let mut received = 0;
         while received < BATCH {
             let endpoint = &mut self.endpoint;
-            let take = |from: SocketAddr, datagram: &[u8]| match port.and_then(|port| port.other(datagram)) {
-                Some(other) => strays.push((other, from, datagram.to_vec())),
-                None => endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram),
-            };
+            let take =
+                |from: SocketAddr, datagram: &[u8]| match port.and_then(|port| port.other(from, datagram)) {
+                    Some(other) => strays.push((other, from, datagram.to_vec())),
+                    None => endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram),
+                };
             match home.socket.receive(buffers, take) {
                 Ok(datagrams) => received += datagrams,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,

@@ -126,6 +126,12 @@ impl Connection<Datagram> {
         };
         owner.thaw(bytes, now, || Role::Client(Arc::clone(config), server))
     }
+
+    /// Lets `issuer` issue further connection IDs of this side, instead of the configuration's, if its IDs have the length of those
+    /// before. A caller with several endpoints learns only from a thawed connection's IDs to which of them it belongs.
+    pub fn set_connection_ids(&mut self, issuer: Arc<dyn ConnectionIds>) {
+        self.transport.set_issuer(issuer);
+    }
 }
 
 /// What a configuration gives to a connection that continues.

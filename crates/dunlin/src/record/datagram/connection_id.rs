@@ -58,6 +58,13 @@ impl OwnIds {
         Self { issuer, len, ids, latest, issued, left: Vec::new() }
     }
 
+    /// Lets this issue further IDs, if they have the length of those before.
+    pub(super) fn set_issuer(&mut self, issuer: Arc<dyn ConnectionIds>) {
+        if self.are_used() && issuer.id_len() == self.len {
+            self.issuer = Some(issuer);
+        }
+    }
+
     /// The ID in the latest authentic record.
     pub(super) fn latest(&self) -> &[u8] {
         &self.latest

@@ -66,6 +66,11 @@ impl Datagram {
         own.chain(peer.spare()).chain([peer.present()]).map(|id| 1 + id.len()).sum()
     }
 
+    /// Lets this issue further connection IDs of this side.
+    pub(crate) fn set_issuer(&mut self, issuer: Arc<dyn ConnectionIds>) {
+        self.receiver.ids.set_issuer(issuer);
+    }
+
     /// Writes the state of both directions, and ends them here, without a word to the peer.
     pub(crate) fn freeze(&mut self, w: &mut Writer) {
         write_path(w, self.paths.present());
