@@ -78,7 +78,8 @@ pub struct PathChange {
     pub to: Path,
     /// How many records of data the connection sends again over the new path, since they may not have arrived.
     pub repeated: usize,
-    /// How many records of data may not have arrived and are not sent again. The application may send their content again.
+    /// How many records of data may not have arrived and are not sent again. The application
+    /// decides whether to repeat their content: some may have arrived.
     pub unrepeated: usize,
     /// Whether a connection with [`crate::Multihoming::unlinkable`] took its connection ID along, since the server had given it no spare
     /// one. Observers of both paths can link them.

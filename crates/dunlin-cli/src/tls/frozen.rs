@@ -30,7 +30,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Args, Clone, Default)]
 pub(crate) struct FrozenOptions {
     /// Keep the associations over a restart: the server freezes them into this file, sealed, when Ctrl-C or SIGTERM ends it, and
-    /// thaws them when it starts. Clients notice nothing. After a crash there is no file, and clients need new handshakes.
+    /// thaws them when it starts. Clients need not reconnect. After a crash there is no file, and clients need new handshakes.
     #[arg(long, value_name = "FILE", requires_all = ["udp", "frozen_store"], help_heading = HEADING)]
     frozen: Option<PathBuf>,
     /// Where the server keeps the IDs of files that may still be thawed, so that no file is thawed twice: DIRECTORY, sqlite:FILE,

@@ -45,7 +45,7 @@ const MAX_PIECE: usize = PIECE + LENGTH + MAX_ASSOCIATION;
 
 /// A file of frozen associations, which may be missing, and the key that seals it.
 ///
-/// Whoever can write the file without its key can only destroy it. Whoever has the file and the key can read the traffic of its
+/// A user who can write the file without its key can only destroy it. A user who has the file and the key can read the traffic of its
 /// associations, and speak for both sides.
 pub struct FrozenFile {
     path: PathBuf,

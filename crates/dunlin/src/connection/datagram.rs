@@ -314,8 +314,8 @@ impl Connection<Datagram> {
         }
     }
 
-    /// Gives the peer a new connection ID of this side, which it uses at once (RFC 9147 §9). Earlier ones stay valid for a time. While the
-    /// peer has many spare ones and has not used the latest replacement yet, that one serves.
+    /// Gives the peer a new connection ID of this side, which it uses at once (RFC 9147 §9). Earlier ones stay valid for a time. If all
+    /// places are taken and the peer has not used the latest replacement yet, nothing is sent.
     ///
     /// # Errors
     /// As [`Self::request_connection_ids`], if this side receives no connection IDs; or no ID could be issued.

@@ -30,8 +30,8 @@ use crate::wire::{CipherSuite, Reader, What, Writer};
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
 const FORMAT: u8 = 3;
 
-/// Room for everything except identities, names and connection IDs, in bytes, so that the buffer with the secrets does not move while it grows: a moved
-/// one would leave an unwiped copy.
+/// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets must not move while it grows: a
+/// moved one would leave an unwiped copy.
 const ROOM: usize = 1024;
 
 impl Connection<Datagram> {
@@ -39,14 +39,18 @@ impl Connection<Datagram> {
     /// afterwards: every further call reports [`Misuse::Frozen`]. The peer notices nothing. The wall clock in `now` tells the thawed
     /// connection how long the peer has been silent.
     ///
-    /// The bytes contain the secrets of the connection. Whoever stores them must seal them, and must make sure that **nobody thaws them
-    /// twice**: two connections with the same keys and record numbers would reveal their plaintext. Unread data, the peer's certificates and
-    /// the memory of tickets are left behind.
+    /// The bytes contain the secrets of the connection. The caller must seal them, and **must never thaw them twice**: two connections with
+    /// the same keys and record numbers would reveal their plaintext. Unread data, the peer's certificates, the memory of tickets, and the
+    /// connection IDs of other interfaces ([`crate::Multihoming::unlinkable`]) are left behind.
     ///
     /// # Errors
-    /// [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for transmission, [`Misuse::HandshakeNotComplete`], [`Misuse::SendClosed`] if
-    /// either side has closed, [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret; these leave the connection unchanged.
-    /// Or the connection has failed.
+    /// All but the last leave the connection unchanged.
+    ///
+    /// * [`Misuse::FlightWaits`] while a message is on its way in either direction, or output waits for transmission.
+    /// * [`Misuse::HandshakeNotComplete`].
+    /// * [`Misuse::SendClosed`] if either side has closed.
+    /// * [`Misuse::NotSupported`] in DTLS 1.2 without extended master secret, or if this server's association has a port of its own.
+    /// * The connection has failed.
     pub fn freeze(&mut self, now: Now) -> Result<Zeroizing<Vec<u8>>, Error> {
         self.check()?;
         let Some(negotiated) = self.progress.negotiated.as_deref() else {

@@ -28,8 +28,7 @@ pub enum Ended {
     Anonymous,
     /// Nothing authentic arrived from the peer for [`crate::EndpointLimits::idle`].
     Idle,
-    /// The endpoint was almost full, and from this client nothing authentic had arrived for the longest time, which was at least
-    /// [`crate::EndpointLimits::stale`].
+    /// The endpoint was almost full, and this client had been silent for the longest time, at least [`crate::EndpointLimits::stale`].
     Stale,
 }
 

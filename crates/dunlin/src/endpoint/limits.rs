@@ -24,11 +24,10 @@ pub struct EndpointLimits {
     /// The most ports of the pool ([`crate::Endpoint::add_ports`]) that clients of one host have. By default 8. Further clients of the host
     /// get ordinary associations.
     pub ports_per_host: usize,
-    /// The time after which an association ends from whose peer nothing authentic has arrived. By default `None`: never, since a
+    /// An association ends if its peer has sent nothing authentic for this time. By default `None`: never, since a
     /// device may sleep for days.
     pub idle: Option<Duration>,
-    /// The time after which an association counts as stale from whose client nothing authentic has arrived. In the last 64th of
-    /// [`Self::associations`], each new client ends the stalest one ([`crate::Ended::Stale`]). By default 30 minutes. `None`: never, so that
+    /// An association is stale if its client has sent nothing authentic for this time. In the last 64th of [`Self::associations`], each new client ends the stalest one ([`crate::Ended::Stale`]). By default 30 minutes. `None`: never, so that
     /// silent clients can keep all others out.
     pub stale: Option<Duration>,
 }

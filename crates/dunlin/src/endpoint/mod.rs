@@ -49,7 +49,7 @@ const MAX_STRAY: usize = 256;
 /// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of them.
 const MAX_FAILURES: usize = 64;
 
-/// The part of all associations, 1 in so many, in which new clients displace stale ones.
+/// New clients displace stale ones in the last 1/64 of all associations.
 const HEADROOM: usize = 64;
 
 /// What happened at an endpoint.
@@ -489,7 +489,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a limit apart from that of all associations leaves no room for a client at this address.
+    /// Whether the limits of one host or of handshakes leave no room for a client at this address. The limit of all associations is
+    /// checked elsewhere.
     fn is_beyond_limit(&self, from: SocketAddr, route: Route) -> bool {
         let limits = &self.limits;
         // A client that begins anew takes the place of its own association.
@@ -548,8 +549,8 @@ impl Endpoint {
             self.discarded.full += 1;
             return;
         }
-        // A client that begins anew leaves its unfinished handshake. But somebody else who sees its demand for a cookie can begin one in its
-        // name, so the oldest handshake stays until one is complete (RFC 9147 §5.11 protects complete ones).
+        // A client that begins anew leaves its unfinished handshake. But an attacker who sees the demand for a cookie can begin one in the
+        // client's name, so the oldest handshake stays until one is complete (RFC 9147 §5.11 protects complete ones).
         if let [_, Some(newer)] = self.index.routes.get(from).next {
             self.end(newer, Ended::Superseded);
         }

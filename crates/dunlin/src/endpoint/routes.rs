@@ -16,8 +16,8 @@ const MAX_NAMESAKES: usize = 2;
 pub(super) struct Route {
     /// The one whose handshake is complete, or that this side has begun as a client.
     pub(super) live: Option<AssociationId>,
-    /// The handshakes of clients of which one will replace it: the oldest and the newest. Two, so that a handshake that somebody else
-    /// begins in the client's name does not end the client's own.
+    /// Incomplete handshakes, the oldest and the newest; the one that completes replaces `live`. There are two, so that a handshake that an
+    /// attacker begins in the client's name does not end the client's own.
     pub(super) next: [Option<AssociationId>; 2],
 }
 

@@ -116,8 +116,8 @@ impl OwnIds {
         }
     }
 
-    /// Issues new ones. An ID that the peer has left makes room. Without room there are fewer: the peer may use any other one
-    /// (RFC 9147 §9). There is room for one that it must use at once, unless it has not used the previous one of this kind yet.
+    /// Issues new ones. An ID that the peer has left makes room. Without room it issues fewer, since the peer may still use
+    /// each of the others (RFC 9147 §9). There is room for one that it must use at once, unless it has not used the previous one of this kind yet.
     pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
         let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
         let most = MAX_OWN_IDS + usize::from(usage == Usage::Immediate);
