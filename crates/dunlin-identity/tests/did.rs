@@ -203,6 +203,20 @@ fn a_jwk_is_refused_with_the_member_that_is_wrong() {
 }
 
 #[test]
+fn an_rsa_jwk_has_one_form() {
+    let vectors = vectors(include_str!("data/did-key/rsa.json"));
+    let jwk = vectors.values().next().unwrap()["publicKeyJwk"].as_object().unwrap();
+    assert!(PublicKey::from_jwk(jwk).is_ok());
+    for name in ["n", "e"] {
+        let number = Base64UrlUnpadded::decode_vec(jwk[name].as_str().unwrap()).unwrap();
+        let padded = Base64UrlUnpadded::encode_string(&[&[0], number.as_slice()].concat());
+        let mut jwk = jwk.clone();
+        jwk.insert(name.to_owned(), padded.into());
+        assert_eq!(PublicKey::from_jwk(&jwk), Err(KeyError::JwkMember(name)));
+    }
+}
+
+#[test]
 fn did_jwk_refuses_bad_json() {
     let resolve = |text: &str| {
         JWK.resolve(&did(&format!("did:jwk:{}", Base64UrlUnpadded::encode_string(text.as_bytes()))))

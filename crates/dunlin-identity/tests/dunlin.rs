@@ -233,6 +233,7 @@ fn reads_operations_strictly() {
     assert_eq!(with("sequence", json!(-1)), OperationError::Member("sequence"));
     assert_eq!(with("sequence", json!(1.5)), OperationError::Member("sequence"));
     assert_eq!(with("previous", json!("z11")), OperationError::Member("previous"));
+    assert_eq!(with("previous", json!(format!("u{}", "A".repeat(43)))), OperationError::Member("previous"));
     assert_eq!(with("registry", json!("a b")), OperationError::Member("registry"));
     assert_eq!(with("registry", json!("a".repeat(MAX_ORIGIN + 1))), OperationError::Member("registry"));
     assert_eq!(with("key", json!("z11")), OperationError::Key(KeyError::UnknownType));

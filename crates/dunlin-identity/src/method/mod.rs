@@ -10,9 +10,11 @@ use crate::key::{KeyError, PublicKey};
 pub mod dunlin;
 mod jwk;
 mod key;
+mod peer;
 
 pub use jwk::{JWK, Jwk};
 pub use key::{KEY, Key};
+pub use peer::{PEER, Peer};
 
 /// Why a DID cannot be made or resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,11 +26,12 @@ pub enum MethodError {
     /// The DID is malformed.
     #[error("{0}")]
     Did(#[from] DidError),
-    /// The identifier is not base58btc (`did:key`) or base64url without padding (`did:jwk`).
-    #[error("did:{0}: malformed encoding of the key")]
+    /// The identifier does not have the method's form: base58btc for `did:key`, base64url without padding for `did:jwk`, an algorithm and
+    /// its elements for `did:peer`.
+    #[error("did:{0}: malformed identifier")]
     Encoding(&'static str),
     /// The identifier does not contain acceptable JSON.
-    #[error("did:jwk: {0}")]
+    #[error("the DID contains malformed JSON: {0}")]
     Json(#[from] JsonError),
     /// The key is malformed or unsupported.
     #[error("did:{0}: {1}")]
