@@ -145,9 +145,12 @@ struct CacheOffer {
     tickets: Option<Arc<Tickets>>,
 }
 
+/// Tickets, each with the fingerprint of the Certificate that it names.
+type NamedTickets = [(Ticket, Fingerprint)];
+
 impl CacheOffer {
     /// The reserved tickets: those that the client shows, and those that it does not.
-    fn tickets(&self) -> (&[(Ticket, Fingerprint)], &[(Ticket, Fingerprint)]) {
+    fn tickets(&self) -> (&NamedTickets, &NamedTickets) {
         let all = self.tickets.as_deref().map(|reserved| &*reserved.tickets).unwrap_or_default();
         all.split_at_checked(self.shown).unwrap_or_default()
     }
