@@ -11,7 +11,7 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::RotatingTickets;
-use dunlin_tests::peer::{Files, Link, Process, listen, now};
+use dunlin_tests::peer::{Files, Link, Process, build_java, listen, now};
 use dunlin_tests::{KeyType, Leaf, Pki, awslc};
 
 fn pkis() -> [&'static Pki; 2] {
@@ -112,6 +112,35 @@ fn openssl_goes_up_and_down_once_and_resumes_under_its_profile() {
         peer.feed(b"again".to_vec());
         assert_eq!(link.receive(5).unwrap(), b"again");
         assert!(link.connection.negotiated().unwrap().is_resumed(), "{hinted} {proven} {}", peer.errors());
+        assert!(!link.events.iter().any(is_renegotiated));
+    }
+}
+
+/// Java sends its data before it reads the server's request.
+#[test]
+fn java_goes_down_once_and_resumes_under_its_profile() {
+    let classes = build_java("jsse", concat!(env!("CARGO_TARGET_TMPDIR"), "/jsse-peer"));
+    for (changes, bits) in [(false, "256"), (true, "384")] {
+        let profiles = profiles(changes);
+        let (listener, port) = listen();
+        let (_files, [cert, key, roots]) = files();
+        // A short life is not worth the better compiler.
+        let args = ["-XX:TieredStopAtLevel=1", "-cp", &classes, "Peer", &port, &cert, &key, &roots];
+        let mut peer = Process::client("java", &args);
+        peer.feed(b"first\nagain\n".to_vec());
+        let mut link = accept(&listener, &profiles, "high", "low");
+        assert_eq!(link.receive(6).unwrap(), b"first\n");
+        link.wait_for(is_renegotiated).unwrap_or_else(|e| panic!("{e} / {}", peer.errors()));
+        assert_eq!(in_use(&link).0, "low");
+        link.send(b"one\n").unwrap();
+        let answer = format!("one {bits}\n");
+        peer.output_until("an answer", |output| output == answer.as_bytes());
+        let mut link = accept(&listener, &profiles, "low", "low");
+        assert!(link.connection.negotiated().unwrap().is_resumed());
+        assert_eq!(link.receive(6).unwrap(), b"again\n");
+        link.send(b"two\n").unwrap();
+        let answer = format!("{answer}two {bits}\n");
+        peer.output_until("an answer", |output| output == answer.as_bytes());
         assert!(!link.events.iter().any(is_renegotiated));
     }
 }
