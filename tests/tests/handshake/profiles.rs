@@ -9,7 +9,7 @@ use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::AlertDescription;
 use dunlin::{
     Answer, ClientAuth, ClientConfig, ClientHelloInfo, Error, IdentifiedClient, KnownBy, KnownClient,
-    Profile, ProfileBuilder, PskSource, Question, ServerConfig, ServerProfiles, Trust,
+    PeerIdentity, Profile, ProfileBuilder, PskSource, Question, ServerConfig, ServerProfiles, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
@@ -373,5 +373,50 @@ fn hints_tell_what_the_client_offers_in_tls12() {
             (hints.session_id.len(), hints.psk_identities.len()),
             if is_tls12 { (16, 0) } else { (32, 1) }
         );
+    }
+}
+
+/// The certificates of a peer do not outlive its handshake, but their names do if the profile wants them.
+#[test]
+fn subject_and_issuer_survive_resumption_and_the_cache() {
+    let certificate = &pki().client.chain[0];
+    for is_tls12 in [false, true] {
+        let mut servers: Vec<Box<dyn Fn(ServerConfig) -> ServerConfig>> = Vec::new();
+        for tickets in ends::tickets() {
+            servers.push(Box::new(move |server| server.with_tickets(tickets.clone())));
+        }
+        let store = Arc::new(MemoryServerCache::new(8));
+        servers.push(Box::new(move |server| {
+            server.with_handshake_cache(CacheMode::Compact, store.clone(), DEFAULT_MAX_AGE).unwrap()
+        }));
+        for (has_cache, server) in servers.iter().enumerate().map(|(i, server)| (i == 2, server)) {
+            let plain = Arc::new(server(required(profile("server", 0))));
+            let detailed = Arc::new(server(required(profile("server", 0).x509_details(true))));
+            let (sessions, cache) = (with_sessions(), Arc::new(MemoryClientCache::new(8)));
+            let client = client(is_tls12, |client| match has_cache {
+                true => client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE),
+                false => client.with_sessions(sessions),
+            });
+            // Whether the server takes the client from a session or the cache. What was kept without details does not count.
+            for (server, is_known) in [(&plain, false), (&plain, true), (&detailed, false), (&detailed, true)]
+            {
+                let mut pair = Pair::new(&client, server);
+                pair.connect().unwrap();
+                let negotiated = pair.server.negotiated().unwrap();
+                assert_eq!(negotiated.is_resumed() || negotiated.is_peer_cached(), is_known);
+                let Some(PeerIdentity::X509(id)) = &negotiated.peer else { panic!("no certificate") };
+                let Some(details) = &id.details else {
+                    assert!(Arc::ptr_eq(server, &plain));
+                    continue;
+                };
+                assert!(Arc::ptr_eq(server, &detailed));
+                // Subject and issuer stand in the certificate as they are here.
+                for name in [details.subject(), details.issuer()] {
+                    assert!(name.len() > 2 && certificate.windows(name.len()).any(|window| window == name));
+                }
+                assert_ne!(details.subject(), details.issuer());
+                assert_eq!(details.emails().count(), 0);
+            }
+        }
     }
 }

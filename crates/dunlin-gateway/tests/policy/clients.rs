@@ -45,7 +45,14 @@ fn knows_less_of_a_client_that_resumes_a_session() {
     let identity = |chain| {
         let names = vec![SubjectName::Dns("Alice.Example.com".into())];
         let (common_name, fingerprint, not_after_s) = (None, [0xab; 32], 1000);
-        PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s })
+        PeerIdentity::X509(X509Identity {
+            chain,
+            names,
+            common_name,
+            fingerprint,
+            not_after_s,
+            details: None,
+        })
     };
     let full = Client::of(&identity(vec![certificate()]));
     assert_eq!(values(&full, "email").len(), 2);

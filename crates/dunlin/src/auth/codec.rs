@@ -6,8 +6,9 @@
 //!                        otherwise: bit 3 is 1, bit 4 is 0, bits 5-7: 0 a raw key, 1 a PSK, 2 another type, 7 no identity
 //!
 //! X.509    opaque fingerprint[32]     of the leaf
-//!          uint16 number of names     only if the head has 7 names
+//!          uint16 number of names     only if the head has 7 names; the first bit: details follow the names
 //!          opaque text, with its length: the common name, and the names; a zero byte precedes a URI
+//!          opaque details, with its length
 //! raw key  nothing: the key is the identity
 //! PSK      opaque digest[8]; opaque identity, with its length
 //! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity and opaque text, each with its length
@@ -17,12 +18,13 @@
 //! it is below 128; otherwise it takes two bytes with the first bit set.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use pki_types::SubjectPublicKeyInfoDer;
 
-use super::{OtherIdentity, PeerIdentity, PskIdentity, SubjectName, X509Identity};
+use super::{OtherIdentity, PeerIdentity, PskIdentity, SubjectName, X509Details, X509Identity};
 use crate::error::{Error, Misuse};
 use crate::wire::{CertificateType, Reader, Writer};
 
@@ -33,6 +35,9 @@ const HIGH_SHIFT: u32 = 5;
 
 /// The number of names that means that a separate field has it.
 const MANY_NAMES: u8 = 7;
+
+/// A flag beside a separate number of names: details follow the names.
+const DETAILS: u16 = 0x8000;
 
 /// The kinds of identities other than X.509, in the high bits of the head.
 const RAW_KEY: u8 = 0;
@@ -167,7 +172,7 @@ impl Head {
         let kind = match identity {
             None => other(NOBODY),
             Some(PeerIdentity::X509(id)) => {
-                let few = u8::try_from(id.names.len()).unwrap_or(MANY_NAMES).min(MANY_NAMES);
+                let few = if has_many_names(id) { MANY_NAMES } else { id.names.len() as u8 };
                 few << HIGH_SHIFT | if id.common_name.is_some() { COMMON_NAME } else { 0 }
             }
             Some(PeerIdentity::RawKey(_)) => other(RAW_KEY),
@@ -222,6 +227,16 @@ impl Head {
     }
 }
 
+/// Whether the number of names has a field of its own.
+fn has_many_names(id: &X509Identity) -> bool {
+    id.details.is_some() || id.names.len() >= MANY_NAMES.into()
+}
+
+/// The details of an X.509 identity; empty if it has none.
+fn details(id: &X509Identity) -> &[u8] {
+    id.details.as_ref().map_or(&[], |details| details.der())
+}
+
 /// The texts of an X.509 identity: the common name first.
 fn texts(id: &X509Identity) -> impl Iterator<Item = Cow<'_, str>> {
     let common_name = id.common_name.as_deref().map(Cow::Borrowed);
@@ -234,6 +249,7 @@ pub(crate) fn names_len(identity: &PeerIdentity) -> usize {
         PeerIdentity::X509(id) => {
             id.common_name.as_ref().map_or(0, String::len)
                 + id.names.iter().map(|name| name.text().len()).sum::<usize>()
+                + details(id).len()
         }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.identity.len(),
@@ -244,7 +260,10 @@ pub(crate) fn names_len(identity: &PeerIdentity) -> usize {
 /// An upper bound of the length that [`write`] writes, in bytes.
 pub(crate) fn max_len(identity: &PeerIdentity) -> usize {
     match identity {
-        PeerIdentity::X509(id) => 32 + 2 + texts(id).map(|text| 2 + text.len()).sum::<usize>(),
+        PeerIdentity::X509(id) => {
+            let texts = texts(id).map(|text| 2 + text.len()).sum::<usize>();
+            32 + 2 + texts + id.details.as_ref().map_or(0, |details| 2 + details.der().len())
+        }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.digest.len() + 2 + id.identity.len(),
         PeerIdentity::Other(id) => 1 + 32 + 2 + id.id().len() + 2 + id.text().len(),
@@ -259,10 +278,13 @@ pub(crate) fn write(w: &mut Writer, identity: &PeerIdentity) -> Result<(), Error
     match identity {
         PeerIdentity::X509(id) => {
             w.put(&id.fingerprint);
-            if id.names.len() >= MANY_NAMES.into() {
-                w.u16(u16::try_from(id.names.len()).map_err(|_| Misuse::FieldTooLong)?);
+            if has_many_names(id) {
+                let count = u16::try_from(id.names.len()).ok().filter(|count| count & DETAILS == 0);
+                let flag = if id.details.is_some() { DETAILS } else { 0 };
+                w.u16(count.ok_or(Misuse::FieldTooLong)? | flag);
             }
-            texts(id).try_for_each(|text| write_vec(w, text.as_bytes()))
+            texts(id).try_for_each(|text| write_vec(w, text.as_bytes()))?;
+            id.details.as_ref().map_or(Ok(()), |details| write_vec(w, details.der()))
         }
         PeerIdentity::RawKey(_) => Ok(()),
         PeerIdentity::Psk(id) => {
@@ -289,11 +311,16 @@ pub(crate) fn read(
     if head.is_x509() {
         let fingerprint = r.array()?;
         let count = if head.high() == MANY_NAMES { r.u16()? } else { head.high().into() };
+        let (count, has_details) = (count & !DETAILS, count & DETAILS != 0);
         let common_name = if head.0 & COMMON_NAME != 0 { Some(read_text(r)?) } else { None };
         let names = (0..count).map(|_| read_text(r).map(|text| SubjectName::decode(&text)));
         let names = names.collect::<Result<_, _>>()?;
         let chain = Vec::new();
-        let id = X509Identity { chain, names, common_name, fingerprint, not_after_s };
+        let details = match has_details {
+            true => Some(Box::new(X509Details::new(read_vec(r)?.to_vec()).ok_or_else(|| r.bad_length())?)),
+            false => None,
+        };
+        let id = X509Identity { chain, names, common_name, fingerprint, not_after_s, details };
         return Ok(Some(PeerIdentity::X509(id)));
     }
     Ok(Some(match (head.high(), key) {

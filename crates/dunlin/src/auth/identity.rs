@@ -1,6 +1,7 @@
 //! The identity of a peer, whatever the way of authentication, and how texts show it.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -8,6 +9,7 @@ use core::fmt;
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use subtle::ConstantTimeEq;
 
+use super::der::tlv;
 use super::psk::{PSK_DIGEST_LEN, Psk};
 use super::x509::public_key_info;
 use crate::crypto::Hash;
@@ -178,6 +180,58 @@ pub struct X509Identity {
     /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No session resumes after it.
     /// The engine sets it.
     pub not_after_s: u64,
+    /// Subject, issuer and e-mail addresses of the leaf, if the profile keeps them ([`crate::ProfileBuilder::x509_details`]).
+    pub details: Option<Box<X509Details>>,
+}
+
+/// The longest [`X509Details`], in bytes. A certificate with longer names has none.
+pub const MAX_X509_DETAILS: usize = 2048;
+
+/// What a policy may need of a leaf beside its names. Unlike the chain, sessions and entries of the handshake cache keep it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct X509Details {
+    /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements.
+    der: Vec<u8>,
+}
+
+impl X509Details {
+    /// From issuer, subject and e-mail addresses, as [`Self::der`] has them. `None` if they are too long.
+    pub(super) fn new(der: Vec<u8>) -> Option<Self> {
+        (der.len() <= MAX_X509_DETAILS).then_some(Self { der })
+    }
+
+    /// The elements one after the other, for sessions and entries of the handshake cache.
+    pub(super) fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// The issuer, a Name in DER (RFC 5280 §4.1.2.4).
+    pub fn issuer(&self) -> &[u8] {
+        self.elements().next().unwrap_or_default()
+    }
+
+    /// The subject, a Name in DER (RFC 5280 §4.1.2.6).
+    pub fn subject(&self) -> &[u8] {
+        self.elements().nth(1).unwrap_or_default()
+    }
+
+    /// The e-mail addresses in subjectAltName (RFC 5280 §4.2.1.6). Those in the subject are not among them.
+    pub fn emails(&self) -> impl Iterator<Item = &str> {
+        let contents =
+            self.elements().skip(2).filter_map(|element| tlv(element).map(|(_, content, _)| content));
+        contents.filter_map(|content| core::str::from_utf8(content).ok())
+    }
+
+    /// The elements, each with its header.
+    fn elements(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &self.der[..];
+        core::iter::from_fn(move || {
+            let (_, _, after) = tlv(rest)?;
+            let (element, after) = rest.split_at_checked(rest.len().checked_sub(after.len())?)?;
+            rest = after;
+            Some(element)
+        })
+    }
 }
 
 impl PeerIdentity {
@@ -326,7 +380,14 @@ mod tests {
     fn x509(names: Vec<SubjectName>, common_name: Option<&str>) -> PeerIdentity {
         let common_name = common_name.map(String::from);
         let (chain, fingerprint) = (Vec::new(), [0; 32]);
-        PeerIdentity::X509(X509Identity { chain, names, common_name, fingerprint, not_after_s: 0 })
+        PeerIdentity::X509(X509Identity {
+            chain,
+            names,
+            common_name,
+            fingerprint,
+            not_after_s: 0,
+            details: None,
+        })
     }
 
     fn other(text: &str) -> PeerIdentity {

@@ -22,7 +22,8 @@ pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub use identity::{
-    MAX_OTHER_ID, MAX_OTHER_TEXT, OtherIdentity, PeerIdentity, PskIdentity, SubjectName, X509Identity,
+    MAX_OTHER_ID, MAX_OTHER_TEXT, MAX_X509_DETAILS, OtherIdentity, PeerIdentity, PskIdentity, SubjectName,
+    X509Details, X509Identity,
 };
 pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;

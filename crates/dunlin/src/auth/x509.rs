@@ -10,7 +10,7 @@ use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 use super::chain;
 use super::der::{seconds, sequence, tlv};
 use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
-use super::{PeerIdentity, Revocation, SubjectName, X509Identity};
+use super::{PeerIdentity, Revocation, SubjectName, X509Details, X509Identity};
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::protocol::Side;
 use crate::time::Now;
@@ -341,8 +341,27 @@ impl X509Identity {
         let names: Vec<_> =
             dns.chain(leaf.valid_uri_names().map(|uri| SubjectName::Uri(uri.into()))).collect();
         let common_name = if names.is_empty() { common_name(leaf.subject()) } else { None };
-        Self { chain: Vec::new(), names, common_name, fingerprint: [0; 32], not_after_s: 0 }
+        Self { chain: Vec::new(), names, common_name, fingerprint: [0; 32], not_after_s: 0, details: None }
     }
+}
+
+/// Issuer, subject and e-mail addresses of a certificate. `None` if they are too long or do not parse.
+pub(crate) fn details(certificate: &[u8]) -> Option<X509Details> {
+    const SUBJECT_ALT_NAME: [u8; 3] = [0x55, 0x1d, 0x11];
+    // rfc822Name [1] (RFC 5280 §4.2.1.6).
+    const RFC822_NAME: u8 = 0x81;
+    let (issuer, subject) = names(certificate)?;
+    let mut der = [sequence(issuer), sequence(subject)].concat();
+    let list = extension(certificate, SUBJECT_ALT_NAME).and_then(tlv);
+    let mut rest = list.map_or(&[][..], |(_, names, _)| names);
+    while let Some((tag, _, after)) = tlv(rest) {
+        let (name, after) = rest.split_at_checked(rest.len().checked_sub(after.len())?)?;
+        if tag == RFC822_NAME {
+            der.extend_from_slice(name);
+        }
+        rest = after;
+    }
+    X509Details::new(der)
 }
 
 /// The first common name in a distinguished name, which is given without its header as webpki stores it. `None` if there is
@@ -497,5 +516,39 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(dates(&whole[..len]), None);
         }
+    }
+
+    /// RFC 5280 §4.1, encoded by hand.
+    #[test]
+    fn reads_issuer_subject_and_emails_of_a_certificate() {
+        let element = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
+        let name = |text: &[u8]| {
+            let attribute = [element(6, &[0x55, 4, 3]), element(0x0c, text)].concat();
+            element(0x30, &element(0x31, &element(0x30, &attribute)))
+        };
+        let with = |alternatives: &[u8]| {
+            let alternatives = element(4, &element(0x30, alternatives));
+            let extension = element(0x30, &[element(6, &[0x55, 0x1d, 0x11]), alternatives].concat());
+            let fields = [
+                element(0xa0, &element(2, &[2])),
+                element(2, &[1]),
+                element(0x30, &[]),
+                name(b"issuer"),
+                element(0x30, &[]),
+                name(b"subject"),
+                element(0x30, &[]),
+                element(0xa3, &element(0x30, &extension)),
+            ];
+            element(0x30, &element(0x30, &fields.concat()))
+        };
+        let emails = [element(0x81, b"a@b"), element(0x82, b"c.d"), element(0x81, b"e@f")].concat();
+        let read = details(&with(&emails)).unwrap();
+        assert_eq!((read.issuer(), read.subject()), (&name(b"issuer")[..], &name(b"subject")[..]));
+        assert!(read.emails().eq(["a@b", "e@f"]));
+        assert_eq!(details(&with(b"")).unwrap().emails().count(), 0);
+        assert!(details(b"none").is_none());
+        // A name that is too long.
+        let long = |len: usize| X509Details::new(alloc::vec![0; len]).is_some();
+        assert!(long(super::super::MAX_X509_DETAILS) && !long(super::super::MAX_X509_DETAILS + 1));
     }
 }

@@ -296,6 +296,7 @@ mod tests {
             common_name: common_name.map(String::from),
             fingerprint: [7; 32],
             not_after_s: 253_402_300_799,
+            details: None,
         };
         peer(CertificateType::X509, key, PeerIdentity::X509(id))
     }

@@ -244,13 +244,14 @@ impl CachedPeer {
 fn without_chain(identity: &PeerIdentity) -> PeerIdentity {
     match identity {
         PeerIdentity::X509(id) => {
-            let X509Identity { chain: _, names, common_name, fingerprint, not_after_s } = id;
+            let X509Identity { chain: _, names, common_name, fingerprint, not_after_s, details } = id;
             PeerIdentity::X509(X509Identity {
                 chain: Vec::new(),
                 names: names.clone(),
                 common_name: common_name.clone(),
                 fingerprint: *fingerprint,
                 not_after_s: *not_after_s,
+                details: details.clone(),
             })
         }
         PeerIdentity::RawKey(_) | PeerIdentity::Psk(_) => identity.clone(),

@@ -93,6 +93,10 @@ fn trust(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut dyn 
     for scheme in profile.chain_schemes() {
         add(&scheme.0.to_be_bytes());
     }
+    // Identities without details must not come from sessions and entries of another time.
+    if profile.x509_details.is_some() {
+        add(b"X.509 details");
+    }
     add(b"types");
     profile.peer_types().iter().for_each(|typ| add(&[typ.0]));
     for verifier in profile.trust.iter() {

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use super::rules;
-use crate::auth::{Credential, Verifiers};
+use crate::auth::{Credential, Verifiers, x509};
 #[cfg(feature = "compression")]
 use crate::compression::CertificateDecompressor;
 use crate::compression::{self, CertificateCompressor};
@@ -18,7 +18,7 @@ use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12Cipher
 use crate::error::{Error, Misuse};
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
-use crate::settings::{ProfileSettings, Tls12};
+use crate::settings::{ProfileSettings, ReadDetails, Tls12};
 use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
 /// A named, immutable set of security parameters. Clones share the data.
@@ -65,6 +65,7 @@ impl Profile {
                 chain_algorithms: Vec::new(),
                 credentials: Vec::new(),
                 trust: Verifiers::default(),
+                x509_details: None,
                 peer_types: None,
                 own_types: None,
                 decompressors: Vec::new(),
@@ -262,6 +263,14 @@ impl ProfileBuilder {
     /// of the application.
     pub fn trust(mut self, trust: impl Into<Verifiers>) -> Self {
         self.profile.trust = trust.into();
+        self
+    }
+
+    /// Sets whether identities keep subject, issuer and e-mail addresses of the peer's leaf ([`crate::auth::X509Details`]), also through
+    /// resumptions and the handshake cache, which drop the chain. Off by default: tickets and cache entries are longer with them, and
+    /// a peer whose names are too long for a ticket gets none.
+    pub fn x509_details(mut self, on: bool) -> Self {
+        self.profile.x509_details = on.then_some(x509::details as ReadDetails);
         self
     }
 

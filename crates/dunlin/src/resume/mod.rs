@@ -526,6 +526,7 @@ mod tests {
             common_name: Some("device-1".into()),
             fingerprint: [7; 32],
             not_after_s: 9,
+            details: None,
         };
         Session {
             transport: TransportKind::Datagram,

@@ -19,7 +19,7 @@ pub use migration::{Migration, PathCheck};
 pub(crate) use multihoming::Linking;
 pub use multihoming::{MAX_INTERFACES, Multihoming};
 pub use ports::{NoPort, PortScheme};
-pub(crate) use profile::{ProfileSettings, Tls12};
+pub(crate) use profile::{ProfileSettings, ReadDetails, Tls12};
 pub(crate) use ranks::Ranks;
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of

@@ -7,7 +7,7 @@ use core::fmt;
 
 use pki_types::SignatureVerificationAlgorithm;
 
-use crate::auth::{Credential, Verifiers};
+use crate::auth::{Credential, Verifiers, X509Details};
 use crate::compression::{self, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;
@@ -16,6 +16,9 @@ use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, MAX_PLAINTEXT, NamedGroup,
     ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
 };
+
+/// Reads the details of a certificate in DER.
+pub(crate) type ReadDetails = fn(&[u8]) -> Option<X509Details>;
 
 /// The settings of a profile as plain data. [`crate::Profile`] is their public interface.
 #[derive(Clone)]
@@ -34,6 +37,8 @@ pub(crate) struct ProfileSettings {
     pub(crate) chain_algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Verifiers,
+    /// Reads what this side keeps of a peer's leaf beside its names. A profile without it does not link the function.
+    pub(crate) x509_details: Option<ReadDetails>,
     /// The peer's certificate types, if they differ from those of the trust settings.
     pub(crate) peer_types: Option<Vec<CertificateType>>,
     /// This side's certificate types, if they differ from those of the credentials.
