@@ -484,3 +484,25 @@ fn every_changed_byte_is_noticed() {
         }
     }
 }
+
+#[test]
+fn errors_are_one_short_line() {
+    let case = case(ed25519(1));
+    let long = "a\n\u{1b}".repeat(2000);
+    let value = || Value::from(long.clone());
+    let refused = [
+        case.verify_changed(|credential| credential["proof"]["type"] = value()),
+        case.verify_changed(|credential| credential["proof"]["cryptosuite"] = value()),
+        case.verify_changed(|credential| credential["proof"]["proofPurpose"] = value()),
+        case.verify_changed(|credential| credential["issuer"] = value()),
+        case.verify_changed(|credential| credential["@context"] = value()),
+        case.verify_signed(|credential| credential["credentialSubject"]["id"] = value()),
+        case.verify_jwt(|header| header["alg"] = "a\n".repeat(900).into(), |_| ()),
+        case.verify_jwt(|header| header["a\n".repeat(900)] = json!(1), |_| ()),
+        case.verify(&format!("{{\"{0}\":1,\"{0}\":1}}", "a\\n".repeat(2000))),
+    ];
+    for error in refused {
+        let text = error.unwrap_err().to_string();
+        assert!(text.len() < 500 && !text.contains(char::is_control), "{text}");
+    }
+}

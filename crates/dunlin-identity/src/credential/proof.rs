@@ -3,6 +3,7 @@
 use dunlin::crypto::{CryptoProvider, Hash, HashAlgorithm, SigningKey};
 use serde_json::{Map, Value, json};
 
+use super::shown;
 use super::time::{DateTime, Seconds};
 use crate::did::DidUrl;
 use crate::json::{self, JsonFault};
@@ -117,14 +118,14 @@ impl Proof {
         };
         let typ = text(&options, "type")?;
         if typ != "DataIntegrityProof" {
-            return Err(ProofError::Type(typ));
+            return Err(ProofError::Type(shown(&typ)));
         }
         let name = text(&options, "cryptosuite")?;
         let suite = Cryptosuite::ALL.into_iter().find(|suite| suite.name() == name);
-        let suite = suite.ok_or(ProofError::Cryptosuite(name))?;
+        let suite = suite.ok_or_else(|| ProofError::Cryptosuite(shown(&name)))?;
         let purpose = text(&options, "proofPurpose")?;
         if purpose != "assertionMethod" {
-            return Err(ProofError::Purpose(purpose));
+            return Err(ProofError::Purpose(shown(&purpose)));
         }
         if options.contains_key("previousProof") {
             return Err(ProofError::Chain);
