@@ -21,7 +21,7 @@ use dunlin_store::cache::{CacheFault, CacheStore};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
-use dunlin_store::{MemoryServerCache, RotatingTickets};
+use dunlin_store::{MemoryServerCache, MemoryServerSessions, RotatingTickets};
 
 use zeroize::Zeroizing;
 
@@ -30,6 +30,9 @@ use crate::listener::Password;
 
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
+
+/// The number of sessions in memory of a listener.
+const MAX_SESSIONS: usize = 10_000;
 
 /// The length of connection IDs, in bytes: unique, and hard to guess.
 const CONNECTION_ID: usize = 8;
@@ -44,6 +47,8 @@ pub(crate) struct Stores {
     cookies: Mutex<Option<CookieKeys>>,
     /// Ticket keys by the names of listeners.
     tickets: Mutex<HashMap<String, Arc<RotatingTickets>>>,
+    /// Sessions in memory by the names of listeners.
+    sessions: Mutex<HashMap<String, Arc<MemoryServerSessions>>>,
     /// Caches by their stores; those in memory by the names of listeners.
     caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
 }
@@ -57,7 +62,13 @@ enum CacheName {
 impl Stores {
     pub(crate) fn new() -> Self {
         let provider = Arc::new(dunlin_awslc::provider());
-        Self { provider, cookies: Mutex::default(), tickets: Mutex::default(), caches: Mutex::default() }
+        Self {
+            provider,
+            cookies: Mutex::default(),
+            tickets: Mutex::default(),
+            sessions: Mutex::default(),
+            caches: Mutex::default(),
+        }
     }
 
     fn cookies(&self) -> Result<CookieKeys, dunlin::Error> {
@@ -81,6 +92,14 @@ impl Stores {
     fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
         if listener.tickets == 0 {
             return Ok(Tickets::none());
+        }
+        if listener.routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http)) {
+            // A stateless ticket does not carry the client's certificates, which servers over HTTP get.
+            let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let sessions = all
+                .entry(listener.name.clone())
+                .or_insert_with(|| Arc::new(MemoryServerSessions::new(MAX_SESSIONS)));
+            return Ok(Tickets::stateful(sessions.clone()).count(listener.tickets));
         }
         let mut all = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         let seal = match all.get(&listener.name) {

@@ -159,6 +159,8 @@ pub struct CacheConfig {
     pub key: Option<FileField>,
     /// How long verified certificates stay valid.
     pub max_age: Duration,
+    /// The place of the table.
+    pub place: Place,
 }
 
 /// The user name that an MQTT broker gets.
@@ -184,6 +186,8 @@ pub struct MqttConfig {
 pub enum RouteProtocol {
     /// The bytes as they are.
     Tcp,
+    /// HTTP/1.1, with the client's identity in headers.
+    Http,
     /// The datagrams as they are, from these source addresses in turn; empty: any.
     Udp(Vec<IpAddr>),
     /// MQTT, with the client's identity as user name.
@@ -273,6 +277,16 @@ impl ListenerConfig {
         if !section.has("certificate") && clients.psk.is_none() {
             let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
             section.missing("certificate", advice);
+        }
+        let has_http = routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http));
+        if let Some(cache) = &cache
+            && has_http
+            && cache.mode != CacheMode::Rfc7924
+        {
+            let what = "servers behind a route with protocol = \"http\" get the certificates of clients, which this mode omits";
+            section.fault(
+                cache.place.fault(what, "write mode = \"rfc7924\", which omits those of the gateway alone"),
+            );
         }
         if !certificates.is_empty() && clients.needs_psk() {
             let what = "the certificates have no effect, because clients can authenticate by psk only";
@@ -378,6 +392,7 @@ impl ClientsConfig {
 }
 
 fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
+    let place = section.place().clone();
     let modes =
         [("rfc7924", CacheMode::Rfc7924), ("bithac", CacheMode::Bithac), ("compact", CacheMode::Compact)];
     let mode = section.one_of("mode", &modes);
@@ -405,7 +420,7 @@ fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
         section.missing("mode", "write \"compact\", which saves the most bytes, \"bithac\" or \"rfc7924\"");
     }
     section.end();
-    Some(CacheConfig { mode: mode?, store, key, max_age })
+    Some(CacheConfig { mode: mode?, store, key, max_age, place })
 }
 
 impl RouteConfig {
@@ -457,11 +472,20 @@ fn route_protocol(section: &mut Section<'_>, transport: TransportKind) -> Option
         let sources = sources.into_iter().flatten().map(|source| source.value);
         return Some(RouteProtocol::Udp(sources.collect()));
     }
-    let is_mqtt = match section.has("protocol") {
-        true => section.one_of("protocol", &[("tcp", false), ("mqtt", true)]),
-        false => Some(false),
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    enum Word {
+        Tcp,
+        Http,
+        Mqtt,
+    }
+    let protocol = match section.has("protocol") {
+        true => section.one_of("protocol", &[("tcp", Word::Tcp), ("http", Word::Http), ("mqtt", Word::Mqtt)]),
+        false => Some(Word::Tcp),
     };
-    if is_mqtt? {
+    if protocol? == Word::Http {
+        return Some(RouteProtocol::Http);
+    }
+    if protocol? == Word::Mqtt {
         let names = [("name", UserName::Name), ("typed", UserName::Typed)];
         let user_name = section.one_of("user_name", &names).unwrap_or(UserName::Name);
         let password = section.file("password_file");

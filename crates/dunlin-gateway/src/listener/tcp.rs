@@ -14,6 +14,7 @@ use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::gateway::Shared;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
+use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
@@ -141,6 +142,7 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, "connected");
     let mqtt = match &route.protocol {
+        RouteProtocol::Http => return web(shared, live, route, tls, addresses).await,
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
             Ok(connect) => Some(connect),
@@ -190,6 +192,40 @@ async fn serve(
     tracing::info!(listener, client = %from, route = route.name, identity, read, written, why, "disconnected");
     match passed.end {
         End::Idle => Err(Limit::IdleTime),
+        _ => Ok(()),
+    }
+}
+
+/// Serves the HTTP requests of a client.
+async fn web(
+    shared: &Arc<Shared>,
+    live: &Live,
+    route: &RouteConfig,
+    tls: TlsStream<TcpStream>,
+    [from, to]: [SocketAddr; 2],
+) -> Result<(), Limit> {
+    let (listener, limits) = (live.config.name.clone(), &live.config.limits);
+    let negotiated = tls.negotiated();
+    let proxy_header = match route.proxy_protocol {
+        true => proxy_protocol::header(Transport::Stream, from, to, negotiated),
+        false => vec![],
+    };
+    let headers = proxy::http::headers(negotiated, from);
+    let connected = {
+        let (shared, listener, route) = (shared.clone(), listener.clone(), route.name.clone());
+        Box::new(move |outcome| shared.metrics.backend(&listener, &route, outcome))
+    };
+    let to = route.to.value.clone();
+    let exchange = Exchange { to, connect_time: limits.connect_time, proxy_header, headers, connected };
+    let phases = shared.phase.subscribe();
+    let stops = [Phase::Draining, Phase::Ending].map(|phase| reached(&phases, phase));
+    let served = proxy::http::serve(tls, Arc::new(exchange), limits, stops).await;
+    shared.metrics.transferred(&listener, served.from_client, served.to_client);
+    let (read, written, why) = (served.from_client, served.to_client, served.end.to_string());
+    tracing::info!(listener, client = %from, route = route.name, read, written, why, "disconnected");
+    match served.end {
+        proxy::http::End::HeaderTooLong => Err(Limit::HeaderBytes),
+        proxy::http::End::Idle => Err(Limit::IdleTime),
         _ => Ok(()),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -32,15 +33,28 @@ pub(crate) enum End {
 }
 
 /// The bytes of application data of a connection, and the time of the latest ones.
-struct Traffic {
+pub(super) struct Traffic {
     begin: Instant,
-    from_client: AtomicU64,
-    to_client: AtomicU64,
+    pub(super) from_client: AtomicU64,
+    pub(super) to_client: AtomicU64,
     /// Milliseconds after `begin`.
     latest: AtomicU64,
+    /// Whether the client's side has failed, rather than the backend's.
+    failed: AtomicBool,
 }
 
 impl Traffic {
+    pub(super) fn begin() -> Self {
+        let (from_client, to_client) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self {
+            begin: Instant::now(),
+            from_client,
+            to_client,
+            latest: AtomicU64::new(0),
+            failed: AtomicBool::new(false),
+        }
+    }
+
     fn note(&self, counter: &AtomicU64, bytes: usize) {
         if bytes > 0 {
             counter.fetch_add(bytes as u64, Ordering::Relaxed);
@@ -50,7 +64,7 @@ impl Traffic {
     }
 
     /// Ready when there was no traffic for this time.
-    async fn idle(&self, time: Duration) {
+    pub(super) async fn idle(&self, time: Duration) {
         loop {
             let end = self.begin + Duration::from_millis(self.latest.load(Ordering::Relaxed)) + time;
             if end <= Instant::now() {
@@ -62,22 +76,24 @@ impl Traffic {
 }
 
 /// The client's stream, with its traffic.
-struct Counted<'a, S> {
+pub(super) struct Counted<S> {
     stream: S,
-    traffic: &'a Traffic,
-    /// Whether this side has failed, rather than the backend's.
-    failed: &'a AtomicU64,
+    traffic: Arc<Traffic>,
 }
 
-impl<S> Counted<'_, S> {
+impl<S> Counted<S> {
+    pub(super) const fn new(stream: S, traffic: Arc<Traffic>) -> Self {
+        Self { stream, traffic }
+    }
+
     fn note<T>(&self, result: &Poll<io::Result<T>>) {
         if let Poll::Ready(Err(_)) = result {
-            self.failed.store(1, Ordering::Relaxed);
+            self.traffic.failed.store(true, Ordering::Relaxed);
         }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -91,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<'_, S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         if let Poll::Ready(Ok(n)) = &written {
@@ -129,15 +145,13 @@ pub(crate) async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
     idle_time: Duration,
     stop: impl Future<Output = ()>,
 ) -> Passed {
-    let (from_client, to_client) = (AtomicU64::new(0), AtomicU64::new(0));
-    let traffic = Traffic { begin: Instant::now(), from_client, to_client, latest: AtomicU64::new(0) };
-    let failed = AtomicU64::new(0);
+    let traffic = Arc::new(Traffic::begin());
     let end = {
-        let mut counted = Counted { stream: &mut client, traffic: &traffic, failed: &failed };
+        let mut counted = Counted::new(&mut client, traffic.clone());
         tokio::select! {
             copied = copy_bidirectional_with_sizes(&mut counted, &mut backend, BUFFER, BUFFER) => match copied {
                 Ok(_) => End::Closed,
-                Err(error) if failed.load(Ordering::Relaxed) != 0 => End::Client(error),
+                Err(error) if traffic.failed.load(Ordering::Relaxed) => End::Client(error),
                 Err(error) => End::Backend(error),
             },
             () = traffic.idle(idle_time) => End::Idle,
@@ -152,5 +166,7 @@ pub(crate) async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
         End::Backend(_) => {}
         End::Idle | End::Stopped => drop(timeout(CLOSE_PATIENCE, client.shutdown()).await),
     }
-    Passed { end, from_client: traffic.from_client.into_inner(), to_client: traffic.to_client.into_inner() }
+    let [from_client, to_client] =
+        [&traffic.from_client, &traffic.to_client].map(|bytes| bytes.load(Ordering::Relaxed));
+    Passed { end, from_client, to_client }
 }

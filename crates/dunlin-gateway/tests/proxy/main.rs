@@ -3,6 +3,7 @@
 
 mod admin;
 mod configuration;
+mod http;
 mod mosquitto;
 mod mqtt;
 mod place;

@@ -1,0 +1,329 @@
+//! TLS to HTTP/1.1: requests get headers with the client's identity, and pass to a connection of their own client to the backend.
+//!
+//! A backend connection serves one client only, so that a fault in the framing of a message cannot mix up clients.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use dunlin::{Negotiated, PeerIdentity};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
+    UPGRADE,
+};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use super::connect;
+use super::tcp::{Counted, Traffic};
+use crate::config::Limits;
+use crate::identity;
+
+/// The client's certificate and its chain without the leaf (RFC 9440 §2.2, §2.3).
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
+/// The identity as text with its kind, whatever the way of authentication ([`identity::typed`]).
+const CLIENT_IDENTITY: HeaderName = HeaderName::from_static("dunlin-client-identity");
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+
+/// What only the gateway may say. A backend that turns headers into variables, as CGI does, takes `_` for `-`.
+const OWN: [&str; 6] = [
+    "client-cert",
+    "client-cert-chain",
+    "dunlin-client-identity",
+    "forwarded",
+    "x-forwarded-for",
+    "x-forwarded-proto",
+];
+
+/// Headers of one connection, besides those that `Connection` names (RFC 9110 §7.6.1).
+///
+/// `Trailer` is among them: fields of a trailer could otherwise carry what only the gateway may say.
+const HOP_BY_HOP: [&str; 7] =
+    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+
+/// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and the leaf is still there.
+const MAX_CHAIN: usize = 16 << 10;
+
+type Body = BoxBody<Bytes, hyper::Error>;
+
+/// The backend of a client, and what its requests tell it.
+pub(crate) struct Exchange {
+    /// Its host and port.
+    pub(crate) to: String,
+    pub(crate) connect_time: Duration,
+    /// The PROXY header at the beginning of each connection; empty: none.
+    pub(crate) proxy_header: Vec<u8>,
+    /// The headers that the gateway adds.
+    pub(crate) headers: HeaderMap,
+    /// Called with the outcome of each connection to the backend.
+    pub(crate) connected: Box<dyn Fn(&'static str) + Send + Sync>,
+}
+
+/// The headers that tell a backend who the client is.
+pub(crate) fn headers(negotiated: &Negotiated, from: SocketAddr) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    let mut add = |name: HeaderName, value: String| {
+        if let Ok(value) = HeaderValue::from_str(&value) {
+            headers.insert(name, value);
+        }
+    };
+    if let Some(PeerIdentity::X509(id)) = &negotiated.peer {
+        // RFC 9440 §2.1: a byte sequence of RFC 8941.
+        let item = |der: &[u8]| format!(":{}:", Base64::encode_string(der));
+        if let [leaf, chain @ ..] = &id.chain[..] {
+            add(CLIENT_CERT, item(leaf));
+            let chain = chain.iter().map(|der| item(der)).collect::<Vec<_>>().join(", ");
+            if !chain.is_empty() && chain.len() <= MAX_CHAIN {
+                add(CLIENT_CERT_CHAIN, chain);
+            }
+        }
+    }
+    if let Some(identity) = negotiated.peer.as_ref().and_then(identity::typed) {
+        // A name outside ASCII, which a header cannot carry, is escaped.
+        add(CLIENT_IDENTITY, identity.escape_default().to_string());
+    }
+    let address = match from.ip().to_canonical() {
+        IpAddr::V6(v6) => format!("[{v6}]"),
+        v4 => v4.to_string(),
+    };
+    add(FORWARDED_FOR, address);
+    add(FORWARDED_PROTO, "https".to_owned());
+    headers
+}
+
+/// Why a connection has ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum End {
+    /// Both sides have finished.
+    #[error("closed")]
+    Closed,
+    /// There was no traffic for the idle time.
+    #[error("no traffic within idle_time")]
+    Idle,
+    /// The gateway stops.
+    #[error("the gateway stops")]
+    Stopped,
+    /// The header of a request was too long.
+    #[error("the header of a request was too long")]
+    HeaderTooLong,
+    /// The client broke HTTP, or its connection failed.
+    #[error("the client's connection failed: {0}")]
+    Failed(hyper::Error),
+}
+
+/// The result of [`serve`].
+pub(crate) struct Served {
+    pub(crate) end: End,
+    /// Bytes of application data.
+    pub(crate) from_client: u64,
+    pub(crate) to_client: u64,
+}
+
+/// Serves the requests of a client until it ends. Once the first of `stops` is ready, the request in progress is the last one; the second one
+/// ends it.
+pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    client: S,
+    exchange: Arc<Exchange>,
+    limits: &Limits,
+    stops: [impl Future<Output = ()>; 2],
+) -> Served {
+    let traffic = Arc::new(Traffic::begin());
+    let upgraded = Arc::new(Mutex::new(JoinSet::new()));
+    let backend = Arc::new(Mutex::new(None));
+    let service = {
+        let upgraded = upgraded.clone();
+        service_fn(move |request| {
+            let (exchange, backend, upgraded) = (exchange.clone(), backend.clone(), upgraded.clone());
+            async move { Ok::<_, Infallible>(exchange.answer(request, &backend, &upgraded).await) }
+        })
+    };
+    let mut http = http1::Builder::new();
+    let http = http
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.idle_time)
+        // hyper's buffer holds 8 KiB at least.
+        .max_buf_size(limits.header_bytes.max(8192));
+    let client = TokioIo::new(Counted::new(client, traffic.clone()));
+    let mut connection = std::pin::pin!(http.serve_connection(client, service).with_upgrades());
+    let [drain, ending] = stops;
+    let idle = traffic.idle(limits.idle_time);
+    let (mut drain, mut ending, mut idle) =
+        (std::pin::pin!(drain), std::pin::pin!(ending), std::pin::pin!(idle));
+    let mut is_draining = false;
+    let ended = loop {
+        tokio::select! {
+            ended = &mut connection => break ended.map_err(|error| match error.is_parse_too_large() {
+                true => End::HeaderTooLong,
+                false => End::Failed(error),
+            }),
+            () = &mut drain, if !is_draining => {
+                is_draining = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = &mut ending => break Err(End::Stopped),
+            () = &mut idle => break Err(End::Idle),
+        }
+    };
+    let end = match ended {
+        Ok(()) => {
+            // The connection may go on as another protocol.
+            let mut upgraded = upgraded.lock().await;
+            tokio::select! {
+                _ = upgraded.join_next(), if !upgraded.is_empty() => End::Closed,
+                () = &mut ending, if !upgraded.is_empty() => End::Stopped,
+                () = &mut idle, if !upgraded.is_empty() => End::Idle,
+                else => End::Closed,
+            }
+        }
+        Err(end) => end,
+    };
+    let [from_client, to_client] =
+        [&traffic.from_client, &traffic.to_client].map(|bytes| bytes.load(Ordering::Relaxed));
+    Served { end, from_client, to_client }
+}
+
+impl Exchange {
+    async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        backend: &Mutex<Option<SendRequest<Incoming>>>,
+        upgraded: &Mutex<JoinSet<()>>,
+    ) -> Response<Body> {
+        if request.method() == Method::CONNECT {
+            return problem(StatusCode::METHOD_NOT_ALLOWED, "the gateway opens no tunnels\n");
+        }
+        let upgrade = upgrade_of(request.headers());
+        let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
+        self.rewrite(&mut request, upgrade.as_ref());
+        let mut kept = backend.lock().await;
+        let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => match self.connect().await {
+                Ok(sender) => sender,
+                Err(why) => return problem(StatusCode::BAD_GATEWAY, why),
+            },
+        };
+        if sender.ready().await.is_err() {
+            return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway closed the connection\n");
+        }
+        let mut response = match sender.send_request(request).await {
+            Ok(response) => response,
+            Err(_) => {
+                return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway did not answer\n");
+            }
+        };
+        *kept = Some(sender);
+        drop(kept);
+        let switched =
+            upgrade_of(response.headers()).filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        strip(response.headers_mut());
+        if let (Some(client_side), Some(protocol)) = (client_side, switched) {
+            let backend_side = hyper::upgrade::on(&mut response);
+            upgraded.lock().await.spawn(async move {
+                if let (Ok(client), Ok(backend)) = tokio::join!(client_side, backend_side) {
+                    let (mut client, mut backend) = (TokioIo::new(client), TokioIo::new(backend));
+                    // The end of either side ends both; who failed is of no matter to the other.
+                    let _ = copy_bidirectional(&mut client, &mut backend).await;
+                }
+            });
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol);
+        }
+        response.map(BodyExt::boxed)
+    }
+
+    /// Connects to the backend. The error is a text for the client.
+    async fn connect(&self) -> Result<SendRequest<Incoming>, &'static str> {
+        let failed = |outcome| {
+            (self.connected)(outcome);
+            "the server behind the gateway cannot be reached\n"
+        };
+        let mut stream = connect(&self.to, self.connect_time).await.map_err(|(outcome, error)| {
+            tracing::error!(backend = self.to, %error, "the backend cannot be reached; start it, or correct `to`");
+            failed(outcome)
+        })?;
+        if !self.proxy_header.is_empty() {
+            use tokio::io::AsyncWriteExt;
+            stream.write_all(&self.proxy_header).await.map_err(|_| failed("failed"))?;
+        }
+        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| failed("failed"))?;
+        (self.connected)("connected");
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
+    }
+
+    /// Replaces what only the gateway may say, and removes what concerns the client's connection.
+    fn rewrite(&self, request: &mut Request<Incoming>, upgrade: Option<&HeaderValue>) {
+        *request.version_mut() = Version::HTTP_11;
+        let headers = request.headers_mut();
+        let is_own = |name: &HeaderName| OWN.contains(&&*name.as_str().replace('_', "-"));
+        let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
+        for name in own {
+            headers.remove(name);
+        }
+        strip(headers);
+        if let Some(protocol) = upgrade {
+            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+            headers.insert(UPGRADE, protocol.clone());
+        }
+        if !headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(&self.to)
+        {
+            // RFC 9112 §3.2: a request of HTTP/1.0 may have none, and one of HTTP/1.1 must.
+            headers.insert(HOST, host);
+        }
+        for (name, value) in &self.headers {
+            headers.insert(name, value.clone());
+        }
+    }
+}
+
+/// The protocol to which a message switches (RFC 9110 §7.8).
+fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut options = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let names_it =
+        options.any(|value| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("upgrade")));
+    headers.get(UPGRADE).filter(|_| names_it).cloned()
+}
+
+/// Removes the headers of one connection.
+fn strip(headers: &mut HeaderMap) {
+    let options = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named: Vec<_> = options
+        .flat_map(|value| value.split(','))
+        .filter_map(|option| HeaderName::try_from(option.trim()).ok())
+        .collect();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // RFC 9112 §6.3: it overrides Content-Length, which must not reach the other side without it.
+        headers.remove(CONTENT_LENGTH);
+    }
+    for name in named {
+        headers.remove(name);
+    }
+    for name in HOP_BY_HOP {
+        headers.remove(name);
+    }
+}
+
+fn problem(code: StatusCode, text: &'static str) -> Response<Body> {
+    let body = Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {}).boxed();
+    let mut response = Response::new(body);
+    *response.status_mut() = code;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    response
+}

@@ -1,0 +1,189 @@
+//! TLS to HTTP/1.1.
+
+use std::sync::Arc;
+
+use dunlin_store::MemoryClientSessions;
+use dunlin_tokio::TlsStream;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::place::{Client, Place, listener, metric_becomes, route, within};
+
+const CLIENTS: &str = "[listener.clients]\nca = \"root.pem\"\n";
+const HTTP: &str = "protocol = \"http\"";
+
+/// Reads the header of a message; empty at the end of the connection.
+async fn header(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
+    let mut header = String::new();
+    while !header.ends_with("\r\n\r\n") {
+        if within(stream.read_line(&mut header)).await.unwrap() == 0 {
+            break;
+        }
+    }
+    header
+}
+
+/// A server that answers each request with the header of the request, and switches to an echo if a request asks for that.
+async fn backend() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut stream = BufReader::new(stream);
+                loop {
+                    let request = header(&mut stream).await.to_ascii_lowercase();
+                    if request.is_empty() {
+                        return;
+                    }
+                    if request.contains("upgrade: echo") {
+                        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+                        stream.write_all(switch.as_bytes()).await.unwrap();
+                        let mut data = [0; 5];
+                        stream.read_exact(&mut data).await.unwrap();
+                        stream.write_all(&data).await.unwrap();
+                        return;
+                    }
+                    let mut body = vec![];
+                    if let Some((_, length)) = request.split_once("content-length: ") {
+                        body.resize(length.lines().next().unwrap().parse().unwrap(), 0);
+                        stream.read_exact(&mut body).await.unwrap();
+                    }
+                    let body = [request.as_bytes(), &body].concat();
+                    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                    stream.write_all(&[head.as_bytes(), &body].concat()).await.unwrap();
+                }
+            });
+        }
+    });
+    port
+}
+
+type Stream = BufReader<TlsStream<TcpStream>>;
+
+async fn open(client: &Client, port: u16) -> Stream {
+    BufReader::new(client.connect(port, "localhost").await)
+}
+
+/// Sends a request, and returns the header and the body of the response.
+async fn ask(stream: &mut Stream, request: &str) -> (String, String) {
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let head = header(stream).await.to_ascii_lowercase();
+    let mut body = vec![];
+    if let Some((_, length)) = head.split_once("content-length: ") {
+        body.resize(length.lines().next().unwrap().parse().unwrap(), 0);
+        within(stream.read_exact(&mut body)).await.unwrap();
+    }
+    (head, String::from_utf8(body).unwrap())
+}
+
+fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+    head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
+}
+
+#[tokio::test]
+async fn the_gateway_alone_says_who_the_client_is() {
+    let place = Place::new();
+    let (_gateway, port) = place.start(&(listener("") + CLIENTS + &route(backend().await, HTTP))).await;
+    let client = place.with_certificate(place.client("root.pem"), "");
+    let mut stream = open(&client, port).await;
+    let forged = "GET /a?b HTTP/1.1\r\nHost: example.org\r\nClient-Cert: :AAAA:\r\nCLIENT_CERT: :AAAA:\r\n\
+                  client-cert-chain: :AAAA:\r\nDunlin-Client-Identity: x509:cn:admin\r\nX-Forwarded-For: 192.0.2.1\r\n\
+                  X_Forwarded_Proto: http\r\nForwarded: for=192.0.2.1\r\nConnection: keep-alive, x-hop, client-cert\r\n\
+                  X-Hop: 1\r\nX-End: 2\r\n\r\n";
+    // The second request uses the same connection.
+    for _ in 0..2 {
+        let (head, request) = ask(&mut stream, forged).await;
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        assert!(request.starts_with("get /a?b http/1.1\r\nhost: example.org\r\n"), "{request}");
+        let pem = std::fs::read_to_string(place.path("client.pem")).unwrap().to_ascii_lowercase();
+        let certificates: Vec<String> = pem
+            .split("-----begin certificate-----")
+            .skip(1)
+            .map(|der| format!(":{}:", der.split("-----end").next().unwrap().replace(['\n', '\r'], "")))
+            .collect();
+        assert_eq!(values(&request, "client-cert"), [&certificates[0]]);
+        assert_eq!(values(&request, "client-cert-chain"), [&certificates[1]]);
+        assert_eq!(values(&request, "dunlin-client-identity"), ["x509:cn:device-1"]);
+        assert_eq!(values(&request, "x-forwarded-for"), ["127.0.0.1"]);
+        assert_eq!(values(&request, "x-forwarded-proto"), ["https"]);
+        assert_eq!(values(&request, "x-end"), ["2"]);
+        for name in ["client_cert", "forwarded", "x_forwarded_proto", "connection", "x-hop"] {
+            assert_eq!(values(&request, name), [""; 0], "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_resumed_client_has_its_certificate() {
+    let place = Place::new();
+    let (_gateway, port) = place.start(&(listener("") + CLIENTS + &route(backend().await, HTTP))).await;
+    let mut client = place.with_certificate(place.client("root.pem"), "");
+    client.sessions = Some(Arc::new(MemoryClientSessions::default()));
+    let mut seen = vec![];
+    for is_resumed in [false, true] {
+        let mut stream = open(&client, port).await;
+        assert_eq!(stream.get_ref().negotiated().is_resumed(), is_resumed);
+        let (_, request) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        seen.push(values(&request, "client-cert").join(""));
+    }
+    assert!(seen[0].len() > 100 && seen[0] == seen[1], "{seen:?}");
+}
+
+#[tokio::test]
+async fn passes_bodies_and_other_protocols() {
+    let place = Place::new();
+    let (_gateway, port) = place.start(&(listener("") + &route(backend().await, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    let (_, answer) = ask(&mut stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody").await;
+    assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
+    assert_eq!(values(&answer, "client-cert"), [""; 0]);
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let (head, _) = ask(&mut stream, request).await;
+    assert!(head.starts_with("http/1.1 101 ") && head.contains("upgrade: echo"), "{head}");
+    stream.write_all(b"hello").await.unwrap();
+    let mut echo = [0; 5];
+    within(stream.read_exact(&mut echo)).await.unwrap();
+    assert_eq!(&echo, b"hello");
+}
+
+#[tokio::test]
+async fn refuses_long_headers_and_says_if_the_server_is_down() {
+    let place = Place::new();
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let to = socket.local_addr().unwrap().port();
+    let limits = "[listener.limits]\nheader_bytes = 8192\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(to, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    let (head, body) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert!(head.starts_with("http/1.1 502 ") && body.contains("cannot be reached"), "{head}{body}");
+    let refused = "dunlin_gateway_backend_connects_total{listener=\"test\",route=\"0\",outcome=\"refused\"}";
+    metric_becomes(&gateway, refused, 1.0).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(10_000));
+    let (head, _) = ask(&mut stream, &long).await;
+    assert!(head.starts_with("http/1.1 431 "), "{head}");
+    let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"header_bytes\"}";
+    metric_becomes(&gateway, reached, 1.0).await;
+}
+
+#[tokio::test]
+async fn a_stopping_gateway_ends_connections_between_requests() {
+    let place = Place::new();
+    let (gateway, port) = place.start(&(listener("") + &route(backend().await, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let mut rest = vec![];
+    let (ended, ()) = within(async { tokio::join!(stream.read_to_end(&mut rest), gateway.stop()) }).await;
+    // Without a close_notify it would be an error.
+    assert_eq!(ended.unwrap(), 0);
+}
+
+#[test]
+fn refuses_a_cache_that_omits_the_clients_certificates() {
+    let text = listener("") + CLIENTS + "[listener.cache]\nmode = \"compact\"\n" + &route(1, HTTP);
+    let faults = dunlin_gateway::Config::parse("gateway.toml".as_ref(), &text).unwrap_err().to_string();
+    let says = "gateway.toml:10: listener[0].cache: servers behind a route with protocol = \"http\" get the certificates of clients";
+    assert!(faults.starts_with(says), "{faults}");
+}
