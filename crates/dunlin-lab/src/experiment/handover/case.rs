@@ -253,6 +253,8 @@ pub(super) struct Figures {
     pub(super) first_handshake: Option<Duration>,
     /// The changes of address until then.
     pub(super) handovers: u32,
+    /// How long an interface was really down each time, if that can differ from the case's downtime.
+    pub(super) downtime: Option<Duration>,
     /// The acknowledged messages.
     pub(super) acknowledged: u32,
     /// The messages that the receiver lacks.

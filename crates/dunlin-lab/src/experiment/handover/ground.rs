@@ -101,20 +101,25 @@ impl Place {
         Ok(Self { client, server, links, _router: router })
     }
 
-    /// Changes the client's addresses until the end, and returns how often. The interface really goes down and comes back.
+    /// Changes the client's addresses until the end, and returns how often, and how long the interface was down each time. It really goes
+    /// down and comes back: on a busy machine, its commands take longer than the wanted downtime.
     pub(super) fn hand_over(
         &self,
         downtime: Option<Duration>,
         talk: Talk,
         end: &Receiver<()>,
-    ) -> Result<u32, Error> {
+    ) -> Result<(u32, Option<Duration>), Error> {
         let start = Instant::now();
+        let mut total = Duration::ZERO;
         for number in 1.. {
             let (at, interface) = talk.change(number, self.links.len());
             let next = downtime.map_or(Duration::MAX, |_| at);
             match end.recv_timeout(next.saturating_sub(start.elapsed())) {
                 Err(RecvTimeoutError::Timeout) => {}
-                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(number - 1),
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => {
+                    let times = number - 1;
+                    return Ok((times, total.checked_div(times)));
+                }
             }
             let (device, address) = (DEVICES[interface], address(interface, number));
             self.client.ip(&format!("link set {device} down\naddress flush dev {device}\n"))?;
@@ -123,8 +128,9 @@ impl Place {
             let rest = downtime.unwrap_or_default().saturating_sub(COMMAND * 2);
             std::thread::sleep((down + rest).saturating_sub(start.elapsed()));
             self.client.ip(&format!("address add {address}/{WHOLE} dev {device}\nlink set {device} up\n"))?;
+            total += start.elapsed().saturating_sub(down);
         }
-        Ok(0)
+        Ok((0, None))
     }
 
     /// The packets that the lines have carried, and their bytes.

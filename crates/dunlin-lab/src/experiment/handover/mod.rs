@@ -286,10 +286,18 @@ impl Results {
         // The time without changes varies with the losses.
         let without = without.iter().sum::<f64>() / without.len() as f64;
         // With two interfaces, one is always up.
-        let downtime = case.path.downtime.filter(|_| case.scheme.interfaces() == 1);
-        let downtime = downtime.map_or(0.0, |downtime| downtime.as_secs_f64() * 1e3);
+        let has_one = case.scheme.interfaces() == 1;
+        let downtime = |run: &Figures| {
+            let downtime = run.downtime.or(case.path.downtime).filter(|_| has_one);
+            downtime.map_or(0.0, |downtime| downtime.as_secs_f64() * 1e3)
+        };
         let runs = self.times(case).into_iter().zip(self.of(case));
-        runs.map(|(time, run)| (time - without) / f64::from(run.handovers.max(1)) - downtime).collect()
+        runs.map(|(time, run)| (time - without) / f64::from(run.handovers.max(1)) - downtime(run)).collect()
+    }
+
+    /// How long the interface was really down in each change, in milliseconds. None in virtual time, where that is the case's downtime.
+    fn downtimes(&self, case: &Case) -> Vec<f64> {
+        self.of(case).iter().filter_map(|run| Some(run.downtime?.as_secs_f64() * 1e3)).collect()
     }
 
     /// The row of a case; `openssl` has OpenSSL's results of the same run.
@@ -315,6 +323,7 @@ impl Results {
                 &openssl.map_or_else(Vec::new, |openssl| self.saved(case, openssl, case.reference())),
             )
             .figure("handovers", &of(|run| run.handovers.into()))
+            .figure("measured_downtime_ms", &self.downtimes(case))
             .figure("messages_acknowledged", &of(|run| run.acknowledged.into()))
             .figure("messages_missing", &of(|run| run.missing.into()))
             .figure("messages_resent", &of(|run| run.resent.into()))

@@ -66,7 +66,8 @@ impl Stack {
             (talking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)), handovers)
         });
         let (packets, bytes) = place.carried();
-        Ok(Figures { handovers: handovers?, packets, bytes, ..figures? })
+        let (handovers, downtime) = handovers?;
+        Ok(Figures { handovers, downtime, packets, bytes, ..figures? })
     }
 }
 
