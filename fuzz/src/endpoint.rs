@@ -10,7 +10,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use dunlin::error::{Error, Misuse};
-use dunlin::{AssociationId, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Local, Now, Path};
+use dunlin::{
+    AssociationId, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Instant, Local, Now, Path,
+    Transmit,
+};
 use dunlin_null::{MAC, TAG};
 
 use crate::MEMORY;
@@ -51,10 +54,66 @@ const HALF_OPEN: usize = 6;
 /// The most connection IDs that a connection keeps of each kind.
 const MAX_IDS: usize = 16;
 
+/// Who runs a client's connection.
+enum Caller {
+    Endpoint(Box<Endpoint>, AssociationId),
+    /// For another implementation, whose connection IDs can be longer than those of this one.
+    Alone(Box<DtlsConnection>),
+}
+
+impl Caller {
+    fn receive(&mut self, now: Now, path: Path, datagram: &[u8]) {
+        match self {
+            Self::Endpoint(endpoint, _) => endpoint.receive(now, path, datagram),
+            // The connection keeps its error.
+            Self::Alone(connection) => drop(connection.receive(now, path, datagram)),
+        }
+    }
+
+    fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        match self {
+            Self::Endpoint(endpoint, _) => endpoint.poll_transmit(now),
+            Self::Alone(connection) => connection.poll_transmit(now),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Endpoint(endpoint, _) => endpoint.poll_timeout(),
+            Self::Alone(connection) => connection.poll_timeout(),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now) {
+        match self {
+            Self::Endpoint(endpoint, _) => endpoint.handle_timeout(now),
+            Self::Alone(connection) => drop(connection.handle_timeout(now)),
+        }
+    }
+
+    fn freeze(&mut self, now: Now) -> Result<Vec<u8>, Error> {
+        let frozen = match self {
+            Self::Endpoint(endpoint, id) => endpoint.freeze(now, *id).unwrap(),
+            Self::Alone(connection) => connection.freeze(now),
+        };
+        frozen.map(|bytes| bytes.to_vec())
+    }
+
+    /// Goes on with a connection that was thawed.
+    fn adopt(&mut self, now: Now, thawed: DtlsConnection) {
+        match self {
+            Self::Endpoint(endpoint, id) => {
+                **endpoint = Endpoint::new(EndpointLimits::default());
+                *id = endpoint.adopt(now, thawed).unwrap();
+            }
+            Self::Alone(connection) => **connection = thawed,
+        }
+    }
+}
+
 /// An honest client.
 struct Client {
-    endpoint: Endpoint,
-    id: AssociationId,
+    caller: Caller,
     /// The addresses of its interfaces.
     addresses: Vec<SocketAddr>,
     /// The server's side, once both sides are connected.
@@ -69,16 +128,24 @@ struct Client {
 
 impl Client {
     fn connection(&self) -> &DtlsConnection {
-        self.endpoint.association(self.id).unwrap().connection()
+        match &self.caller {
+            Caller::Endpoint(endpoint, id) => endpoint.association(*id).unwrap().connection(),
+            Caller::Alone(connection) => connection,
+        }
     }
 
     fn update<R>(&mut self, f: impl FnOnce(&mut DtlsConnection) -> R) -> R {
-        self.endpoint.update(self.id, f).unwrap()
+        match &mut self.caller {
+            Caller::Endpoint(endpoint, id) => endpoint.update(*id, f).unwrap(),
+            Caller::Alone(connection) => f(connection),
+        }
     }
 
     /// Takes what has arrived. Returns the data.
     fn read(&mut self) -> Vec<Vec<u8>> {
-        while self.endpoint.poll_event().is_some() {}
+        if let Caller::Endpoint(endpoint, _) = &mut self.caller {
+            while endpoint.poll_event().is_some() {}
+        }
         let data = self.update(|connection| {
             while connection.poll_event().is_some() {}
             std::iter::from_fn(|| connection.read()).collect::<Vec<_>>()
@@ -167,6 +234,10 @@ fn address(network: u8, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(198, 51, network, 1)), port)
 }
 
+fn is_forger(at: SocketAddr) -> bool {
+    (0..=FORGERS).any(|network| at.ip() == address(network, 0).ip())
+}
+
 /// A datagram without a right tag or cookie.
 fn forged(datagram: &[u8]) -> Vec<u8> {
     let is_proof = |byte: &u8| *byte == TAG[0] || *byte == MAC[0];
@@ -183,12 +254,21 @@ impl Play<'_> {
     /// A client at addresses that no other has had.
     fn client(&mut self) -> Client {
         self.ports += 1;
-        let mut endpoint = Endpoint::new(EndpointLimits::default());
-        let id = endpoint.connect(&self.world.client, localhost(), SERVER, self.now).unwrap();
+        let (config, now) = (&self.world.client, self.now);
+        let caller = match self.shape.has_long_ids() {
+            true => {
+                let connection = DtlsConnection::client(config, localhost(), SERVER, now);
+                Caller::Alone(Box::new(connection.unwrap()))
+            }
+            false => {
+                let mut endpoint = Box::new(Endpoint::new(EndpointLimits::default()));
+                let id = endpoint.connect(config, localhost(), SERVER, now).unwrap();
+                Caller::Endpoint(endpoint, id)
+            }
+        };
         let interfaces = if self.shape.has_interfaces() { INTERFACES } else { 1 };
         Client {
-            endpoint,
-            id,
+            caller,
             addresses: (0..interfaces).map(|n| address(100 + n as u8, self.ports)).collect(),
             served: None,
             sent: Default::default(),
@@ -309,7 +389,7 @@ impl Play<'_> {
         {
             let (path, copy) = (Path { local: *local, peer: from }, copy.clone());
             client.unproven.entry(from).or_default().0 += copy.len();
-            client.endpoint.receive(self.now, path, &copy);
+            client.caller.receive(self.now, path, &copy);
             client.read();
         }
     }
@@ -321,7 +401,7 @@ impl Play<'_> {
         let (now, follows) = (self.now, self.shape.has_ports());
         let client = &mut self.clients[who];
         if client.served.is_some() || follows && peer.port() != SERVER.port() {
-            client.endpoint.receive(now, peer, &bytes);
+            client.caller.receive(now, peer.into(), &bytes);
             client.read();
         }
     }
@@ -337,6 +417,8 @@ impl Play<'_> {
                 let thawed = self.server.adopt(self.now, thawed).unwrap();
                 self.begun.insert(thawed);
                 self.clients[who].served = Some(thawed);
+                // Its numbers skip ahead. Without encryption, a late datagram would pass for a new one.
+                self.clients[who].incoming.clear();
             }
             Err(error) => assert!(is_refusal(&error), "{error:?}"),
         }
@@ -349,13 +431,13 @@ impl Play<'_> {
             return;
         }
         client.read();
-        match client.endpoint.freeze(now, client.id).unwrap() {
+        match client.caller.freeze(now) {
             Ok(bytes) => {
                 let thawed = DtlsConnection::thaw_client(&config, localhost(), &bytes, now).unwrap();
-                client.endpoint = Endpoint::new(EndpointLimits::default());
-                client.id = client.endpoint.adopt(now, thawed).unwrap();
+                client.caller.adopt(now, thawed);
                 let all = client.interfaces();
                 client.use_interfaces(now, &all);
+                self.incoming.clear();
             }
             Err(error) => assert!(is_refusal(&error), "{error:?}"),
         }
@@ -458,7 +540,10 @@ impl Play<'_> {
 
     fn send(&mut self, who: usize) {
         self.pieces += 1;
-        let data = [&self.pieces.to_be_bytes()[..], self.script.bytes()].concat();
+        // In the end, the budget of a new address must suffice for a challenge with the client's connection ID.
+        let is_last = self.script.is_empty() && self.shape.has_long_ids();
+        let padding: &[u8] = if is_last { &[0; 255] } else { &[] };
+        let data = [&self.pieces.to_be_bytes()[..], self.script.bytes(), padding].concat();
         let client = &mut self.clients[who];
         if client.served.is_some() && client.update(|connection| connection.send(&data)).is_ok() {
             client.sent[0].insert(data);
@@ -469,7 +554,7 @@ impl Play<'_> {
     fn transmit(&mut self) {
         let is_checked = self.shape.is_checked();
         for who in 0..CLIENTS {
-            while let Some(transmit) = self.clients[who].endpoint.poll_transmit(self.now) {
+            while let Some(transmit) = self.clients[who].caller.poll_transmit(self.now) {
                 let client = &mut self.clients[who];
                 if transmit.to.ip() == SERVER.ip() {
                     // The client has no other interface.
@@ -485,7 +570,9 @@ impl Play<'_> {
         while let Some(transmit) = self.server.poll_transmit(self.now) {
             if !self.proven.contains(&transmit.to) {
                 let (received, sent) = self.unproven.entry(transmit.to).or_default();
-                check_amplification(sent, *received, transmit.datagram.len(), true);
+                // A client that sends copies can have proven further addresses.
+                let is_limited = !self.shape.sends_copies() || is_forger(transmit.to);
+                check_amplification(sent, *received, transmit.datagram.len(), is_limited);
             }
             self.copy(&transmit.datagram);
             let port = match transmit.local {
@@ -519,7 +606,7 @@ impl Play<'_> {
             for (port, local, datagram) in std::mem::take(&mut client.incoming) {
                 were_any = true;
                 let peer = SocketAddr::new(SERVER.ip(), port);
-                client.endpoint.receive(self.now, Path { local, peer }, &datagram);
+                client.caller.receive(self.now, Path { local, peer }, &datagram);
             }
             client.read();
         }
@@ -532,8 +619,8 @@ impl Play<'_> {
         self.server.handle_timeout(self.now);
         for client in &mut self.clients {
             let is_due = |deadline| deadline <= self.now.monotonic;
-            if client.endpoint.poll_timeout().is_some_and(is_due) {
-                client.endpoint.handle_timeout(self.now);
+            if client.caller.poll_timeout().is_some_and(is_due) {
+                client.caller.handle_timeout(self.now);
             }
         }
         self.listen();
@@ -608,7 +695,7 @@ impl Play<'_> {
         }
         self.settle();
         for _ in 0..LAST_TIMERS {
-            let clients = self.clients.iter().filter_map(|client| client.endpoint.poll_timeout());
+            let clients = self.clients.iter().filter_map(|client| client.caller.poll_timeout());
             let Some(next) = clients.chain(self.server.poll_timeout()).min() else { break };
             self.pass(next.since(self.now.monotonic).min(Duration::from_secs(1)));
             self.settle();

@@ -234,6 +234,12 @@ impl Setting {
         self
     }
 
+    /// The same without a limit for records.
+    pub(crate) const fn without_small_records(mut self) -> Self {
+        self.flags &= !(1 << 7);
+        self
+    }
+
     /// Writes the setting as the beginning of a script.
     pub fn write(first: u8, second: u8, flags: u16) -> Vec<u8> {
         let [a, b] = flags.to_be_bytes();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dunlin::crypto::SecureRandom;
 use dunlin::error::Error;
-use dunlin::{ConnectionIds, Migration, Multihoming, PathCheck, PortScheme, Side};
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, Migration, Multihoming, PathCheck, PortScheme, Side};
 
 use crate::script::Script;
 use crate::setting::{Setting, World};
@@ -74,6 +74,16 @@ impl Shape {
         self.ports.is_some()
     }
 
+    /// Whether clients give connection IDs that an endpoint of this implementation could not find them by.
+    pub(crate) const fn has_long_ids(&self) -> bool {
+        !self.has_ports() && self.client_ids > MAX_CONNECTION_ID
+    }
+
+    /// Whether clients send each record over all interfaces.
+    pub(crate) fn sends_copies(&self) -> bool {
+        self.multihoming == Some(Multihoming::duplicated())
+    }
+
     /// Whether clients have several interfaces.
     pub(crate) const fn has_interfaces(&self) -> bool {
         self.multihoming.is_some()
@@ -86,7 +96,12 @@ impl Shape {
 
     /// The configurations of the endpoint and its clients.
     pub(crate) fn world(&self, setting: Setting) -> World {
-        let setting = if self.has_ports() { setting.without_ids() } else { setting };
+        let setting = match self.has_ports() {
+            true => setting.without_ids(),
+            // Small records leave an address no budget for a challenge with a long ID.
+            false if self.has_long_ids() => setting.without_small_records(),
+            false => setting,
+        };
         let mut world = World::new(setting, Side::Server);
         let (client, server) = ((*world.client).clone(), (*world.server).clone());
         let client = client.with_migration(self.migration);
