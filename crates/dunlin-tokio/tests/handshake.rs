@@ -17,7 +17,7 @@ use dunlin::resume::{Session, Tickets};
 use dunlin::wire::{AlertDescription, CipherSuite, HandshakeType};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, ClientHelloInfo, Credential, EarlyDataOutcome, EarlyDataProtocols,
-    Error, Profile, PskSource, Question, ServerConfig, SingleUse, Trust,
+    Error, Profile, PskSource, Question, ServerConfig, ServerProfiles, SingleUse, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryUseOnce, RotatingTickets};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
@@ -272,6 +272,36 @@ async fn chooses_a_profile_by_the_client_hello() {
     let alert = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
     let refused = Error::PeerIncompatible(PeerIncompatible::Refused);
     assert_fails(&connector(b"x"), &acceptor, alert, refused).await;
+}
+
+#[tokio::test]
+async fn the_profile_of_the_identity_decides() {
+    let server = |name: &str, rank| {
+        ServerConfig::psk_only(profile().name(name).rank(rank).build().unwrap(), psk_source()).unwrap()
+    };
+    let profiles = Arc::new(ServerProfiles::new(server("strong", 2), vec![server("weak", 1)], 1).unwrap());
+    let acceptor = |proven: Option<&'static str>| {
+        let (hinted, known) = (profiles.clone(), profiles.clone());
+        TlsAcceptor::new(profiles.server().clone())
+            .with_profiles(move |_| hinted.get("weak").cloned())
+            .with_client_profiles(move |client| {
+                assert_eq!((client.identity.to_string(), &*client.profile), ("PSK d1".into(), "weak"));
+                known.get(proven?).cloned()
+            })
+    };
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let (_client, server) = connect(&connector, &acceptor(Some("weak"))).await;
+    assert_eq!(server.negotiated().profile, "weak");
+    for (proven, why) in [(Some("strong"), PeerIncompatible::Rank), (None, PeerIncompatible::Refused)] {
+        let alert = Error::AlertReceived(AlertDescription::ACCESS_DENIED);
+        assert_fails(&connector, &acceptor(proven), alert, why.into()).await;
+    }
+    // Without an answer the handshake fails.
+    let hinted = profiles.clone();
+    let acceptor =
+        TlsAcceptor::new(profiles.server().clone()).with_profiles(move |_| hinted.get("weak").cloned());
+    let alert = Error::AlertReceived(AlertDescription::INTERNAL_ERROR);
+    assert_fails(&connector, &acceptor, alert, Error::Internal(Internal::QuestionFailed)).await;
 }
 
 fn psk_source() -> PskSource {
