@@ -6,15 +6,16 @@ use dunlin::auth::{Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::error::{Misuse, PeerIncompatible};
 use dunlin::resume::{ClientSessions, Tickets};
-use dunlin::wire::AlertDescription;
+use dunlin::wire::{AlertDescription, CipherSuite, NamedGroup};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, ClientHelloInfo, Error, IdentifiedClient, KnownBy, KnownClient,
-    PeerIdentity, Profile, ProfileBuilder, PskSource, Question, ServerConfig, ServerProfiles, Trust,
+    Answer, ClientAuth, ClientConfig, ClientHelloInfo, DtlsConnection, Error, Event, IdentifiedClient,
+    KnownBy, KnownClient, PeerIdentity, Profile, ProfileBuilder, PskSource, Question, ServerConfig,
+    ServerProfiles, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::ends::{self, with_sessions};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
 
 fn pki() -> &'static Pki {
     Pki::shared(KeyType::P256)
@@ -417,6 +418,69 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
                 assert_ne!(details.subject(), details.issuer());
                 assert_eq!(details.emails().count(), 0);
             }
+        }
+    }
+}
+
+/// Over datagrams, the default has demanded a cookie by a HelloRetryRequest before anyone chooses a profile. The suite and the group of
+/// that request bind the choice.
+#[test]
+fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
+    const AES: CipherSuite = CipherSuite::TLS_AES_128_GCM_SHA256;
+    const CHACHA: CipherSuite = CipherSuite::TLS_CHACHA20_POLY1305_SHA256;
+    let suites = |ids: &[CipherSuite]| {
+        let suite = |id: &CipherSuite| awslc().suite(*id).unwrap();
+        ids.iter().map(suite).collect::<Vec<_>>()
+    };
+    let profile = |name: &str, ids: &[CipherSuite], group| {
+        required(profile(name, 2).cipher_suites(suites(ids)).groups(vec![group]))
+    };
+    // The client's first share is of X25519, so the request names P-256.
+    let (p256, x25519) = (dunlin_awslc::SECP256R1, dunlin_awslc::X25519);
+    let others = vec![
+        profile("fits", &[CHACHA, AES], p256),
+        profile("other suite", &[CHACHA], p256),
+        profile("other group", &[AES], x25519),
+    ];
+    let profiles = ServerProfiles::new(profile("default", &[AES], p256), others, 2).unwrap();
+    for (name, expected) in [
+        ("default", Ok(())),
+        ("fits", Ok(())),
+        ("other suite", Err(PeerIncompatible::CipherSuite.into())),
+        ("other group", Err(PeerIncompatible::Group.into())),
+    ] {
+        let [ours, theirs] = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 5684)));
+        let mut client = DtlsConnection::client(&client(false, |c| c), localhost(), theirs, NOW).unwrap();
+        let mut server = DtlsConnection::server(profiles.server(), ours, NOW);
+        let mut result = Ok(());
+        loop {
+            let mut is_quiet = true;
+            while let Some(sent) = client.poll_transmit(NOW) {
+                result = result.and(server.receive(NOW, ours, &sent.datagram));
+                is_quiet = false;
+            }
+            while let Some(event) = server.poll_event() {
+                let Event::Question(id, question) = event else { continue };
+                if let Question::ChooseProfile(hints) = question {
+                    assert_eq!(hints.retried_suite, Some(AES));
+                    assert_eq!(hints.retried_group, Some(NamedGroup::SECP256R1));
+                }
+                let answer = Answer::Profile(profiles.get(name).cloned());
+                result = result.and(server.answer(NOW, id, answer));
+                is_quiet = false;
+            }
+            while let Some(sent) = server.poll_transmit(NOW) {
+                let _ = client.receive(NOW, theirs, &sent.datagram);
+                is_quiet = false;
+            }
+            if is_quiet || result.is_err() {
+                break;
+            }
+        }
+        assert_eq!(result, expected, "{name}");
+        if expected.is_ok() {
+            let negotiated = server.negotiated().unwrap();
+            assert_eq!((&*negotiated.profile, negotiated.cipher_suite), (name, Some(AES)));
         }
     }
 }
