@@ -350,8 +350,10 @@ impl Endpoint {
         let Some(following) = association.following.as_deref_mut() else { return false };
         let connection = &mut association.connection;
         // The same ServerHello again would lead to the same keys, which the connection refuses.
-        if connection.is_protected() {
-            following.tried.extend(following.attempt.as_ref().map(|attempt| attempt.hello.clone()));
+        if let Some(attempt) = following.attempt.as_ref().filter(|_| connection.is_protected())
+            && !following.tried.contains(&attempt.hello)
+        {
+            following.tried.push(attempt.hello.clone());
         }
         let tried = &following.tried;
         following.waiting.retain(|candidate| !tried.contains(&candidate.hello));

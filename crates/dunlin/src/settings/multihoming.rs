@@ -21,7 +21,7 @@ pub(crate) enum Linking {
 /// How a client over datagrams uses several local interfaces ([`crate::ClientConfig::with_multihoming`]).
 ///
 /// [`crate::DtlsConnection::set_interfaces`] names the interfaces, the best first. The connection sends over the best one on which
-/// the server has answered. It leaves an interface that the caller takes away, or on which the server does not answer a probe: a
+/// the server has answered. It leaves an interface that the caller removes from the list, or on which the server does not answer a probe: a
 /// challenge of RFC 9853, which both sides must support. It then sends at once a record that tells the server of its new address.
 /// [`crate::Event::PathChanged`] reports the change. The client probes an interface that has failed again after 30 s, when data leaves,
 /// and then after pauses that double up to an hour; an answer that is only late makes it valid again. So the best interface that works
@@ -71,7 +71,7 @@ impl Multihoming {
         Self::new(Linking::Duplicated)
     }
 
-    /// Sets after which time without an answer an interface counts as failed, by default one second. Once the connection knows the
+    /// Sets the time without an answer after which an interface has failed, by default one second. Once the connection knows the
     /// round-trip time, it waits for three of them (RFC 9853 §5.5), and at most `timeout`.
     ///
     /// # Errors

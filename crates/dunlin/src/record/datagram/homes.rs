@@ -240,7 +240,7 @@ impl Homes {
         self.has_asked
     }
 
-    /// The server has sent this many new connection IDs. One that has none to give is not asked again before the client uses another.
+    /// The server has sent this many new connection IDs. After an empty answer, the client asks again only once it has used a spare ID.
     pub(super) fn got_ids(&mut self, count: usize) {
         self.has_asked = false;
         self.is_declined = count == 0;
@@ -261,8 +261,8 @@ impl Homes {
         self.wakes = true;
     }
 
-    /// Notes a datagram that leaves over `local`, with a record of data if `epoch` is that of one. Returns the other interfaces over
-    /// which a copy leaves.
+    /// Notes a datagram that leaves over `local`. `epoch`: the epoch of the data record in it, if there is one. Returns the other
+    /// interfaces over which a copy leaves.
     fn sent(&mut self, now: Instant, epoch: Option<u64>, datagram: &[u8], local: Local) -> Vec<Local> {
         let is_copied = self.settings.linking == Linking::Duplicated;
         let others: Vec<_> = self.interfaces.iter().filter(|i| is_copied && i.local != local).collect();
@@ -324,7 +324,7 @@ impl Homes {
             interface.standing = Standing::Valid;
         }
         let rtt = interface.rtt;
-        // Without a round-trip time, only what was sent before the previous record is sure to have been on the way long enough.
+        // Without a round-trip time, count only data sent before the previous record arrived.
         let before = self.heard_at.replace(now);
         match (rtt, before) {
             (Some((_, least)), _) => self.confirm(Instant(0) + now.since(Instant(0)).saturating_sub(least)),
