@@ -18,7 +18,7 @@ use dunlin::wire::ProtocolVersion;
 use dunlin::{
     ClientConfig, DtlsConnection, Event, Local, Migration, Multihoming, NodeIds, PathChange, PathCheck,
 };
-use dunlin_sim::{Change, HostId, InterfaceId, Link, MultiHomed, Nat, NatId, NatKind, Network};
+use dunlin_sim::{Change, HostId, InterfaceId, Link, MultiHomed, Nat, NatId, NatKind, Network, SentBy};
 use dunlin_tests::{NOW, awslc, localhost};
 
 const PORT: u16 = 5684;
@@ -188,7 +188,7 @@ impl Homes {
         self.wait(DELAY * 6);
         let sent: Vec<_> = self.network.sent[since..].iter().filter(|sent| sent.from == SERVER).collect();
         let first = &sent.iter().find(|sent| sent.to == present).unwrap().datagram;
-        let is_copy = |sent: &&&dunlin_sim::SentBy| sent.to != present && sent.datagram == *first;
+        let is_copy = |sent: &&&SentBy| sent.to != present && sent.datagram == *first;
         let copies = sent.iter().filter(is_copy).map(|sent| sent.to).collect();
         self.client().received();
         copies
@@ -196,7 +196,16 @@ impl Homes {
 
     /// The connection IDs in the client's protected records of DTLS 1.3, by source.
     fn ids_from(&self, source: IpAddr, since: usize) -> BTreeSet<Vec<u8>> {
-        let sent = self.network.sent.iter().skip(since).filter(|sent| sent.from.ip() == source);
+        self.ids(since, |sent| sent.from.ip() == source)
+    }
+
+    /// The same in the server's records, by destination.
+    fn ids_to(&self, destination: IpAddr, since: usize) -> BTreeSet<Vec<u8>> {
+        self.ids(since, |sent| sent.to.ip() == destination)
+    }
+
+    fn ids(&self, since: usize, fits: impl Fn(&SentBy) -> bool) -> BTreeSet<Vec<u8>> {
+        let sent = self.network.sent.iter().skip(since).filter(|sent| fits(sent));
         let protected = sent.filter(|sent| sent.datagram[0] & 0x30 == 0x30);
         protected.map(|sent| sent.datagram[1..9].to_vec()).collect()
     }
@@ -303,6 +312,21 @@ fn unlinkable_interfaces_have_their_own_ids_and_nothing_is_repeated() {
     assert_eq!((homes.client().path().local, homes.changes().len()), (Local(0), 1));
     let third = homes.ids_from(ip(7, 9), since);
     assert!(third.is_disjoint(&first) && third.is_disjoint(&second) && !third.is_empty());
+}
+
+/// The server's records have the client's connection IDs, and each interface has its own before and after the client uses it.
+#[test]
+fn a_server_answers_probes_of_an_unlinkable_client_under_other_ids() {
+    let mut homes = Homes::new(ProtocolVersion::DTLS1_3, Multihoming::unlinkable());
+    homes.exchange();
+    let [first, second] = [2, 3].map(|host| homes.ids_to(ip(0, host), 0));
+    assert!(first.is_disjoint(&second) && !first.is_empty() && !second.is_empty(), "{first:?} {second:?}");
+    homes.down(0);
+    homes.exchange();
+    assert_eq!(homes.server().peer_address().ip(), ip(0, 3));
+    let since = homes.network.sent.len();
+    homes.exchange();
+    assert_eq!(homes.ids_to(ip(0, 3), since), second, "the ID that the server has kept");
 }
 
 /// Data waits for transmission when the interface goes or its address changes. It has the connection ID of the old path.

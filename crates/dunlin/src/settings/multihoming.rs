@@ -48,9 +48,10 @@ impl Multihoming {
     /// paths, and [`crate::PathChange::is_linked`] says so. A client should not do that (RFC 9147 §9), but would otherwise lose its
     /// connection. A server that gives no spare IDs, or an attacker who stops its answers, can cause it.
     ///
-    /// The IDs in the server's records are the client's. Over an interface that the client probes, the server answers under the same ID as
-    /// over the present one, and an enhanced check of a new address ([`crate::PathCheck::Enhanced`]) sends the same bytes over both paths. So whoever
-    /// observes both interfaces in the server's direction can link them.
+    /// The IDs in the server's records are the client's. A server of this implementation answers a probe under an ID of its own for that
+    /// path, and uses it when the client goes over to it. But while it checks the new address, it sends its data there under the previous
+    /// ID, and an enhanced check ([`crate::PathCheck::Enhanced`]) sends the same bytes over both paths. So an observer of both interfaces
+    /// can link them at the time of a change.
     pub const fn unlinkable() -> Self {
         Self::new(Linking::Unlinkable)
     }

@@ -3,10 +3,11 @@
 use crate::sync::Arc;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::connection_ids::Usage;
-use crate::settings::ConnectionIds;
+use crate::settings::{ConnectionIds, MAX_INTERFACES};
 use crate::wire::{HandshakeType, What};
 
 /// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for each interface, as many spare
@@ -14,6 +15,8 @@ use crate::wire::{HandshakeType, What};
 pub(super) const MAX_OWN_IDS: usize = 12;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
+/// The most IDs of the peer that this side keeps for other addresses of the peer.
+pub(super) const MAX_KEPT_IDS: usize = MAX_INTERFACES - 1;
 
 /// The IDs that this side receives.
 #[derive(Default)]
@@ -143,16 +146,18 @@ pub(super) struct PeerIds {
     /// The one before it, for the path that this side has left.
     previous: Option<Vec<u8>>,
     spare: VecDeque<Vec<u8>>,
+    /// Those for other addresses of the peer, from which it has probed them.
+    kept: Vec<(SocketAddr, Vec<u8>)>,
 }
 
 impl PeerIds {
     pub(super) const fn new(first: Vec<u8>) -> Self {
-        Self { present: first, previous: None, spare: VecDeque::new() }
+        Self { present: first, previous: None, spare: VecDeque::new(), kept: Vec::new() }
     }
 
     /// The IDs of a frozen association.
     pub(super) fn thawed(present: Vec<u8>, spare: Vec<Vec<u8>>) -> Self {
-        Self { present, previous: None, spare: spare.into() }
+        Self { present, previous: None, spare: spare.into(), kept: Vec::new() }
     }
 
     /// The IDs that this side can use next.
@@ -168,6 +173,38 @@ impl PeerIds {
     /// The ID before it.
     pub(super) fn previous(&self) -> Option<&[u8]> {
         self.previous.as_deref()
+    }
+
+    /// The ID for another address of the peer: the one that is kept for it, or a spare one.
+    pub(super) fn of(&self, peer: SocketAddr) -> Option<&[u8]> {
+        let kept = self.kept.iter().find(|(of, _)| *of == peer).map(|(_, id)| id);
+        kept.or_else(|| self.spare.front()).map(|id| &**id)
+    }
+
+    /// Keeps the ID of [`Self::of`] for this address.
+    pub(super) fn keep(&mut self, peer: SocketAddr) {
+        if self.kept.iter().any(|(of, _)| *of == peer) {
+            return;
+        }
+        if let Some(id) = self.spare.pop_front() {
+            if self.kept.len() >= MAX_KEPT_IDS {
+                self.kept.remove(0);
+            }
+            self.kept.push((peer, id));
+        }
+    }
+
+    /// The peer is at this address now. Uses the ID of the address, or a spare one.
+    pub(super) fn move_to(&mut self, peer: SocketAddr) {
+        match self.kept.iter().position(|(of, _)| *of == peer) {
+            Some(at) => {
+                let (_, id) = self.kept.remove(at);
+                self.replace(id);
+            }
+            None => {
+                self.advance();
+            }
+        }
     }
 
     /// Takes a spare ID for another path.
@@ -191,6 +228,7 @@ impl PeerIds {
         }
         if usage == Usage::Immediate && !ids.is_empty() {
             self.spare.clear();
+            self.kept.clear();
         }
         self.spare.extend(ids);
         self.spare.truncate(MAX_SPARE_IDS);

@@ -406,11 +406,18 @@ impl Datagram {
         match message {
             // The answer finds room beside waiting data, but challenges must not make the output grow without end.
             PathMessage::Challenge(_) if !self.sender.has_room_for_answers() => Ok(()),
-            // The peer's connection ID can be much longer than the challenge, which somebody else may have forwarded.
-            PathMessage::Challenge(_) if !self.paths.spend(path, self.sender.path_message_len(), len) => {
-                Ok(())
-            }
             PathMessage::Challenge(cookie) => {
+                // RFC 9853 §9: another ID on another path, so that observers of a client's probe cannot link it to the present one.
+                let is_probe = self.paths.side() == Side::Server && path.peer != self.paths.present().peer;
+                let of_path = is_probe.then(|| self.sender.ids.of(path.peer)).flatten().map(<[u8]>::to_vec);
+                let room = self.sender.path_message_len_with(of_path.as_deref());
+                // The peer's connection ID can be much longer than the challenge, which somebody else may have forwarded.
+                if !self.paths.spend(path, room, len) {
+                    return Ok(());
+                }
+                if of_path.is_some() {
+                    self.sender.ids.keep(path.peer);
+                }
                 let is_used = self.homes.as_ref().is_some_and(|homes| homes.sends_copies_over(path.local));
                 let answer = match is_used {
                     true => PathMessage::Response(cookie),
@@ -420,7 +427,7 @@ impl Datagram {
                 let id = match self.homes.as_ref().filter(|_| is_left).map(|homes| homes.id(path.local)) {
                     Some(Err(homes::NoId)) => return Ok(()),
                     Some(Ok(id)) => id.map(<[u8]>::to_vec),
-                    None => None,
+                    None => of_path,
                 };
                 self.sender.path_message(path, answer, id)
             }
@@ -439,7 +446,7 @@ impl Datagram {
         if has_moved {
             self.has_moved = true;
             // RFC 9147 §9: another ID on another path, so that observers cannot link the two.
-            self.sender.ids.advance();
+            self.sender.ids.move_to(self.paths.present().peer);
             if let Some(homes) = &mut self.homes {
                 homes.peer_moved();
             }

@@ -696,6 +696,12 @@ impl Sender {
         Ok(())
     }
 
+    /// The length of a datagram with a message about a path, in bytes, with the present connection ID or another one.
+    pub(super) fn path_message_len_with(&self, id: Option<&[u8]>) -> usize {
+        let present = self.ids.present().len();
+        self.path_message_len() - present.min(self.path_message_len()) + id.map_or(present, <[u8]>::len)
+    }
+
     /// The length of a datagram with a message about a path, in bytes.
     pub(super) fn path_message_len(&self) -> usize {
         self.present.key.as_ref().map_or(0, |key| self.overhead_of_single(key) + routability::LEN)
