@@ -196,45 +196,62 @@ async fn refuses_clients_without_a_trusted_certificate() {
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
 }
 
+/// The metric of failed handshakes with this reason.
+fn failed(reason: &str) -> String {
+    let labels = format!("{{listener=\"test\",outcome=\"failed\",reason=\"{reason}\"}}");
+    format!("dunlin_gateway_handshakes_total{labels}")
+}
+
+/// The metric of clients that reached this limit.
+fn reached(limit: &str) -> String {
+    format!("dunlin_gateway_limits_reached_total{{listener=\"test\",limit=\"{limit}\"}}")
+}
+
 #[tokio::test]
-async fn counts_garbage_and_slow_handshakes() {
+async fn counts_garbage() {
     let place = Place::new();
-    let text = listener("") + "[listener.limits]\nhandshake_time = \"50ms\"\n" + &route(1, "");
-    let (gateway, port) = place.start(&text).await;
+    let (gateway, port) = place.start(&(listener("") + &route(1, ""))).await;
     let mut garbage = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     garbage.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let mut slow = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    // The gateway closes both.
-    within(slow.read_to_end(&mut vec![])).await.unwrap();
+    garbage.shutdown().await.unwrap();
     within(garbage.read_to_end(&mut vec![])).await.unwrap();
-    drop(garbage);
-    let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"handshake_time\"}";
-    metric_becomes(&gateway, reached, 1.0).await;
-    let failed = |reason| {
-        let labels = format!("{{listener=\"test\",outcome=\"failed\",reason=\"{reason}\"}}");
-        format!("dunlin_gateway_handshakes_total{labels}")
-    };
     metric_becomes(&gateway, &failed("protocol"), 1.0).await;
+}
+
+#[tokio::test]
+async fn ends_slow_handshakes() {
+    let place = Place::new();
+    let text = listener("") + "[listener.limits]\nhandshake_time = \"20ms\"\n" + &route(1, "");
+    let (gateway, port) = place.start(&text).await;
+    let mut slow = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    within(slow.read_to_end(&mut vec![])).await.unwrap();
+    metric_becomes(&gateway, &reached("handshake_time"), 1.0).await;
     assert_eq!(metric(&gateway, &failed("timeout")), 1.0);
 }
 
 #[tokio::test]
-async fn limits_connections_of_a_host_and_idle_ones() {
+async fn limits_connections_of_a_host() {
     let place = Place::new();
-    let limits = "[listener.limits]\nconnections_per_host = 1\nidle_time = \"200ms\"\n";
+    let limits = "[listener.limits]\nconnections_per_host = 1\n";
     let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
     let client = place.client("root.pem");
-    let mut first = client.connect(port, "localhost").await;
+    let first = client.connect(port, "localhost").await;
     client.try_connect(port, "localhost").await.unwrap_err();
-    let reached =
-        |limit| format!("dunlin_gateway_limits_reached_total{{listener=\"test\",limit=\"{limit}\"}}");
     metric_becomes(&gateway, &reached("connections_per_host"), 1.0).await;
-    // The gateway ends the first connection with a close_notify.
-    let mut rest = vec![];
-    within(first.read_to_end(&mut rest)).await.unwrap();
-    metric_becomes(&gateway, &reached("idle_time"), 1.0).await;
+    drop(first);
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+}
+
+#[tokio::test]
+async fn ends_idle_connections_with_a_close_notify() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nidle_time = \"20ms\"\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
+    let mut tls = place.client("root.pem").connect(port, "localhost").await;
+    // Without a close_notify it would be an error.
+    assert_eq!(within(tls.read_to_end(&mut vec![])).await.unwrap(), 0);
+    metric_becomes(&gateway, &reached("idle_time"), 1.0).await;
 }
 
 #[tokio::test]

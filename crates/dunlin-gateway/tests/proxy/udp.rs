@@ -9,7 +9,7 @@ use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
 use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
 
-use crate::place::{Client, PSK, Place, listener, metric_becomes, route, within};
+use crate::place::{Client, PATIENCE, PSK, Place, listener, metric, metric_becomes, route, within};
 
 fn dtls(more: &str) -> String {
     listener(&format!("transport = \"dtls\"\n{more}"))
@@ -36,12 +36,14 @@ async fn backend() -> (UdpSocket, u16) {
     (socket, port)
 }
 
+const CONNECTS: &str =
+    "dunlin_gateway_backend_connects_total{listener=\"test\",route=\"0\",outcome=\"connected\"}";
+
 #[tokio::test]
-async fn each_client_has_a_socket_that_closes_when_idle() {
+async fn each_client_has_a_socket_of_its_own() {
     let place = Place::new();
     let (socket, to) = backend().await;
-    let text = dtls("") + "[listener.limits]\nidle_time = \"20ms\"\n" + &route(to, "");
-    let (gateway, port) = place.start(&text).await;
+    let (gateway, port) = place.start(&(dtls("") + &route(to, ""))).await;
     let client = place.client("root.pem");
     let (one, two) = (connect(&client, port).await, connect(&client, port).await);
     one.send(b"one").await.unwrap();
@@ -53,20 +55,28 @@ async fn each_client_has_a_socket_that_closes_when_idle() {
     assert_ne!(first, second);
     socket.send_to(b"to two", second).await.unwrap();
     assert_eq!(within(two.recv()).await.unwrap().unwrap(), b"to two");
-    // The association outlives its socket: once the first one has closed, another one opens.
-    let connects =
-        "dunlin_gateway_backend_connects_total{listener=\"test\",route=\"0\",outcome=\"connected\"}";
-    metric_becomes(&gateway, connects, 2.0).await;
-    let mut again = 0;
-    while crate::place::metric(&gateway, connects) == 2.0 {
-        one.send(b"again").await.unwrap();
-        assert_eq!(receive(&socket).await.0, b"again");
-        again += 1;
-        tokio::time::sleep(std::time::Duration::from_millis(10 * again)).await;
-    }
+    metric_becomes(&gateway, CONNECTS, 2.0).await;
     one.close();
     two.close();
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+}
+
+/// The association outlives its socket: once the socket has closed, the next datagram opens another one.
+#[tokio::test]
+async fn an_idle_socket_closes() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = dtls("") + "[listener.limits]\nidle_time = \"1ms\"\n" + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let dtls = connect(&place.client("root.pem"), port).await;
+    let begin = std::time::Instant::now();
+    while metric(&gateway, CONNECTS) < 2.0 {
+        assert!(begin.elapsed() < PATIENCE, "the socket does not close");
+        dtls.send(b"data").await.unwrap();
+        assert_eq!(receive(&socket).await.0, b"data");
+        // No traffic for more than the idle time.
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
 }
 
 #[tokio::test]
