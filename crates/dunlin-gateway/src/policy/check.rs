@@ -121,7 +121,8 @@ impl Checker<'_> {
     fn rules(&mut self, profiles: &[PolicyProfile]) -> Vec<Rule> {
         let mut names = HashSet::new();
         let mut rules = Vec::new();
-        for draft in self.draft.clients.iter().chain(&self.draft.rules) {
+        for (i, draft) in self.draft.clients.iter().chain(&self.draft.rules).enumerate() {
+            let is_client = i < self.draft.clients.len();
             let action = match &draft.profile {
                 None => Action::Refuse,
                 Some(named) => match profiles.iter().position(|profile| profile.name == named.value) {
@@ -137,7 +138,7 @@ impl Checker<'_> {
                 self.faults.push(draft.at.fault(format!("a second rule with the name {name:?}; rename one")));
             }
             let conditions = draft.conditions.iter().map(|at| at.value.clone()).collect();
-            rules.push(Rule { name, place: draft.at.place.clone(), conditions, action });
+            rules.push(Rule { name, place: draft.at.place.clone(), conditions, is_client, action });
         }
         rules
     }

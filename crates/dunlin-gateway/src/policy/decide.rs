@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::client::{Attribute, Client};
 use super::condition::{Basis, Condition, Truth, View};
-use super::hints::{Claim, Cookie, Hints};
+use super::hints::{Claim, Cookie, Hints, Turn};
 use super::profile::{Demand, PolicyProfile};
 use super::{Action, Policy, Rule};
 
@@ -51,12 +51,26 @@ pub struct Decision {
     pub profile: Arc<PolicyProfile>,
     /// The rule that decided; `None` if no rule matched.
     pub rule: Option<String>,
+    /// Whether the rule is an entry of the client table.
+    pub is_by_client_table: bool,
     /// The reason: the rule with its place and conditions, the hint, and what was not allowed.
     pub why: String,
     /// Set whenever the client is served below the anonymous default.
     pub downgrade: Option<Downgrade>,
     /// The profile that the client gets from its next connection on, if it is another one.
     pub next: Option<Arc<PolicyProfile>>,
+}
+
+impl Decision {
+    /// The name under which a counter adds up decisions: the rule's, or one name for all entries of the client table, of which there can be
+    /// a million.
+    pub fn label(&self) -> &str {
+        match (&self.rule, self.is_by_client_table) {
+            (None, _) => "default",
+            (Some(_), true) => "client table",
+            (Some(rule), false) => rule,
+        }
+    }
 }
 
 impl fmt::Display for Decision {
@@ -75,19 +89,6 @@ impl fmt::Display for Decision {
             None => Ok(()),
         }
     }
-}
-
-/// Whether a connection can renegotiate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Turn {
-    /// It cannot: TLS 1.3, no secure renegotiation (RFC 5746) or extended master secret (RFC 7627), HTTP/2 (RFC 9113 §9.2.1), or a resumed
-    /// session.
-    #[default]
-    Impossible,
-    /// It can, and has not.
-    Possible,
-    /// It has. Connections renegotiate once.
-    Done,
 }
 
 /// A handshake whose Finished messages are verified.
@@ -369,7 +370,8 @@ impl Policy {
         let is_below = verdict != Verdict::Refuse && profile.rank < default.rank;
         let downgrade = is_below.then(|| Downgrade { from: default.name.clone(), from_rank: default.rank });
         let rule = found.rule.map(|rule| rule.name.clone());
-        Decision { stage, verdict, profile, rule, why, downgrade, next: None }
+        let is_by_client_table = found.rule.is_some_and(|rule| rule.is_client);
+        Decision { is_by_client_table, stage, verdict, profile, rule, why, downgrade, next: None }
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::client::Client;
 use super::condition::{Truth, View};
-use super::decide::{Decision, Finished, Turn, Verdict};
+use super::decide::{Decision, Finished, Verdict};
 use super::hints::{Claim, Hints, Source};
 use super::{Action, Policy};
 
@@ -95,9 +95,8 @@ impl From<&Decision> for DecisionReport {
 }
 
 impl Policy {
-    /// Walks through the rules for a client with these hints, whose handshake proves `client`. `turn` tells whether the connection could
-    /// renegotiate, and `now_s` is the time in seconds since 1970.
-    pub fn explain(&self, hints: &Hints, client: Option<&Client>, turn: Turn, now_s: u64) -> Explanation {
+    /// Walks through the rules for a client with these hints, whose handshake proves `client`. `now_s` is the time in seconds since 1970.
+    pub fn explain(&self, hints: &Hints, client: Option<&Client>, now_s: u64) -> Explanation {
         let claimed = hints.claim().map(|claim| &claim.client);
         let view =
             View { hello: Some(&hints.hello), address: hints.address, client: client.or(claimed), now_s };
@@ -121,7 +120,8 @@ impl Policy {
             });
         }
         let before = self.before(hints, now_s);
-        let finished = Finished { used: &before.profile, client, hints, is_resumed: false, turn };
+        let (used, turn) = (before.profile.as_ref(), hints.turn);
+        let finished = Finished { used, client, hints, is_resumed: false, turn };
         let after = self.after(&finished, now_s);
         let later = client.map(|client| {
             let claims = vec![Claim { source: Source::Session, client: client.clone() }];

@@ -9,6 +9,30 @@ use dunlin::{ClientHelloInfo, KnownBy, KnownClient};
 
 use super::client::Client;
 
+/// Whether a connection can renegotiate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Turn {
+    /// It cannot: TLS 1.3, DTLS, no secure renegotiation (RFC 5746) or extended master secret (RFC 7627), HTTP/2 (RFC 9113 §9.2.1), or a
+    /// resumed session.
+    #[default]
+    Impossible,
+    /// It can, and has not.
+    Possible,
+    /// It has. Connections renegotiate once.
+    Done,
+}
+
+impl Turn {
+    /// What a ClientHello permits. The engine makes sure when it comes to a renegotiation.
+    pub fn of(info: &ClientHelloInfo) -> Self {
+        let is_tls12 = info.versions.contains(&ProtocolVersion::TLS1_2)
+            && !info.versions.contains(&ProtocolVersion::TLS1_3);
+        let is_safe = info.secure_renegotiation && info.extended_master_secret;
+        let has_http2 = info.alpn.iter().any(|protocol| protocol == b"h2");
+        if is_tls12 && is_safe && !has_http2 { Self::Possible } else { Self::Impossible }
+    }
+}
+
 /// What a ClientHello says by itself, without any look-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hello {
@@ -161,6 +185,8 @@ pub struct Hints {
     pub claims: Vec<Claim>,
     /// The state of the cookie.
     pub cookie: Cookie,
+    /// Whether a connection that begins with this ClientHello can renegotiate.
+    pub turn: Turn,
 }
 
 impl Hints {
@@ -172,7 +198,7 @@ impl Hints {
             (None, None) => Cookie::None,
             _ => Cookie::Returned { suite, group },
         };
-        Self { hello: info.into(), address: Some(address), claims, cookie }
+        Self { hello: info.into(), address: Some(address), claims, cookie, turn: Turn::of(info) }
     }
 
     /// The claim that counts: none before the cookie is returned.

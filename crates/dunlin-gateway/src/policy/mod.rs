@@ -69,10 +69,10 @@ pub use blacklist::{Blacklist, BlacklistLimits, Blocked, Offence};
 pub use check::{MAX_PROFILES, MAX_RULES};
 pub use client::{Attribute, Client};
 pub use condition::{Basis, Condition, Truth};
-pub use decide::{Decision, Downgrade, Finished, Stage, Turn, Verdict};
+pub use decide::{Decision, Downgrade, Finished, Stage, Verdict};
 pub use explain::{ConditionReport, DecisionReport, Explanation, RuleReport};
 pub use faults::{Fault, Faults, Place};
-pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source};
+pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source, Turn};
 pub use input::{InputError, client_from_pem, client_hello};
 pub use load::{MAX_FILE, parse};
 pub use nft::{NftError, NftSets};
@@ -116,6 +116,8 @@ pub struct Rule {
     pub place: Place,
     /// All of these must hold.
     pub conditions: Vec<Condition>,
+    /// Whether it is an entry of the client table.
+    pub is_client: bool,
     action: Action,
 }
 

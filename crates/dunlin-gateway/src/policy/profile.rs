@@ -65,6 +65,9 @@ pub struct PolicyProfile {
     pub signature_schemes: Vec<SignatureScheme>,
     /// The certificates to present, by their names in the gateway's configuration.
     pub certificates: Vec<String>,
+    /// Whether a renegotiation to this profile shows its own certificate ([`dunlin::ServerConfig::with_certificate_change`]). Otherwise
+    /// it shows the certificate of the first handshake again.
+    pub changes_certificate: bool,
     /// How a client must authenticate.
     pub client: Demand,
     /// How long a session can be resumed, in seconds. `None` stands for the library's default; 0 for no resumption.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use dunlin::{ClientHelloInfo, Error, IdentifiedClient, Now, ServerConfig, ServerProfiles};
 
 use super::client::Client;
-use super::decide::{Decision, Finished, Turn, Verdict};
-use super::hints::{Claim, Hints};
+use super::decide::{Decision, Finished, Verdict};
+use super::hints::{Claim, Hints, Turn};
 use super::profile::PolicyProfile;
 use super::{AddressTable, Policy};
 
@@ -73,11 +73,14 @@ impl PolicyServer {
         (Answered { decision, config }, hints)
     }
 
-    /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use.
+    /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
+    /// renegotiates if the decision says so. It asks again after the renegotiation.
     pub fn profile_of(&self, client: &IdentifiedClient, hints: &Hints, now: Now) -> Answered {
         let used = self.policy.profile(&client.profile).unwrap_or_else(|| self.policy.default_profile());
         let described = Client::of(&client.identity);
-        let (is_resumed, turn) = (!client.is_proven, Turn::Impossible);
+        // Before a resumption, the identity is that of the session.
+        let is_resumed = !client.is_proven;
+        let turn = if is_resumed { Turn::Impossible } else { hints.turn };
         let finished = Finished { used, client: Some(&described), hints, is_resumed, turn };
         let decision = self.policy.after(&finished, now.unix_ms / 1000);
         let config = match decision.verdict {

@@ -151,6 +151,9 @@ fn entries_of_the_client_table_come_before_the_rules() {
     let special = x509("CN=Sensors", "special.sensors.example");
     let decision = policy.before(&claimed(Source::Session, special), 0);
     assert_eq!((decision.profile.name.as_str(), decision.rule.as_deref()), ("strong", Some("client[0]")));
+    assert_eq!(decision.label(), "client table");
+    assert_eq!(policy.before(&claimed(Source::Session, sensor()), 0).label(), "sensors");
+    assert_eq!(policy.before(&Hints::default(), 0).label(), "default");
     let other = x509("CN=Other", "special.sensors.example");
     assert_eq!(policy.before(&claimed(Source::Session, other), 0).rule, None);
 }
@@ -311,7 +314,7 @@ fn the_first_source_of_a_claim_counts() {
 #[test]
 fn explains_every_rule_with_its_conditions() {
     let policy = policy(&text());
-    let explanation = policy.explain(&Hints::default(), Some(&sensor()), Turn::Possible, 0);
+    let explanation = policy.explain(&Hints { turn: Turn::Possible, ..Hints::default() }, Some(&sensor()), 0);
     let text = explanation.to_string();
     for part in [
         "client: x509 dns=a.sensors.example\n",

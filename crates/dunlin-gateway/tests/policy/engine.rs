@@ -6,9 +6,10 @@ use std::sync::Arc;
 use dunlin::auth::X509Trust;
 use dunlin::resume::Tickets;
 use dunlin::{
-    Answer, ClientConfig, ClientHelloInfo, Credential, Error, Event, Now, PeerIdentity, Profile, Question,
-    ServerAddress, ServerConfig, TlsConnection, Trust,
+    Answer, ClientConfig, ClientHelloInfo, Credential, Error, Event, Now, PeerIdentity, Profile,
+    ProfileBuilder, Question, ServerAddress, ServerConfig, TlsConnection, Trust,
 };
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_gateway::policy::{AddressTable, Attribute, Client, Decision, Hints, PolicyServer, Verdict};
 use dunlin_pki::{KeyType, Tree, TreeSpec};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
@@ -42,7 +43,21 @@ struct World {
 type Outcome = (Vec<Decision>, Result<Option<PeerIdentity>, Error>);
 
 impl World {
+    /// A client of TLS 1.3.
     fn new(text: &str) -> Self {
+        Self::with(text, |profile| profile)
+    }
+
+    /// A client of TLS 1.2 that renegotiates.
+    fn of_tls12(text: &str) -> Self {
+        let text = text.replace("client = ", "versions = [\"1.2\", \"1.3\"]\nclient = ");
+        Self::with(&text, |profile| {
+            let suites = TLS12_CIPHER_SUITES.to_vec();
+            profile.cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true)
+        })
+    }
+
+    fn with(text: &str, of_client: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> Self {
         let provider = Arc::new(dunlin_awslc::provider());
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
         let trust = || Trust {
@@ -60,7 +75,7 @@ impl World {
         })
         .unwrap();
         let client = Profile::builder(Arc::clone(&provider)).credentials(vec![credential(&tree.client)]);
-        let client = ClientConfig::new(client.trust(trust()).build().unwrap());
+        let client = ClientConfig::new(of_client(client.trust(trust())).build().unwrap());
         let client = client.with_sessions(Arc::new(MemoryClientSessions::default()));
         let unix = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
         let now = Now::from_unix_ms(unix.as_millis().try_into().unwrap());
@@ -175,4 +190,22 @@ fn refuses_a_client_whose_identity_demands_more_than_the_hint_said() {
     assert_eq!((last.verdict, last.profile.name.as_str()), (Verdict::Refuse, "strong"));
     let error = outcome.unwrap_err();
     assert_eq!(error.alert(), Some(dunlin::wire::AlertDescription::ACCESS_DENIED), "{error}");
+}
+
+#[test]
+fn renegotiates_once_to_the_profile_of_the_identity() {
+    let world = World::of_tls12(&format!("renegotiation = \"down\"{POLICY}"));
+    let (decisions, peer) = world.connect("10.0.0.1");
+    let verdicts: Vec<_> = decisions.iter().map(|d| (d.verdict, d.profile.name.as_str())).collect();
+    assert_eq!(
+        verdicts,
+        [(Verdict::Serve, "strong"), (Verdict::Renegotiate, "low"), (Verdict::Serve, "low"),]
+    );
+    assert!(matches!(peer, Ok(Some(PeerIdentity::X509(_)))), "{peer:?}");
+
+    // The policy does not allow it.
+    let world = World::of_tls12(POLICY);
+    let (decisions, peer) = world.connect("10.0.0.1");
+    assert_eq!(profiles(&decisions), ["strong", "strong"]);
+    assert!(peer.is_ok(), "{peer:?}");
 }

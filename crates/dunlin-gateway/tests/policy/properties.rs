@@ -184,7 +184,7 @@ fn hints(rng: &mut Rng) -> Hints {
         _ => Cookie::None,
     };
     let address = rng.bool().then(|| rng.choice(&ADDRESSES).unwrap().parse::<IpAddr>().unwrap());
-    Hints { hello, address, claims, cookie }
+    Hints { hello, address, claims, cookie, turn: Turn::default() }
 }
 
 /// Above all ranks if it refuses the client.

@@ -114,15 +114,9 @@ fn explain(policy: &Policy, args: &Args, client: Option<&Client>, hello: &Hello)
     }
     let claim = |name: &&[u8]| Claim { source: Source::Psk, client: Client::with_psk(name, None) };
     let claims = names.iter().take(1).map(claim).collect();
-    let hints = Hints { hello: (&info).into(), address, claims, ..Hints::default() };
-    // RFC 5746 §3.5, RFC 7627 §5.4: what a renegotiation needs.
-    let turns = hello.1.is_some()
-        && !hints.hello.offers_13()
-        && info.secure_renegotiation
-        && info.extended_master_secret;
-    let turn = if turns { Turn::Possible } else { Turn::Impossible };
+    let hints = Hints { hello: (&info).into(), address, claims, turn: Turn::of(&info), ..Hints::default() };
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-    Explained { from, explanation: policy.explain(&hints, client, turn, now_s) }
+    Explained { from, explanation: policy.explain(&hints, client, now_s) }
 }
 
 fn credential(path: &Path) -> Result<Client, Error> {
