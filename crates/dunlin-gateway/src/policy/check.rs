@@ -78,7 +78,9 @@ impl Checker<'_> {
         let clients = draft.clients.len().min(rules.len());
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
-        let profiles = profiles.into_iter().map(Arc::new).collect();
+        let keeps_details = rules.iter().flat_map(|rule| &rule.conditions).any(is_about_details);
+        let shared = |profile| Arc::new(PolicyProfile { keeps_details, ..profile });
+        let profiles = profiles.into_iter().map(shared).collect();
         let (renegotiation, blacklist) = (draft.renegotiation, draft.blacklist.clone());
         Some(Policy { floor, default, renegotiation, blacklist, profiles, rules, clients, index })
     }
@@ -254,6 +256,12 @@ fn lowers_by_a_forgery(
         }
         (Some(_), None, None) => None,
     }
+}
+
+/// Whether the condition looks at what sessions and caches keep only on demand.
+const fn is_about_details(condition: &Condition) -> bool {
+    use Attribute::{Email, Issuer, Name, Subject};
+    matches!(condition.test, Test::Attribute(Email | Issuer | Name | Subject, _))
 }
 
 fn unknown(name: &str, profiles: &[PolicyProfile]) -> String {

@@ -9,7 +9,7 @@ use const_oid::db::{rfc3280, rfc4519};
 use der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
-use dunlin::auth::SubjectName;
+use dunlin::auth::{SubjectName, X509Identity};
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -120,8 +120,7 @@ impl Client {
         match identity {
             PeerIdentity::X509(id) => {
                 let leaf = id.chain.first().and_then(|leaf| Self::from_certificate(leaf));
-                let mut client =
-                    leaf.unwrap_or_else(|| Self::without_certificate(&id.names, &id.common_name));
+                let mut client = leaf.unwrap_or_else(|| Self::without_certificate(id));
                 client.add(Attribute::Fingerprint, hex(&id.fingerprint));
                 // The verdict on a chain may end before its leaf expires.
                 client.not_after_s = Some(id.not_after_s);
@@ -147,15 +146,7 @@ impl Client {
         let mut client = Self::of_kind("x509");
         client.add(Attribute::Fingerprint, sha256(der));
         client.add(Attribute::Key, sha256(&der::Encode::to_der(tbs.subject_public_key_info()).ok()?));
-        client.add(Attribute::Subject, tbs.subject().to_string());
-        client.add(Attribute::Issuer, tbs.issuer().to_string());
-        for (oid, value) in texts(tbs.subject()) {
-            match oid {
-                rfc4519::COMMON_NAME => client.add(Attribute::Name, value),
-                rfc3280::EMAIL_ADDRESS => client.add(Attribute::Email, value),
-                _ => {}
-            }
-        }
+        client.add_names(tbs.subject(), tbs.issuer());
         let names = tbs.get_extension::<SubjectAltName>().ok()?.map(|(_, names)| names.0).unwrap_or_default();
         for name in &names {
             match name {
@@ -171,22 +162,45 @@ impl Client {
     }
 
     /// What a session ticket or cache entry keeps of an X.509 identity.
-    fn without_certificate(names: &[SubjectName], common_name: &Option<String>) -> Self {
+    fn without_certificate(id: &X509Identity) -> Self {
         let mut client = Self::of_kind("x509");
-        for name in names {
+        for name in &id.names {
             match name {
                 SubjectName::Dns(name) => client.add(Attribute::Dns, name.to_ascii_lowercase()),
                 SubjectName::Uri(uri) => client.add(Attribute::Uri, uri.clone()),
                 _ => {}
             }
         }
-        client.unknown = vec![Attribute::Email, Attribute::Subject, Attribute::Issuer, Attribute::Key];
-        match common_name {
-            Some(name) => client.add(Attribute::Name, name.clone()),
+        client.unknown = vec![Attribute::Key];
+        let kept = id.details.as_ref().and_then(|details| {
+            let (subject, issuer) = (Name::from_der(details.subject()), Name::from_der(details.issuer()));
+            Some((subject.ok()?, issuer.ok()?, details))
+        });
+        match (kept, &id.common_name) {
+            (Some((subject, issuer, details)), _) => {
+                client.add_names(&subject, &issuer);
+                details.emails().for_each(|email| client.add(Attribute::Email, email.to_owned()));
+                return client;
+            }
+            (None, Some(name)) => client.add(Attribute::Name, name.clone()),
             // The engine keeps the common name only of certificates without other names.
-            None => client.unknown.push(Attribute::Name),
+            (None, None) => client.unknown.push(Attribute::Name),
         }
+        client.unknown.extend([Attribute::Email, Attribute::Subject, Attribute::Issuer]);
         client
+    }
+
+    /// Adds subject and issuer of a certificate.
+    fn add_names(&mut self, subject: &Name, issuer: &Name) {
+        self.add(Attribute::Subject, subject.to_string());
+        self.add(Attribute::Issuer, issuer.to_string());
+        for (oid, value) in texts(subject) {
+            match oid {
+                rfc4519::COMMON_NAME => self.add(Attribute::Name, value),
+                rfc3280::EMAIL_ADDRESS => self.add(Attribute::Email, value),
+                _ => {}
+            }
+        }
     }
 
     /// The client with this raw public key, a SubjectPublicKeyInfo in DER.

@@ -194,6 +194,7 @@ pub(super) fn profile(name: String, section: &Section<'_, '_>) -> At<PolicyProfi
         signature_schemes: values(schemes),
         certificates: values(section.strings("certificates")),
         changes_certificate: section.boolean("change_certificate").is_some_and(|at| at.value),
+        keeps_details: false,
         client,
         session_lifetime_s: lifetime("session_lifetime"),
         cache_lifetime_s: lifetime("cache_lifetime"),

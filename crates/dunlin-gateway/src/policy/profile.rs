@@ -68,6 +68,8 @@ pub struct PolicyProfile {
     /// Whether a renegotiation to this profile shows its own certificate ([`dunlin::ServerConfig::with_certificate_change`]). Otherwise
     /// it shows the certificate of the first handshake again.
     pub changes_certificate: bool,
+    /// Whether sessions and caches keep subject, issuer and e-mail addresses of clients, since a rule looks at them.
+    pub keeps_details: bool,
     /// How a client must authenticate.
     pub client: Demand,
     /// How long a session can be resumed, in seconds. `None` stands for the library's default; 0 for no resumption.
@@ -146,6 +148,7 @@ impl PolicyProfile {
             .cipher_suites(self.tls13())
             .tls12_cipher_suites(self.tls12())
             .credentials(credentials)
+            .x509_details(self.keeps_details)
             .trust(trust);
         if !self.groups.is_empty() {
             builder = builder.groups(named(&self.groups, &known_groups(), |group| group.name()));

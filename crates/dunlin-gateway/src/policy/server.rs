@@ -74,7 +74,7 @@ impl PolicyServer {
     }
 
     /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
-    /// renegotiates if the decision says so. It asks again after the renegotiation.
+    /// renegotiates if the decision says so and the connection can.
     pub fn profile_of(&self, client: &IdentifiedClient, hints: &Hints, now: Now) -> Answered {
         let used = self.policy.profile(&client.profile).unwrap_or_else(|| self.policy.default_profile());
         let described = Client::of(&client.identity);

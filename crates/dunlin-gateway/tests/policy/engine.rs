@@ -1,5 +1,6 @@
 //! Policies that answer the engine's questions.
 
+use std::cell::RefCell;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -37,6 +38,8 @@ struct World {
     client: Arc<ClientConfig>,
     addresses: AddressTable,
     now: Now,
+    /// The profile of the last connection.
+    in_use: RefCell<String>,
 }
 
 /// The decisions of a connection, and the profile that it ended with; or the server's error.
@@ -79,7 +82,13 @@ impl World {
         let client = client.with_sessions(Arc::new(MemoryClientSessions::default()));
         let unix = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
         let now = Now::from_unix_ms(unix.as_millis().try_into().unwrap());
-        Self { server, client: Arc::new(client), addresses: AddressTable::new(10), now }
+        Self {
+            server,
+            client: Arc::new(client),
+            addresses: AddressTable::new(10),
+            now,
+            in_use: RefCell::default(),
+        }
     }
 
     /// A connection of the client from this address.
@@ -131,6 +140,8 @@ impl World {
             }
             while client.poll_event().is_some() {}
         }
+        self.in_use
+            .replace(server.negotiated().map(|negotiated| negotiated.profile.clone()).unwrap_or_default());
         let peer = server.negotiated().and_then(|negotiated| negotiated.peer.clone());
         (decisions, Ok(peer))
     }
@@ -159,6 +170,13 @@ fn a_stranger_gets_its_profile_from_the_next_connection_on() {
     let peer = peer.unwrap().expect("a client with an identity");
     let client = Client::of(&peer);
     assert!(world.addresses.remember("10.0.0.1".parse().unwrap(), &client, low, world.now.unix_ms / 1000));
+
+    // The ticket of the first connection names the client, with its issuer, which a rule looks at.
+    let (by_ticket, resumed) = world.connect("10.0.0.9");
+    assert_eq!(profiles(&by_ticket)[0], "low", "{by_ticket:?}");
+    assert!(by_ticket[0].to_string().contains("claimed by session"), "{}", by_ticket[0]);
+    assert!(resumed.is_ok(), "{resumed:?}");
+    assert_eq!(world.in_use.take(), "low");
 
     // The address alone gives the hint, to a client without its session.
     let stranger = World { client: Arc::new(without_sessions(&world)), ..world };
@@ -197,10 +215,8 @@ fn renegotiates_once_to_the_profile_of_the_identity() {
     let world = World::of_tls12(&format!("renegotiation = \"down\"{POLICY}"));
     let (decisions, peer) = world.connect("10.0.0.1");
     let verdicts: Vec<_> = decisions.iter().map(|d| (d.verdict, d.profile.name.as_str())).collect();
-    assert_eq!(
-        verdicts,
-        [(Verdict::Serve, "strong"), (Verdict::Renegotiate, "low"), (Verdict::Serve, "low"),]
-    );
+    assert_eq!(verdicts, [(Verdict::Serve, "strong"), (Verdict::Renegotiate, "low")]);
+    assert_eq!(world.in_use.take(), "low");
     assert!(matches!(peer, Ok(Some(PeerIdentity::X509(_)))), "{peer:?}");
 
     // The policy does not allow it.
