@@ -4,7 +4,6 @@ use std::fmt::Write;
 
 use dunlin::auth::SubjectName;
 use dunlin::{Negotiated, PeerIdentity};
-use dunlin_pki::CertificateInfo;
 
 /// The way in which a client has proved its identity, for logs and metrics.
 pub(crate) const fn way(peer: Option<&PeerIdentity>) -> &'static str {
@@ -22,16 +21,10 @@ pub(crate) fn shown(negotiated: &Negotiated) -> String {
     negotiated.peer.as_ref().map_or_else(|| "anonymous".to_owned(), ToString::to_string)
 }
 
-/// The common name of an X.509 client's certificate, if the handshake has it.
-pub(crate) fn common_name(peer: &PeerIdentity) -> Option<String> {
+/// The common name of a certificate without other names. It stays the same in resumed and cached handshakes, which have no certificate.
+pub(crate) fn common_name(peer: &PeerIdentity) -> Option<&str> {
     let PeerIdentity::X509(id) = peer else { return None };
-    if id.common_name.is_some() {
-        return id.common_name.clone();
-    }
-    let subject = CertificateInfo::from_der(id.chain.first()?).ok()?.subject;
-    let (_, name) =
-        subject.split(',').find_map(|part| part.split_once("CN=").filter(|(before, _)| before.is_empty()))?;
-    Some(name.to_owned())
+    id.common_name.as_deref()
 }
 
 /// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same name in all its connections: the
@@ -75,4 +68,25 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::auth::X509Identity;
+
+    use super::*;
+
+    #[test]
+    fn a_comma_begins_no_other_common_name() {
+        let id = X509Identity {
+            chain: vec![],
+            names: vec![],
+            common_name: Some("x,CN=admin".into()),
+            fingerprint: [0; 32],
+            not_after_s: 0,
+        };
+        let peer = PeerIdentity::X509(id);
+        assert_eq!(common_name(&peer), Some("x,CN=admin"));
+        assert_eq!(typed(&peer).as_deref(), Some("x509:cn:x,CN=admin"));
+    }
 }

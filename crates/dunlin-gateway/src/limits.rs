@@ -8,11 +8,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::metrics::Limit;
 
-/// The hosts of a listener with their connections, and its handshakes.
+/// The hosts of a listener, and its handshakes.
 #[derive(Debug, Default)]
 pub(crate) struct Places {
-    hosts: Mutex<HashMap<IpAddr, usize>>,
-    handshakes: AtomicUsize,
+    hosts: Mutex<HashMap<IpAddr, Host>>,
+    handshakes: Arc<AtomicUsize>,
+}
+
+/// How many connections a host has, and how many handshakes of them are in progress.
+#[derive(Debug, Default)]
+struct Host {
+    connections: usize,
+    handshakes: usize,
 }
 
 /// A place for something that is counted. It is free again when the value is dropped.
@@ -45,38 +52,51 @@ impl Places {
         address: IpAddr,
         max_per_host: usize,
     ) -> Result<Place<impl Fn() + use<>>, Limit> {
-        let host = host(address);
+        self.of_host(address, max_per_host, Limit::ConnectionsPerHost, |host| &mut host.connections)
+    }
+
+    /// Takes a place for a handshake with this address. One host cannot take all places.
+    pub(crate) fn handshake(
+        self: &Arc<Self>,
+        address: IpAddr,
+        max_per_host: usize,
+        max: usize,
+    ) -> Result<Place<impl Fn() + use<>>, Limit> {
+        let of_host =
+            self.of_host(address, max_per_host, Limit::HandshakesPerHost, |host| &mut host.handshakes)?;
+        let of_all = take(&self.handshakes, max, Limit::Handshakes)?;
+        Ok(Place(move || {
+            let _ = (&of_host, &of_all);
+        }))
+    }
+
+    fn of_host(
+        self: &Arc<Self>,
+        address: IpAddr,
+        max: usize,
+        limit: Limit,
+        counter: fn(&mut Host) -> &mut usize,
+    ) -> Result<Place<impl Fn() + use<>>, Limit> {
+        let address = host(address);
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = hosts.entry(host).or_default();
-        if *count >= max_per_host {
-            return Err(Limit::ConnectionsPerHost);
+        let count = counter(hosts.entry(address).or_default());
+        if *count >= max {
+            return Err(limit);
         }
         *count += 1;
         let places = self.clone();
-        Ok(Place(move || places.leave(host)))
+        Ok(Place(move || places.leave(address, counter)))
     }
 
-    fn leave(&self, host: IpAddr) {
+    fn leave(&self, address: IpAddr, counter: fn(&mut Host) -> &mut usize) {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Entry::Occupied(mut count) = hosts.entry(host) {
-            match *count.get() {
-                0 | 1 => {
-                    count.remove();
-                }
-                n => *count.get_mut() = n - 1,
+        if let Entry::Occupied(mut host) = hosts.entry(address) {
+            let count = counter(host.get_mut());
+            *count = count.saturating_sub(1);
+            if let Host { connections: 0, handshakes: 0 } = host.get() {
+                host.remove();
             }
         }
-    }
-
-    /// Takes a place for a handshake.
-    pub(crate) fn handshake(self: &Arc<Self>, max: usize) -> Result<Place<impl Fn() + use<>>, Limit> {
-        let add = |n: usize| (n < max).then_some(n + 1);
-        let added = self.handshakes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-        added.map_err(|_| Limit::Handshakes)?;
-        let places = self.clone();
-        Ok(Place(move || {
-            places.handshakes.fetch_sub(1, Ordering::Relaxed);
-        }))
     }
 }
 
@@ -104,6 +124,22 @@ mod tests {
         drop(first);
         assert!(places.connection(a, 2).is_ok());
         drop(second);
+        assert!(places.hosts.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_host_cannot_take_all_handshakes() {
+        let places = Arc::new(Places::default());
+        let [greedy, other] = ["192.0.2.1", "192.0.2.2"].map(|text| text.parse::<IpAddr>().unwrap());
+        let take = |address| places.handshake(address, 2, 3);
+        let mut taken = vec![take(greedy).ok().unwrap(), take(greedy).ok().unwrap()];
+        assert_eq!(take(greedy).err(), Some(Limit::HandshakesPerHost));
+        taken.push(take(other).ok().unwrap());
+        assert_eq!(take(other).err(), Some(Limit::Handshakes));
+        taken.remove(0);
+        taken.push(take(greedy).ok().unwrap());
+        drop(taken);
+        assert_eq!(places.handshakes.load(Ordering::Relaxed), 0);
         assert!(places.hosts.lock().unwrap().is_empty());
     }
 

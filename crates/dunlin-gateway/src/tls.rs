@@ -396,7 +396,7 @@ fn trust(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> Trust {
     if let Some(file) = clients.ca.first().filter(|_| !certificates.is_empty()) {
         let trust = X509Trust::anchors(certificates).and_then(|trust| match lists.is_empty() {
             true => Ok(trust),
-            false => trust.with_revocation(Revocation::new(lists)?.refuse_overdue().leaf_only()),
+            false => trust.with_revocation(Revocation::new(lists)?.refuse_overdue()),
         });
         let advice = "give certificates of authorities in ca, and their CRLs of version 2 in crl";
         x509 = trust.map_err(|error| faults.push(file.place.fault(reason(&error), advice))).ok();

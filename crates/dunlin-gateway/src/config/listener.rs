@@ -48,6 +48,8 @@ pub struct Limits {
     pub connections_per_host: usize,
     /// `handshakes`: simultaneous handshakes.
     pub handshakes: usize,
+    /// `handshakes_per_host`: simultaneous handshakes with one address or network, as for `connections_per_host`.
+    pub handshakes_per_host: usize,
     /// `handshake_time`: how long a handshake may take.
     pub handshake_time: Duration,
     /// `idle_time`: how long a connection may stay without traffic.
@@ -64,6 +66,8 @@ impl Default for Limits {
             // Many clients may share the address of one NAT.
             connections_per_host: 1000,
             handshakes: 1000,
+            // A host that sends nothing leaves most places to the others.
+            handshakes_per_host: 100,
             handshake_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(300),
             connect_time: Duration::from_secs(5),
@@ -83,6 +87,10 @@ impl Limits {
                 defaults.connections_per_host,
             ),
             handshakes: size(section.number("handshakes", COUNT, 1, MAX_COUNT), defaults.handshakes),
+            handshakes_per_host: size(
+                section.number("handshakes_per_host", COUNT, 1, MAX_COUNT),
+                defaults.handshakes_per_host,
+            ),
             handshake_time: section.duration("handshake_time").unwrap_or(defaults.handshake_time),
             idle_time: section.duration("idle_time").unwrap_or(defaults.idle_time),
             connect_time: section.duration("connect_time").unwrap_or(defaults.connect_time),

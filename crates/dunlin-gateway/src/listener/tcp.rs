@@ -1,7 +1,7 @@
 //! TLS clients over TCP: accept, handshake, route, proxy.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
@@ -71,13 +71,14 @@ async fn client(
     let max = shared.max_connections();
     let _connection = limits::take(&shared.connections, max, Limit::Connections)?;
     let _of_host = places.connection(from.ip(), limits.connections_per_host)?;
-    let handshake = places.handshake(limits.handshakes)?;
+    let handshake = places.handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)?;
+    let handshake = Arc::new(Mutex::new(Some(handshake)));
     let listener = &live.config.name;
     // Records are sent when they are complete; waiting for more would only delay them.
     let _ = tcp.set_nodelay(true);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let begin = Instant::now();
-    let (tls, route) = match shake_hands(shared, live, tcp).await {
+    let (tls, route) = match shake_hands(shared, live, tcp, handshake.clone()).await {
         Ok(ready) => ready,
         Err(error) => {
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
@@ -88,7 +89,7 @@ async fn client(
             };
         }
     };
-    drop(handshake);
+    end(&handshake);
     shared.metrics.handshake_completed(listener, tls.negotiated(), begin.elapsed());
     let Some(route) = route else {
         // The engine asks for every first ClientHello, so the answer is known.
@@ -98,17 +99,25 @@ async fn client(
     serve(shared, live, route, tls, [from, to]).await
 }
 
-/// Does the handshake. The ClientHello chooses the route.
+/// Gives back the place of a handshake.
+fn end<T>(place: &Mutex<Option<T>>) {
+    drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended.
 async fn shake_hands<'a>(
     shared: &Shared,
     live: &'a Arc<Live>,
     tcp: TcpStream,
+    place: Arc<Mutex<Option<impl Send + 'static>>>,
 ) -> Result<(TlsStream<TcpStream>, Option<&'a RouteConfig>), HandshakeError> {
     let chosen = Arc::new(OnceLock::new());
     let acceptor = {
         let (live, chosen) = (live.clone(), chosen.clone());
         TlsAcceptor::new(live.tls.choosing.clone())
             .with_timeout(live.config.limits.handshake_time)
+            // A failed handshake leaves its place before the client has closed.
+            .with_on_linger(move || end(&place))
             .with_profiles(move |hello| {
                 let route = route::find(&live.config.routes, hello)?;
                 // A second ClientHello names the same server (RFC 8446 §4.1.2), and the first choice counts.

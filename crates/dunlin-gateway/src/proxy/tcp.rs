@@ -41,6 +41,8 @@ pub(super) struct Traffic {
     latest: AtomicU64,
     /// Whether the client's side has failed, rather than the backend's.
     failed: AtomicBool,
+    /// Whether the client has ended its direction by a close_notify.
+    ended: AtomicBool,
 }
 
 impl Traffic {
@@ -52,6 +54,7 @@ impl Traffic {
             to_client,
             latest: AtomicU64::new(0),
             failed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
         }
     }
 
@@ -101,7 +104,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
-        self.traffic.note(&self.traffic.from_client, buffer.filled().len() - before);
+        let n = buffer.filled().len() - before;
+        if matches!(read, Poll::Ready(Ok(()))) && n == 0 && buffer.remaining() > 0 {
+            self.traffic.ended.store(true, Ordering::Relaxed);
+        }
+        self.traffic.note(&self.traffic.from_client, n);
         self.note(&read);
         read
     }
@@ -158,15 +165,59 @@ pub(crate) async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
             () = stop => End::Stopped,
         }
     };
-    match &end {
-        End::Closed => {}
-        // The client has not sent everything, so the backend must not mistake the end for a complete one.
-        End::Client(_) => drop(backend.set_zero_linger()),
-        // Without a close_notify, the client knows that data is missing.
-        End::Backend(_) => {}
-        End::Idle | End::Stopped => drop(timeout(CLOSE_PATIENCE, client.shutdown()).await),
+    // The client has not sent everything, so the backend must not take what it got for complete. If the client has, a reset would only
+    // discard what the backend has not read yet.
+    if !matches!(end, End::Closed | End::Backend(_)) && !traffic.ended.load(Ordering::Relaxed) {
+        let _ = backend.set_zero_linger();
+    }
+    // Without a close_notify, the client knows after a failure of the backend that data is missing.
+    if matches!(end, End::Idle | End::Stopped) {
+        let _ = timeout(CLOSE_PATIENCE, client.shutdown()).await;
     }
     let [from_client, to_client] =
         [&traffic.from_client, &traffic.to_client].map(|bytes| bytes.load(Ordering::Relaxed));
     Passed { end, from_client, to_client }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// What the backend reads from a client that sends this and does no more, until the gateway stops.
+    async fn received(sent: &[u8], ends: bool) -> io::Result<Vec<u8>> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let backend = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (mut accepted, _) = listener.accept().await.unwrap();
+        let (mut client, gateway) = tokio::io::duplex(BUFFER);
+        client.write_all(sent).await.unwrap();
+        if ends {
+            client.shutdown().await.unwrap();
+        }
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let stopped = async move { drop(stopped.await) };
+        let passing = tokio::spawn(pass(gateway, backend, Duration::from_secs(600), stopped));
+        let mut read = vec![0; sent.len()];
+        accepted.read_exact(&mut read).await?;
+        if ends {
+            assert_eq!(accepted.read(&mut [0]).await.unwrap(), 0);
+        }
+        stop.send(()).unwrap();
+        assert!(matches!(passing.await.unwrap().end, End::Stopped));
+        accepted.read_to_end(&mut read).await?;
+        Ok(read)
+    }
+
+    #[tokio::test]
+    async fn a_backend_learns_that_data_is_incomplete() {
+        let error = received(b"half of it", false).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_ended_loses_nothing() {
+        assert_eq!(received(b"all of it", true).await.unwrap(), b"all of it");
+    }
 }
