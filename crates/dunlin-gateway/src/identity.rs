@@ -84,6 +84,7 @@ mod tests {
             common_name: Some("x,CN=admin".into()),
             fingerprint: [0; 32],
             not_after_s: 0,
+            details: None,
         };
         let peer = PeerIdentity::X509(id);
         assert_eq!(common_name(&peer), Some("x,CN=admin"));

@@ -221,7 +221,7 @@ mod tests {
     const V4: &[u8] = b"\x10\x1b\0\x04MQTT\x04\xc6\0\x3c\0\x02id\0\x01t\0\x02up\0\x01u\0\x01p";
     /// MQTT 5 with properties of the connection and of the will, without a user name.
     const V5: &[u8] =
-        b"\x10\x21\0\x04MQTT\x05\x06\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p";
+        b"\x10\x20\0\x04MQTT\x05\x06\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p";
 
     async fn read(mut packet: &[u8]) -> Result<Connect, ConnectError> {
         Connect::read(&mut packet, 1000).await
@@ -238,7 +238,7 @@ mod tests {
         let with = connect.with(Some("d"), Some(b"secret")).unwrap();
         assert_eq!(
             with,
-            b"\x10\x2c\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x01d\0\x06secret"
+            b"\x10\x2b\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x01d\0\x06secret"
         );
         assert_eq!(read(&with).await.unwrap().middle, connect.middle);
     }
