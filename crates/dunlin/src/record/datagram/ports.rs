@@ -63,6 +63,8 @@ enum State {
     Moving { old_port: u16 },
     /// This client has heard from the new port.
     Moved,
+    /// This client has returned to the old path, since nothing came from the port. The server may be there all the same.
+    Returned { port: u16 },
     /// This client has followed its server to another port by IPC.
     Followed,
     /// This client stays where it is: the port does not answer, or is the present one.
@@ -94,7 +96,12 @@ impl Ports {
     pub(super) const fn takes_records(&self) -> bool {
         match self.state {
             State::Own { scheme, .. } => !scheme.is_ipc(),
-            State::Open | State::Expected(_) | State::Moving { .. } | State::Moved | State::Stayed => true,
+            State::Open
+            | State::Expected(_)
+            | State::Moving { .. }
+            | State::Moved
+            | State::Returned { .. }
+            | State::Stayed => true,
             State::Nothing | State::Offered(_) | State::Missing(_) | State::Followed => false,
         }
     }
@@ -113,6 +120,7 @@ impl Ports {
                 path.peer.ip() == present.peer.ip() && (may_be_here || left == Some(path.peer.port()))
             }
             State::Moving { .. } => self.old(present).is_some_and(|old| old.peer == path.peer),
+            State::Returned { port } => path.peer == SocketAddr::new(present.peer.ip(), port),
             _ => false,
         }
     }
@@ -198,14 +206,20 @@ impl Datagram {
             State::Expected(port) => Some((PortScheme::Tcs, port)),
             State::Moving { .. } | State::Moved => Some((PortScheme::Tcs, self.paths.present().peer.port())),
             State::Followed => Some((PortScheme::Ipc, self.paths.present().peer.port())),
-            State::Nothing | State::Offered(_) | State::Missing(_) | State::Open | State::Stayed => None,
+            State::Nothing
+            | State::Offered(_)
+            | State::Missing(_)
+            | State::Open
+            | State::Stayed
+            | State::Returned { .. } => None,
         }
     }
 
-    /// The peer's port on the path that this side has left and still keeps.
+    /// The peer's other port from which this side still takes records: on the path that it has left, or the one from which it has returned.
     pub(crate) const fn old_port(&self) -> Option<u16> {
         match self.ports.state {
             State::Moving { old_port } => Some(old_port),
+            State::Returned { port } => Some(port),
             State::Own { left, .. } => left,
             _ => None,
         }
@@ -287,8 +301,8 @@ impl Datagram {
             }
             State::Moving { .. } if self.ports.attempts < CLIENT_ATTEMPTS => self.send_about_port(),
             State::Moving { old_port } => {
-                // The port does not answer. The server still listens at the old path.
-                self.ports.state = State::Stayed;
+                // The port does not answer. The server still listens at the old path, unless all its answers were lost.
+                self.ports.state = State::Returned { port: self.paths.present().peer.port() };
                 self.paths.set_peer_port(old_port);
                 self.has_moved = true;
                 Ok(())
@@ -378,6 +392,15 @@ impl Datagram {
                 false
             }
             State::Moving { .. } => true,
+            State::Returned { port } if heard.path.peer == SocketAddr::new(present.peer.ip(), *port) => {
+                // The server has moved, and only its answers were lost.
+                let port = *port;
+                self.sender.fix_output(present);
+                self.paths.set_peer_port(port);
+                self.ports.state = State::Moved;
+                self.has_moved = true;
+                false
+            }
             _ => false,
         }
     }
