@@ -427,6 +427,17 @@ fn a_jwts_header_brings_no_key_and_no_extension() {
 }
 
 #[test]
+fn a_credential_ends_with_its_jwt() {
+    let case = case(ed25519(1));
+    let until = |end: i64| {
+        case.verify_jwt(|_| (), |payload| payload["exp"] = json!(end)).map(|verified| verified.valid_until)
+    };
+    // RFC 7519 §4.1.4: not at this time or later. The credential itself ends at 1_704_067_200.
+    assert_eq!(until(CREATED + 10), Ok(Some(CREATED + 9)));
+    assert_eq!(until(1_704_067_300), Ok(Some(1_704_067_200)));
+}
+
+#[test]
 fn a_jwts_claims_agree_with_the_credential() {
     let case = case(ed25519(1));
     let with =

@@ -95,8 +95,14 @@ impl<'t> Jwt<'t> {
         }
     }
 
-    /// Checks the registered claims that stand beside the credential's members (VC-JOSE-COSE §3.1.3).
-    pub(super) fn check_claims(&self, issuer: &str, subject: &str, now: Seconds) -> Result<(), JwtError> {
+    /// Checks the registered claims that stand beside the credential's members (VC-JOSE-COSE §3.1.3). Returns the last second in which
+    /// the JWT is valid; `None` if it does not expire.
+    pub(super) fn check_claims(
+        &self,
+        issuer: &str,
+        subject: &str,
+        now: Seconds,
+    ) -> Result<Option<Seconds>, JwtError> {
         let payload = self.payload.as_object().ok_or(JwtError::Parts)?;
         // §3.1.3: these belong to the older form, in which the credential is a claim.
         if let Some(name) = ["vc", "vp"].into_iter().find(|name| payload.contains_key(*name)) {
@@ -117,7 +123,11 @@ impl<'t> Jwt<'t> {
         if early {
             return Err(JwtError::NotYetValid);
         }
-        if time("exp")?.is_some_and(|time| time <= now) { Err(JwtError::Expired) } else { Ok(()) }
+        match time("exp")? {
+            Some(time) if time <= now => Err(JwtError::Expired),
+            // RFC 7519 §4.1.4: a JWT is not accepted at this time or later.
+            time => Ok(time.map(|time| time.saturating_sub(1))),
+        }
     }
 }
 

@@ -82,7 +82,7 @@ pub struct VerifiedCredential {
     pub issuer: Did,
     /// The subject, which presents the credential.
     pub subject: Did,
-    /// The last second in which the credential is valid; `None` if it does not expire.
+    /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if neither expires.
     pub valid_until: Option<Seconds>,
 }
 
@@ -120,13 +120,13 @@ impl Verifier {
         if credential.len() > MAX_CREDENTIAL {
             return Err(CredentialError::TooLong);
         }
-        let (credential, claims) = match credential.first() {
+        let (credential, claims, secured_until) = match credential.first() {
             Some(b'{') => {
                 let secured = json::read(credential)?;
                 let claims = Claims::read(&secured, &self.contexts)?;
                 let proof = Proof::take(&secured, now)?;
                 proof.verify(provider, self.key(&claims.issuer, &proof.method)?)?;
-                (proof.document, claims)
+                (proof.document, claims, proof.valid_until)
             }
             Some(b'e') => {
                 let jwt = jwt::Jwt::read(credential)?;
@@ -135,8 +135,8 @@ impl Verifier {
                     return Err(CredentialError::Unchecked("proof"));
                 }
                 jwt.verify(provider, self.key(&claims.issuer, &jwt.method)?)?;
-                jwt.check_claims(&claims.issuer, &claims.subject, now)?;
-                (jwt.payload, claims)
+                let secured_until = jwt.check_claims(&claims.issuer, &claims.subject, now)?;
+                (jwt.payload, claims, secured_until)
             }
             _ => return Err(CredentialError::Form),
         };
@@ -150,7 +150,7 @@ impl Verifier {
             return Err(CredentialError::Expired);
         }
         let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
-        let valid_until = claims.valid_until.map(DateTime::seconds);
+        let valid_until = claims.valid_until.map(DateTime::seconds).into_iter().chain(secured_until).min();
         Ok(VerifiedCredential { credential, issuer, subject: holder.clone(), valid_until })
     }
 

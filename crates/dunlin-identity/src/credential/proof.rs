@@ -99,6 +99,8 @@ pub(crate) struct Proof {
     options: Value,
     /// The credential without its proof.
     pub(crate) document: Value,
+    /// The last second in which the proof is valid; `None` if it does not expire.
+    pub(crate) valid_until: Option<Seconds>,
     signature: Vec<u8>,
 }
 
@@ -141,9 +143,11 @@ impl Proof {
         {
             return Err(ProofError::Future);
         }
-        if time("expires")?.is_some_and(|expires| expires.seconds() <= now) {
+        let expires = time("expires")?.map(DateTime::seconds);
+        if expires.is_some_and(|expires| expires <= now) {
             return Err(ProofError::Expired);
         }
+        let valid_until = expires.map(|expires| expires.saturating_sub(1));
         // vc-di-eddsa §3.3.2, step 4.
         if let Some(contexts) = options.get("@context") {
             let all = as_list(members.get("@context").unwrap_or(&Value::Null));
@@ -158,7 +162,7 @@ impl Proof {
         }
         let signature = key::multibase_decode(&value)?;
         options.remove("proofValue");
-        Ok(Self { method, suite, options: options.into(), document, signature })
+        Ok(Self { method, suite, options: options.into(), document, valid_until, signature })
     }
 
     /// Verifies the signature.
