@@ -127,7 +127,8 @@ impl Source {
                 let text = match text(path) {
                     Ok(text) => text,
                     Err(faults) => {
-                        *content = None;
+                        // Try again although the file has not changed: this program may have been short of file descriptors.
+                        (*stamp, *content) = (None, None);
                         return Some(Err(faults));
                     }
                 };
@@ -155,7 +156,8 @@ impl Source {
                 // Read the version before the tables, likewise.
                 let version = sqlite::data_version(&connection);
                 let policy = sqlite::read(&connection, &name);
-                *held = Some(Database { connection, version, file });
+                // Another program may have held the database while this one read it: try again.
+                *held = policy.is_ok().then_some(Database { connection, version, file });
                 Some(policy)
             }
         }
