@@ -11,7 +11,8 @@ pub(super) const MAX_PATTERN: usize = 256;
 pub(super) const MAX_VALUE: usize = 2048;
 
 /// A text with wildcards: `*` matches any characters up to the field's separator, `**` any characters, `?` one other than the
-/// separator.
+/// separator. In a field whose separator is a comma, a backslash and the character behind it are one character, which no separator or
+/// wildcard equals in part (RFC 4514 §2.4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern {
     text: String,
@@ -22,10 +23,23 @@ pub(super) struct Pattern {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
-    Literal(char),
+    Literal(Unit),
     One,
     Some,
     Any,
+}
+
+/// A character of a text, and whether it is escaped by a backslash.
+type Unit = (char, bool);
+
+/// The characters of a text in a field with this separator.
+fn units(text: &str, separator: Option<char>) -> impl Iterator<Item = Unit> {
+    let mut chars = text.chars();
+    let has_escapes = separator == Some(',');
+    std::iter::from_fn(move || match chars.next()? {
+        '\\' if has_escapes => Some(chars.next().map_or(('\\', false), |c| (c, true))),
+        c => Some((c, false)),
+    })
 }
 
 impl Pattern {
@@ -35,16 +49,16 @@ impl Pattern {
             return None;
         }
         let mut tokens = Vec::new();
-        for c in text.chars() {
-            match (c, tokens.last()) {
-                ('*', Some(Token::Some)) => {
+        for unit in units(text, separator) {
+            match (unit, tokens.last()) {
+                (('*', false), Some(Token::Some)) => {
                     tokens.pop();
                     tokens.push(Token::Any);
                 }
-                ('*', Some(Token::Any)) => {}
-                ('*', _) => tokens.push(Token::Some),
-                ('?', _) => tokens.push(Token::One),
-                (c, _) => tokens.push(Token::Literal(c)),
+                (('*', false), Some(Token::Any)) => {}
+                (('*', false), _) => tokens.push(Token::Some),
+                (('?', false), _) => tokens.push(Token::One),
+                (unit, _) => tokens.push(Token::Literal(unit)),
             }
         }
         let is_exact = tokens.iter().all(|token| matches!(token, Token::Literal(_)));
@@ -79,12 +93,12 @@ impl Pattern {
             }
         };
         spread(&mut reached);
-        for c in value.chars() {
-            let inside = Some(c) != self.separator;
+        for unit in units(value, self.separator) {
+            let inside = unit.1 || Some(unit.0) != self.separator;
             let mut next = vec![false; tokens.len() + 1];
             for (i, token) in tokens.iter().enumerate() {
                 match token {
-                    Token::Literal(literal) => next[i + 1] |= reached[i] && *literal == c,
+                    Token::Literal(literal) => next[i + 1] |= reached[i] && *literal == unit,
                     Token::One => next[i + 1] |= reached[i] && inside,
                     Token::Some => next[i + 1] |= reached[i + 1] && inside,
                     Token::Any => next[i + 1] |= reached[i + 1],
@@ -206,6 +220,16 @@ mod tests {
         assert!(matches("CN=*,O=Sensors", Some(','), "CN=x,O=Sensors"));
         assert!(!matches("CN=*,O=Sensors", Some(','), "CN=x\\,O=Sensors,O=Other"));
         assert!(!matches("CN=*,O=Sensors", Some(','), "CN=x,O=Other,O=Sensors"));
+    }
+
+    #[test]
+    fn takes_no_escaped_comma_for_a_separator() {
+        assert!(!matches("CN=*,O=Sensors", Some(','), "CN=x\\,O=Sensors"));
+        assert!(matches("CN=*,O=Sensors", Some(','), "CN=x\\,y,O=Sensors"));
+        assert!(matches("CN=x\\,*,O=Sensors", Some(','), "CN=x\\,y,O=Sensors"));
+        assert!(matches("CN=x?y", Some(','), "CN=x\\,y"));
+        assert!(matches("CN=*", Some(','), "CN=x\\\\"));
+        assert!(!matches("CN=*,O=*", Some(','), "CN=x\\"));
     }
 
     #[test]
