@@ -5,6 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use super::seldom::Seldom;
 use crate::error::{Error, PeerMisbehaved};
 use crate::message::connection_ids::Usage;
 use crate::settings::{ConnectionIds, MAX_INTERFACES};
@@ -147,17 +148,17 @@ pub(super) struct PeerIds {
     previous: Option<Vec<u8>>,
     spare: VecDeque<Vec<u8>>,
     /// Those for other addresses of the peer, from which it has probed them.
-    kept: Vec<(SocketAddr, Vec<u8>)>,
+    kept: Seldom<(SocketAddr, Vec<u8>)>,
 }
 
 impl PeerIds {
     pub(super) const fn new(first: Vec<u8>) -> Self {
-        Self { present: first, previous: None, spare: VecDeque::new(), kept: Vec::new() }
+        Self { present: first, previous: None, spare: VecDeque::new(), kept: Seldom::new() }
     }
 
     /// The IDs of a frozen association.
     pub(super) fn thawed(present: Vec<u8>, spare: Vec<Vec<u8>>) -> Self {
-        Self { present, previous: None, spare: spare.into(), kept: Vec::new() }
+        Self { present, previous: None, spare: spare.into(), kept: Seldom::new() }
     }
 
     /// The IDs that this side can use next.
@@ -196,9 +197,9 @@ impl PeerIds {
 
     /// The peer is at this address now. Uses the ID of the address, or a spare one.
     pub(super) fn move_to(&mut self, peer: SocketAddr) {
-        match self.kept.iter().position(|(of, _)| *of == peer) {
-            Some(at) => {
-                let (_, id) = self.kept.remove(at);
+        let at = self.kept.iter().position(|(of, _)| *of == peer);
+        match at.and_then(|at| self.kept.remove(at)) {
+            Some((_, id)) => {
                 self.replace(id);
             }
             None => {

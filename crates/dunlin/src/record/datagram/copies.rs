@@ -15,6 +15,7 @@ use core::time::Duration;
 use super::path::{CHALLENGES, Challenge, Paths};
 use super::receive::Heard;
 use super::routability::{Cookie, PathMessage};
+use super::seldom::Seldom;
 use super::{Datagram, MAX_AMPLIFICATION};
 use crate::address::Path;
 use crate::error::Error;
@@ -58,7 +59,7 @@ struct Other {
 /// The other paths to a client.
 #[derive(Default)]
 pub(super) struct Others {
-    list: Vec<Other>,
+    list: Seldom<Other>,
     /// The time of the latest authentic record, and the highest number of one.
     now: Instant,
     newest: RecordNumber,

@@ -29,6 +29,7 @@ mod ports;
 mod receive;
 mod replay;
 mod routability;
+mod seldom;
 mod send;
 mod spent;
 mod transport;
