@@ -81,7 +81,7 @@ impl fmt::Display for Blocked {
 
 /// The blacklist of a gateway: failed and foreign clients, with expiry and limits.
 ///
-/// Report only clients that have shown that they receive what is sent to their address: by TCP's handshake, or by a cookie over datagrams.
+/// The caller reports only clients with a proven address: TCP's handshake proves it, and so does a cookie over datagrams.
 /// Otherwise an attacker could block others by forged addresses.
 pub struct Blacklist {
     limits: BlacklistLimits,

@@ -1,4 +1,4 @@
-//! Turns what was read into a policy, if it obeys the security rules (docs/policy.md).
+//! Builds a policy from the tables of its file or database, and refuses one that breaks the security rules (docs/policy.md).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

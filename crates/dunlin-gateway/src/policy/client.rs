@@ -63,7 +63,7 @@ pub(super) const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("id", Attribute::Id),
 ];
 
-/// What stands before the name of a claim in a condition's key.
+/// The prefix of the keys of conditions about claims. The name of the claim follows it.
 const CLAIM: &str = "claim.";
 
 impl Attribute {
