@@ -1,31 +1,34 @@
 //! The administrative listener: `/metrics` for Prometheus, `/status` for people and health checks.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use serde::Serialize;
-use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::config::TransportKind;
 use crate::gateway::Shared;
 use crate::listener::{ACCEPT_PAUSE, Phase, reached};
+use crate::metrics::{self, Reloaded};
 
 /// The simultaneous connections, so that a broken client cannot take all file descriptors.
 const MAX_CONNECTIONS: usize = 64;
-/// How long a client may take for the header of a request.
-const HEADER_TIME: Duration = Duration::from_secs(10);
-/// How long a connection may last.
-const CONNECTION_TIME: Duration = Duration::from_secs(600);
+/// How long a connection may last after it was accepted, or after its latest request. Clients that stay silent leave their places soon,
+/// and a response that its client does not read ends, too.
+const IDLE_TIME: Duration = Duration::from_secs(5);
 
 /// Answers clients until the gateway ends or `removed` becomes true. Status stays available while the gateway drains.
 pub(crate) async fn run(shared: Arc<Shared>, socket: TcpListener, mut removed: watch::Receiver<bool>) {
@@ -48,38 +51,70 @@ pub(crate) async fn run(shared: Arc<Shared>, socket: TcpListener, mut removed: w
         };
         let shared = shared.clone();
         tokio::spawn(async move {
-            let service = service_fn(|request| {
-                let response = answer(&shared, &request);
-                async { Ok::<_, Infallible>(response) }
-            });
-            let mut http = http1::Builder::new();
-            let http = http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIME);
-            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
-            let _ = timeout(CONNECTION_TIME, http.serve_connection(TokioIo::new(tcp), service)).await;
+            serve(&shared, tcp).await;
             drop(place);
         });
     }
 }
 
-/// The content of `/status`.
+/// Serves a client until it is done or stays silent.
+async fn serve(shared: &Shared, tcp: TcpStream) {
+    let requested = Notify::new();
+    let service = service_fn(|request| {
+        requested.notify_one();
+        let response = answer(shared, &request);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
+    let mut served = pin!(http.serve_connection(TokioIo::new(tcp), service));
+    loop {
+        tokio::select! {
+            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
+            _ = &mut served => return,
+            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
+        }
+    }
+}
+
+/// The content of `/status`, as docs/gateway.md describes it.
 #[derive(Serialize)]
 struct Status<'a> {
     /// `running`, `draining` or `ending`.
     phase: &'static str,
     version: &'static str,
-    /// The open connections of all listeners.
+    /// When the gateway began, in seconds since 1970.
+    started: u64,
+    uptime_seconds: u64,
+    /// The open connections and associations of all listeners, and their limit.
     connections: usize,
+    max_connections: usize,
+    /// The DTLS associations, also those whose client is not counted yet.
+    dtls_associations: usize,
     listeners: Vec<ListenerStatus<'a>>,
-    reload_succeeded: bool,
+    /// The latest reload; `null` before the first.
+    reload: Option<Reloaded>,
 }
 
 #[derive(Serialize)]
 struct ListenerStatus<'a> {
     name: &'a str,
+    /// `tls` or `dtls`.
+    transport: &'static str,
     address: SocketAddr,
+    /// The open connections or associations.
+    connections: u64,
+    /// All clients since the start.
+    accepted: u64,
 }
 
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if !is_own_host(shared, request) {
+        return plain(
+            StatusCode::MISDIRECTED_REQUEST,
+            "Host names another machine; ask for localhost or an IP address, or add the name to hosts in [admin]\n",
+        );
+    }
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -95,18 +130,46 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
     }
 }
 
+/// Whether the request is for this machine. A web page of another site can make a browser ask here under a name of its own
+/// (DNS rebinding); it cannot do so under an IP address or `localhost`. HTTP/1.0 allows requests without `Host`, which no browser sends.
+fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
+    // RFC 9112 §3.2.2: the authority of an absolute target replaces Host.
+    let authority = match (request.uri().authority(), request.headers().get(HOST)) {
+        (Some(authority), _) => Some(authority.clone()),
+        (None, Some(host)) => match Authority::try_from(host.as_bytes()) {
+            Ok(authority) => Some(authority),
+            Err(_) => return false,
+        },
+        (None, None) => None,
+    };
+    let Some(authority) = authority else { return request.version() == Version::HTTP_10 };
+    let host = authority.host().to_ascii_lowercase();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(&host);
+    host == "localhost" || address.parse::<IpAddr>().is_ok() || shared.admin_hosts.load().contains(&host)
+}
+
 fn status(shared: &Shared) -> Response<Full<Bytes>> {
     let phase = *shared.phase.borrow();
-    let addresses = shared.addresses.load();
+    let listening = shared.listening.load();
+    let started = shared.metrics.started();
+    let listeners = listening.iter().map(|listener| {
+        let (accepted, connections) = shared.metrics.clients(&listener.name);
+        let transport = match listener.transport {
+            TransportKind::Tls => "tls",
+            TransportKind::Dtls => "dtls",
+        };
+        ListenerStatus { name: &listener.name, transport, address: listener.address, connections, accepted }
+    });
     let status = Status {
         phase: phase.name(),
-        version: env!("CARGO_PKG_VERSION"),
+        version: metrics::VERSION,
+        started: metrics::since_1970(started).as_secs(),
+        uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
         connections: shared.open_connections(),
-        listeners: addresses
-            .iter()
-            .map(|(name, address)| ListenerStatus { name, address: *address })
-            .collect(),
-        reload_succeeded: shared.metrics.has_reloaded(),
+        max_connections: shared.max_connections(),
+        dtls_associations: shared.metrics.associations(),
+        listeners: listeners.collect(),
+        reload: shared.metrics.latest_reload(),
     };
     // A gateway that drains takes no clients, so a load balancer must not send it any.
     let code = if phase == Phase::Running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
@@ -125,5 +188,6 @@ fn with_type(code: StatusCode, form: &'static str, text: String) -> Response<Ful
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }

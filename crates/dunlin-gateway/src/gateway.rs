@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::config::{Config, Fault, Faults, Field, ListenerConfig, Place, TransportKind};
+use crate::config::{AdminConfig, Config, Fault, Faults, Field, ListenerConfig, Place, TransportKind};
 use crate::listener::{Live, Phase, Settings};
 use crate::metrics::Metrics;
 use crate::tls::{self, Stores};
@@ -26,8 +26,10 @@ pub(crate) struct Shared {
     /// The open connections of all listeners.
     pub(crate) connections: Arc<AtomicUsize>,
     max_connections: AtomicUsize,
-    /// The names and addresses of the listeners.
-    pub(crate) addresses: ArcSwap<Vec<(String, SocketAddr)>>,
+    /// The listeners that accept clients.
+    pub(crate) listening: ArcSwap<Vec<Listening>>,
+    /// Names that requests to the administrative listener may have in `Host`.
+    pub(crate) admin_hosts: ArcSwap<Vec<String>>,
     /// Listeners and connections whose tasks have not ended.
     tasks: watch::Sender<usize>,
 }
@@ -54,6 +56,13 @@ impl Shared {
     pub(crate) fn max_connections(&self) -> usize {
         self.max_connections.load(Ordering::Relaxed)
     }
+}
+
+/// A listener as others see it.
+pub(crate) struct Listening {
+    pub(crate) name: String,
+    pub(crate) transport: TransportKind,
+    pub(crate) address: SocketAddr,
 }
 
 /// A listener whose task runs.
@@ -203,7 +212,8 @@ impl Gateway {
                 metrics: Metrics::new(),
                 phase: watch::Sender::new(Phase::Running),
                 connections: Arc::default(),
-                addresses: ArcSwap::default(),
+                listening: ArcSwap::default(),
+                admin_hosts: ArcSwap::default(),
                 max_connections: AtomicUsize::new(0),
                 tasks: watch::Sender::new(0),
             }),
@@ -223,19 +233,19 @@ impl Gateway {
     /// All faults. The previous configuration then stays in force.
     pub async fn reload(&self, config: Config) -> Result<(), Faults> {
         let replaced = self.replace(config).await;
-        self.shared.metrics.reloaded(replaced.is_ok());
+        self.shared.metrics.reloaded(replaced.as_ref().err());
         replaced
     }
 
     /// Counts a reload that failed before it could be asked for: the configuration did not load.
-    pub fn note_refused_reload(&self) {
-        self.shared.metrics.reloaded(false);
+    pub fn note_refused_reload(&self, faults: &Faults) {
+        self.shared.metrics.reloaded(Some(faults));
     }
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let mut running = self.running.lock().await;
         let (max_connections, shutdown_time) = (config.connections, config.shutdown_time);
-        let admin_address = config.admin.clone();
+        let admin_config = config.admin.clone();
         let prepared = Prepared::off_thread(config, self.stores.clone()).await?;
         let (mut bound, mut faults) = (vec![], vec![]);
         for live in &prepared.listeners {
@@ -248,17 +258,19 @@ impl Gateway {
                 Err(fault) => faults.push(fault),
             }
         }
-        let admin = match &admin_address {
-            Some(address) if !self.has_admin(address.value) => bind(address)
+        let admin = match &admin_config {
+            Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen)
                 .await
                 .map_err(|fault| faults.push(fault))
                 .ok()
-                .map(|socket| (address.value, socket)),
+                .map(|socket| (listen.value, socket)),
             _ => None,
         };
         Faults::none_in(faults)?;
         // From here on, nothing fails.
-        self.replace_admin(admin_address.is_some(), admin);
+        let has_admin = admin_config.is_some();
+        self.shared.admin_hosts.store(Arc::new(admin_config.map(|admin| admin.hosts).unwrap_or_default()));
+        self.replace_admin(has_admin, admin);
         self.shared.max_connections.store(max_connections, Ordering::Relaxed);
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_time;
         let mut next = vec![];
@@ -276,8 +288,12 @@ impl Gateway {
                 }
             }
         }
-        let addresses = next.iter().map(|listener: &Running| (listener.name.clone(), listener.local));
-        self.shared.addresses.store(Arc::new(addresses.collect()));
+        let listening = next.iter().map(|listener: &Running| Listening {
+            name: listener.name.clone(),
+            transport: listener.transport,
+            address: listener.local,
+        });
+        self.shared.listening.store(Arc::new(listening.collect()));
         for removed in std::mem::replace(&mut *running, next) {
             tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
             removed.removed.send_replace(true);
@@ -337,7 +353,8 @@ impl Gateway {
 
     /// The names of the listeners, and the addresses on which they listen.
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
-        self.shared.addresses.load().to_vec()
+        let listening = self.shared.listening.load();
+        listening.iter().map(|listener| (listener.name.clone(), listener.address)).collect()
     }
 
     /// The metrics in the text format of OpenMetrics.

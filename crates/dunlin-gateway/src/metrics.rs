@@ -1,18 +1,34 @@
 //! What the gateway counts, in the form of Prometheus (OpenMetrics). docs/gateway.md lists the metrics.
 
+mod endpoints;
+mod failure;
+
 use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin::{HandshakeKind, Negotiated};
-use dunlin_tokio::HandshakeError;
+use dunlin::{HandshakeKind, Negotiated, PeerIdentity};
+use dunlin_tokio::DtlsEndpoint;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use serde::Serialize;
 
+use crate::config::Faults;
 use crate::identity;
+use crate::listener::Settings;
+use endpoints::{Endpoints, Watched};
+pub(crate) use failure::{Failure, reason};
+
+/// The version of the gateway.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The most faults of a refused reload that `/status` shows. The log has all of them.
+const MAX_FAULTS: usize = 20;
 
 /// Names and values of labels. The values come from the configuration or from fixed lists, never from clients, so that clients cannot
 /// fill the memory with them.
@@ -49,9 +65,33 @@ impl Limit {
     }
 }
 
+/// The latest reload.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Reloaded {
+    /// When it ended, in seconds since 1970.
+    pub(crate) time: u64,
+    pub(crate) succeeded: bool,
+    /// Why it was refused: the first [`MAX_FAULTS`] faults.
+    pub(crate) faults: Vec<String>,
+}
+
+/// A client that has completed its handshake. It counts as connected until the value is dropped.
+#[must_use]
+pub(crate) struct Established(Gauge);
+
+impl Drop for Established {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
 /// All metrics of a gateway.
 pub(crate) struct Metrics {
     registry: Registry,
+    started: SystemTime,
+    endpoints: Endpoints,
+    established: Family<Labels, Gauge>,
+    latest_reload: Mutex<Option<Reloaded>>,
     accepted: Counters,
     open: Family<Labels, Gauge>,
     limits: Counters,
@@ -75,6 +115,10 @@ impl Metrics {
     pub(crate) fn new() -> Self {
         let mut metrics = Self {
             registry: Registry::with_prefix("dunlin_gateway"),
+            started: SystemTime::now(),
+            endpoints: Endpoints::default(),
+            established: Family::default(),
+            latest_reload: Mutex::default(),
             accepted: Family::default(),
             open: Family::default(),
             limits: Family::default(),
@@ -102,16 +146,25 @@ impl Metrics {
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
         let (saved, bytes) = (m.saved.clone(), m.bytes.clone());
         let (open, time) = (m.open.clone(), m.handshake_time.clone());
+        let (established, endpoints) = (m.established.clone(), m.endpoints.clone());
+        let begin: Gauge<f64, AtomicU64> = Gauge::default();
+        begin.set(since_1970(m.started).as_secs_f64());
         let (succeeded, at) = (m.reload_succeeded.clone(), m.reload_time.clone());
         let registry = &mut metrics.registry;
         for (name, help, family) in counters {
             registry.register(name, help, family);
         }
-        let help = "Bytes of certificates that handshakes omitted because the client's cache has them";
+        let help = "Bytes of certificates that cached and resumed handshakes omitted, as far as the gateway knows them";
         registry.register_with_unit("handshake_saved", help, Unit::Bytes, saved);
         registry.register_with_unit("transferred", "Application data by direction", Unit::Bytes, bytes);
         registry.register("connections", "Open connections, also those in a handshake", open);
-        registry.register_with_unit("handshake", "Time of completed handshakes", Unit::Seconds, time);
+        let help = "Clients that have completed their handshakes, and are connected";
+        registry.register("established", help, established);
+        let help = "Time of completed handshakes, from the client's first byte to its Finished";
+        registry.register_with_unit("handshake", help, Unit::Seconds, time);
+        registry.register_collector(Box::new(endpoints));
+        registry.register("build", "The gateway itself", Info::new([("version", VERSION)]));
+        registry.register_with_unit("start_time", "When the gateway began, since 1970", Unit::Seconds, begin);
         let help = "Whether the latest reload succeeded; 1 before the first";
         registry.register("reload_succeeded", help, succeeded);
         registry.register_with_unit(
@@ -145,14 +198,23 @@ impl Metrics {
         self.limits.get_or_create(&labels([("listener", listener), ("limit", limit.name())])).inc();
     }
 
-    pub(crate) fn handshake_failed(&self, listener: &str, reason: &'static str) {
-        let labels = labels([("listener", listener), ("outcome", "failed"), ("reason", reason)]);
-        self.handshakes.get_or_create(&labels).inc();
+    pub(crate) fn handshake_failed(&self, listener: &str, Failure { reason, result }: Failure) {
+        let what = [("listener", listener), ("outcome", "failed"), ("reason", reason), ("result", result)];
+        self.handshakes.get_or_create(&labels(what)).inc();
     }
 
-    pub(crate) fn handshake_completed(&self, listener: &str, negotiated: &Negotiated, took: Duration) {
-        let outcome = labels([("listener", listener), ("outcome", "completed"), ("reason", "")]);
-        self.handshakes.get_or_create(&outcome).inc();
+    /// Counts a completed handshake. `rule` is the rule that has chosen the profile; empty without a policy. `took` is the time since the
+    /// client's first byte. The client counts as connected until the caller drops the answer.
+    pub(crate) fn handshake_completed(
+        &self,
+        listener: &str,
+        negotiated: &Negotiated,
+        rule: &str,
+        took: Duration,
+    ) -> Established {
+        let outcome =
+            [("listener", listener), ("outcome", "completed"), ("reason", ""), ("result", failure::SUCCESS)];
+        self.handshakes.get_or_create(&labels(outcome)).inc();
         let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
         let kind = match negotiated.kind {
             HandshakeKind::Full => "full",
@@ -161,15 +223,48 @@ impl Metrics {
             _ => "other",
         };
         let client = identity::way(negotiated.peer.as_ref());
-        let what = [("listener", listener), ("version", &*version), ("client", client), ("kind", kind)];
+        let profile = &*negotiated.profile;
+        let what = [
+            ("listener", listener),
+            ("version", &*version),
+            ("client", client),
+            ("kind", kind),
+            ("profile", profile),
+            ("rule", rule),
+        ];
         self.completed.get_or_create(&labels(what)).inc();
         self.handshake_time
             .get_or_create(&labels([("listener", listener), ("kind", kind)]))
             .observe(took.as_secs_f64());
-        if negotiated.saved_bytes > 0 {
-            let saved = u64::try_from(negotiated.saved_bytes).unwrap_or(u64::MAX);
-            self.saved.get_or_create(&labels([("listener", listener)])).inc_by(saved);
+        let of_client = omitted_chain(negotiated);
+        for (certificates, saved) in [("gateway", negotiated.saved_bytes), ("client", of_client)] {
+            if saved > 0 {
+                let labels = labels([("listener", listener), ("kind", kind), ("certificates", certificates)]);
+                self.saved.get_or_create(&labels).inc_by(u64::try_from(saved).unwrap_or(u64::MAX));
+            }
         }
+        let connected =
+            labels([("listener", listener), ("profile", profile), ("client", client), ("kind", kind)]);
+        let established = self.established.get_or_create_owned(&connected);
+        established.inc();
+        Established(established)
+    }
+
+    /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the answer.
+    pub(crate) fn watch(&self, settings: &Settings, endpoint: &DtlsEndpoint) -> Watched {
+        self.endpoints.watch(settings, endpoint)
+    }
+
+    /// The DTLS associations of all listeners, also those in a handshake.
+    pub(crate) fn associations(&self) -> usize {
+        self.endpoints.associations()
+    }
+
+    /// The clients that have connected to this listener, and those of them that have not ended.
+    pub(crate) fn clients(&self, listener: &str) -> (u64, u64) {
+        let labels = labels([("listener", listener)]);
+        let accepted = self.accepted.get(&labels).map_or(0, |count| count.get());
+        (accepted, self.open.get(&labels).map_or(0, |open| u64::try_from(open.get()).unwrap_or(0)))
     }
 
     /// Counts a connection to a backend. `outcome` is `connected`, `refused`, `timeout` or `failed`.
@@ -193,45 +288,41 @@ impl Metrics {
         }
     }
 
-    /// Whether the latest reload succeeded.
-    pub(crate) fn has_reloaded(&self) -> bool {
-        self.reload_succeeded.get() == 1
+    /// The latest reload, if there was one.
+    pub(crate) fn latest_reload(&self) -> Option<Reloaded> {
+        self.latest_reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn reloaded(&self, succeeded: bool) {
-        let outcome = if succeeded { "succeeded" } else { "refused" };
+    /// When the gateway began.
+    pub(crate) const fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// Counts a reload, and keeps its result. `refused` says why it changed nothing.
+    pub(crate) fn reloaded(&self, refused: Option<&Faults>) {
+        let outcome = if refused.is_none() { "succeeded" } else { "refused" };
         self.reloads.get_or_create(&labels([("outcome", outcome)])).inc();
-        self.reload_succeeded.set(succeeded.into());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.reload_succeeded.set(refused.is_none().into());
+        let now = since_1970(SystemTime::now());
         self.reload_time.set(now.as_secs_f64());
+        let faults = refused.into_iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
+        let latest = Reloaded { time: now.as_secs(), succeeded: refused.is_none(), faults: faults.collect() };
+        *self.latest_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(latest);
     }
 }
 
-/// The class of a failed handshake, as a label. The lists are those of the engine's errors.
-pub(crate) fn reason(error: &HandshakeError) -> &'static str {
-    use dunlin::Error as E;
-    use dunlin::error::AuthenticationFailure as A;
-    match error {
-        HandshakeError::Io(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => "closed_by_client",
-        HandshakeError::Io(_) => "transport",
-        HandshakeError::Timeout(_) => "timeout",
-        HandshakeError::Stopped => "stopped",
-        HandshakeError::Tls(error) => match error {
-            E::Malformed(_) => "malformed",
-            E::PeerMisbehaved(_) => "protocol",
-            E::PeerIncompatible(_) => "incompatible",
-            E::Authentication(A::NoCertificate) => "no_certificate",
-            E::Authentication(A::Expired(_)) => "certificate_expired",
-            E::Authentication(A::NotValidYet(_)) => "certificate_not_valid_yet",
-            E::Authentication(A::UnknownIssuer) => "unknown_issuer",
-            E::Authentication(A::BadChainSignature) => "bad_chain_signature",
-            E::Authentication(A::Revoked) => "certificate_revoked",
-            E::Authentication(_) => "authentication",
-            E::AlertReceived(_) => "alert_received",
-            E::Truncated => "closed_by_client",
-            E::TimedOut => "timeout",
-            _ => "internal",
-        },
-        _ => "other",
+/// The time since 1970.
+pub(crate) fn since_1970(time: SystemTime) -> Duration {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The length of the client's certificates that this handshake did not transfer, in bytes of DER. Zero if it is not known: only sessions
+/// in memory keep the certificates.
+fn omitted_chain(negotiated: &Negotiated) -> usize {
+    match &negotiated.peer {
+        Some(PeerIdentity::X509(id)) if negotiated.is_resumed() || negotiated.is_peer_cached() => {
+            id.chain.iter().map(|certificate| certificate.len()).sum()
+        }
+        _ => 0,
     }
 }

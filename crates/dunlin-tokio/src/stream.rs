@@ -6,10 +6,12 @@ use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Wake, Waker, ready};
+use std::time::Duration;
 
 use dunlin::wire::ProtocolVersion;
 use dunlin::{Answer, Event, MessageSize, Negotiated, Side, TlsConnection};
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use crate::clock::now;
 use crate::error::from_tls;
@@ -63,6 +65,9 @@ pub struct TlsStream<IO> {
     unflushed: bool,
     pub(crate) bytes_read: u64,
     bytes_written: u64,
+    /// When the first byte arrived.
+    first_byte: Option<Instant>,
+    handshake_time: Duration,
     records: RecordScanner,
     handshake_bytes: HandshakeBytes,
     renegotiations: Renegotiations,
@@ -96,6 +101,8 @@ impl<IO> TlsStream<IO> {
             unflushed: false,
             bytes_read: 0,
             bytes_written: 0,
+            first_byte: None,
+            handshake_time: Duration::ZERO,
             records: RecordScanner::new(),
             handshake_bytes: HandshakeBytes { read: 0, written: 0 },
             renegotiations: Renegotiations { completed: 0, refused: 0 },
@@ -173,8 +180,14 @@ impl<IO> TlsStream<IO> {
         self.handshake_bytes
     }
 
-    /// Counts the handshake's bytes at its end.
+    /// The time of the handshake, from the peer's first byte on. A server's ends with the client's Finished.
+    pub const fn handshake_time(&self) -> Duration {
+        self.handshake_time
+    }
+
+    /// Counts the handshake's bytes at its end, and takes its time.
     pub(crate) fn note_handshake(&mut self) {
+        self.handshake_time = self.first_byte.map(|first| first.elapsed()).unwrap_or_default();
         // The unsent output is the end of the handshake. Only a TLS 1.3 server has sent its Finished already; its unsent output
         // is tickets.
         let is_tls12 = self.negotiated().version == Some(ProtocolVersion::TLS1_2);
@@ -243,6 +256,9 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         self.receiving.go_on(task);
         read?;
         let bytes = bytes.filled();
+        if self.bytes_read == 0 {
+            self.first_byte = Some(Instant::now());
+        }
         self.bytes_read += bytes.len() as u64;
         if bytes.is_empty() {
             let _ = self.connection.receive_end();

@@ -108,6 +108,21 @@ async fn waits_for_a_late_key() {
     assert_eq!(began.elapsed(), Duration::from_secs(3));
 }
 
+/// The client begins 2 seconds after the server, which then waits 3 seconds for a key.
+#[tokio::test(start_paused = true)]
+async fn the_handshake_time_begins_with_the_first_byte() {
+    let answers = Late::new(|_| Answer::Psk(Some(Arc::new(Psk::new("d1", &PSK).unwrap()))));
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server().with_psks(PskSource::Ask))).with_answers(answers);
+    let connector = TlsConnector::new(Arc::new(psk_client()));
+    let (client, server) = duplex(4096);
+    let late = async {
+        sleep(Duration::from_secs(2)).await;
+        connector.connect(client, localhost()).await
+    };
+    let (_client, server) = tokio::try_join!(late, acceptor.accept(server)).unwrap();
+    assert_eq!(server.handshake_time(), Duration::from_secs(3));
+}
+
 #[tokio::test(start_paused = true)]
 async fn waits_for_a_late_profile() {
     let chosen = Arc::new(psk_server());

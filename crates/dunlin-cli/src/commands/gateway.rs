@@ -113,7 +113,7 @@ async fn reload(gateway: &Gateway, path: &Path) {
     let result = match loaded {
         Ok(Ok(config)) => gateway.reload(config).await,
         Ok(Err(faults)) => {
-            gateway.note_refused_reload();
+            gateway.note_refused_reload(&faults);
             Err(faults)
         }
         // The runtime ends.

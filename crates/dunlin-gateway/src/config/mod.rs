@@ -64,6 +64,15 @@ pub struct LogConfig {
     pub format: LogFormat,
 }
 
+/// The table `[admin]`.
+#[derive(Clone, Debug)]
+pub struct AdminConfig {
+    /// The address to listen on.
+    pub listen: Field<SocketAddr>,
+    /// Names of this machine that requests may have in `Host`, besides `localhost` and IP addresses. In lower case.
+    pub hosts: Vec<String>,
+}
+
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -74,7 +83,7 @@ pub struct Config {
     /// The maximum number of simultaneous connections of all listeners.
     pub connections: usize,
     /// `[admin]`: where `/metrics` and `/status` are; `None`: nowhere.
-    pub admin: Option<Field<SocketAddr>>,
+    pub admin: Option<AdminConfig>,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<ListenerConfig>,
 }
@@ -182,11 +191,23 @@ fn single<'a>(sections: &mut [Section<'a>], key: &'static str) -> Option<Section
     found
 }
 
-fn admin(section: Option<Section<'_>>) -> Option<Field<SocketAddr>> {
+/// A name in the header `Host`.
+const HOST: Kind = Kind {
+    name: "a host name",
+    allowed: "write names of this machine without a port, as in \"gateway.example.org\"",
+};
+
+fn admin(section: Option<Section<'_>>) -> Option<AdminConfig> {
     let mut section = section?;
     let address =
         section.read("listen", listener::ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
     let remote = section.switch("remote").unwrap_or(false);
+    let hosts = section.list("hosts", HOST, |value| {
+        let name = value.as_str()?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        (!name.is_empty() && name.chars().all(is_name)).then(|| name.to_ascii_lowercase())
+    });
+    let hosts = hosts.unwrap_or_default().into_iter().map(|field| field.value).collect();
     if !section.has("listen") {
         section.missing("listen", "write an address of this machine, as in \"127.0.0.1:9464\"");
     }
@@ -199,7 +220,7 @@ fn admin(section: Option<Section<'_>>) -> Option<Field<SocketAddr>> {
         ));
     }
     section.end();
-    address
+    Some(AdminConfig { listen: address?, hosts })
 }
 
 fn log(section: Option<Section<'_>>) -> LogConfig {

@@ -7,7 +7,7 @@ use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
 use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
@@ -77,7 +77,6 @@ async fn client(
     // Records are sent when they are complete; waiting for more would only delay them.
     let _ = tcp.set_nodelay(true);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
-    let begin = Instant::now();
     let (tls, route) = match shake_hands(shared, live, tcp, handshake.clone()).await {
         Ok(ready) => ready,
         Err(error) => {
@@ -90,7 +89,8 @@ async fn client(
         }
     };
     end(&handshake);
-    shared.metrics.handshake_completed(listener, tls.negotiated(), begin.elapsed());
+    let _established =
+        shared.metrics.handshake_completed(listener, tls.negotiated(), "", tls.handshake_time());
     let Some(route) = route else {
         // The engine asks for every first ClientHello, so the answer is known.
         tracing::error!(listener, client = %from, "no route was chosen; report this error");

@@ -58,6 +58,7 @@ pub(crate) async fn run(
     // It only asks which configuration a client gets, so a reload need not replace it.
     endpoint.set_server(Some(live.tls.choosing.clone()));
     drop(live);
+    let _watched = shared.metrics.watch(&settings, &endpoint);
     let phases = shared.phase.subscribe();
     let places = Arc::default();
     let listener = Arc::new(Listener { shared, places, local, next_source: AtomicUsize::new(0) });
@@ -104,7 +105,7 @@ impl Listener {
                 };
             }
         };
-        metrics.handshake_completed(name, dtls.negotiated(), begin.elapsed());
+        let _established = metrics.handshake_completed(name, dtls.negotiated(), "", begin.elapsed());
         let Some((route, RouteProtocol::Udp(sources))) = route.map(|route| (route, &route.protocol)) else {
             tracing::error!(listener = name, client = %from, "no route was chosen; report this error");
             return Ok(());

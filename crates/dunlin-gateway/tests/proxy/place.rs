@@ -202,11 +202,23 @@ pub(crate) fn route(port: u16, more: &str) -> String {
     format!("[[listener.route]]\nto = \"127.0.0.1:{port}\"\n{more}\n")
 }
 
-/// The value of the metric with this name and these labels; zero if there is none.
-pub(crate) fn metric(gateway: &Gateway, name: &str) -> f64 {
+/// The sum of the metrics with this name that have at least these labels, as in `name{label="value"}`.
+pub(crate) fn metric(gateway: &Gateway, wanted: &str) -> f64 {
+    let parts = |series: &str| {
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let labels: Vec<_> = labels.trim_end_matches('}').split(',').map(str::to_owned).collect();
+        (name.to_owned(), labels)
+    };
+    let (name, labels) = parts(wanted);
     let text = gateway.metrics();
-    let line = text.lines().find_map(|line| line.strip_prefix(name));
-    line.map_or(0.0, |value| value.trim().parse().unwrap())
+    let values = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let (series, value) = line.rsplit_once(' ')?;
+        let (its_name, its_labels) = parts(series);
+        let matches =
+            its_name == name && labels.iter().all(|label| label.is_empty() || its_labels.contains(label));
+        matches.then(|| value.parse::<f64>().unwrap())
+    });
+    values.sum()
 }
 
 /// Waits until the metric has this value.

@@ -56,9 +56,11 @@ async fn each_client_has_a_socket_of_its_own() {
     socket.send_to(b"to two", second).await.unwrap();
     assert_eq!(within(two.recv()).await.unwrap().unwrap(), b"to two");
     metric_becomes(&gateway, CONNECTS, 2.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_dtls_associations{listener=\"test\"}"), 2.0);
     one.close();
     two.close();
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+    metric_becomes(&gateway, "dunlin_gateway_dtls_associations", 0.0).await;
 }
 
 /// The association outlives its socket: once the socket has closed, the next datagram opens another one.
