@@ -1,4 +1,4 @@
-//! The administrative listener: `/metrics` for Prometheus, `/status` for people and health checks.
+//! The administrative listener: `/metrics` for Prometheus, `/status` for health checks and programs, `/` for people.
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -8,7 +8,10 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, X_CONTENT_TYPE_OPTIONS};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, HeaderValue, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -20,6 +23,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::config::TransportKind;
+use crate::dashboard;
 use crate::gateway::Shared;
 use crate::listener::{ACCEPT_PAUSE, Phase, reached};
 use crate::metrics::{self, Reloaded};
@@ -126,7 +130,8 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
             with_type(StatusCode::OK, form, shared.metrics.text())
         }
         "/status" => status(shared),
-        _ => plain(StatusCode::NOT_FOUND, "there are /metrics and /status\n"),
+        "/" => page(),
+        _ => plain(StatusCode::NOT_FOUND, "there are /, /metrics and /status\n"),
     }
 }
 
@@ -179,12 +184,25 @@ fn status(shared: &Shared) -> Response<Full<Bytes>> {
     }
 }
 
+/// The dashboard.
+fn page() -> Response<Full<Bytes>> {
+    let Ok(policy) = HeaderValue::from_str(&dashboard::POLICY) else {
+        // Without its policy, the page stays away.
+        return plain(StatusCode::INTERNAL_SERVER_ERROR, "no Content-Security-Policy\n");
+    };
+    let mut response =
+        with_type(StatusCode::OK, "text/html; charset=utf-8", Bytes::from_static(dashboard::PAGE.as_bytes()));
+    response.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    response.headers_mut().insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}
+
 fn plain(code: StatusCode, text: &str) -> Response<Full<Bytes>> {
     with_type(code, "text/plain; charset=utf-8", text.to_owned())
 }
 
-fn with_type(code: StatusCode, form: &'static str, text: String) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+fn with_type(code: StatusCode, form: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(form));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -9,13 +9,14 @@
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
-//! * `admin`: `/metrics` and `/status`.
+//! * `admin`: `/metrics` and `/status`. `dashboard`: a page that shows them.
 //! * `limits`, `metrics`: limits by name, and counters.
 //! * [`policy`]: which profile a client gets, and why.
 #![forbid(unsafe_code)]
 
 mod admin;
 pub mod config;
+mod dashboard;
 mod gateway;
 mod identity;
 mod limits;

@@ -3,6 +3,7 @@
 
 mod admin;
 mod configuration;
+mod dashboard;
 mod http;
 mod mosquitto;
 mod mqtt;
