@@ -1,6 +1,8 @@
 //! A gateway: it starts listeners, replaces their settings, and stops.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,11 +10,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::config::{AdminConfig, Config, Fault, Faults, Field, ListenerConfig, Place, TransportKind};
 use crate::listener::{Live, Phase, Settings};
 use crate::metrics::Metrics;
+use crate::policed::{self, PolicyFile};
 use crate::tls::{self, Stores};
 use crate::{admin, listener, proxy};
 
@@ -30,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) listening: ArcSwap<Vec<Listening>>,
     /// Names that requests to the administrative listener may have in `Host`.
     pub(crate) admin_hosts: ArcSwap<Vec<String>>,
+    /// Sent when configurations of the engine have changed, by a reload or a policy.
+    pub(crate) changed: watch::Sender<()>,
     /// Listeners and connections whose tasks have not ended.
     tasks: watch::Sender<usize>,
 }
@@ -112,6 +118,8 @@ pub struct Gateway {
     running: tokio::sync::Mutex<Vec<Running>>,
     shutdown_time: Mutex<Duration>,
     admin: Mutex<Option<Admin>>,
+    /// The tasks that follow the files of policies.
+    followers: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The administrative listener.
@@ -130,10 +138,24 @@ struct Prepared {
 
 impl Prepared {
     /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
-    fn read(config: Config, stores: &Stores, opens_stores: bool) -> Result<Self, Faults> {
+    fn read(config: Config, stores: &Arc<Stores>, opens_stores: bool) -> Result<Self, Faults> {
         let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+        let mut policies: HashMap<PathBuf, Option<Arc<PolicyFile>>> = HashMap::new();
         for config in config.listeners {
-            let tls = tls::server_configs(&config, stores, opens_stores, &mut faults, &mut warnings);
+            let policy = config.policy.as_ref().map(|file| {
+                let policy = policies.entry(file.value.clone()).or_insert_with(|| {
+                    let opened = PolicyFile::open(file, stores).map_err(|found| faults.extend(found));
+                    opened.ok().map(Arc::new)
+                });
+                policy.clone()
+            });
+            let policy = match policy {
+                None => None,
+                Some(Some(policy)) => Some(policy),
+                // Its faults are known.
+                Some(None) => continue,
+            };
+            let tls = tls::server_configs(&config, policy, stores, opens_stores, &mut faults, &mut warnings);
             let passwords = tls::passwords(&config, &mut faults);
             listeners.extend(tls.map(|tls| Live { config, tls, passwords }));
         }
@@ -199,7 +221,7 @@ impl Gateway {
     /// # Errors
     /// All faults.
     pub fn check(config: Config) -> Result<Vec<Fault>, Faults> {
-        Ok(Prepared::read(config, &Stores::new(), false)?.warnings)
+        Ok(Prepared::read(config, &Arc::new(Stores::new()), false)?.warnings)
     }
 
     /// Starts a gateway, which runs until [`Self::stop`] or until the runtime ends.
@@ -215,12 +237,14 @@ impl Gateway {
                 listening: ArcSwap::default(),
                 admin_hosts: ArcSwap::default(),
                 max_connections: AtomicUsize::new(0),
+                changed: watch::Sender::new(()),
                 tasks: watch::Sender::new(0),
             }),
             stores: Arc::new(Stores::new()),
             running: tokio::sync::Mutex::default(),
             shutdown_time: Mutex::default(),
             admin: Mutex::default(),
+            followers: Mutex::default(),
         };
         gateway.replace(config).await?;
         Ok(gateway)
@@ -273,6 +297,7 @@ impl Gateway {
         self.replace_admin(has_admin, admin);
         self.shared.max_connections.store(max_connections, Ordering::Relaxed);
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_time;
+        self.follow(&running, &prepared.listeners);
         let mut next = vec![];
         for (live, socket) in prepared.listeners.into_iter().zip(bound) {
             let name = live.config.name.clone();
@@ -298,7 +323,22 @@ impl Gateway {
             tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
             removed.removed.send_replace(true);
         }
+        self.shared.changed.send_replace(());
         Ok(())
+    }
+
+    /// Puts the policies of these listeners in force, and follows their files instead of those of the running listeners.
+    fn follow(&self, running: &[Running], next: &[Live]) {
+        for listener in running {
+            if let Some(policed) = listener.settings.load().tls.policed() {
+                policed.retire();
+            }
+        }
+        let policed: Vec<_> = next.iter().filter_map(|live| live.tls.policed().cloned()).collect();
+        policed.iter().for_each(|policed| policed.adopt());
+        let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
+        let followers = std::mem::replace(&mut *followers, policed::follow(&self.shared, policed));
+        followers.iter().for_each(JoinHandle::abort);
     }
 
     /// Whether the administrative listener has this address already.

@@ -11,7 +11,7 @@
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
 //! * `admin`: `/metrics` and `/status`. `dashboard`: a page that shows them.
 //! * `limits`, `metrics`: limits by name, and counters.
-//! * [`policy`]: which profile a client gets, and why.
+//! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -22,6 +22,7 @@ mod identity;
 mod limits;
 mod listener;
 mod metrics;
+mod policed;
 pub mod policy;
 mod proxy;
 mod proxy_protocol;

@@ -21,6 +21,7 @@ use serde::Serialize;
 use crate::config::Faults;
 use crate::identity;
 use crate::listener::Settings;
+use crate::policy::{Decision, Offence, Stage, Verdict};
 use endpoints::{Endpoints, Watched};
 pub(crate) use failure::{Failure, reason};
 
@@ -102,6 +103,11 @@ pub(crate) struct Metrics {
     backends: Counters,
     bytes: Counters,
     dropped: Counters,
+    decisions: Counters,
+    renegotiations: Counters,
+    blocked: Counters,
+    blacklisted: Counters,
+    policy_reloads: Counters,
     reloads: Counters,
     reload_succeeded: Gauge,
     reload_time: Gauge<f64, AtomicU64>,
@@ -129,6 +135,11 @@ impl Metrics {
             backends: Family::default(),
             bytes: Family::default(),
             dropped: Family::default(),
+            decisions: Family::default(),
+            renegotiations: Family::default(),
+            blocked: Family::default(),
+            blacklisted: Family::default(),
+            policy_reloads: Family::default(),
             reloads: Family::default(),
             reload_succeeded: Gauge::default(),
             reload_time: Gauge::default(),
@@ -141,6 +152,11 @@ impl Metrics {
             ("handshakes_completed", "Completed handshakes by what they negotiated", &m.completed),
             ("backend_connects", "Connections to backends by outcome", &m.backends),
             ("datagrams_dropped", "Datagrams lost between the gateway and a backend", &m.dropped),
+            ("policy_decisions", "Decisions of policies by rule", &m.decisions),
+            ("renegotiations", "Renegotiations that a policy demanded, by outcome", &m.renegotiations),
+            ("policy_reloads", "Changed policies by whether they came into force", &m.policy_reloads),
+            ("networks_blocked", "Networks that came onto the blacklist, by offence", &m.blocked),
+            ("blacklisted", "Clients refused since the blacklist has their network", &m.blacklisted),
             ("reloads", "Reloads of the configuration by outcome", &m.reloads),
         ];
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
@@ -291,6 +307,54 @@ impl Metrics {
     /// The latest reload, if there was one.
     pub(crate) fn latest_reload(&self) -> Option<Reloaded> {
         self.latest_reload.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Counts a decision of the listener's policy, under the rule that made it.
+    pub(crate) fn decided(&self, listener: &str, decision: &Decision) {
+        let stage = match decision.stage {
+            Stage::Hello => "hello",
+            Stage::Finished => "finished",
+        };
+        let verdict = match decision.verdict {
+            Verdict::Serve => "serve",
+            Verdict::Renegotiate => "renegotiate",
+            Verdict::Refuse => "refuse",
+        };
+        let labels = labels([
+            ("listener", listener),
+            ("stage", stage),
+            ("rule", decision.label()),
+            ("verdict", verdict),
+            ("profile", &decision.profile.name),
+            ("downgrade", if decision.downgrade.is_some() { "yes" } else { "no" }),
+        ]);
+        self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a renegotiation that the gateway has begun. Otherwise the client has refused it.
+    pub(crate) fn renegotiated(&self, listener: &str, is_complete: bool) {
+        let outcome = if is_complete { "completed" } else { "refused" };
+        self.renegotiations.get_or_create(&labels([("listener", listener), ("outcome", outcome)])).inc();
+    }
+
+    /// Counts a policy whose file or database has changed.
+    pub(crate) fn policy_reloaded(&self, is_in_force: bool) {
+        let outcome = if is_in_force { "succeeded" } else { "refused" };
+        self.policy_reloads.get_or_create(&labels([("outcome", outcome)])).inc();
+    }
+
+    /// Counts a network that came onto the blacklist.
+    pub(crate) fn network_blocked(&self, listener: &str, offence: Offence) {
+        let offence = match offence {
+            Offence::Failed => "failed",
+            Offence::Foreign => "foreign",
+        };
+        self.blocked.get_or_create(&labels([("listener", listener), ("offence", offence)])).inc();
+    }
+
+    /// Counts a client that is refused since the blacklist has its network.
+    pub(crate) fn blacklisted(&self, listener: &str) {
+        self.blacklisted.get_or_create(&labels([("listener", listener)])).inc();
     }
 
     /// When the gateway began.

@@ -1,12 +1,12 @@
 //! The engine's configurations of a listener, made from its files and stores.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, X509Trust};
-use dunlin::cache::ServerCache;
+use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use dunlin::resume::Tickets;
@@ -27,6 +27,7 @@ use zeroize::Zeroizing;
 
 use crate::config::{CacheConfig, Fault, FileField, ListenerConfig, RouteConfig, RouteProtocol, Verify};
 use crate::listener::Password;
+use crate::policed::{Maker, Memory, Policed, PolicyFile};
 
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
@@ -51,6 +52,8 @@ pub(crate) struct Stores {
     sessions: Mutex<HashMap<String, Arc<MemoryServerSessions>>>,
     /// Caches by their stores; those in memory by the names of listeners.
     caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
+    /// What the gateway remembers about clients, by the files of policies.
+    memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -68,7 +71,14 @@ impl Stores {
             tickets: Mutex::default(),
             sessions: Mutex::default(),
             caches: Mutex::default(),
+            memories: Mutex::default(),
         }
+    }
+
+    /// What the gateway remembers about the clients of this policy. Listeners with the same policy share it.
+    pub(crate) fn memory(&self, policy: &Path) -> Arc<Memory> {
+        let mut all = self.memories.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(policy.to_owned()).or_default().clone()
     }
 
     fn cookies(&self) -> Result<CookieKeys, dunlin::Error> {
@@ -84,7 +94,7 @@ impl Stores {
     }
 
     /// The settings of datagrams, without an effect on streams.
-    fn over_datagrams(&self, config: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
+    pub(crate) fn over_datagrams(&self, config: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
         let ids = NodeIds::new(&[], CONNECTION_ID, self.provider.random.clone())?;
         Ok(config.with_cookie_keys(self.cookies()?).with_connection_ids(Arc::new(ids)))
     }
@@ -156,11 +166,34 @@ fn report_cache(fault: &CacheFault) {
 }
 
 /// A listener's configurations for the engine.
-pub(crate) struct ServerConfigs {
-    /// Chooses one of the others for each ClientHello.
-    pub(crate) choosing: Arc<ServerConfig>,
-    /// One for each route.
-    pub(crate) routes: Vec<Arc<ServerConfig>>,
+pub(crate) enum ServerConfigs {
+    /// Each route has one for all its clients.
+    ByRoute {
+        /// Chooses one of the others for each ClientHello.
+        choosing: Arc<ServerConfig>,
+        /// One for each route.
+        routes: Vec<Arc<ServerConfig>>,
+    },
+    /// The listener's policy chooses.
+    ByPolicy(Arc<Policed>),
+}
+
+impl ServerConfigs {
+    /// The configuration with which connections begin. It asks for another one. `None` for a listener without routes, which the
+    /// configuration refuses.
+    pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
+        match self {
+            Self::ByRoute { choosing, .. } => Some(choosing.clone()),
+            Self::ByPolicy(policed) => policed.choosing(),
+        }
+    }
+
+    pub(crate) const fn policed(&self) -> Option<&Arc<Policed>> {
+        match self {
+            Self::ByRoute { .. } => None,
+            Self::ByPolicy(policed) => Some(policed),
+        }
+    }
 }
 
 /// Reads the passwords of the routes.
@@ -189,32 +222,65 @@ pub(crate) fn passwords(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> V
     listener.routes.iter().map(&mut password).collect()
 }
 
-/// What the files of a listener contain.
-struct Files {
-    credentials: Vec<Credential>,
-    trust: Trust,
-    psks: Option<Arc<dyn FindPsk>>,
+/// A certificate of a listener, and its key as a raw public key.
+pub(crate) struct Own {
+    /// The name under which profiles of a policy list it.
+    pub(crate) name: Option<String>,
+    chain: Credential,
+    raw: Credential,
 }
 
-/// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake cache.
+/// What the files of a listener contain.
+pub(crate) struct Files {
+    pub(crate) own: Vec<Own>,
+    pub(crate) trust: Trust,
+    pub(crate) psks: Option<Arc<dyn FindPsk>>,
+}
+
+impl Files {
+    /// These certificates. If the listener offers raw public keys, they come first.
+    pub(crate) fn credentials<'a>(
+        listener: &ListenerConfig,
+        own: impl Iterator<Item = &'a Own> + Clone,
+    ) -> Vec<Credential> {
+        let raw = own.clone().filter(|_| listener.raw_public_key).map(|own| own.raw.clone());
+        raw.chain(own.map(|own| own.chain.clone())).collect()
+    }
+
+    /// Whether certificates or raw public keys of clients are trusted.
+    pub(crate) const fn trusts(&self) -> bool {
+        self.trust.x509.is_some() || self.trust.raw_key.is_some()
+    }
+}
+
+/// The handshake cache of a listener.
+pub(crate) struct Cache {
+    pub(crate) mode: CacheMode,
+    pub(crate) store: Arc<dyn ServerCache>,
+    pub(crate) max_age: Duration,
+}
+
+/// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake cache. `policy` is the content
+/// of the listener's policy file.
 ///
 /// Faults are added to `faults`, and `None` is returned. Problems with which the gateway can go on are added to `warnings`.
 pub(crate) fn server_configs(
     listener: &ListenerConfig,
-    stores: &Stores,
+    policy: Option<Arc<PolicyFile>>,
+    stores: &Arc<Stores>,
     opens_stores: bool,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Option<ServerConfigs> {
     let before = faults.len();
     let files = Files {
-        credentials: credentials(listener, &stores.provider, faults, warnings),
+        own: credentials(listener, &stores.provider, faults, warnings),
         trust: trust(listener, faults),
         psks: psks(listener, &stores.provider, faults),
     };
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
     let cache = cache.and_then(|config| match stores.cache(listener, config) {
-        Ok(cache) => Some((config, cache)),
+        Ok(store) => Some(Cache { mode: config.mode, store, max_age: config.max_age }),
         Err(fault) => {
             faults.push(fault);
             None
@@ -224,12 +290,20 @@ pub(crate) fn server_configs(
     if faults.len() > before {
         return None;
     }
+    if let Some(policy) = policy {
+        let maker = Maker { listener: listener.clone(), files, tickets, cache, stores: stores.clone() };
+        let policed = Policed::new(policy, maker);
+        return policed
+            .map_err(|found| faults.extend(found))
+            .ok()
+            .map(|policed| ServerConfigs::ByPolicy(Arc::new(policed)));
+    }
     let make = |route: &RouteConfig| {
         let config = server_config(listener, route, &files, &stores.provider)?.with_tickets(tickets.clone());
         let config = stores.over_datagrams(config)?;
         match &cache {
-            Some((settings, store)) => {
-                config.with_handshake_cache(settings.mode, store.clone(), settings.max_age)
+            Some(Cache { mode, store, max_age }) => {
+                config.with_handshake_cache(*mode, store.clone(), *max_age)
             }
             None => Ok(config),
         }
@@ -247,11 +321,11 @@ pub(crate) fn server_configs(
     let base = profile(listener, &files, &stores.provider).build().and_then(ServerConfig::choosing);
     let base = base.and_then(|config| stores.over_datagrams(config));
     let choosing = base.map_err(|error| faults.push(listener.place.fault(reason(&error), REPORT))).ok()?;
-    (faults.len() == before).then(|| ServerConfigs { choosing: Arc::new(choosing), routes })
+    (faults.len() == before).then(|| ServerConfigs::ByRoute { choosing: Arc::new(choosing), routes })
 }
 
 /// The engine's words for settings that contradict each other.
-fn reason(error: &dunlin::Error) -> String {
+pub(crate) fn reason(error: &dunlin::Error) -> String {
     match error {
         dunlin::Error::Misuse(dunlin::error::Misuse::Config(why)) => why.clone(),
         error => error.to_string(),
@@ -260,8 +334,9 @@ fn reason(error: &dunlin::Error) -> String {
 
 /// The part of a profile that all routes of a listener share.
 fn profile(listener: &ListenerConfig, files: &Files, provider: &Arc<CryptoProvider>) -> ProfileBuilder {
-    let mut profile =
-        Profile::builder(provider.clone()).credentials(files.credentials.clone()).trust(files.trust.clone());
+    let mut profile = Profile::builder(provider.clone())
+        .credentials(Files::credentials(listener, files.own.iter()))
+        .trust(files.trust.clone());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
         if listener.clients.psk_without_dhe {
@@ -289,15 +364,14 @@ fn server_config(
     let profile = profile(listener, files, provider).alpn(route.alpn.clone()).build()?;
     let source = files.psks.clone().map(PskSource::Here);
     let config = match source {
-        Some(source) if files.credentials.is_empty() => ServerConfig::psk_only(profile, source)?,
+        Some(source) if files.own.is_empty() => ServerConfig::psk_only(profile, source)?,
         Some(source) => ServerConfig::new(profile)?.with_psks(source),
         None => ServerConfig::new(profile)?,
     };
-    let trusts = files.trust.x509.is_some() || files.trust.raw_key.is_some();
     config.with_client_auth(match listener.clients.verify {
         Verify::None => ClientAuth::None,
         // With pre-shared keys alone, every client proves one.
-        _ if !trusts => ClientAuth::None,
+        _ if !files.trusts() => ClientAuth::None,
         Verify::Optional => ClientAuth::Optional,
         Verify::Required => ClientAuth::Required,
     })
@@ -308,8 +382,8 @@ fn credentials(
     provider: &CryptoProvider,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
-) -> Vec<Credential> {
-    let (mut raw, mut chains) = (vec![], vec![]);
+) -> Vec<Own> {
+    let mut own = vec![];
     for files in &listener.certificates {
         let key = files.key.as_ref().map(|key| key.value.as_path());
         let now = SystemTime::now();
@@ -319,8 +393,8 @@ fn credentials(
                     let what = format!("{}: {refusal}", files.chain.value.display());
                     warnings.push(files.chain.place.fault(what, "clients will refuse it: renew it"));
                 }
-                raw.push(Credential::raw_key(loaded.key));
-                chains.push(loaded.credential);
+                let name = files.name.as_ref().map(|name| name.value.clone());
+                own.push(Own { name, chain: loaded.credential, raw: Credential::raw_key(loaded.key) });
             }
             Err(error) => {
                 let of_key = files.key.as_ref().filter(|key| key.value == error.file);
@@ -329,11 +403,7 @@ fn credentials(
             }
         }
     }
-    if listener.raw_public_key {
-        raw.append(&mut chains);
-        return raw;
-    }
-    chains
+    own
 }
 
 fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_pki::Error) -> Fault {

@@ -120,6 +120,8 @@ pub struct Versions {
 /// A certificate chain and its key.
 #[derive(Clone, Debug)]
 pub struct CertificateFiles {
+    /// The name under which profiles of a policy list the certificate.
+    pub name: Option<Field<String>>,
     /// The chain in PEM, leaf first.
     pub chain: FileField,
     /// The private key; by default it is in the file of the chain.
@@ -230,6 +232,9 @@ pub struct ListenerConfig {
     pub listen: Field<SocketAddr>,
     /// Whether clients come over TCP or UDP.
     pub transport: TransportKind,
+    /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its profiles then say what
+    /// `versions` and `clients.verify` say otherwise.
+    pub policy: Option<FileField>,
     /// The enabled versions.
     pub versions: Versions,
     /// The server's certificates. The first one that suits the client is used.
@@ -258,13 +263,15 @@ impl ListenerConfig {
         let name = section.text("name").map(|name| name.value);
         let transports = [("tls", TransportKind::Tls), ("dtls", TransportKind::Dtls)];
         let transport = section.one_of("transport", &transports).unwrap_or(TransportKind::Tls);
-        let versions = versions(&mut section);
+        let policy = section.file("policy");
+        let versions = versions(&mut section, policy.is_some());
         let certificates: Vec<_> =
             section.tables("certificate").into_iter().filter_map(certificate).collect();
+        check_names(&certificates, policy.is_some(), &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
         let tickets = section.number("tickets", TICKETS, 0, 10).and_then(|n| n.try_into().ok()).unwrap_or(2);
         let clients = match section.table("clients") {
-            Some(clients) => ClientsConfig::read(clients),
+            Some(clients) => ClientsConfig::read(clients, policy.is_some()),
             None => ClientsConfig::none(place.clone()),
         };
         let cache = section.table("cache").and_then(cache);
@@ -310,6 +317,7 @@ impl ListenerConfig {
             name: name.unwrap_or_else(|| listen.value.to_string()),
             listen,
             transport,
+            policy,
             versions,
             certificates,
             raw_public_key,
@@ -323,13 +331,20 @@ impl ListenerConfig {
     }
 }
 
-fn versions(section: &mut Section<'_>) -> Versions {
+fn versions(section: &mut Section<'_>, has_policy: bool) -> Versions {
     let parse = |value: &DeValue<'_>| match value.as_str()? {
         "1.2" => Some(false),
         "1.3" => Some(true),
         _ => None,
     };
     match section.list("versions", VERSION, parse) {
+        Some(list) if has_policy => {
+            if let Some(first) = list.first() {
+                let what = "the profiles of the policy say which versions are enabled";
+                section.fault(first.place.fault(what, "leave versions out, or the key policy"));
+            }
+            Versions { tls12: true, tls13: true }
+        }
         None => Versions { tls12: true, tls13: true },
         Some(list) => Versions {
             tls12: list.iter().any(|version| !version.value),
@@ -338,14 +353,30 @@ fn versions(section: &mut Section<'_>) -> Versions {
     }
 }
 
+/// Checks the names of a listener's certificates.
+fn check_names(certificates: &[CertificateFiles], has_policy: bool, section: &Section<'_>) {
+    let mut names = HashMap::new();
+    for Field { value: name, place } in certificates.iter().filter_map(|files| files.name.as_ref()) {
+        if !has_policy {
+            let what = "a name of a certificate is for the profiles of a policy, but this listener has none";
+            section.fault(place.fault(what, "leave name out, or add the key policy to the listener"));
+        }
+        if let Some(first) = names.insert(name, place) {
+            let what = format!("the name {name:?} is also that of {first}");
+            section.fault(place.fault(what, "give each certificate a name of its own"));
+        }
+    }
+}
+
 fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
+    let name = section.text("name");
     let chain = section.file("chain");
     let key = section.file("key");
     if !section.has("chain") {
         section.missing("chain", "name the file of the certificate chain in PEM, leaf first");
     }
     section.end();
-    Some(CertificateFiles { chain: chain?, key })
+    Some(CertificateFiles { name, chain: chain?, key })
 }
 
 impl ClientsConfig {
@@ -369,20 +400,28 @@ impl ClientsConfig {
             && self.raw_keys.is_empty()
     }
 
-    fn read(mut section: Section<'_>) -> Self {
+    fn read(mut section: Section<'_>, has_policy: bool) -> Self {
         let place = section.place().clone();
         let verify = section.one_of(
             "verify",
             &[("none", Verify::None), ("optional", Verify::Optional), ("required", Verify::Required)],
         );
+        if has_policy && section.has("verify") {
+            let what = "the profiles of the policy say how clients authenticate";
+            section.fault(place.fault(what, "leave verify out, or the key policy"));
+        }
         let (ca, crl) = (section.files("ca"), section.files("crl"));
         let raw_keys = section.files("raw_keys");
         let psk = section.file("psk");
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty();
         // Trust that nothing demands must not look like protection.
-        let verify = verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None });
-        if verify != Verify::None && !trusts && psk.is_none() {
+        let verify = match has_policy {
+            // Each profile demands what it needs.
+            true => Verify::Optional,
+            false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
+        };
+        if !has_policy && verify != Verify::None && !trusts && psk.is_none() {
             let what = "clients shall prove their identity, but nothing is trusted";
             section.fault(place.fault(what, "add ca, raw_keys or psk"));
         }

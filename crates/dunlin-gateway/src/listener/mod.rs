@@ -2,13 +2,17 @@
 
 pub(crate) mod tcp;
 pub(crate) mod udp;
+pub(crate) mod visit;
+mod watched;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use crate::config::ListenerConfig;
+use crate::gateway::Shared;
 use crate::tls::ServerConfigs;
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
@@ -17,6 +21,19 @@ pub(crate) struct Live {
     pub(crate) tls: ServerConfigs,
     /// The password of each route, for its broker.
     pub(crate) passwords: Vec<Option<Password>>,
+}
+
+impl Live {
+    /// Whether the blacklist of the policy has this client, which then gets no byte.
+    pub(crate) fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
+        let Some(blocked) = self.tls.policed().and_then(|policed| policed.blocked(from.ip())) else {
+            return false;
+        };
+        let listener = &self.config.name;
+        shared.metrics.blacklisted(listener);
+        tracing::debug!(listener, client = %from, "{blocked}");
+        true
+    }
 }
 
 /// A password, wiped when it is dropped.

@@ -1,7 +1,7 @@
 //! TLS clients over TCP: accept, handshake, route, proxy.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
@@ -9,6 +9,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::visit::Visit;
+use super::watched::Watched;
 use super::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
 use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::gateway::Shared;
@@ -18,7 +20,7 @@ use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
-use crate::{identity, proxy, route};
+use crate::{identity, proxy};
 
 /// Accepts clients until the gateway stops or `removed` becomes true.
 pub(crate) async fn run(
@@ -45,6 +47,9 @@ pub(crate) async fn run(
             }
         };
         let (shared, live, places) = (shared.clone(), settings.load_full(), places.clone());
+        if live.refuses(&shared, from) {
+            continue;
+        }
         let alive = shared.alive();
         tokio::spawn(async move {
             let listener = &live.config.name;
@@ -77,9 +82,11 @@ async fn client(
     // Records are sent when they are complete; waiting for more would only delay them.
     let _ = tcp.set_nodelay(true);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
-    let (tls, route) = match shake_hands(shared, live, tcp, handshake.clone()).await {
-        Ok(ready) => ready,
+    let visit = Visit::new(shared.clone(), live.clone(), from);
+    let tls = match shake_hands(shared, live, tcp, handshake.clone(), &visit).await {
+        Ok(tls) => tls,
         Err(error) => {
+            visit.failed(&error);
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
             tracing::warn!(listener, client = %from, %error, "handshake failed");
             return match error {
@@ -89,14 +96,19 @@ async fn client(
         }
     };
     end(&handshake);
-    let _established =
-        shared.metrics.handshake_completed(listener, tls.negotiated(), "", tls.handshake_time());
-    let Some(route) = route else {
-        // The engine asks for every first ClientHello, so the answer is known.
-        tracing::error!(listener, client = %from, "no route was chosen; report this error");
+    let rule = visit.completed(tls.negotiated());
+    let _established = shared.metrics.handshake_completed(
+        listener,
+        tls.negotiated(),
+        rule.as_deref().unwrap_or_default(),
+        tls.handshake_time(),
+    );
+    let Some(route) = visit.route().filter(|_| rule.is_some()) else {
+        // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose profile is too weak.
+        tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");
         return Ok(());
     };
-    serve(shared, live, route, tls, [from, to]).await
+    serve(&visit, live, route, tls, [from, to]).await
 }
 
 /// Gives back the place of a handshake.
@@ -105,41 +117,35 @@ fn end<T>(place: &Mutex<Option<T>>) {
 }
 
 /// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended.
-async fn shake_hands<'a>(
+async fn shake_hands(
     shared: &Shared,
-    live: &'a Arc<Live>,
+    live: &Live,
     tcp: TcpStream,
     place: Arc<Mutex<Option<impl Send + 'static>>>,
-) -> Result<(TlsStream<TcpStream>, Option<&'a RouteConfig>), HandshakeError> {
-    let chosen = Arc::new(OnceLock::new());
-    let acceptor = {
-        let (live, chosen) = (live.clone(), chosen.clone());
-        TlsAcceptor::new(live.tls.choosing.clone())
-            .with_timeout(live.config.limits.handshake_time)
-            // A failed handshake leaves its place before the client has closed.
-            .with_on_linger(move || end(&place))
-            .with_profiles(move |hello| {
-                let route = route::find(&live.config.routes, hello)?;
-                // A second ClientHello names the same server (RFC 8446 §4.1.2), and the first choice counts.
-                let route = *chosen.get_or_init(|| route);
-                live.tls.routes.get(route).cloned()
-            })
-    };
+    visit: &Arc<Visit>,
+) -> Result<TlsStream<TcpStream>, HandshakeError> {
+    let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
+    let (first, then) = (visit.clone(), visit.clone());
+    let acceptor = TlsAcceptor::new(choosing)
+        .with_timeout(live.config.limits.handshake_time)
+        // A failed handshake leaves its place before the client has closed.
+        .with_on_linger(move || end(&place))
+        .with_profiles(move |hello| first.choose(hello))
+        .with_client_profiles(move |client| then.profile_of(client));
     let phases = shared.phase.subscribe();
-    let tls = acceptor.accept_until(tcp, reached(&phases, Phase::Draining)).await?;
-    let route = chosen.get().and_then(|route| live.config.routes.get(*route));
-    Ok((tls, route))
+    acceptor.accept_until(tcp, reached(&phases, Phase::Draining)).await
 }
 
 /// Connects the client to the backend of its route. `addresses` are the client's and the one to which it has connected.
 async fn serve(
-    shared: &Arc<Shared>,
+    visit: &Arc<Visit>,
     live: &Live,
     route: &RouteConfig,
     mut tls: TlsStream<TcpStream>,
     addresses: [SocketAddr; 2],
 ) -> Result<(), Limit> {
     let [from, to] = addresses;
+    let shared = visit.shared();
     let (listener, limits) = (&live.config.name, &live.config.limits);
     let negotiated = tls.negotiated();
     let identity = identity::shown(negotiated);
@@ -151,7 +157,7 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, "connected");
     let mqtt = match &route.protocol {
-        RouteProtocol::Http => return web(shared, live, route, tls, addresses).await,
+        RouteProtocol::Http => return web(visit, live, route, tls, addresses).await,
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
             Ok(connect) => Some(connect),
@@ -188,6 +194,7 @@ async fn serve(
         }
     };
     let phases = shared.phase.subscribe();
+    let tls = Watched::new(tls, visit.clone());
     let passed = proxy::tcp::pass(tls, backend, limits.idle_time, reached(&phases, Phase::Ending)).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
@@ -207,13 +214,13 @@ async fn serve(
 
 /// Serves the HTTP requests of a client.
 async fn web(
-    shared: &Arc<Shared>,
+    visit: &Arc<Visit>,
     live: &Live,
     route: &RouteConfig,
     tls: TlsStream<TcpStream>,
     [from, to]: [SocketAddr; 2],
 ) -> Result<(), Limit> {
-    let (listener, limits) = (live.config.name.clone(), &live.config.limits);
+    let (shared, listener, limits) = (visit.shared(), live.config.name.clone(), &live.config.limits);
     let negotiated = tls.negotiated();
     let proxy_header = match route.proxy_protocol {
         true => proxy_protocol::header(Transport::Stream, from, to, negotiated),
@@ -228,6 +235,7 @@ async fn web(
     let exchange = Exchange { to, connect_time: limits.connect_time, proxy_header, headers, connected };
     let phases = shared.phase.subscribe();
     let stops = [Phase::Draining, Phase::Ending].map(|phase| reached(&phases, phase));
+    let tls = Watched::new(tls, visit.clone());
     let served = proxy::http::serve(tls, Arc::new(exchange), limits, stops).await;
     shared.metrics.transferred(&listener, served.from_client, served.to_client);
     let (read, written, why) = (served.from_client, served.to_client, served.end.to_string());

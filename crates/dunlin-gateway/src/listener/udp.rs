@@ -1,8 +1,8 @@
 //! DTLS clients over UDP: accept, handshake, route, proxy.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, OnceLock};
 
 use dunlin::EndpointLimits;
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
@@ -10,15 +10,16 @@ use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
+use super::visit::Visit;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
 use crate::gateway::Shared;
+use crate::identity;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed};
 use crate::proxy_protocol::{self, Transport};
-use crate::{identity, route};
 
 /// The limits of an endpoint. It also discards datagrams itself, before the gateway sees a client.
 fn endpoint_limits(limits: &Limits) -> EndpointLimits {
@@ -55,20 +56,28 @@ pub(crate) async fn run(
                 return;
             }
         };
-    // It only asks which configuration a client gets, so a reload need not replace it.
-    endpoint.set_server(Some(live.tls.choosing.clone()));
+    endpoint.set_server(live.tls.choosing());
     drop(live);
     let _watched = shared.metrics.watch(&settings, &endpoint);
+    let mut changed = shared.changed.subscribe();
     let phases = shared.phase.subscribe();
     let places = Arc::default();
     let listener = Arc::new(Listener { shared, places, local, next_source: AtomicUsize::new(0) });
     loop {
         let incoming = tokio::select! {
             incoming = endpoint.accept() => incoming,
+            // It fails only if the gateway is gone.
+            _ = changed.changed() => {
+                endpoint.set_server(settings.load().tls.choosing());
+                continue;
+            }
             () = reached(&phases, Phase::Draining) => break,
             _ = removed.wait_for(|removed| *removed) => break,
         };
         let (listener, live) = (listener.clone(), settings.load_full());
+        if live.refuses(&listener.shared, incoming.peer_address()) {
+            continue;
+        }
         let alive = listener.shared.alive();
         tokio::spawn(async move {
             let (name, from) = (&live.config.name, incoming.peer_address());
@@ -94,9 +103,11 @@ impl Listener {
         let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
         let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
         let begin = Instant::now();
-        let (dtls, route) = match self.shake_hands(live, incoming).await {
-            Ok(ready) => ready,
+        let visit = Visit::new(self.shared.clone(), live.clone(), from);
+        let dtls = match self.shake_hands(live, incoming, &visit).await {
+            Ok(dtls) => dtls,
             Err(error) => {
+                visit.failed(&error);
                 metrics.handshake_failed(name, metrics::reason(&error));
                 tracing::warn!(listener = name, client = %from, %error, "handshake failed");
                 return match error {
@@ -105,9 +116,13 @@ impl Listener {
                 };
             }
         };
-        let _established = metrics.handshake_completed(name, dtls.negotiated(), "", begin.elapsed());
+        let rule = visit.completed(dtls.negotiated());
+        let (negotiated, took) = (dtls.negotiated(), begin.elapsed());
+        let _established =
+            metrics.handshake_completed(name, negotiated, rule.as_deref().unwrap_or_default(), took);
+        let route = visit.route().filter(|_| rule.is_some());
         let Some((route, RouteProtocol::Udp(sources))) = route.map(|route| (route, &route.protocol)) else {
-            tracing::error!(listener = name, client = %from, "no route was chosen; report this error");
+            tracing::error!(listener = name, client = %from, "no route or profile was chosen; report this error");
             return Ok(());
         };
         if dtls.negotiated().peer.is_none() && live.config.clients.verify == Verify::Required {
@@ -132,26 +147,22 @@ impl Listener {
     }
 
     /// Does the handshake. The ClientHello chooses the route.
-    async fn shake_hands<'a>(
+    async fn shake_hands(
         &self,
-        live: &'a Arc<Live>,
+        live: &Live,
         incoming: DtlsIncoming,
-    ) -> Result<(DtlsAssociation, Option<&'a RouteConfig>), HandshakeError> {
-        let chosen = Arc::new(OnceLock::new());
-        let options = {
-            let (live, chosen) = (live.clone(), chosen.clone());
-            DtlsOptions::new().with_timeout(live.config.limits.handshake_time).with_profiles(move |hello| {
-                let route = route::find(&live.config.routes, hello)?;
-                let route = *chosen.get_or_init(|| route);
-                live.tls.routes.get(route).cloned()
-            })
-        };
+        visit: &Arc<Visit>,
+    ) -> Result<DtlsAssociation, HandshakeError> {
+        let (first, then) = (visit.clone(), visit.clone());
+        let options = DtlsOptions::new()
+            .with_timeout(live.config.limits.handshake_time)
+            .with_profiles(move |hello| first.choose(hello))
+            .with_client_profiles(move |client| then.profile_of(client));
         let phases = self.shared.phase.subscribe();
-        let dtls = tokio::select! {
-            done = incoming.accept_with(&options) => done?,
-            () = reached(&phases, Phase::Draining) => return Err(HandshakeError::Stopped),
-        };
-        Ok((dtls, chosen.get().and_then(|route| live.config.routes.get(*route))))
+        tokio::select! {
+            done = incoming.accept_with(&options) => done,
+            () = reached(&phases, Phase::Draining) => Err(HandshakeError::Stopped),
+        }
     }
 
     async fn serve(&self, live: &Live, route: &RouteConfig, dtls: &DtlsAssociation, backend: &Backend<'_>) {

@@ -42,6 +42,7 @@
 //! ```
 
 mod blacklist;
+mod changes;
 mod check;
 mod client;
 mod condition;

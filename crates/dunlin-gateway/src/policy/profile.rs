@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dunlin::auth::Verifiers;
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
-use dunlin::{ClientAuth, Credential, Error, Profile};
+use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 
 /// How a client must authenticate under a profile.
@@ -142,6 +142,16 @@ impl PolicyProfile {
         credentials: Vec<Credential>,
         trust: impl Into<Verifiers>,
     ) -> Result<Profile, Error> {
+        self.builder(provider, credentials, trust).build()
+    }
+
+    /// A builder with these parameters, for a server that adds more, such as ALPN.
+    pub fn builder(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        credentials: Vec<Credential>,
+        trust: impl Into<Verifiers>,
+    ) -> ProfileBuilder {
         let mut builder = Profile::builder(Arc::clone(provider))
             .name(self.name.clone())
             .rank(self.rank)
@@ -156,7 +166,7 @@ impl PolicyProfile {
         if !self.signature_schemes.is_empty() {
             builder = builder.signature_schemes(self.signature_schemes.clone());
         }
-        builder.build()
+        builder
     }
 
     /// Whether the engine requests or demands a certificate under this profile.

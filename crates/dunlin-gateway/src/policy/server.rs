@@ -1,24 +1,36 @@
 //! A policy with the engine's configurations: it answers the engine's questions for profiles.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use dunlin::auth::FindPsk;
 use dunlin::{ClientHelloInfo, Error, IdentifiedClient, Now, ServerConfig, ServerProfiles};
 
 use super::client::Client;
 use super::decide::{Decision, Finished, Verdict};
-use super::hints::{Claim, Hints, Turn};
+use super::hints::{Claim, Hints, Source, Turn};
 use super::profile::PolicyProfile;
 use super::{AddressTable, Policy};
+
+/// The identities of a ClientHello that are looked up. The engine looks up as many.
+const MAX_IDENTITIES: usize = 5;
 
 /// A policy, and a configuration of the engine for each of its profiles.
 ///
 /// A server accepts connections with [`ServerProfiles::server`], and answers [`dunlin::Question::ChooseProfile`] by [`Self::choose`] and
 /// [`dunlin::Question::ProfileOf`] by [`Self::profile_of`]. A connection keeps the hints of the first answer for the second one.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PolicyServer {
     policy: Arc<Policy>,
     profiles: ServerProfiles,
+    psks: Option<Arc<dyn FindPsk>>,
+}
+
+impl fmt::Debug for PolicyServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PolicyServer").field("policy", &self.policy).finish_non_exhaustive()
+    }
 }
 
 /// A decision, and the answer to the engine's question: `None` refuses the client.
@@ -41,7 +53,14 @@ impl PolicyServer {
         build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
     ) -> Result<Self, E> {
         let profiles = policy.server_profiles(build)?;
-        Ok(Self { policy, profiles })
+        Ok(Self { policy, profiles, psks: None })
+    }
+
+    /// Also recognizes clients by the identities of these pre-shared keys, which the default profile need not accept.
+    #[must_use]
+    pub fn with_psks(mut self, psks: Arc<dyn FindPsk>) -> Self {
+        self.psks = Some(psks);
+        self
     }
 
     /// The policy.
@@ -66,7 +85,8 @@ impl PolicyServer {
         let now_s = now.unix_ms / 1000;
         let known = self.profiles.recognize(now, info);
         let remembered = addresses.and_then(|addresses| addresses.claim(address, now_s));
-        let claims = known.as_ref().map(Claim::from).into_iter().chain(remembered).collect();
+        let known = known.as_ref().map(Claim::from).or_else(|| self.by_psk(info, now));
+        let claims = known.into_iter().chain(remembered).collect();
         let hints = Hints::of(info, address, claims);
         let decision = self.policy.before(&hints, now_s);
         let config = self.config(&decision).filter(|_| decision.verdict != Verdict::Refuse);
@@ -74,9 +94,15 @@ impl PolicyServer {
     }
 
     /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
-    /// renegotiates if the decision says so and the connection can.
-    pub fn profile_of(&self, client: &IdentifiedClient, hints: &Hints, now: Now) -> Answered {
-        let used = self.policy.profile(&client.profile).unwrap_or_else(|| self.policy.default_profile());
+    /// renegotiates if the decision says so and the connection can. `used` is the profile in use as [`Self::choose`] has answered it: a
+    /// profile of the same name may be another one since then.
+    pub fn profile_of(
+        &self,
+        client: &IdentifiedClient,
+        used: &PolicyProfile,
+        hints: &Hints,
+        now: Now,
+    ) -> Answered {
         let described = Client::of(&client.identity);
         // Before a resumption, the identity is that of the session.
         let is_resumed = !client.is_proven;
@@ -89,6 +115,13 @@ impl PolicyServer {
             _ => self.config(&decision),
         };
         Answered { decision, config }
+    }
+
+    fn by_psk(&self, info: &ClientHelloInfo, now: Now) -> Option<Claim> {
+        let psks = self.psks.as_ref()?;
+        let mut offered = info.psk_identities.iter().take(MAX_IDENTITIES);
+        let (identity, psk) = offered.find_map(|identity| Some((identity, psks.find(identity, now)?)))?;
+        Some(Claim { source: Source::Psk, client: Client::with_psk(identity, psk.name()) })
     }
 
     fn config(&self, decision: &Decision) -> Option<Arc<ServerConfig>> {

@@ -93,18 +93,24 @@ impl LivePolicy {
     /// Reads the file or database again if it has changed, and puts the new policy in force if it has no fault. It blocks, so a server
     /// calls it from a thread of its own, for example every second.
     pub fn poll(&self) -> Reload {
+        self.poll_with(|_| Ok(()))
+    }
+
+    /// Does the same, but asks `accept` first. If that finds a fault, such as a certificate that the gateway does not have, the previous
+    /// policy stays in force.
+    pub fn poll_with(&self, accept: impl FnOnce(&Arc<Policy>) -> Result<(), Faults>) -> Reload {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        match seen.source.changed(&self.path) {
-            None => Reload::Unchanged,
-            Some(Ok(policy)) => {
-                let policy = Arc::new(policy);
+        let Some(changed) = seen.source.changed(&self.path) else { return Reload::Unchanged };
+        let accepted = changed.map(Arc::new).and_then(|policy| accept(&policy).map(|()| policy));
+        match accepted {
+            Ok(policy) => {
                 self.policy.store(Arc::clone(&policy));
                 seen.faults = None;
                 Reload::Replaced(policy)
             }
             // A fault is reported once.
-            Some(Err(faults)) if seen.faults.as_ref() == Some(&faults) => Reload::Unchanged,
-            Some(Err(faults)) => {
+            Err(faults) if seen.faults.as_ref() == Some(&faults) => Reload::Unchanged,
+            Err(faults) => {
                 seen.faults = Some(faults.clone());
                 Reload::Kept(faults)
             }

@@ -119,7 +119,8 @@ impl World {
                             answered.1
                         }
                         Question::ProfileOf(client) => {
-                            let answered = self.server.profile_of(&client, &hints, now);
+                            let used = self.server.policy().profile(&client.profile).unwrap();
+                            let answered = self.server.profile_of(&client, used, &hints, now);
                             decisions.push(answered.decision);
                             answered.config
                         }

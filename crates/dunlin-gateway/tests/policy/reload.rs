@@ -2,10 +2,12 @@
 
 use std::fs;
 
-use dunlin_gateway::policy::{Client, Finished, Hints, LivePolicy, Reload, Source, Turn, Verdict, sqlite};
+use dunlin_gateway::policy::{
+    Client, Faults, Finished, Hints, LivePolicy, Reload, Source, Turn, Verdict, sqlite,
+};
 use rusqlite::Connection;
 
-use crate::claimed;
+use crate::{claimed, policy};
 
 const STRONG: &str = "[profile.strong]\nrank = 100\n";
 
@@ -47,8 +49,7 @@ fn reports_a_file_that_cannot_be_read() {
 
 #[test]
 fn ends_handshakes_whose_profile_a_reload_has_changed() {
-    let (old, new) =
-        (crate::policy(STRONG), crate::policy("[profile.strong]\nrank = 100\ngroups = \"x25519\"\n"));
+    let (old, new) = (policy(STRONG), policy("[profile.strong]\nrank = 100\ngroups = \"x25519\"\n"));
     let hints = Hints::default();
     let used = &old.before(&hints, 0).profile;
     let finished = Finished { used, client: None, hints: &hints, is_resumed: false, turn: Turn::Impossible };
@@ -119,4 +120,46 @@ fn takes_no_database_of_another_program() {
     Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (a)").unwrap();
     let faults = LivePolicy::open(&path).err().unwrap().to_string();
     assert!(faults.ends_with("other.db:1: not a policy database of dunlin; name another file"), "{faults}");
+}
+
+#[test]
+fn keeps_the_previous_policy_if_the_server_lacks_what_the_new_one_needs() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.toml");
+    fs::write(&path, STRONG).unwrap();
+    let live = LivePolicy::open(&path).unwrap();
+    fs::write(&path, "[profile.strong]\nrank = 200\n").unwrap();
+    let faults = || Faults::of_file("policy.toml", "no such certificate; add it");
+    assert!(matches!(live.poll_with(|_| Err(faults())), Reload::Kept(kept) if kept == faults()));
+    assert_eq!((live.current().default_profile().rank, live.faults()), (100, Some(faults())));
+    // The content has not changed since.
+    assert!(matches!(live.poll_with(|_| panic!("asked again")), Reload::Unchanged));
+}
+
+#[test]
+fn says_what_a_reload_changes() {
+    let old = "renegotiation = \"up\"\n[profile.strong]\nrank = 100\n[profile.low]\nrank = 20\nclient = \"psk\"\n\
+               [[client]]\npsk = \"a\"\nprofile = \"low\"\n[[rule]]\nname = \"meters\"\nwhen.psk = \"meter-*\"\nprofile = \"low\"\n";
+    let new = old
+        .replace("rank = 20", "rank = 30")
+        .replace("psk = \"a\"", "psk = \"b\"")
+        .replace("when.psk = \"meter-*\"", "when.psk = \"sensor-*\"")
+        .replace("\"up\"", "\"both\"")
+        + "[profile.top]\nrank = 200\n";
+    let new = new.replace("[profile.strong]", "default = \"strong\"\nfloor = 10\n[profile.strong]");
+    let (old, new) = (policy(old), policy(&new));
+    assert!(old.changes_since(&old).is_empty());
+    assert_eq!(
+        new.changes_since(&old),
+        [
+            "floor 10 instead of none",
+            "renegotiation both",
+            "changed profile low (rank 30), was low (rank 20)",
+            "new profile top (rank 200)",
+            "new rule meters (psk = \"sensor-*\" to low)",
+            "no rule meters (psk = \"meter-*\" to low)",
+            "client table: 1 entries added, 1 removed",
+        ]
+    );
+    assert_eq!(old.summary(), "2 profiles, 1 rules, 1 clients, default strong (rank 100), floor none");
 }

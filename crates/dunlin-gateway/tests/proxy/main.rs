@@ -8,6 +8,8 @@ mod http;
 mod mosquitto;
 mod mqtt;
 mod place;
+mod policy;
+mod policy_sequences;
 mod reload;
 mod tcp;
 mod udp;

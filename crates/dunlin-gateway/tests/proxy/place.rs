@@ -38,7 +38,12 @@ impl Place {
 
     /// Makes another tree of certificates, in files with this prefix.
     pub(crate) fn make_pki(&self, prefix: &str) {
-        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 2).unwrap()).unwrap();
+        self.make_pki_of(prefix, KeyType::P256);
+    }
+
+    /// Makes another tree of certificates with keys of this type, in files with this prefix.
+    pub(crate) fn make_pki_of(&self, prefix: &str, key: KeyType) {
+        let tree = Tree::generate(&TreeSpec::new(key, 2).unwrap()).unwrap();
         let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
         self.write(&format!("{prefix}root.pem"), &root);
         let authorities = [tree.root.chain(), tree.intermediate.chain()].concat();
@@ -72,10 +77,11 @@ impl Place {
     /// A client that trusts the root in this file.
     pub(crate) fn client(&self, root: &str) -> Client {
         Client {
-            root: CertificateDer::from_pem_file(self.path(root)).unwrap(),
+            roots: vec![CertificateDer::from_pem_file(self.path(root)).unwrap()],
             own: None,
             alpn: vec![],
             psk: false,
+            tls12: false,
             cache: None,
             sessions: None,
         }
@@ -94,23 +100,37 @@ impl Place {
 /// A client of the gateway.
 #[derive(Clone)]
 pub(crate) struct Client {
-    root: CertificateDer<'static>,
-    own: Option<Credential>,
+    pub(crate) roots: Vec<CertificateDer<'static>>,
+    pub(crate) own: Option<Credential>,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) psk: bool,
+    /// Whether it offers TLS 1.2 alone, with renegotiation.
+    pub(crate) tls12: bool,
     pub(crate) cache: Option<Arc<MemoryClientCache>>,
     pub(crate) sessions: Option<Arc<MemoryClientSessions>>,
 }
 
 impl Client {
+    /// Trusts the root in this file, too.
+    pub(crate) fn trusts_also(&mut self, root: &str, place: &Place) {
+        self.roots.push(CertificateDer::from_pem_file(place.path(root)).unwrap());
+    }
+
     pub(crate) fn config(&self) -> ClientConfig {
         let provider = Arc::new(dunlin_awslc::provider());
-        let x509 = X509Trust::anchors([self.root.clone()]).unwrap();
+        let x509 = X509Trust::anchors(self.roots.clone()).unwrap();
         let trust = Trust { x509: Some(x509).filter(|_| !self.psk), raw_key: None };
         let profile = Profile::builder(provider.clone())
             .credentials(self.own.iter().cloned().collect())
             .trust(trust)
             .alpn(self.alpn.clone());
+        let profile = match self.tls12 {
+            true => {
+                let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
+                profile.cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true)
+            }
+            false => profile,
+        };
         let profile = profile.build().unwrap();
         let key: Vec<u8> = (0..16).collect();
         let mut config = match self.psk {

@@ -1,0 +1,227 @@
+//! A client on its way in: the choice of its route and of its profile, and what the gateway learns from its handshake.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
+use dunlin_tokio::{HandshakeError, now};
+
+use super::Live;
+use crate::config::RouteConfig;
+use crate::gateway::Shared;
+use crate::metrics;
+use crate::policed::{Policed, now_s};
+use crate::policy::{
+    Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source, Turn, Verdict,
+};
+use crate::route;
+use crate::tls::ServerConfigs;
+
+/// A connection of a client. Dropping the value ends its entry in the table of handshakes.
+pub(crate) struct Visit {
+    shared: Arc<Shared>,
+    live: Arc<Live>,
+    from: SocketAddr,
+    progress: Mutex<Progress>,
+}
+
+/// What has happened so far.
+#[derive(Default)]
+struct Progress {
+    /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC 8446 §4.1.2).
+    route: Option<usize>,
+    hints: Hints,
+    /// The profiles that the gateway has answered with, as they were then.
+    answered: Vec<Arc<PolicyProfile>>,
+    /// The last decision about the client's identity, and whether the handshake had proven it.
+    decision: Option<(Decision, bool)>,
+}
+
+impl Progress {
+    /// The profile of this name, as the gateway has last answered with it.
+    fn answered(&self, name: &str) -> Option<Arc<PolicyProfile>> {
+        self.answered.iter().rev().find(|profile| profile.name == name).cloned()
+    }
+
+    /// Whether the profile was chosen by the client's address.
+    fn is_by_address(&self) -> bool {
+        let claim = self.hints.claims.iter().min_by_key(|claim| claim.source);
+        claim.is_some_and(|claim| claim.source == Source::Address)
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(policed) = self.live.tls.policed() {
+            policed.memory().handshakes.ended(self.from);
+        }
+    }
+}
+
+impl Visit {
+    pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>, from: SocketAddr) -> Arc<Self> {
+        Arc::new(Self { shared, live, from, progress: Mutex::default() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Progress> {
+        // No code panics halfway through a change under this lock.
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) const fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// The route of the client, once its ClientHello has come.
+    pub(crate) fn route(&self) -> Option<&RouteConfig> {
+        let route = self.lock().route?;
+        self.live.config.routes.get(route)
+    }
+
+    /// The configuration for a client with this ClientHello.
+    pub(crate) fn choose(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
+        let route = route::find(&self.live.config.routes, hello)?;
+        let route = *self.lock().route.get_or_insert(route);
+        let policed = match &self.live.tls {
+            ServerConfigs::ByRoute { routes, .. } => return routes.get(route).cloned(),
+            ServerConfigs::ByPolicy(policed) => policed,
+        };
+        let (servers, now, memory) = (policed.servers(), now(), policed.memory());
+        memory.handshakes.begin(self.from, now_s());
+        let server = servers.get(route)?;
+        let (answered, hints) = server.choose(hello, self.from.ip(), Some(&memory.addresses), now);
+        self.tell(&answered.decision);
+        let mut progress = self.lock();
+        progress.hints = hints;
+        progress.answered.push(answered.decision.profile);
+        answered.config
+    }
+
+    /// The configuration for a client with this identity.
+    pub(crate) fn profile_of(&self, client: &IdentifiedClient) -> Option<Arc<ServerConfig>> {
+        let policed = self.live.tls.policed()?;
+        let mut progress = self.lock();
+        // The policy of now decides, also about a handshake that has begun under the previous one.
+        let servers = policed.servers();
+        let server = servers.get(progress.route?)?;
+        let used = progress.answered(&client.profile)?;
+        let answered = server.profile_of(client, &used, &progress.hints, now());
+        if client.is_proven {
+            self.tell(&answered.decision);
+            let described = Client::of(&client.identity);
+            policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
+        }
+        progress.answered.push(answered.decision.profile.clone());
+        progress.decision = Some((answered.decision, client.is_proven));
+        answered.config
+    }
+
+    /// Logs and counts a decision. A downgrade is always logged.
+    fn tell(&self, decision: &Decision) {
+        let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
+        self.shared.metrics.decided(listener, decision);
+        match (decision.verdict, &decision.downgrade) {
+            (Verdict::Refuse, _) => tracing::warn!(listener, %client, rule, "policy: {decision}"),
+            (_, Some(_)) => tracing::info!(listener, %client, rule, "policy: {decision}"),
+            (_, None) => tracing::debug!(listener, %client, rule, "policy: {decision}"),
+        }
+    }
+
+    /// Learns from a handshake that has ended well. Returns the label of the rule that decided about the client, which is empty without a
+    /// policy; `None` if the client is not served.
+    pub(crate) fn completed(&self, negotiated: &Negotiated) -> Option<String> {
+        let Some(policed) = self.live.tls.policed() else { return Some(String::new()) };
+        let mut progress = self.lock();
+        let client = negotiated.peer.as_ref().map(Client::of);
+        let decision = match (progress.decision.take(), &client) {
+            (Some((decision, true)), Some(_)) => decision,
+            // The engine asks for the profile of a session's client before it resumes the session.
+            (Some((decision, false)), Some(_)) if negotiated.is_resumed() => {
+                self.tell(&decision);
+                policed.memory().handshakes.decided(self.from, &decision, client.as_ref(), now_s());
+                decision
+            }
+            (_, None) => {
+                let decision = self.of_stranger(policed, &progress, negotiated)?;
+                self.tell(&decision);
+                policed.memory().handshakes.decided(self.from, &decision, None, now_s());
+                decision
+            }
+            _ => return None,
+        };
+        if decision.verdict == Verdict::Refuse {
+            return None;
+        }
+        if let Some(client) = &client {
+            learn(policed, &progress, self.from, client, &decision, negotiated.is_resumed());
+        }
+        Some(decision.label().to_owned())
+    }
+
+    /// Logs and counts a renegotiation that the gateway has begun, and that the client has completed or refused.
+    pub(crate) fn renegotiated(&self, is_complete: bool, negotiated: &Negotiated) {
+        let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
+        self.shared.metrics.renegotiated(listener, is_complete);
+        match is_complete {
+            true => tracing::info!(listener, %client, profile, "renegotiated"),
+            false => tracing::info!(listener, %client, profile, "the client refuses to renegotiate"),
+        }
+    }
+
+    /// The decision about a client without an identity, of whom the engine does not ask.
+    fn of_stranger(
+        &self,
+        policed: &Policed,
+        progress: &Progress,
+        negotiated: &Negotiated,
+    ) -> Option<Decision> {
+        let servers = policed.servers();
+        let server: &PolicyServer = servers.get(progress.route?)?;
+        let used = progress.answered(&negotiated.profile)?;
+        let (is_resumed, turn) = (negotiated.is_resumed(), Turn::Impossible);
+        let finished = Finished { used: &used, client: None, hints: &progress.hints, is_resumed, turn };
+        Some(server.policy().after(&finished, now_s()))
+    }
+
+    /// Learns from a handshake that has failed.
+    pub(crate) fn failed(&self, error: &HandshakeError) {
+        let Some(policed) = self.live.tls.policed() else { return };
+        let progress = self.lock();
+        if progress.is_by_address() {
+            policed.memory().addresses.forget(self.from.ip());
+        }
+        let refused = progress.decision.as_ref();
+        let is_foreign =
+            refused.is_some_and(|(decision, is_proven)| *is_proven && decision.verdict == Verdict::Refuse);
+        let offence = match (is_foreign, metrics::reason(error).reason) {
+            (true, _) => Offence::Foreign,
+            // Nothing that the client did.
+            (_, "stopped" | "internal" | "other") => return,
+            // A load balancer or monitor that only looks whether the port is open.
+            (_, "closed_by_client" | "transport") if progress.route.is_none() => return,
+            _ => Offence::Failed,
+        };
+        policed.report(&self.shared, self.from.ip(), offence);
+    }
+}
+
+/// Remembers from which address a client came, and forgets a hint that was wrong.
+fn learn(
+    policed: &Policed,
+    progress: &Progress,
+    from: SocketAddr,
+    client: &Client,
+    decision: &Decision,
+    is_resumed: bool,
+) {
+    let (addresses, address) = (&policed.memory().addresses, from.ip());
+    let deserved = decision.next.as_ref().unwrap_or(&decision.profile);
+    let chosen = progress.answered.first();
+    if progress.is_by_address() && chosen.is_some_and(|chosen| chosen != deserved) {
+        addresses.forget(address);
+    }
+    // A session does not keep all that its certificate says.
+    if !is_resumed || addresses.claim(address, now_s()).is_none() {
+        addresses.remember(address, client, deserved, now_s());
+    }
+}

@@ -1,0 +1,415 @@
+//! Listeners with a policy: the engine's configurations for each profile, what the gateway remembers about clients, and the poll of policy
+//! files.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use dunlin::resume::Tickets;
+use dunlin::wire::PskKeyExchangeMode;
+use dunlin::{PskSource, ServerConfig};
+use dunlin_tokio::now;
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::{MissedTickBehavior, interval};
+
+use crate::config::{self, FileField, ListenerConfig, RouteConfig};
+use crate::gateway::Shared;
+use crate::listener::{Phase, reached};
+use crate::policy::{
+    AddressTable, Blacklist, Blocked, Demand, Fault, Faults, HandshakeTable, LivePolicy, Offence, Place,
+    Policy, PolicyProfile, PolicyServer, Reload,
+};
+use crate::tls::{Cache, Files, Own, Stores, reason};
+
+/// How often the gateway looks whether a policy has changed.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The number of addresses that are remembered for each policy, some 500 bytes each.
+const MAX_ADDRESSES: usize = 65_536;
+
+/// The number of connections whose handshakes are remembered for each policy.
+const MAX_HANDSHAKES: usize = 65_536;
+
+/// How long the handshakes of a connection are remembered, in seconds. They are forgotten earlier when the connection ends.
+const HANDSHAKES_LIFETIME_S: u64 = 24 * 3600;
+
+/// The seconds since 1970.
+pub(crate) fn now_s() -> u64 {
+    now().unix_ms / 1000
+}
+
+/// What a gateway remembers about the clients of a policy. It outlives reloads.
+pub(crate) struct Memory {
+    pub(crate) addresses: AddressTable,
+    pub(crate) handshakes: HandshakeTable,
+    blacklist: ArcSwapOption<Blacklist>,
+    /// The policy in force. Also the lock of a change.
+    policy: Mutex<Option<Arc<Policy>>>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            addresses: AddressTable::new(MAX_ADDRESSES),
+            handshakes: HandshakeTable::new(MAX_HANDSHAKES, HANDSHAKES_LIFETIME_S),
+            blacklist: ArcSwapOption::empty(),
+            policy: Mutex::default(),
+        }
+    }
+}
+
+impl Memory {
+    /// Puts a policy in force. The blacklist keeps its networks unless its limits change.
+    fn adopt(&self, file: &PolicyFile, policy: &Arc<Policy>) {
+        let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.is_retired.load(Ordering::Relaxed) {
+            return;
+        }
+        let limits = policy.blacklist().map(|settings| &settings.limits);
+        let current = self.blacklist.load_full();
+        if current.as_ref().map(|list| list.limits()) != limits {
+            self.blacklist.store(limits.map(|limits| Arc::new(Blacklist::new(limits.clone()))));
+        }
+        let file = file.path.display().to_string();
+        match in_force.replace(policy.clone()) {
+            Some(previous) => {
+                for change in policy.changes_since(&previous) {
+                    tracing::info!(file, "policy: {change}");
+                }
+            }
+            None => tracing::info!(file, "policy: {}", policy.summary()),
+        }
+    }
+}
+
+/// The file or database of a policy. Listeners with the same policy share it.
+pub(crate) struct PolicyFile {
+    path: PathBuf,
+    live: LivePolicy,
+    memory: Arc<Memory>,
+    /// Whether a reload has opened the file again.
+    is_retired: AtomicBool,
+}
+
+impl PolicyFile {
+    /// Reads the policy that this key of a listener names.
+    ///
+    /// # Errors
+    /// All faults of the policy.
+    pub(crate) fn open(file: &FileField, stores: &Stores) -> Result<Self, Vec<config::Fault>> {
+        let path = &file.value;
+        if let Err(error) = std::fs::metadata(path) {
+            let what = format!("{}: {error}", path.display());
+            return Err(vec![file.place.fault(what, "name a policy, as docs/policy.md describes it")]);
+        }
+        let live = LivePolicy::open(path).map_err(|faults| faults.0.iter().map(told).collect::<Vec<_>>())?;
+        Ok(Self { path: path.clone(), live, memory: stores.memory(path), is_retired: AtomicBool::new(false) })
+    }
+}
+
+/// A fault of a policy among those of the configuration.
+fn told(fault: &Fault) -> config::Fault {
+    let place = config::Place {
+        file: Path::new(&*fault.place.file).into(),
+        line: fault.place.line,
+        key: fault.key.clone(),
+    };
+    // A fault ends with what to do.
+    let (what, advice) = fault.what.rsplit_once("; ").unwrap_or((&fault.what, "correct the policy"));
+    place.fault(what, advice)
+}
+
+/// What makes the configurations of a listener.
+pub(crate) struct Maker {
+    pub(crate) listener: ListenerConfig,
+    pub(crate) files: Files,
+    pub(crate) tickets: Tickets,
+    pub(crate) cache: Option<Cache>,
+    pub(crate) stores: Arc<Stores>,
+}
+
+/// The engine's refusal of a profile, and the name of the profile if it is known.
+struct Broken(Option<String>, dunlin::Error);
+
+impl From<dunlin::Error> for Broken {
+    fn from(error: dunlin::Error) -> Self {
+        Self(None, error)
+    }
+}
+
+impl Maker {
+    /// The configurations for this policy: for each route, one for each profile.
+    ///
+    /// # Errors
+    /// What the profiles need and the listener does not have.
+    fn servers(&self, path: &Path, policy: &Arc<Policy>) -> Result<Vec<PolicyServer>, Vec<Fault>> {
+        let mut faults = vec![];
+        let mut fault = |key: String, what: String| {
+            let place = Place { file: path.to_string_lossy().as_ref().into(), line: 1 };
+            faults.push(Fault { place, key, what });
+        };
+        let is_missing = self.check(policy, &mut fault);
+        let mut servers = vec![];
+        // Without what the check has missed, the configurations have more faults.
+        for route in self.listener.routes.iter().filter(|_| !is_missing) {
+            let default = &policy.default_profile().name;
+            let made = PolicyServer::new(policy.clone(), |profile| {
+                let config = self.config(profile, route, profile.name == *default);
+                config.map_err(|error| Broken(Some(profile.name.clone()), error))
+            });
+            match made {
+                Ok(server) => servers.push(match &self.files.psks {
+                    Some(psks) => server.with_psks(psks.clone()),
+                    None => server,
+                }),
+                Err(Broken(profile, error)) => {
+                    let key = profile.map_or_else(|| "profile".to_owned(), |name| format!("profile.{name}"));
+                    let listener = &self.listener.name;
+                    fault(key, format!("{}; change the profile, or listener {listener}", reason(&error)));
+                    // Routes differ in their protocols only, so the others have the same faults.
+                    break;
+                }
+            }
+        }
+        if faults.is_empty() { Ok(servers) } else { Err(faults) }
+    }
+
+    /// Finds what the profiles name and the listener does not have. Returns whether there is such a fault.
+    fn check(&self, policy: &Policy, report: &mut impl FnMut(String, String)) -> bool {
+        let mut is_missing = false;
+        let mut fault = |key, what| {
+            is_missing = true;
+            report(key, what);
+        };
+        let listener = &self.listener.name;
+        let known: HashSet<_> = self.files.own.iter().filter_map(|own| own.name.as_ref()).collect();
+        for profile in policy.profiles() {
+            let name = &profile.name;
+            for wanted in profile.certificates.iter().filter(|wanted| !known.contains(wanted)) {
+                fault(
+                    format!("profile.{name}.certificates"),
+                    format!(
+                        "listener {listener} has no certificate {wanted:?}; give one of its [[listener.certificate]] this name"
+                    ),
+                );
+            }
+            if profile.client == Demand::Psk && self.files.psks.is_none() {
+                fault(
+                    format!("profile.{name}.client"),
+                    format!(
+                        "listener {listener} has no pre-shared keys; add psk to its [listener.clients], or change client"
+                    ),
+                );
+            }
+        }
+        let asks = |profile: &Arc<PolicyProfile>| !matches!(profile.client, Demand::Nothing | Demand::Psk);
+        if self.files.trusts() && !policy.profiles().iter().any(asks) {
+            // Trust that nothing demands must not look like protection.
+            let what = format!(
+                "listener {listener} trusts certificates or keys of clients, but no profile asks for them; \
+                 write client = \"request\" or \"certificate\" in a profile, or remove ca and raw_keys there"
+            );
+            fault("profile".to_owned(), what);
+        }
+        is_missing
+    }
+
+    fn config(
+        &self,
+        profile: &PolicyProfile,
+        route: &RouteConfig,
+        is_default: bool,
+    ) -> Result<ServerConfig, dunlin::Error> {
+        let provider = &self.stores.provider;
+        let credentials = match profile.client {
+            // With keys alone, a pre-shared key authenticates every client.
+            Demand::Psk => vec![],
+            _ => Files::credentials(&self.listener, self.certificates(profile).iter().copied()),
+        };
+        let has_credentials = !credentials.is_empty();
+        let psks = self.files.psks.clone().filter(|_| profile.accepts_psk());
+        let mut builder = profile.builder(provider, credentials, self.files.trust.clone());
+        if self.listener.clients.psk_without_dhe && psks.is_some() {
+            builder = builder.psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]);
+        }
+        let built = builder.alpn(route.alpn.clone()).build()?;
+        let config = match psks.map(PskSource::Here) {
+            Some(source) if !has_credentials => ServerConfig::psk_only(built, source)?,
+            Some(source) => {
+                ServerConfig::new(built)?.with_psks(source).with_client_auth(profile.client_auth())?
+            }
+            None => ServerConfig::new(built)?.with_client_auth(profile.client_auth())?,
+        };
+        let config = config
+            .with_tickets(self.tickets(profile, is_default))
+            .with_certificate_change(profile.changes_certificate);
+        let config = self.stores.over_datagrams(config)?;
+        match &self.cache {
+            Some(Cache { mode, store, max_age }) => {
+                let own = profile.cache_lifetime_s.map(|seconds| Duration::from_secs(seconds.into()));
+                config.with_handshake_cache(*mode, store.clone(), own.unwrap_or(*max_age))
+            }
+            None => Ok(config),
+        }
+    }
+
+    /// The certificates that the profile names, in its order, or all.
+    fn certificates(&self, profile: &PolicyProfile) -> Vec<&Own> {
+        let named =
+            |name: &String| self.files.own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
+        match profile.certificates.is_empty() {
+            true => self.files.own.iter().collect(),
+            false => profile.certificates.iter().filter_map(named).collect(),
+        }
+    }
+
+    fn tickets(&self, profile: &PolicyProfile, is_default: bool) -> Tickets {
+        let tickets = self.tickets.clone();
+        match profile.session_lifetime_s {
+            None => tickets,
+            // The default profile recognizes the sessions of all profiles, and needs the store for that.
+            Some(0) if is_default => tickets.count(0),
+            Some(0) => Tickets::none(),
+            Some(seconds) => tickets.lifetime(Duration::from_secs(seconds.into())),
+        }
+    }
+}
+
+/// A listener with a policy.
+pub(crate) struct Policed {
+    file: Arc<PolicyFile>,
+    maker: Maker,
+    /// One for each route.
+    servers: ArcSwap<Vec<PolicyServer>>,
+}
+
+impl Policed {
+    /// # Errors
+    /// What the profiles of the policy need and the listener does not have.
+    pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<config::Fault>> {
+        let servers = maker.servers(&file.path, &file.live.current());
+        let servers = servers.map_err(|faults| faults.iter().map(told).collect::<Vec<_>>())?;
+        Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
+    }
+
+    /// The policy with its configurations, for each route.
+    pub(crate) fn servers(&self) -> Arc<Vec<PolicyServer>> {
+        self.servers.load_full()
+    }
+
+    /// The configuration with which connections begin: that of the default profile. A listener has a route.
+    pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
+        self.servers.load().first().map(|server| server.profiles().server().clone())
+    }
+
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.file.memory
+    }
+
+    /// Puts the policy of a configuration in force.
+    pub(crate) fn adopt(&self) {
+        self.file.memory.adopt(&self.file, &self.file.live.current());
+    }
+
+    /// Says that a reload has replaced this listener's configuration.
+    pub(crate) fn retire(&self) {
+        self.file.is_retired.store(true, Ordering::Relaxed);
+    }
+
+    /// The network of this address, if it is on the blacklist.
+    pub(crate) fn blocked(&self, address: IpAddr) -> Option<Blocked> {
+        self.file.memory.blacklist.load().as_ref()?.blocked(address, now_s())
+    }
+
+    /// Counts an offence of a client, and blocks its network if there were too many.
+    pub(crate) fn report(&self, shared: &Shared, address: IpAddr, offence: Offence) {
+        let now_s = now_s();
+        let blacklist = self.file.memory.blacklist.load();
+        let Some(blocked) = blacklist.as_ref().and_then(|list| list.report(address, offence, now_s)) else {
+            return;
+        };
+        let listener = &self.maker.listener.name;
+        shared.metrics.network_blocked(listener, offence);
+        let seconds = blocked.until_s.saturating_sub(now_s);
+        tracing::warn!(listener, client = %address, seconds, "{blocked}");
+        let policy = self.file.live.current();
+        if let Some(sets) = policy.blacklist().and_then(|settings| settings.kernel.clone()) {
+            let listener = listener.clone();
+            spawn_blocking(move || {
+                if let Err(error) = sets.add(&blocked, now_s) {
+                    tracing::error!(listener, network = %blocked.network, %error, "the kernel does not block the network");
+                }
+            });
+        }
+    }
+}
+
+/// Follows the policies of these listeners, each of which another program may change.
+pub(crate) fn follow(shared: &Arc<Shared>, listeners: Vec<Arc<Policed>>) -> Vec<JoinHandle<()>> {
+    let mut files: Vec<Vec<Arc<Policed>>> = vec![];
+    for listener in listeners {
+        let same = |of: &&mut Vec<Arc<Policed>>| {
+            of.first().is_some_and(|other| Arc::ptr_eq(&other.file, &listener.file))
+        };
+        match files.iter_mut().find(same) {
+            Some(of) => of.push(listener),
+            None => files.push(vec![listener]),
+        }
+    }
+    files.into_iter().map(|of| tokio::spawn(follow_file(shared.clone(), of.into()))).collect()
+}
+
+async fn follow_file(shared: Arc<Shared>, listeners: Arc<[Arc<Policed>]>) {
+    let phases: watch::Receiver<Phase> = shared.phase.subscribe();
+    let mut ticks = interval(POLL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            () = reached(&phases, Phase::Draining) => return,
+        }
+        let (polled, shared) = (listeners.clone(), shared.clone());
+        // It fails only if the runtime ends.
+        let _ = spawn_blocking(move || poll(&shared, &polled)).await;
+    }
+}
+
+/// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or for none.
+fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
+    let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
+    let mut made = vec![];
+    let reload = file.live.poll_with(|policy| {
+        let mut faults = vec![];
+        for listener in listeners {
+            match listener.maker.servers(&file.path, policy) {
+                Ok(servers) => made.push(Arc::new(servers)),
+                Err(found) => faults.extend(found),
+            }
+        }
+        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+    });
+    match reload {
+        Reload::Unchanged => {}
+        Reload::Replaced(policy) => {
+            for (listener, servers) in listeners.iter().zip(made) {
+                listener.servers.store(servers);
+            }
+            file.memory.adopt(file, &policy);
+            shared.changed.send_replace(());
+            shared.metrics.policy_reloaded(true);
+        }
+        Reload::Kept(faults) => {
+            for fault in &faults.0 {
+                tracing::error!("{fault}");
+            }
+            let file = file.path.display().to_string();
+            tracing::error!(file, "policy: not reloaded; the previous one stays in force");
+            shared.metrics.policy_reloaded(false);
+        }
+    }
+}

@@ -1,0 +1,414 @@
+//! Clients that a policy gives their profiles, through a gateway.
+
+use std::net::SocketAddr;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use dunlin::ServerAddress;
+use dunlin::wire::{CipherSuite, SignatureScheme};
+use dunlin_gateway::policy::{self, Attribute};
+use dunlin_gateway::{Config, Gateway};
+use dunlin_pki::KeyType;
+use dunlin_store::MemoryClientSessions;
+use dunlin_tokio::DtlsEndpoint;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+use crate::place::{Client, Place, backend, metric, metric_becomes, route, within};
+
+const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
+const LOW: Option<CipherSuite> = Some(CipherSuite::TLS_AES_128_GCM_SHA256);
+
+/// Strangers get `strong`. The client with this certificate gets `low`, which shows another certificate of the gateway.
+fn policy(place: &Place, more: &str) -> String {
+    let pem = std::fs::read(place.path("client.pem")).unwrap();
+    let client = policy::client_from_pem(&pem).unwrap();
+    let fingerprint = client.values(&Attribute::Fingerprint).next().unwrap().to_owned();
+    format!(
+        r#"
+floor = 10
+{more}
+[profile.strong]
+rank = 100
+versions = ["1.2", "1.3"]
+cipher_suites = ["TLS_AES_256_GCM_SHA384", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384"]
+certificates = "strong"
+change_certificate = true
+client = "request"
+
+[profile.low]
+rank = 20
+versions = ["1.2", "1.3"]
+cipher_suites = ["TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"]
+certificates = "low"
+change_certificate = true
+client = "certificate"
+
+[profile.meter]
+rank = 20
+versions = ["1.2", "1.3"]
+client = "psk"
+
+[[rule]]
+name = "meters"
+when.psk = "sensor-*"
+profile = "meter"
+
+[[rule]]
+name = "devices"
+when.fingerprint = "{fingerprint}"
+profile = "low"
+"#
+    )
+}
+
+/// A directory with a policy, `more` of which precedes its profiles, and two trees of certificates.
+fn place(more: &str) -> Place {
+    let place = Place::new();
+    place.make_pki_of("other-", KeyType::P384);
+    let roots = ["root.pem", "other-root.pem"].map(|root| std::fs::read_to_string(place.path(root)).unwrap());
+    place.write("roots.pem", &roots.concat());
+    place.write("policy.toml", &policy(&place, more));
+    place
+}
+
+const LISTENER: &str = r#"
+[[listener]]
+name = "test"
+listen = "127.0.0.1:0"
+policy = "policy.toml"
+[[listener.certificate]]
+name = "strong"
+chain = "server.pem"
+key = "server.key"
+[[listener.certificate]]
+name = "low"
+chain = "other-server.pem"
+key = "other-server.key"
+[listener.clients]
+ca = "roots.pem"
+psk = "keys.psk"
+"#;
+
+/// How often the policy has decided so.
+fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &str) -> f64 {
+    let downgrade = if matches!(profile, "low" | "meter") && verdict != "refuse" { "yes" } else { "no" };
+    metric(
+        gateway,
+        &format!(
+            "dunlin_gateway_policy_decisions_total{{listener=\"test\",stage=\"{stage}\",rule=\"{rule}\",\
+             verdict=\"{verdict}\",profile=\"{profile}\",downgrade=\"{downgrade}\"}}"
+        ),
+    )
+}
+
+/// A backend that sends back what it gets.
+async fn echo() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    port
+}
+
+const RENEGOTIATED: &str = "dunlin_gateway_renegotiations_total{listener=\"test\",outcome=\"completed\"}";
+const POLICY_RELOADED: &str = "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}";
+
+/// A whole connection, with its tickets. Returns the suite, and whether the session was resumed.
+async fn visit(client: &Client, port: u16) -> (Option<CipherSuite>, bool) {
+    let mut tls = client.connect(port, "localhost").await;
+    tls.shutdown().await.unwrap();
+    within(tls.read_to_end(&mut vec![])).await.unwrap();
+    (tls.negotiated().cipher_suite, tls.negotiated().is_resumed())
+}
+
+/// The client whose profile is `low`, with a store of sessions.
+fn device(place: &Place) -> Client {
+    let mut client = place.with_certificate(place.client("root.pem"), "");
+    client.trusts_also("other-root.pem", place);
+    Client { sessions: Some(Arc::new(MemoryClientSessions::default())), ..client }
+}
+
+#[tokio::test]
+async fn a_tls13_client_gets_the_top_profile_first_and_its_own_by_ticket_afterwards() {
+    let place = place("");
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let client = device(&place);
+    assert_eq!(visit(&client, port).await, (STRONG, false));
+    assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 1.0);
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "strong"), 1.0);
+    // A session that the weaker trust of `strong` has made names the client, but does not resume.
+    assert_eq!(visit(&client, port).await, (LOW, false));
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+    assert_eq!(visit(&client, port).await, (LOW, true));
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 2.0);
+    // Another client keeps the top profile.
+    let mut other = place.with_certificate(place.client("root.pem"), "other-");
+    other.sessions = Some(Arc::new(MemoryClientSessions::default()));
+    assert_eq!(visit(&other, port).await, (STRONG, false));
+    assert_eq!(visit(&other, port).await, (STRONG, true));
+}
+
+#[tokio::test]
+async fn a_remembered_address_and_a_psk_identity_are_hints() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    place
+        .write("policy.toml", &text.replace("client = \"cert", "address_lifetime = \"1h\"\nclient = \"cert"));
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let client = Client { sessions: None, ..device(&place) };
+    assert_eq!(visit(&client, port).await, (STRONG, false));
+    assert_eq!(visit(&client, port).await, (LOW, false));
+    // Another client behind the same address: its handshake proves that the hint is wrong.
+    let other = place.with_certificate(place.client("other-root.pem"), "other-");
+    other.exchange(port, "localhost", "").await.unwrap_err();
+    metric_becomes(
+        &gateway,
+        "dunlin_gateway_handshakes_total{listener=\"test\",outcome=\"failed\",reason=\"incompatible\",result=\"UNKNOWN_FAILURE\"}",
+        1.0,
+    )
+    .await;
+    assert_eq!(decided(&gateway, "finished", "default", "refuse", "strong"), 1.0);
+    // The gateway has forgotten the address.
+    let other = place.with_certificate(place.client("root.pem"), "other-");
+    assert_eq!(other.exchange(port, "localhost", "").await.unwrap(), "one got ");
+
+    let mut meter = place.client("root.pem");
+    meter.psk = true;
+    assert_eq!(meter.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    assert_eq!(decided(&gateway, "hello", "meters", "serve", "meter"), 1.0);
+    assert_eq!(decided(&gateway, "finished", "meters", "serve", "meter"), 1.0);
+}
+
+/// `openssl s_client`, held to TLS 1.2.
+struct Openssl {
+    _child: Child,
+    stdin: ChildStdin,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Openssl {
+    fn start(place: &Place, port: u16, prefix: &str, more: &[&str]) -> Self {
+        let mut command = Command::new("openssl");
+        command.args(["s_client", "-connect", &format!("127.0.0.1:{port}"), "-servername", "localhost"]);
+        command.args(["-tls1_2", "-quiet", "-verify_return_error", "-verify_hostname", "localhost"]);
+        command.args(["-CAfile", "roots.pem"]).args(more).current_dir(place.path(""));
+        let files = ["client.pem", "client.pem", "client.key"].map(|file| format!("{prefix}{file}"));
+        for (option, file) in ["-cert", "-cert_chain", "-key"].iter().zip(files) {
+            command.args([option, &*file]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        Self { _child: child, stdin, lines: BufReader::new(stdout).lines() }
+    }
+
+    /// Sends a line and returns the next one.
+    async fn say(&mut self, line: &str) -> String {
+        self.stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        within(self.lines.next_line()).await.unwrap().expect("a line")
+    }
+}
+
+/// A second echo comes after the renegotiation: OpenSSL reads the request for it before the first one.
+#[tokio::test]
+async fn openssl_renegotiates_down_and_up() {
+    let place = place("renegotiation = \"both\"");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(echo().await, ""))).await;
+    let mut device = Openssl::start(&place, port, "", &["-sess_out", "session.pem"]);
+    assert_eq!(device.say("hello").await, "hello");
+    assert_eq!(device.say("again").await, "again");
+    metric_becomes(&gateway, RENEGOTIATED, 1.0).await;
+    assert_eq!(decided(&gateway, "finished", "devices", "renegotiate", "low"), 1.0);
+    drop(device);
+    // Its session is that of the second handshake: it has the profile, and never renegotiates.
+    let mut device = Openssl::start(&place, port, "", &["-sess_in", "session.pem"]);
+    assert_eq!(device.say("hello").await, "hello");
+    assert_eq!(device.say("again").await, "again");
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 1.0);
+    drop(device);
+
+    // The gateway remembers the device's address, from which another client comes.
+    place
+        .write("policy.toml", &text.replace("client = \"cert", "address_lifetime = \"1h\"\nclient = \"cert"));
+    metric_becomes(&gateway, POLICY_RELOADED, 1.0).await;
+    let mut device = Openssl::start(&place, port, "", &[]);
+    assert_eq!(device.say("hello").await, "hello");
+    drop(device);
+    let mut other = Openssl::start(&place, port, "other-", &[]);
+    assert_eq!(other.say("hello").await, "hello");
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 2.0);
+    assert_eq!(decided(&gateway, "finished", "default", "renegotiate", "strong"), 1.0);
+}
+
+/// Compiles the client in `tests/peers/jsse` and returns its class path.
+async fn jsse() -> &'static str {
+    let classes = concat!(env!("CARGO_TARGET_TMPDIR"), "/jsse-peer");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/peers/jsse/Peer.java");
+    let output = Command::new("javac").args(["-d", classes, source]).output().await;
+    let output = output.expect("javac: `tools/setup test` installs it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    classes
+}
+
+#[tokio::test]
+async fn java_renegotiates_down() {
+    let place = place("renegotiation = \"down\"");
+    let slow = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = slow.local_addr().unwrap().port();
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(to, ""))).await;
+    let mut java = Command::new("java");
+    // A short life is not worth the better compiler.
+    java.args(["-XX:TieredStopAtLevel=1", "-cp", jsse().await, "Peer", &port.to_string()]);
+    java.args(["client.pem", "client.key", "roots.pem"]).current_dir(place.path(""));
+    let mut java =
+        java.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("java");
+    let mut lines = BufReader::new(java.stdout.take().unwrap()).lines();
+    let mut stdin = java.stdin.take().unwrap();
+    for (line, renegotiations) in [("first\n", 1.0), ("again\n", 1.0)] {
+        stdin.write_all(line.as_bytes()).await.unwrap();
+        let (mut stream, _) = within(slow.accept()).await.unwrap();
+        let mut received = vec![0; line.len()];
+        within(stream.read_exact(&mut received)).await.unwrap();
+        assert_eq!(received, line.as_bytes());
+        metric_becomes(&gateway, RENEGOTIATED, renegotiations).await;
+        stream.write_all(line.as_bytes()).await.unwrap();
+        // The bits of the gateway's key: the certificate of the profile `low`.
+        let told = within(lines.next_line()).await.unwrap();
+        assert_eq!(told, Some(format!("{} 384", line.trim())));
+    }
+    // The second connection has resumed the session of the renegotiation.
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 1.0);
+}
+
+#[tokio::test]
+async fn a_foreign_client_comes_onto_the_blacklist() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let text = text.replace("profile = \"low\"", "refuse = true");
+    place.write("policy.toml", &(text + "[blacklist]\nforeign = 1\n"));
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let friend = place.client("root.pem");
+    assert_eq!(friend.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    let foreign = place.with_certificate(place.client("root.pem"), "");
+    foreign.exchange(port, "localhost", "").await.unwrap_err();
+    metric_becomes(
+        &gateway,
+        "dunlin_gateway_networks_blocked_total{listener=\"test\",offence=\"foreign\"}",
+        1.0,
+    )
+    .await;
+    assert_eq!(decided(&gateway, "finished", "devices", "refuse", "strong"), 1.0);
+    // The next client from there gets no byte, not even an alert.
+    let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let read = within(tcp.read(&mut [0; 8])).await;
+    assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
+    metric_becomes(&gateway, "dunlin_gateway_blacklisted_total{listener=\"test\"}", 1.0).await;
+}
+
+#[tokio::test]
+async fn a_reload_takes_the_weaker_profile_away_although_the_client_has_its_ticket() {
+    let place = place("");
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let client = device(&place);
+    assert_eq!(visit(&client, port).await, (STRONG, false));
+    assert_eq!(visit(&client, port).await, (LOW, false));
+    let mut held = client.connect(port, "localhost").await;
+    assert_eq!(held.negotiated().cipher_suite, LOW);
+    held.write_all(b"early").await.unwrap();
+    let good = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    // A policy that needs a certificate of another name changes nothing.
+    place.write("policy.toml", &good.replace("\"low\"\nchange", "\"absent\"\nchange"));
+    metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"refused\"}", 1.0).await;
+    assert_eq!(visit(&client, port).await, (LOW, true));
+    place.write("policy.toml", &good.replace("profile = \"low\"", "profile = \"strong\""));
+    metric_becomes(&gateway, POLICY_RELOADED, 1.0).await;
+    assert_eq!(visit(&client, port).await, (STRONG, false));
+    // The connection from before goes on.
+    held.write_all(b" and late").await.unwrap();
+    held.shutdown().await.unwrap();
+    let mut answer = String::new();
+    within(held.read_to_string(&mut answer)).await.unwrap();
+    assert_eq!(answer, "one got early and late");
+}
+
+/// A HelloRetryRequest, which comes before the profile, names a suite. So both profiles must have it.
+#[tokio::test]
+async fn dtls_clients_get_profiles_too() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("cipher_suites"));
+    let text = lines.map(|line| format!("{line}\n")).collect::<String>();
+    place
+        .write("policy.toml", &text.replace("client = \"cert", "address_lifetime = \"1h\"\nclient = \"cert"));
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let to = socket.local_addr().unwrap().port();
+    let text = LISTENER.replace("policy =", "transport = \"dtls\"\npolicy =") + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let client = Arc::new(Client { sessions: None, ..device(&place) }.config());
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    for expected in [SignatureScheme::ECDSA_SECP256R1_SHA256, SignatureScheme::ECDSA_SECP384R1_SHA384] {
+        let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let name = ServerAddress::parse("localhost", port).unwrap();
+        let dtls = within(endpoint.connect(&client, name, server)).await.unwrap();
+        dtls.send(b"data").await.unwrap();
+        let mut buffer = [0; 16];
+        let (len, _) = within(socket.recv_from(&mut buffer)).await.unwrap();
+        assert_eq!(buffer[..len], *b"data");
+        // The certificate of the profile.
+        assert_eq!(dtls.negotiated().peer_signature, Some(expected));
+    }
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+}
+
+#[test]
+fn names_the_faults_of_a_policy_and_of_its_listener() {
+    let place = place("");
+    let good = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let text = LISTENER.to_owned() + &route(1, "");
+    Gateway::check(place.config(&text)).unwrap();
+    let check = |text: &str| Gateway::check(place.config(text)).unwrap_err().to_string();
+    let policy = place.path("policy.toml").display().to_string();
+    assert_eq!(
+        check(&text.replace("name = \"low\"\n", "").replace("psk = \"keys.psk\"\n", "")),
+        format!(
+            "{policy}:1: profile.low.certificates: listener test has no certificate \"low\"; give one of its \
+             [[listener.certificate]] this name\n\
+             {policy}:1: profile.meter.client: listener test has no pre-shared keys; add psk to its [listener.clients], or change \
+             client"
+        )
+    );
+    let absent = check(&text.replace("\"policy.toml\"", "\"absent.toml\""));
+    assert!(
+        absent.contains("gateway.toml:5: listener[0].policy: ") && absent.contains("absent.toml: "),
+        "{absent}"
+    );
+    place.write("policy.toml", &good.replace("floor = 10", "floor = 30"));
+    let floor = check(&text);
+    assert!(floor.starts_with(&format!("{policy}:")) && floor.contains("profile.low: "), "{floor}");
+
+    let found = Config::parse(
+        &place.path("gateway.toml"),
+        &text
+            .replace("policy =", "versions = \"1.3\"\npolicy =")
+            .replace("psk =", "verify = \"required\"\npsk =")
+            .replace("name = \"low\"", "name = \"strong\""),
+    );
+    let found = found.unwrap_err().to_string();
+    for says in [
+        "listener[0].versions: the profiles of the policy say which versions are enabled",
+        "listener[0].clients: the profiles of the policy say how clients authenticate",
+        "listener[0].certificate[1].name: the name \"strong\" is also that of ",
+    ] {
+        assert!(found.contains(says), "{says}\n{found}");
+    }
+    assert_eq!(found.lines().count(), 3, "{found}");
+}
