@@ -13,3 +13,4 @@ mod policy_sequences;
 mod reload;
 mod tcp;
 mod udp;
+mod web;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use tokio::process::Command as AsyncCommand;
 
-use crate::place::{PSK, Place, within};
+use crate::place::{PSK, Place, sample, within};
 
 /// A broker that ends with the test.
 struct Broker(Child);
@@ -18,24 +18,18 @@ impl Drop for Broker {
     }
 }
 
-/// A file of the sample.
-fn sample(name: &str) -> String {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples/mosquitto");
-    std::fs::read_to_string(directory.join(name)).unwrap()
-}
-
 /// Starts the broker of the sample. Returns it with its port.
 fn broker(place: &Place) -> (Broker, u16) {
     // Debian installs it outside the PATH of ordinary users.
     let program =
         ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists());
     let program = program.expect("mosquitto: `tools/setup test` installs it");
-    place.write("acl", &sample("acl"));
+    place.write("acl", &sample("mosquitto/acl"));
     loop {
         // Mosquitto chooses no free port itself, and another program may take this one first.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         // As root it would become another user, who cannot read the directory.
-        let config = sample("mosquitto.conf").replace("1883", &free.to_string()) + "user root\n";
+        let config = sample("mosquitto/mosquitto.conf").replace("1883", &free.to_string()) + "user root\n";
         place.write("mosquitto.conf", &config);
         let mut command = Command::new(program);
         command.args(["-v", "-c", "mosquitto.conf"]).current_dir(place.path(""));
@@ -66,9 +60,7 @@ async fn run(place: &Place, program: &str, arguments: &str) -> String {
 async fn mosquittos_clients_reach_only_their_own_topics() {
     let place = Place::new();
     let (_broker, broker_port) = broker(&place);
-    let config = sample("gateway.toml")
-        .replace("0.0.0.0:8883", "127.0.0.1:0")
-        .replace("127.0.0.1:9464", "127.0.0.1:0")
+    let config = sample("mosquitto/gateway.toml")
         .replace("devices.pem", "root.pem")
         .replace(":1883", &format!(":{broker_port}"));
     let (_gateway, port) = place.start(&config).await;

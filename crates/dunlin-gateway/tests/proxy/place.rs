@@ -1,6 +1,6 @@
 //! Certificates and configurations in a directory, a gateway with them, clients and backends.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -207,6 +207,14 @@ pub(crate) async fn recorder() -> (u16, tokio::task::JoinHandle<Vec<u8>>) {
         received
     });
     (port, recorded)
+}
+
+/// A file of docs/samples. Its gateway listens on free ports of loopback.
+pub(crate) fn sample(name: &str) -> String {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/samples");
+    let text = std::fs::read_to_string(directory.join(name)).unwrap();
+    let listens = ["0.0.0.0:8883", "0.0.0.0:5684", "0.0.0.0:443", "127.0.0.1:9464"];
+    listens.iter().fold(text, |text, address| text.replace(address, "127.0.0.1:0"))
 }
 
 /// A listener with the server's certificate; `more` follows its keys.

@@ -9,7 +9,7 @@ use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
 use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
 
-use crate::place::{Client, PATIENCE, PSK, Place, listener, metric, metric_becomes, route, within};
+use crate::place::{Client, PATIENCE, PSK, Place, listener, metric, metric_becomes, route, sample, within};
 
 fn dtls(more: &str) -> String {
     listener(&format!("transport = \"dtls\"\n{more}"))
@@ -130,7 +130,7 @@ impl Drop for Process {
     }
 }
 
-/// libcoap's clients repeat a request until the server answers, so nothing waits for its start.
+/// The sample for a CoAP server. libcoap's clients repeat a request until the server answers, so nothing waits for its start.
 #[tokio::test(flavor = "multi_thread")]
 async fn libcoaps_clients_reach_libcoaps_server() {
     let place = Place::new();
@@ -144,9 +144,10 @@ async fn libcoaps_clients_reach_libcoaps_server() {
     let mut server = Command::new("coap-server-notls");
     server.args(["-A", "127.0.0.1", "-p", &to.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
     let _server = Process(server.spawn().expect("libcoap3-bin: `tools/setup test` installs it"));
-    let clients =
-        "[listener.clients]\nca = \"authorities.pem\"\npsk = \"keys.psk\"\npsk_without_dhe = true\n";
-    let (_gateway, port) = place.start(&(dtls("") + clients + &route(to, ""))).await;
+    let config = sample("coap/gateway.toml")
+        .replace("devices.pem", "authorities.pem")
+        .replace("127.0.0.1:5683\"", &format!("127.0.0.1:{to}\""));
+    let (_gateway, port) = place.start(&config).await;
     let psk = ["-u", PSK.0, "-k", key];
     let x509 = ["-c", "client.pem", "-j", "client.key", "-R", "authorities.pem"];
     for library in ["openssl", "gnutls"] {
