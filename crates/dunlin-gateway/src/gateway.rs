@@ -17,6 +17,7 @@ use crate::config::{AdminConfig, Config, Fault, Faults, Field, ListenerConfig, P
 use crate::listener::{Live, Phase, Settings};
 use crate::metrics::Metrics;
 use crate::policed::{self, PolicyFile};
+use crate::sockets::Sockets;
 use crate::tls::{self, Stores};
 use crate::{admin, listener, proxy};
 
@@ -120,6 +121,8 @@ pub struct Gateway {
     admin: Mutex<Option<Admin>>,
     /// The tasks that follow the files of policies.
     followers: Mutex<Vec<JoinHandle<()>>>,
+    /// Sockets that no listener has taken.
+    inherited: tokio::sync::Mutex<Sockets>,
 }
 
 /// The administrative listener.
@@ -191,13 +194,16 @@ impl Socket {
     }
 }
 
-/// Binds the socket of a listener.
-async fn bind_listener(config: &ListenerConfig) -> Result<Socket, Fault> {
+/// Takes the socket of a listener from the inherited ones, or binds it.
+async fn bind_listener(config: &ListenerConfig, inherited: &mut Sockets) -> Result<Socket, Fault> {
     match config.transport {
-        TransportKind::Tls => bind(&config.listen).await.map(Socket::Tcp),
+        TransportKind::Tls => bind(&config.listen, inherited).await.map(Socket::Tcp),
         TransportKind::Dtls => {
             let Field { value: address, place } = &config.listen;
-            let socket = UdpSocket::bind(address).await;
+            let socket = match inherited.take_udp(*address) {
+                Some(socket) => UdpSocket::from_std(socket),
+                None => UdpSocket::bind(address).await,
+            };
             socket.map(Socket::Udp).map_err(|error| not_bound(*address, place, &error))
         }
     }
@@ -208,10 +214,14 @@ fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Faul
     place.fault(format!("{address}: {error}"), advice)
 }
 
-/// Binds a socket to the address.
-async fn bind(address: &Field<SocketAddr>) -> Result<TcpListener, Fault> {
+/// Takes the inherited socket with this address, or binds one.
+async fn bind(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Result<TcpListener, Fault> {
     let Field { value: address, place } = address;
-    TcpListener::bind(address).await.map_err(|error| not_bound(*address, place, &error))
+    let socket = match inherited.take_tcp(*address) {
+        Some(socket) => TcpListener::from_std(socket),
+        None => TcpListener::bind(address).await,
+    };
+    socket.map_err(|error| not_bound(*address, place, &error))
 }
 
 impl Gateway {
@@ -229,6 +239,15 @@ impl Gateway {
     /// # Errors
     /// All faults of files, or of addresses that cannot be bound.
     pub async fn start(config: Config) -> Result<Self, Faults> {
+        Self::start_with(config, Sockets::default()).await
+    }
+
+    /// Does the same with sockets that the process has inherited. Listeners take those with their addresses; the log names the others,
+    /// which stay open.
+    ///
+    /// # Errors
+    /// The errors of [`Self::start`].
+    pub async fn start_with(config: Config, sockets: Sockets) -> Result<Self, Faults> {
         let gateway = Self {
             shared: Arc::new(Shared {
                 metrics: Metrics::new(),
@@ -245,8 +264,13 @@ impl Gateway {
             shutdown_time: Mutex::default(),
             admin: Mutex::default(),
             followers: Mutex::default(),
+            inherited: tokio::sync::Mutex::new(sockets),
         };
         gateway.replace(config).await?;
+        for address in gateway.inherited.lock().await.addresses() {
+            let advice = "add a listener with this address, or remove it from the unit of the sockets";
+            tracing::warn!(%address, "no listener has the address of an inherited socket; {advice}");
+        }
         Ok(gateway)
     }
 
@@ -272,24 +296,26 @@ impl Gateway {
         let admin_config = config.admin.clone();
         let prepared = Prepared::off_thread(config, self.stores.clone()).await?;
         let (mut bound, mut faults) = (vec![], vec![]);
+        let mut inherited = self.inherited.lock().await;
         for live in &prepared.listeners {
             if running.iter().any(|listener| listener.serves(&live.config)) {
                 bound.push(None);
                 continue;
             }
-            match bind_listener(&live.config).await {
+            match bind_listener(&live.config, &mut inherited).await {
                 Ok(socket) => bound.push(Some(socket)),
                 Err(fault) => faults.push(fault),
             }
         }
         let admin = match &admin_config {
-            Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen)
+            Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen, &mut inherited)
                 .await
                 .map_err(|fault| faults.push(fault))
                 .ok()
                 .map(|socket| (listen.value, socket)),
             _ => None,
         };
+        drop(inherited);
         Faults::none_in(faults)?;
         // From here on, nothing fails.
         let has_admin = admin_config.is_some();

@@ -5,6 +5,7 @@
 //!
 //! * `config`: TOML files, read and checked as a whole.
 //! * `gateway`: start, reload, stop.
+//! * `sockets`: sockets that a service manager has opened.
 //! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores.
@@ -27,7 +28,9 @@ pub mod policy;
 mod proxy;
 mod proxy_protocol;
 mod route;
+mod sockets;
 mod tls;
 
 pub use config::{Config, Fault, Faults};
 pub use gateway::Gateway;
+pub use sockets::Sockets;

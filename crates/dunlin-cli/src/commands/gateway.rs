@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::{Config, Fault, Faults, Gateway};
+use dunlin_gateway::{Config, Fault, Faults, Gateway, Sockets};
+use sd_notify::NotifyState;
 use tracing::Level;
 use tracing_appender::non_blocking::WorkerGuard;
 
@@ -80,31 +81,51 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "{}: valid: {listeners}, {routes}", path.display())?;
         return Ok(());
     }
+    // This changes the environment, so it comes before all threads.
+    let sockets = Sockets::inherited().map_err(|error| {
+        let advice = "name only ListenStream and ListenDatagram with IP addresses in the unit of the sockets";
+        Error::failed("inherited sockets", error, advice)
+    })?;
     // The guard writes the rest of the log when it is dropped.
     let _guard = begin_log(config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let result = runtime.block_on(serve(path, config));
+    let result = runtime.block_on(serve(path, config, sockets));
     runtime.shutdown_background();
     result
 }
 
-async fn serve(path: &Path, config: Config) -> Result<(), Error> {
+async fn serve(path: &Path, config: Config, sockets: Sockets) -> Result<(), Error> {
     // Catch signals first: the first log line may make its reader stop the gateway.
     let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
-    let gateway = Gateway::start(config).await.map_err(|faults| told(&faults))?;
+    let gateway = Gateway::start_with(config, sockets).await.map_err(|faults| told(&faults))?;
+    tell_manager(&[NotifyState::Ready]);
     loop {
         tokio::select! {
             () = stop.wait() => break,
-            Some(()) = hangups.recv() => reload(&gateway, path).await,
+            Some(()) = hangups.recv() => {
+                // systemd demands the time with it (sd_notify(3)).
+                let now = NotifyState::monotonic_usec_now().ok();
+                tell_manager(&[Some(NotifyState::Reloading), now].into_iter().flatten().collect::<Vec<_>>());
+                reload(&gateway, path).await;
+                tell_manager(&[NotifyState::Ready]);
+            }
         }
     }
     tracing::info!("stopping");
+    tell_manager(&[NotifyState::Stopping]);
     tokio::select! {
         () = gateway.stop() => {}
         () = stop.wait() => gateway.end().await,
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Tells the service manager, if there is one (`NOTIFY_SOCKET`).
+fn tell_manager(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "the service manager was not told; correct NOTIFY_SOCKET");
+    }
 }
 
 async fn reload(gateway: &Gateway, path: &Path) {

@@ -7,7 +7,7 @@ use crate::common::peers::{CLIENT, OWN, Running, place, port_in};
 use crate::common::{Place, send_signal};
 
 /// A backend that answers each HTTP request with the same page.
-fn backend() -> u16 {
+pub(crate) fn backend() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
@@ -46,7 +46,7 @@ fn start(place: &Place, config: &str) -> (Running, u16) {
     (gateway, port)
 }
 
-fn curl(place: &Place, port: u16, more: &str) -> String {
+pub(crate) fn curl(place: &Place, port: u16, more: &str) -> String {
     let chain = place.read("pki/client.pem");
     place.write("chain.pem", chain);
     place.tool("curl", &format!("-sS --max-time 60 --cacert pki/root.pem {more} https://localhost:{port}/"))

@@ -13,6 +13,7 @@ mod legacy;
 mod reasons;
 mod reload;
 mod server_log;
+mod service;
 mod tls;
 mod tls12;
 mod up;

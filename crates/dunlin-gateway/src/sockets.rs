@@ -1,0 +1,89 @@
+//! Sockets that a service manager has opened before the gateway began (socket activation, sd_listen_fds(3)).
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+
+use listenfd::ListenFd;
+
+/// Sockets that the process has inherited. A gateway takes those with the addresses of its listeners instead of binding them.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    tcp: Vec<TcpListener>,
+    udp: Vec<UdpSocket>,
+}
+
+impl Sockets {
+    /// The sockets that the environment names (`LISTEN_FDS`, `LISTEN_PID`); none without these variables, which it removes. A program
+    /// calls it before it starts threads, and once.
+    ///
+    /// # Errors
+    /// One of the descriptors is no listening TCP socket and no UDP socket over IP.
+    pub fn inherited() -> io::Result<Self> {
+        let mut inherited = ListenFd::from_env();
+        let mut sockets = Self::default();
+        for at in 0..inherited.len() {
+            // The type of a socket decides which of the two takes it.
+            if let Ok(Some(socket)) = inherited.take_tcp_listener(at) {
+                socket.set_nonblocking(true)?;
+                sockets.tcp.push(socket);
+            } else if let Some(socket) = inherited.take_udp_socket(at)? {
+                socket.set_nonblocking(true)?;
+                sockets.udp.push(socket);
+            }
+        }
+        Ok(sockets)
+    }
+
+    /// The addresses of the sockets.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let tcp = self.tcp.iter().map(TcpListener::local_addr);
+        tcp.chain(self.udp.iter().map(UdpSocket::local_addr)).filter_map(Result::ok)
+    }
+
+    pub(crate) fn take_tcp(&mut self, address: SocketAddr) -> Option<TcpListener> {
+        let at = self.tcp.iter().position(|socket| serves(socket.local_addr(), address))?;
+        Some(self.tcp.swap_remove(at))
+    }
+
+    pub(crate) fn take_udp(&mut self, address: SocketAddr) -> Option<UdpSocket> {
+        let at = self.udp.iter().position(|socket| serves(socket.local_addr(), address))?;
+        Some(self.udp.swap_remove(at))
+    }
+}
+
+/// Whether a socket with this local address serves a listener at `address`. A unit that names only a port opens it at `[::]`, which
+/// Linux serves in both families.
+fn serves(local: io::Result<SocketAddr>, address: SocketAddr) -> bool {
+    local.is_ok_and(|local| {
+        let covers = local.ip() == Ipv6Addr::UNSPECIFIED && address.ip().is_unspecified();
+        local.port() == address.port() && (local.ip() == address.ip() || covers)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_takes_the_socket_with_its_address() {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let [tcp_at, udp_at] = [tcp.local_addr().unwrap(), udp.local_addr().unwrap()];
+        let mut sockets = Sockets { tcp: vec![tcp], udp: vec![udp] };
+        assert_eq!(sockets.addresses().collect::<Vec<_>>(), [tcp_at, udp_at]);
+        assert!(sockets.take_tcp(SocketAddr::from(([127, 0, 0, 2], tcp_at.port()))).is_none());
+        assert!(sockets.take_tcp(SocketAddr::from(([0, 0, 0, 0], tcp_at.port()))).is_none());
+        assert!(sockets.take_udp(udp_at).is_some());
+        assert!(sockets.take_udp(udp_at).is_none());
+        assert!(sockets.take_tcp(tcp_at).is_some());
+        assert_eq!(sockets.addresses().count(), 0);
+    }
+
+    #[test]
+    fn a_socket_for_all_addresses_serves_both_families() {
+        let (all_v4, all_v6) = ("0.0.0.0:443".parse().unwrap(), "[::]:443".parse().unwrap());
+        assert!(serves(Ok(all_v6), all_v4) && serves(Ok(all_v4), all_v4));
+        assert!(!serves(Ok(all_v4), all_v6) && !serves(Ok(all_v6), "[::]:444".parse().unwrap()));
+        assert!(!serves(Ok(all_v6), "127.0.0.1:443".parse().unwrap()));
+    }
+}
