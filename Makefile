@@ -8,7 +8,7 @@ DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware race
+.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware deb race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -69,6 +69,11 @@ bare-metal: ## Build the engine, RustCrypto, compression and an example for a mi
 firmware: ## Run the firmware in QEMU and write its measurements to docs/firmware.md
 	@tools/setup test
 	DUNLIN_FIRMWARE_TABLES=1 $(CARGO) test -p dunlin-cli --test firmware
+
+deb: ## Make a Debian package in target/deb
+	@tools/setup build
+	$(CARGO) build --release --locked -p dunlin-cli
+	tools/deb target/release/dunlin target/deb
 
 race: ## Compare with rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
 	@tools/setup race

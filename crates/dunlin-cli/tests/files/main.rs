@@ -1,8 +1,9 @@
-//! The subcommands that read and write files: `pki`, `psk`, `explain`, `gateway explain`, `completions` and `man`.
+//! The subcommands that read and write files: `pki`, `psk`, `explain`, `gateway explain`, `completions` and `man`; the Debian package.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 #[path = "../common/mod.rs"]
 mod common;
+mod deb;
 mod explain;
 mod gateway_explain;
 mod generate;
