@@ -11,6 +11,8 @@ use crate::script::Script;
 /// The memory that fragments may take, in bytes: 64 kB of early messages and pieces, the next message, and the slack of growing
 /// vectors.
 const MAX_HELD: isize = 384 * 1024;
+/// The highest number of the first message after forgotten hellos.
+const MAX_FIRST: u16 = 4;
 /// The most messages of a script.
 const MAX_MESSAGES: u8 = 20;
 
@@ -26,7 +28,7 @@ struct Play<'s> {
     fragments: Fragments,
     /// Whether anyone can have sent the fragments.
     is_forgeable: bool,
-    /// Whether message 1 may come first, in place of message 0.
+    /// Whether the first message may have any number up to [`MAX_FIRST`].
     forgets: bool,
     sent: Vec<Sent>,
     delivered: usize,
@@ -40,8 +42,8 @@ pub fn run(input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let first = script.u8();
     let (forgets, is_forgeable) = (first & 1 != 0, first & 2 != 0);
-    // After a forgotten hello, the first message has number 1.
-    let begin = u16::from(forgets && first & 4 != 0);
+    // After forgotten hellos, the first message has a higher number.
+    let begin = if forgets { u16::from(first >> 2) % (MAX_FIRST + 1) } else { 0 };
     let sent: Vec<Sent> = (0..=u16::from(script.u8() % MAX_MESSAGES))
         .map(|i| {
             let (typ, len) = (script.u8(), usize::from(script.u16()) % 0x1800);
@@ -53,7 +55,7 @@ pub fn run(input: &[u8]) -> bool {
     let forgets = forgets && is_forgeable;
     let fragments = Fragments::new(forgets);
     let mut play = Play { script, fragments, is_forgeable, forgets, sent, delivered: 0, is_disturbed: false };
-    // Only a forgotten hello lets the first message have number 1.
+    // Only forgotten hellos let the first message have another number than 0.
     if begin > 0 && !is_forgeable {
         return false;
     }

@@ -70,14 +70,38 @@ fn a_server_that_has_kept_nothing_takes_the_second_client_hello() {
         // RFC 6347 §4.2.1, RFC 9147 §5.1: the server's first record and message continue those of the client.
         assert_eq!(flight[0][5..11], second[5..11], "the number of the record");
         assert_eq!(flight[0][17..19], [0, 1], "the number of the message");
-        flight.iter().for_each(|datagram| client.receive(NOW, SERVER_ADDRESS, datagram).unwrap());
-        for _ in 0..3 {
-            output(&mut client).iter().for_each(|d| server.receive(NOW, CLIENT_ADDRESS, d).unwrap());
-            output(&mut server).iter().for_each(|d| client.receive(NOW, SERVER_ADDRESS, d).unwrap());
-        }
-        client.assert_connected();
-        server.assert_connected();
+        complete(&mut client, &mut server, &flight);
     }
+}
+
+/// Completes a handshake after the server's flight.
+fn complete(client: &mut DtlsConnection, server: &mut DtlsConnection, flight: &[Vec<u8>]) {
+    flight.iter().for_each(|datagram| client.receive(NOW, SERVER_ADDRESS, datagram).unwrap());
+    for _ in 0..3 {
+        output(client).iter().for_each(|d| server.receive(NOW, CLIENT_ADDRESS, d).unwrap());
+        output(server).iter().for_each(|d| client.receive(NOW, SERVER_ADDRESS, d).unwrap());
+    }
+    client.assert_connected();
+    server.assert_connected();
+}
+
+/// RFC 6347 §4.2.1: a server that has kept nothing demands another cookie instead of one that is too old.
+#[test]
+fn a_client_returns_another_cookie_when_its_own_is_too_old() {
+    let configs = Configs::of_version(ProtocolVersion::DTLS1_2);
+    let mut client = configs.client();
+    for (number, age) in [363, 242, 121, 0].into_iter().enumerate() {
+        let [hello] = &output(&mut client)[..] else { panic!("one datagram") };
+        let then = Now::from_unix_ms(NOW.unix_ms - 1000 * age);
+        let (_, demand) = answer(&configs.server, CLIENT_ADDRESS, hello, then);
+        let [demand] = &demand[..] else { panic!("one datagram") };
+        assert_eq!((demand[13], &demand[17..19]), (3, &[0, number as u8][..]), "a HelloVerifyRequest");
+        client.receive(NOW, SERVER_ADDRESS, demand).unwrap();
+    }
+    let [hello] = &output(&mut client)[..] else { panic!("one datagram") };
+    let (mut server, flight) = answer(&configs.server, CLIENT_ADDRESS, hello, NOW);
+    assert_eq!(flight[0][17..19], [0, 4], "the number of the message");
+    complete(&mut client, &mut server, &flight);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{App, Configs, DELAY, OwnPair, close, connect, exchange, longest, sent};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
-use dunlin::error::{Error, PeerIncompatible};
+use dunlin::error::{Error, PeerIncompatible, PeerMisbehaved, What};
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{ClientConfig, Now, Profile, ProfileBuilder, PskSource, Retransmission, ServerConfig, Side};
@@ -367,21 +367,27 @@ fn forged_repetitions_repeat_little() {
     assert!(flight > 1000 && repeated == flight, "{repeated} bytes after {flight}");
 }
 
-/// A HelloVerifyRequest comes once and has a cookie.
+/// A HelloVerifyRequest has a cookie. A server that demands cookies for ever ends the handshake.
 #[test]
-fn a_client_answers_one_hello_verify_request() {
-    for cookie in [&[0xfe, 0xff, 0][..], &[0xfe, 0xff, 2, 7, 7]] {
-        let configs = configs();
-        let mut client = configs.client();
+fn a_client_answers_at_most_four_hello_verify_requests() {
+    let flood = Error::PeerMisbehaved(PeerMisbehaved::Flood(What::HelloVerifyRequests));
+    let cases = [(&[0xfe, 0xff, 0][..], 1, None), (&[0xfe, 0xff, 2, 7, 7], 5, Some(flood))];
+    for (cookie, most, error) in cases {
+        let mut client = configs().client();
         let address = client.peer_address();
-        let mut hellos = 0;
+        let (mut hellos, mut alerts) = (0, Vec::new());
         for number in 0..100 {
             while let Some(sent) = client.poll_transmit(NOW) {
-                hellos += usize::from(sent.datagram[0] == 22);
+                match sent.datagram[0] {
+                    22 => hellos += 1,
+                    _ => alerts.push(sent.datagram[13..].to_vec()),
+                }
             }
             let _ = client.receive(NOW, address, &plain(3, number, cookie));
         }
-        assert!(hellos <= 2, "{hellos} ClientHellos");
+        assert_eq!((hellos, client.error()), (most, error.as_ref()));
+        let alert = vec![2, AlertDescription::UNEXPECTED_MESSAGE.0];
+        assert_eq!(alerts, error.map_or(Vec::new(), |_| vec![alert]));
     }
 }
 

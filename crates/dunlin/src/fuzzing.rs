@@ -235,7 +235,7 @@ pub enum Carried {
 pub struct Fragments(Reassembler);
 
 impl Fragments {
-    /// With `forgets`, the first message may have number 0 or 1.
+    /// With `forgets`, the first message may have any number from 0 to 4.
     pub fn new(forgets: bool) -> Self {
         let mut fragments = Self::default();
         if forgets {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use cap::Cap;
 use dunlin::error::{Error, Misuse};
+use dunlin::wire::ProtocolVersion;
 use dunlin::{
     AssociationId, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, Event, Local,
     ServerConfig,
@@ -41,7 +42,9 @@ const QUIET: Duration = Duration::from_secs(3);
 /// The attempts, half a second each, in which an association must go on after an event.
 const ATTEMPTS: usize = 120;
 const COOKIE_LIFETIME: Duration = Duration::from_secs(120);
-/// The time in seconds in which a handshake ends, and in which an association takes its port.
+/// The time in seconds in which a handshake ends. Each demand for a cookie lets a client of DTLS 1.2 begin again.
+const LONGEST_HANDSHAKE: usize = 1800;
+/// The time in seconds in which an association takes its port.
 const PATIENCE: usize = 600;
 /// The most connection IDs that a side keeps of each kind.
 const MAX_IDS: usize = 16;
@@ -157,10 +160,11 @@ impl<'w> Journey<'w> {
     /// Returns `false` if the network has lost too much.
     fn connect(&mut self, server: SocketAddr) -> bool {
         let (config, now) = (Arc::clone(&self.client_config), self.network.now);
+        let is_newest = self.world.version == ProtocolVersion::DTLS1_3;
         if let Side::Endpoint(client) = self.network.host(self.client) {
             self.asked = Some(client.endpoint.connect(&config, localhost(), server, now).unwrap());
         }
-        for _ in 0..PATIENCE {
+        for _ in 0..LONGEST_HANDSHAKE {
             self.network.run_for(Duration::from_secs(1)).unwrap();
             let begun = self.begun();
             self.guests.extend(begun);
@@ -168,8 +172,8 @@ impl<'w> Journey<'w> {
                 self.with_client(|client| (client.error().cloned(), client.is_handshaking()));
             match error {
                 Some(Error::TimedOut) => return false,
-                // The client's cookie is too old by now.
-                Some(_) if self.network.elapsed() > COOKIE_LIFETIME => return false,
+                // The client's cookie is too old by now. DTLS 1.3 cannot demand another one (RFC 8446 §4.1.4).
+                Some(_) if is_newest && self.network.elapsed() > COOKIE_LIFETIME => return false,
                 error => assert_eq!(error, None, "the handshake"),
             }
             let guests = std::mem::take(&mut self.guests);

@@ -417,6 +417,7 @@ texts!(What "W" {
     112 What::NoTrust => "a client without trust settings used no PSK",
     113 What::EmptyChain => "a verified chain is empty",
     116 What::FrozenAssociation => "frozen association",
+    117 What::HelloVerifyRequests => "HelloVerifyRequests",
 });
 
 impl fmt::Debug for What {

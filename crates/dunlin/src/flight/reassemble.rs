@@ -6,6 +6,7 @@ use core::cmp::Reverse;
 use core::ops::Range;
 
 use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::message::hello_verify_request::MAX_VERIFY_REQUESTS;
 use crate::message::{self, Message};
 use crate::wire::{HandshakeType, Reader, What};
 
@@ -28,7 +29,7 @@ const WHAT: What = What::DtlsHandshake;
 pub(crate) struct Reassembler {
     /// The number of the next message to deliver.
     next: usize,
-    /// Whether the first message may have number 1 ([`Self::forget`]).
+    /// Whether the first message may have a higher number than 0 ([`Self::forget`]).
     forgets: bool,
     /// The messages from `next` on, by their numbers. Several with the same number differ in type or length. Only fragments that
     /// anyone can send begin more than one.
@@ -88,8 +89,8 @@ impl Reassembler {
         self.next
     }
 
-    /// Lets the first message have number 0 or 1, whichever is whole first: this side has perhaps sent a HelloRetryRequest or
-    /// HelloVerifyRequest and kept nothing.
+    /// Lets the first message have any number up to [`MAX_VERIFY_REQUESTS`], whichever is whole first: this side has perhaps sent a
+    /// HelloRetryRequest or several HelloVerifyRequests and kept nothing.
     pub(crate) const fn forget(&mut self) {
         self.forgets = true;
     }
@@ -97,6 +98,11 @@ impl Reassembler {
     /// Whether the number of the first message is still open.
     const fn awaits_first(&self) -> bool {
         self.forgets && self.latest.is_none()
+    }
+
+    /// How many numbers the next message may have.
+    const fn places(&self) -> usize {
+        if self.awaits_first() { MAX_VERIFY_REQUESTS + 1 } else { 1 }
     }
 
     /// Takes the fragments in the content of a record. Only a record of the current epoch (`is_present`) may have new ones:
@@ -149,7 +155,7 @@ impl Reassembler {
     /// Takes a piece of the message `at` places after the next one. `false` if there is no room for it.
     fn insert_piece(&mut self, at: usize, fragment: &Fragment<'_>, origin: Origin) -> Result<bool, Error> {
         // Nothing follows a first ClientHello before its answer.
-        let most = if self.awaits_first() { 2 } else { MAX_MESSAGES };
+        let most = if self.awaits_first() { self.places() } else { MAX_MESSAGES };
         if at >= most {
             return Ok(false);
         }
@@ -225,8 +231,7 @@ impl Reassembler {
     /// The next message; `None` if it is incomplete. Drops whole messages for which `is_readable` is false, so that a forged one does
     /// not take the place of the peer's.
     pub(crate) fn next_message(&mut self, mut is_readable: impl FnMut(&Message) -> bool) -> Option<Message> {
-        let places = if self.awaits_first() { 2 } else { 1 };
-        for at in 0..places {
+        for at in 0..self.places() {
             let number = u16::try_from(self.next + at).ok()?;
             let rivals = self.messages.get_mut(at)?;
             while let Some(whole) = rivals.iter().position(Partial::is_whole) {
@@ -495,20 +500,21 @@ mod tests {
     }
 
     #[test]
-    fn the_first_message_may_have_either_number_after_a_forgotten_hello() {
-        for numbers in [[0, 1], [1, 0]] {
+    fn the_first_message_may_have_several_numbers_after_a_forgotten_hello() {
+        const BEYOND: u16 = MAX_VERIFY_REQUESTS as u16 + 1;
+        for numbers in [[0, 1], [1, 0], [BEYOND - 1, BEYOND - 2]] {
             let mut reassembler = Reassembler::default();
             reassembler.forget();
             let [whole, part] = numbers;
             take_forged(&mut reassembler, &fragment(whole, 6, 0..3));
             take_forged(&mut reassembler, &fragment(part, 6, 0..3));
-            assert_eq!(take_forged(&mut reassembler, &fragment(2, 6, 0..6)), Taken::NotAll);
+            assert_eq!(take_forged(&mut reassembler, &fragment(BEYOND, 6, 0..6)), Taken::NotAll);
             take_forged(&mut reassembler, &fragment(whole, 6, 3..6));
             assert_eq!(next(&mut reassembler).unwrap().number, whole);
             assert!(next(&mut reassembler).is_none());
-            // Only the second ClientHello follows the first one.
+            // Only a later ClientHello follows.
             take_forged(&mut reassembler, &fragment(part, 6, 3..6));
-            assert_eq!(next(&mut reassembler).map(|message| message.number), (part == 1).then_some(1));
+            assert_eq!(next(&mut reassembler).map(|message| message.number), (part > whole).then_some(part));
         }
     }
 }

@@ -6,6 +6,10 @@ use super::{decode, encode};
 use crate::error::Error;
 use crate::wire::{HandshakeType, ProtocolVersion};
 
+/// The most of them that a client answers in one handshake. RFC 6347 §4.2.1: a server demands a new cookie if the client's is invalid,
+/// for example too old.
+pub(crate) const MAX_VERIFY_REQUESTS: usize = 4;
+
 /// The cookie. RFC 6347 §4.2.1: the version in front of it means nothing for the negotiation.
 pub(crate) fn read(body: &[u8]) -> Result<&[u8], Error> {
     decode(body, HandshakeType::HELLO_VERIFY_REQUEST, |r| {

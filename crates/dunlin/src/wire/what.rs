@@ -159,6 +159,8 @@ pub enum What {
     Tickets,
     /// `HelloRequests`
     HelloRequests,
+    /// `HelloVerifyRequests`
+    HelloVerifyRequests,
     /// `renegotiations`
     Renegotiations,
     /// `empty records`

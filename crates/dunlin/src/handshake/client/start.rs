@@ -21,7 +21,8 @@ use crate::handshake::setup::{ClientConfig, EarlyDataClient};
 use crate::handshake::step::Refusable;
 use crate::handshake::tls12::Previous;
 use crate::handshake::{Cx, ExpectMessage, Step};
-use crate::message::{ClientHello, Message, ServerHello, hello_verify_request};
+use crate::message::hello_verify_request::{self, MAX_VERIFY_REQUESTS};
+use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
 use crate::resume::{ClientSession, SessionKey};
 use crate::schedule::{HelloTranscript, Transcript};
@@ -40,7 +41,7 @@ pub(crate) struct Offer {
     pub(in crate::handshake) tls12_session: Option<Box<ClientSession>>,
     /// The cookie of a HelloRetryRequest.
     pub(in crate::handshake) cookie: Option<Cookie>,
-    /// The cookie of a HelloVerifyRequest.
+    /// The cookie of the latest HelloVerifyRequest.
     pub(in crate::handshake) legacy_cookie: Vec<u8>,
 }
 
@@ -224,7 +225,7 @@ fn send_first(cx: &mut Cx<'_>, mut offer: Offer) -> Result<Step, Error> {
         (early.steps.open)(cx, early, &offer, &transcript)?;
     }
     let is_renegotiation = offer.terms.previous.is_some();
-    let state = ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript) };
+    let state = ExpectServerHello { offer, transcript: TranscriptSoFar::First(transcript), verified: 0 };
     Ok(match is_renegotiation {
         true => Step::Refusable(Box::new(state)),
         false => Step::expect(state),
@@ -320,6 +321,8 @@ enum TranscriptSoFar {
 struct ExpectServerHello {
     offer: Offer,
     transcript: TranscriptSoFar,
+    /// How many HelloVerifyRequests the client has answered.
+    verified: usize,
 }
 
 impl ExpectMessage for ExpectServerHello {
@@ -332,7 +335,8 @@ impl ExpectMessage for ExpectServerHello {
     }
 
     fn again(&self) -> Option<Box<dyn ExpectMessage>> {
-        Some(Box::new(Self { offer: self.offer.again()?, transcript: self.transcript.clone() }))
+        let (offer, transcript) = (self.offer.again()?, self.transcript.clone());
+        Some(Box::new(Self { offer, transcript, verified: self.verified }))
     }
 
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
@@ -367,16 +371,20 @@ impl Refusable for ExpectServerHello {
 }
 
 impl ExpectServerHello {
-    /// Whether the server may demand a cookie by a HelloVerifyRequest: once, before anything else (RFC 6347 §4.2.1).
+    /// Whether the server may demand a cookie by a HelloVerifyRequest, before anything else (RFC 6347 §4.2.1).
     fn accepts_verify_request(&self, protocol: Protocol) -> bool {
         protocol.has_legacy_cookie()
             && !self.offer.tls12_suites.is_empty()
-            && self.offer.legacy_cookie.is_empty()
             && matches!(self.transcript, TranscriptSoFar::First(_))
     }
 
-    /// Sends the ClientHello again, with the cookie. The transcript begins with this second one.
+    /// Sends the ClientHello again, with the cookie. The transcript begins with the latest ClientHello. RFC 6347 §4.2.1: a server treats an
+    /// invalid cookie as none, and demands another one.
     fn verify(mut self: Box<Self>, cx: &mut Cx<'_>, message: &Message) -> Result<Step, Error> {
+        if self.verified >= MAX_VERIFY_REQUESTS {
+            return Err(PeerMisbehaved::Flood(What::HelloVerifyRequests).into());
+        }
+        self.verified += 1;
         self.offer.legacy_cookie = hello_verify_request::read(message.body())?.to_vec();
         let hello = self.offer.client_hello(cx, None)?;
         self.transcript = TranscriptSoFar::First(HelloTranscript::new(&hello, cx.emitter.next_number()));
@@ -457,7 +465,7 @@ impl ExpectServerHello {
         hello: &ServerHello<'_>,
         suite: &'static Tls13CipherSuite,
     ) -> Result<Step, Error> {
-        let Self { mut offer, transcript } = *self;
+        let Self { mut offer, transcript, verified } = *self;
         // RFC 8446 §4.1.4: the server sends nothing more until the client answers.
         cx.emitter.peer_waits()?;
         let TranscriptSoFar::First(transcript) = transcript else {
@@ -480,6 +488,7 @@ impl ExpectServerHello {
         let hello = offer.client_hello(cx, Some(&transcript))?;
         cx.send_in(&mut transcript, hello)?;
         cx.emitter.end_of_flight()?;
-        Ok(Step::expect(ExpectServerHello { offer, transcript: TranscriptSoFar::Retried(transcript, suite) }))
+        let transcript = TranscriptSoFar::Retried(transcript, suite);
+        Ok(Step::expect(ExpectServerHello { offer, transcript, verified }))
     }
 }

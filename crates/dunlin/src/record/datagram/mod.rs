@@ -212,7 +212,7 @@ impl Datagram {
         }
     }
 
-    /// A server that has perhaps demanded a cookie before, of which it keeps nothing. Its first message may be the second ClientHello.
+    /// A server that has perhaps demanded cookies before, of which it keeps nothing. Its first message may be a later ClientHello.
     pub(crate) fn forgetful(mut self) -> Self {
         self.receiver.forget();
         self

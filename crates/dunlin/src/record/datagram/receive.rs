@@ -103,7 +103,7 @@ pub(crate) struct Receiver {
     heard: Option<Heard>,
     /// Whether both sides take part in return routability checks.
     pub(super) are_paths_checked: bool,
-    /// Whether the first message may have number 1, because this side forgets a first ClientHello.
+    /// Whether the first message may have a higher number than 0, because this side forgets ClientHellos without a valid cookie.
     forgets: bool,
     /// The sequence number of the latest unprotected record with messages.
     plain_sequence: u64,
@@ -223,7 +223,7 @@ impl Receiver {
         self.protocol = protocol;
     }
 
-    /// Lets the first message have number 1.
+    /// Lets the first message have a higher number than 0.
     pub(super) const fn forget(&mut self) {
         self.forgets = true;
         self.messages.forget();
