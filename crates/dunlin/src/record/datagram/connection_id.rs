@@ -57,9 +57,16 @@ impl OwnIds {
         len: usize,
         ids: VecDeque<Vec<u8>>,
         latest: Vec<u8>,
+        left: Vec<Vec<u8>>,
     ) -> Self {
         let issued = u32::try_from(ids.len()).unwrap_or(u32::MAX);
-        Self { issuer, len, ids, latest, issued, left: Vec::new() }
+        Self { issuer, len, ids, latest, issued, left }
+    }
+
+    /// The places in [`Self::iter`] of the IDs that the peer has left, the least recent first.
+    pub(super) fn left(&self) -> impl Iterator<Item = usize> {
+        let left = self.left.iter().filter(|left| **left != self.latest);
+        left.filter_map(|left| self.ids.iter().position(|id| id == left))
     }
 
     /// Lets this issue further IDs, if they have the length of those before.
@@ -254,6 +261,7 @@ impl PeerIds {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::{Reader, Writer};
     use alloc::vec;
 
     #[derive(Debug)]
@@ -302,6 +310,29 @@ mod tests {
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), 1);
         assert!(own.fit(&[0]) && !own.fit(&[3]) && own.fit(&[4]) && own.iter().count() == MAX_OWN_IDS);
         assert!(own.left.len() <= MAX_OWN_IDS);
+    }
+
+    /// Otherwise the IDs that the peer leaves after the thaw would go first, and it may keep them for another interface.
+    #[test]
+    fn a_thawed_side_drops_the_ids_first_that_the_peer_has_left() {
+        let issuer = |first: u8| Some(Arc::new(Counter(first.into())) as Arc<dyn ConnectionIds>);
+        let mut own = OwnIds::new(issuer(100), vec![0]);
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
+        for id in [100, 101, 102, 0, 103] {
+            own.received(&[id]);
+        }
+        let mut w = Writer::default();
+        own.freeze(&mut w);
+        let bytes = w.finish().unwrap();
+        let thaw = |bytes: &[u8]| OwnIds::thaw(&mut Reader::new(bytes, What::FrozenAssociation), issuer(200));
+        let mut thawed = thaw(&bytes).unwrap();
+        thawed.received(&[104]);
+        assert_eq!(thawed.issue(4, Usage::Spare).unwrap().len(), 4);
+        assert!([0, 100, 101, 102].iter().all(|id| thawed.iter().all(|valid| valid != [*id])));
+        assert!((103..111).all(|id| thawed.fit(&[id])));
+        let end = bytes.len() - 1;
+        let bad = [&bytes[..end], &[MAX_OWN_IDS as u8]].concat();
+        assert!(thaw(&bad).is_err());
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The record layer of an association that continues elsewhere: in another process, or after a planned restart.
 
+use alloc::collections::VecDeque;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
@@ -153,6 +154,8 @@ impl OwnIds {
         w.u8(u8::try_from(self.len()).unwrap_or(u8::MAX));
         w.vec16(|w| self.iter().for_each(|id| w.put(id)));
         w.vec8(|w| w.put(self.latest()));
+        // Otherwise the thawed side would drop IDs that the peer still uses before those that it has left.
+        w.vec8(|w| self.left().for_each(|at| w.u8(u8::try_from(at).unwrap_or(u8::MAX))));
     }
 
     pub(super) fn thaw(r: &mut Reader<'_>, issuer: Option<Arc<dyn ConnectionIds>>) -> Result<Self, Error> {
@@ -163,9 +166,13 @@ impl OwnIds {
             return Err(r.bad_length().into());
         }
         r.limit(ids.len().checked_div(len).unwrap_or(0), super::connection_id::MAX_OWN_IDS + 1)?;
-        let ids = ids.chunks_exact(len.max(1)).map(<[u8]>::to_vec).collect();
+        let ids: VecDeque<_> = ids.chunks_exact(len.max(1)).map(<[u8]>::to_vec).collect();
+        let left = Reader::items(r.vec8(0)?, What::FrozenAssociation, |r| {
+            ids.get(usize::from(r.u8()?)).cloned().ok_or_else(|| Error::from(r.bad_value()))
+        })?;
+        r.limit(left.len(), ids.len())?;
         // A configuration with IDs of another length issues none for this association.
-        Ok(Self::thawed(issuer.filter(|issuer| issuer.id_len() == len), len, ids, latest))
+        Ok(Self::thawed(issuer.filter(|issuer| issuer.id_len() == len), len, ids, latest, left))
     }
 }
 
