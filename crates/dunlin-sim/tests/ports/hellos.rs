@@ -86,6 +86,28 @@ fn a_client_finds_its_server_among_forged_hellos() {
     }
 }
 
+/// Forged ServerHellos from two ports arrive before the true one. Afterwards, datagrams that are not authentic arrive from all three
+/// ports, each more often than the client loses patience with a port.
+#[test]
+fn forged_datagrams_do_not_keep_a_client_from_the_next_port() {
+    for version in VERSIONS {
+        let (mut world, client) = before_the_hello(&configs(version, PortScheme::Ipc));
+        for (n, port) in [7001, 7002].into_iter().enumerate() {
+            let hello = server_hello(&world, |hello| hello[31] ^= 1 + n as u8);
+            forge(&mut world, client, port, &hello);
+        }
+        for _ in 0..10 {
+            world.network.run_for(Duration::from_secs(3)).unwrap();
+            [7001, 7002, POOL].into_iter().for_each(|port| {
+                forge(&mut world, client, port, &[0xff; 40]);
+            });
+        }
+        world.pass(1);
+        assert!(world.is_connected(client), "{version}");
+        assert_eq!(world.port(client), POOL, "{version}");
+    }
+}
+
 /// A pause of the network on the way to the client, after the first datagram of the server's flight.
 struct Outage {
     has_hello: bool,

@@ -41,7 +41,7 @@ pub(super) struct Following {
     welcome: SocketAddr,
     /// The handshake with a port that has sent a ServerHello.
     attempt: Option<Attempt>,
-    /// Attempts that have fallen silent, and their connections; the latest is last.
+    /// Attempts that have fallen silent, and their connections; the first one has the next turn.
     silent: VecDeque<(Attempt, Box<DtlsConnection>)>,
     /// The connection before any ServerHello. `None` if it cannot be kept.
     kept: Option<Box<DtlsConnection>>,
@@ -53,6 +53,8 @@ pub(super) struct Following {
     tried: Vec<HelloName>,
     /// The time of [`SILENCE`].
     patience: Duration,
+    /// When the present turn began. Only the end of a turn begins another one, so that no sender can prolong it.
+    turn: Instant,
 }
 
 struct Attempt {
@@ -60,6 +62,7 @@ struct Attempt {
     /// Other ports that have sent the same ServerHello; the next to use is first.
     others: VecDeque<SocketAddr>,
     hello: HelloName,
+    /// When the client began to wait for a record of this attempt.
     begun: Instant,
     /// Whether the handshake waits for the caller, during which no server can be silent.
     is_paused: bool,
@@ -102,6 +105,7 @@ impl Following {
             seen: Vec::new(),
             tried: Vec::new(),
             patience: first_timeout * SILENCE,
+            turn: Instant(0),
         }
     }
 
@@ -110,7 +114,7 @@ impl Following {
         let attempt = self.attempt.as_ref().filter(|attempt| !attempt.is_paused)?;
         let is_only = self.waiting.is_empty() && self.silent.is_empty() && attempt.others.is_empty();
         let silent = heard_at.max(attempt.begun) + self.patience;
-        (!is_only).then(|| silent.min(attempt.begun + self.patience * LONGEST))
+        (!is_only).then(|| silent.min(self.turn + self.patience * LONGEST))
     }
 
     /// Whether the present attempt or a silent one has this address.
@@ -128,6 +132,14 @@ impl Following {
             && core::mem::replace(&mut attempt.is_paused, is_paused)
             && !is_paused
         {
+            (attempt.begun, self.turn) = (now, now);
+        }
+    }
+
+    /// Begins the turn of the present attempt.
+    fn begin_turn(&mut self, now: Instant) {
+        self.turn = now;
+        if let Some(attempt) = &mut self.attempt {
             attempt.begun = now;
         }
     }
@@ -163,18 +175,25 @@ impl Following {
         heard.enumerate().max_by_key(|(_, heard_at)| *heard_at).map(|(at, _)| at)
     }
 
-    /// Goes on with the silent attempt at this place. Returns the connection of the present one, which is `connection` now.
-    fn resume(
-        &mut self,
-        at: usize,
-        now: Instant,
-        connection: &mut DtlsConnection,
-    ) -> Option<(Option<Attempt>, Box<DtlsConnection>)> {
-        let (mut attempt, mut other) = self.silent.remove(at)?;
-        attempt.begun = now;
+    /// Goes on with the silent attempt at this place, in place of the present one, which has failed.
+    fn resume(&mut self, at: usize, connection: &mut DtlsConnection) {
+        if let Some((attempt, mut other)) = self.silent.remove(at) {
+            other.replace(connection);
+            *connection = *other;
+            self.attempt = Some(attempt);
+        }
+    }
+
+    /// Exchanges the present attempt for the silent one that has this address. The others keep their places. `false` if there is none.
+    fn exchange(&mut self, address: SocketAddr, connection: &mut DtlsConnection) -> bool {
+        let Some(present) = &mut self.attempt else { return false };
+        let Some((attempt, other)) = self.silent.iter_mut().find(|(attempt, _)| attempt.has(address)) else {
+            return false;
+        };
         other.replace(connection);
-        core::mem::swap(connection, &mut *other);
-        Some((self.attempt.replace(attempt), other))
+        core::mem::swap(connection, &mut **other);
+        core::mem::swap(present, attempt);
+        true
     }
 }
 
@@ -213,7 +232,8 @@ impl Endpoint {
     }
 
     /// Takes a datagram from a port of an attempt that is not the present one, whose address is `present`. The client goes on with that
-    /// port if the datagram has an authentic record, or has led to a question to the caller.
+    /// port if the datagram has an authentic record, or has led to a question to the caller. Otherwise nothing changes for the present
+    /// attempt, not even its patience: anyone can send such a datagram.
     fn deliver_aside(
         &mut self,
         now: Now,
@@ -227,13 +247,17 @@ impl Endpoint {
             return;
         }
         self.deliver(now, from, id, datagram);
-        let Some(association) = self.associations.get(&id) else { return };
-        let Some(following) = &association.following else { return };
-        let is_there = following.attempt.as_ref().is_some_and(|attempt| attempt.address == from.peer);
-        if is_there && association.connection.heard_at() < now.monotonic {
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        let Some(following) = &mut association.following else { return };
+        let Some(attempt) = following.attempt.as_mut().filter(|attempt| attempt.address == from.peer) else {
+            return;
+        };
+        if association.connection.heard_at() < now.monotonic {
             self.turn_to(now, id, present);
-            self.refresh(id);
+        } else {
+            attempt.begun = now.monotonic;
         }
+        self.refresh(id);
     }
 
     /// Goes on with the attempt that has this address. What the present one has to send leaves first. `false` if the present one waits
@@ -246,11 +270,9 @@ impl Endpoint {
         else {
             return false;
         };
-        if !following.attempt.as_ref().is_some_and(|attempt| attempt.has(address)) {
-            let at = following.silent.iter().position(|(attempt, _)| attempt.has(address));
-            let before = at.and_then(|at| following.resume(at, now.monotonic, connection));
-            let Some((Some(attempt), before)) = before else { return false };
-            following.silent.push_back((attempt, before));
+        let is_there = following.attempt.as_ref().is_some_and(|attempt| attempt.has(address));
+        if !is_there && !following.exchange(address, connection) {
+            return false;
         }
         if let Some(attempt) = &mut following.attempt {
             attempt.go_to(address, connection);
@@ -274,6 +296,7 @@ impl Endpoint {
         let Some(following) = &mut association.following else { return };
         following.kept = association.connection.again().map(Box::new);
         following.attempt = Some(Attempt::new(from.peer, hello, now.monotonic));
+        following.turn = now.monotonic;
         association.connection.follow_server(from.peer);
         self.deliver(now, from, id, datagram);
     }
@@ -307,7 +330,8 @@ impl Endpoint {
         let Some(following) = &mut association.following else { return };
         let connection = &mut association.connection;
         if let Some(at) = following.liveliest() {
-            following.resume(at, now.monotonic, connection);
+            following.resume(at, connection);
+            following.begin_turn(now.monotonic);
         } else if following.seen.len() < MAX_CANDIDATES
             && let Some(mut kept) = following.kept.take()
         {
@@ -324,8 +348,8 @@ impl Endpoint {
         self.drain(now, id);
         let Some(association) = self.associations.get_mut(&id) else { return };
         let Some(following) = association.following.as_deref_mut() else { return };
+        following.begin_turn(now.monotonic);
         let Some(attempt) = &mut following.attempt else { return };
-        attempt.begun = now.monotonic;
         let copy = following.waiting.iter().position(|candidate| candidate.hello == attempt.hello);
         if let Some(copy) = copy.and_then(|at| following.waiting.remove(at)) {
             // Another port repeats this ServerHello, so one of the two may be a forwarder. The handshake goes on with the other one.
@@ -339,8 +363,12 @@ impl Endpoint {
         let next = following.silent.front().map(|(attempt, _)| attempt.address);
         if !self.try_candidate(now, id)
             && let Some(next) = next
+            && self.turn_to(now, id, next)
+            && let Some(association) = self.associations.get_mut(&id)
+            && let Some(following) = &mut association.following
         {
-            self.turn_to(now, id, next);
+            // The attempt that has had its turn waits behind the others.
+            following.silent.rotate_left(1);
         }
     }
 
@@ -394,7 +422,8 @@ mod tests {
     fn a_handshake_that_waits_for_the_caller_is_not_silent() {
         let second = Duration::from_secs(1);
         let mut following = Following::new(at(1).peer, second);
-        following.attempt = Some(Attempt::new(at(2).peer, Vec::new(), Instant(10)));
+        following.attempt = Some(Attempt::new(at(2).peer, Vec::new(), Instant(0)));
+        following.begin_turn(Instant(10));
         assert_eq!(following.deadline(Instant(0)), None, "no other port to try");
         following.remember(at(3), Vec::new(), &[0; MAX_KEPT_HELLO + 1]);
         assert!(following.waiting.is_empty(), "too long to keep");
@@ -402,6 +431,9 @@ mod tests {
         assert_eq!(following.deadline(Instant(0)), Some(Instant(10) + second * SILENCE));
         assert_eq!(following.deadline(Instant(20)), Some(Instant(20) + second * SILENCE));
         assert_eq!(following.deadline(Instant(90_000)), Some(Instant(10) + second * SILENCE * LONGEST));
+        // An attempt that comes back has new patience, but no longer turn.
+        following.attempt = Some(Attempt::new(at(2).peer, Vec::new(), Instant(90_000)));
+        assert_eq!(following.deadline(Instant(0)), Some(Instant(10) + second * SILENCE * LONGEST));
         following.pause(true, Instant(20));
         assert_eq!(following.deadline(Instant(0)), None);
         following.pause(true, Instant(40));
