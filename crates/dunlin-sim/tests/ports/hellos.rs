@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use dunlin::error::{Error, Misuse};
 use dunlin::wire::ProtocolVersion;
-use dunlin::{Endpoint, EndpointLimits, PortScheme};
+use dunlin::{DtlsConnection, Endpoint, EndpointLimits, PortScheme, ServerConfig, Side};
 use dunlin_sim::{Delay, Link, Pooled};
-use dunlin_tests::{NOW, localhost};
+use dunlin_tests::{KeyType, NOW, awslc, localhost};
 
-use super::common::{Configs, VERSIONS};
+use super::common::{Configs, VERSIONS, profile};
 use super::{
     CLIENT_PORT, Client, DELAY, POOL, PORT, SERVER, World, before_the_hello, bytes_to, configs, ip, links,
 };
@@ -106,6 +106,31 @@ fn forged_datagrams_do_not_keep_a_client_from_the_next_port() {
         assert!(world.is_connected(client), "{version}");
         assert_eq!(world.port(client), POOL, "{version}");
     }
+}
+
+/// Many ServerHellos from one port lead to attempts that fail at once, each with keys of its own. The keys that are left suffice for the
+/// server.
+#[test]
+fn failed_attempts_with_one_port_leave_keys_for_the_server() {
+    let configs = configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc).cookies(false);
+    let mut world = World::new(&configs, None, 4);
+    let client = world.begin_over(&configs, 1, links());
+    world.pass(3);
+    let hello = world.network.sent.iter().find(|sent| sent.host == client.host).unwrap().datagram.clone();
+    // The client does not trust its certificate.
+    let rogue = profile(&awslc(), Side::Server, KeyType::Ed25519).build().unwrap();
+    let rogue = Arc::new(ServerConfig::new(rogue).unwrap().with_cookies(false));
+    for _ in 0..20 {
+        let (now, address) = (world.network.now, SocketAddr::new(ip(7, 1), CLIENT_PORT));
+        let mut rogue = DtlsConnection::server(&rogue, address, now);
+        rogue.receive(now, address, &hello).unwrap();
+        while let Some(sent) = rogue.poll_transmit(now) {
+            forge(&mut world, client, 7001, &sent.datagram);
+        }
+    }
+    world.pass(30);
+    assert!(world.is_connected(client));
+    assert_eq!(world.port(client), PORT);
 }
 
 /// A pause of the network on the way to the client, after the first datagram of the server's flight.

@@ -15,11 +15,17 @@ use core::time::Duration;
 use super::{AssociationId, Endpoint};
 use crate::address::Path;
 use crate::connection::DtlsConnection;
-use crate::record::datagram::{Hello, server_hello};
+use crate::record::datagram::{Hello, MAX_SPENT_KEYS, server_hello};
 use crate::time::{Instant, Now};
 
 /// The most ports whose ServerHello a client considers in one handshake.
 const MAX_CANDIDATES: usize = 4;
+
+/// The most attempts with one port. Forged ServerHellos that fail at once must not use up the keys of the others.
+const MAX_TRIES: usize = 8;
+
+/// The most write keys that one attempt makes: for the rest of its handshake, and for data.
+const KEYS_OF_ATTEMPT: usize = 2;
 
 /// The longest datagram that a client keeps of a port that it has not tried, in bytes. The server repeats what is missing.
 const MAX_KEPT_HELLO: usize = 2048;
@@ -47,8 +53,8 @@ pub(super) struct Following {
     kept: Option<Box<DtlsConnection>>,
     /// Ports that the client has not tried yet.
     waiting: VecDeque<Candidate>,
-    /// The ports that have sent a ServerHello.
-    seen: Vec<SocketAddr>,
+    /// The ports that have sent a ServerHello, and how many attempts each has had.
+    seen: Vec<(SocketAddr, usize)>,
     /// The ServerHellos under whose keys the client may have sent something.
     tried: Vec<HelloName>,
     /// The time of [`SILENCE`].
@@ -146,14 +152,22 @@ impl Following {
 
     /// Notes a port with a ServerHello. Returns whether the client considers it.
     fn see(&mut self, address: SocketAddr) -> bool {
-        if self.seen.contains(&address) {
-            return true;
+        const { assert!(MAX_CANDIDATES * MAX_TRIES * KEYS_OF_ATTEMPT <= MAX_SPENT_KEYS) }
+        if let Some((_, tries)) = self.seen.iter().find(|(seen, _)| *seen == address) {
+            return *tries < MAX_TRIES;
         }
         let has_room = self.seen.len() < MAX_CANDIDATES;
         if has_room {
-            self.seen.push(address);
+            self.seen.push((address, 0));
         }
         has_room
+    }
+
+    /// Counts an attempt with this port.
+    fn count_try(&mut self, address: SocketAddr) {
+        if let Some((_, tries)) = self.seen.iter_mut().find(|(seen, _)| *seen == address) {
+            *tries += 1;
+        }
     }
 
     /// Remembers the ServerHello of a port that the client does not try yet.
@@ -297,6 +311,7 @@ impl Endpoint {
         following.kept = association.connection.again().map(Box::new);
         following.attempt = Some(Attempt::new(from.peer, hello, now.monotonic));
         following.turn = now.monotonic;
+        following.count_try(from.peer);
         association.connection.follow_server(from.peer);
         self.deliver(now, from, id, datagram);
     }
@@ -449,5 +464,8 @@ mod tests {
         (2..9).for_each(|port| following.remember(at(port), Vec::new(), &[]));
         assert_eq!((following.waiting.len(), following.seen.len()), (MAX_CANDIDATES, MAX_CANDIDATES));
         assert!(following.see(at(2).peer) && !following.see(at(6).peer));
+        // Each of them several times.
+        (0..MAX_TRIES).for_each(|_| following.count_try(at(2).peer));
+        assert!(!following.see(at(2).peer) && following.see(at(3).peer));
     }
 }

@@ -63,6 +63,7 @@ use ports::Ports;
 pub(crate) use ports::{Claim, PoolPort};
 use receive::Receiver;
 use send::{Output, Sender};
+pub(crate) use spent::MAX_SPENT_KEYS;
 
 /// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose IDs have `len` bytes: a
 /// record does not say how long its ID is. Anyone can have sent the datagram.

@@ -12,8 +12,8 @@ use zeroize::Zeroizing;
 use crate::error::{Error, Internal};
 use crate::schedule::keys::TrafficKeys;
 
-/// The most keys that the attempts of a handshake make: two for each ServerHello, and some room.
-const MAX_SPENT_KEYS: usize = 16;
+/// The most keys that the attempts of a handshake make: two for each. The endpoint bounds the attempts.
+pub(crate) const MAX_SPENT_KEYS: usize = 64;
 
 /// The write keys that all attempts of a handshake have made.
 #[derive(Default)]
