@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::policed::{self, PolicyFile};
 use crate::sockets::Sockets;
 use crate::tls::{self, Stores};
-use crate::{admin, listener, proxy};
+use crate::{admin, listener, proxy, redirect};
 
 /// How long connections may take to end once the gateway ends them all: each waits for its client this long at most.
 const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
@@ -56,6 +56,12 @@ impl Shared {
         Alive(self.clone())
     }
 
+    /// The port of the listener with this name.
+    pub(crate) fn port_of(&self, listener: &str) -> Option<u16> {
+        let listening = self.listening.load();
+        listening.iter().find(|other| other.name == listener).map(|other| other.address.port())
+    }
+
     pub(crate) fn open_connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
@@ -81,6 +87,24 @@ struct Running {
     local: SocketAddr,
     settings: Settings,
     removed: watch::Sender<bool>,
+}
+
+/// A listener for plain HTTP whose task runs.
+struct RunningRedirect {
+    /// That of the listener to which it sends clients.
+    name: String,
+    address: SocketAddr,
+    local: SocketAddr,
+    settings: Settings,
+    removed: watch::Sender<bool>,
+}
+
+impl RunningRedirect {
+    /// As for [`Running::serves`].
+    fn serves(&self, config: &ListenerConfig) -> bool {
+        let wanted = config.redirect.as_ref().map(|redirect| redirect.listen.value);
+        wanted == Some(self.address) && (self.address.port() != 0 || self.name == config.name)
+    }
 }
 
 impl Running {
@@ -117,6 +141,7 @@ pub struct Gateway {
     stores: Arc<Stores>,
     /// Also the lock of a reload.
     running: tokio::sync::Mutex<Vec<Running>>,
+    redirects: Mutex<Vec<RunningRedirect>>,
     shutdown_time: Mutex<Duration>,
     admin: Mutex<Option<Admin>>,
     /// The tasks that follow the files of policies.
@@ -261,6 +286,7 @@ impl Gateway {
             }),
             stores: Arc::new(Stores::new()),
             running: tokio::sync::Mutex::default(),
+            redirects: Mutex::default(),
             shutdown_time: Mutex::default(),
             admin: Mutex::default(),
             followers: Mutex::default(),
@@ -307,6 +333,7 @@ impl Gateway {
                 Err(fault) => faults.push(fault),
             }
         }
+        let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;
         let admin = match &admin_config {
             Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen, &mut inherited)
                 .await
@@ -325,7 +352,9 @@ impl Gateway {
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = shutdown_time;
         self.follow(&running, &prepared.listeners);
         let mut next = vec![];
-        for (live, socket) in prepared.listeners.into_iter().zip(bound) {
+        let listeners: Vec<_> = prepared.listeners.into_iter().map(Arc::new).collect();
+        self.replace_redirects(&listeners, redirects);
+        for (live, socket) in listeners.into_iter().zip(bound) {
             let name = live.config.name.clone();
             match socket {
                 Some(socket) => next.extend(self.begin(live, socket)),
@@ -334,7 +363,7 @@ impl Gateway {
                         continue;
                     };
                     let listener = running.swap_remove(at);
-                    listener.settings.store(Arc::new(live));
+                    listener.settings.store(live);
                     next.push(Running { name, ..listener });
                 }
             }
@@ -365,6 +394,54 @@ impl Gateway {
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let followers = std::mem::replace(&mut *followers, policed::follow(&self.shared, policed));
         followers.iter().for_each(JoinHandle::abort);
+    }
+
+    /// Binds the sockets for plain HTTP that no running task has: one for each listener, or none.
+    async fn bind_redirects(&self, next: &[Live], faults: &mut Vec<Fault>) -> Vec<Option<TcpListener>> {
+        let mut sockets = vec![];
+        for live in next {
+            let is_bound = {
+                let running = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
+                running.iter().any(|redirect| redirect.serves(&live.config))
+            };
+            let socket = match &live.config.redirect {
+                Some(redirect) if !is_bound => {
+                    bind(&redirect.listen).await.map_err(|fault| faults.push(fault)).ok()
+                }
+                _ => None,
+            };
+            sockets.push(socket);
+        }
+        sockets
+    }
+
+    /// Begins to serve the new sockets for plain HTTP, gives the others new settings, and ends those that are not wanted.
+    fn replace_redirects(&self, listeners: &[Arc<Live>], sockets: Vec<Option<TcpListener>>) {
+        let mut running = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut next = vec![];
+        for (live, socket) in listeners.iter().zip(sockets) {
+            let name = live.config.name.clone();
+            if let Some(at) = running.iter().position(|redirect| redirect.serves(&live.config)) {
+                let redirect = running.swap_remove(at);
+                redirect.settings.store(live.clone());
+                next.push(RunningRedirect { name, ..redirect });
+            } else if let (Some(socket), Some(config)) = (socket, &live.config.redirect) {
+                let Ok(local) = socket.local_addr() else { continue };
+                tracing::info!(listener = name, address = %local, "redirecting from plain HTTP");
+                let settings: Settings = Arc::new(ArcSwap::new(live.clone()));
+                let removed = watch::Sender::new(false);
+                tokio::spawn(redirect::run(
+                    self.shared.clone(),
+                    settings.clone(),
+                    socket,
+                    removed.subscribe(),
+                ));
+                next.push(RunningRedirect { name, address: config.listen.value, local, settings, removed });
+            }
+        }
+        for redirect in std::mem::replace(&mut *running, next) {
+            redirect.removed.send_replace(true);
+        }
     }
 
     /// Whether the administrative listener has this address already.
@@ -398,12 +475,12 @@ impl Gateway {
     }
 
     /// Begins to accept clients.
-    fn begin(&self, live: Live, socket: Socket) -> Option<Running> {
+    fn begin(&self, live: Arc<Live>, socket: Socket) -> Option<Running> {
         let (name, address) = (live.config.name.clone(), live.config.listen.value);
         let transport = live.config.transport;
         let local = socket.local_addr().ok()?;
         tracing::info!(listener = name, address = %local, "listening");
-        let settings: Settings = Arc::new(ArcSwap::from_pointee(live));
+        let settings: Settings = Arc::new(ArcSwap::new(live));
         let removed = watch::Sender::new(false);
         let (shared, alive) = (self.shared.clone(), self.shared.alive());
         let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
@@ -421,6 +498,12 @@ impl Gateway {
     pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
         let listening = self.shared.listening.load();
         listening.iter().map(|listener| (listener.name.clone(), listener.address)).collect()
+    }
+
+    /// The names of the listeners that have one for plain HTTP beside them, and its address.
+    pub fn redirect_addresses(&self) -> Vec<(String, SocketAddr)> {
+        let redirects = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
+        redirects.iter().map(|redirect| (redirect.name.clone(), redirect.local)).collect()
     }
 
     /// The metrics in the text format of OpenMetrics.

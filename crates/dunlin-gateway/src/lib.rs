@@ -7,6 +7,7 @@
 //! * `gateway`: start, reload, stop.
 //! * `sockets`: sockets that a service manager has opened.
 //! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
+//! * `redirect`: plain HTTP, from which clients are sent on to HTTPS under one-time names.
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
@@ -27,6 +28,7 @@ mod policed;
 pub mod policy;
 mod proxy;
 mod proxy_protocol;
+mod redirect;
 mod route;
 mod sockets;
 mod tls;

@@ -107,6 +107,7 @@ pub(crate) struct Metrics {
     renegotiations: Counters,
     blocked: Counters,
     blacklisted: Counters,
+    redirected: Counters,
     policy_reloads: Counters,
     reloads: Counters,
     reload_succeeded: Gauge,
@@ -139,6 +140,7 @@ impl Metrics {
             renegotiations: Family::default(),
             blocked: Family::default(),
             blacklisted: Family::default(),
+            redirected: Family::default(),
             policy_reloads: Family::default(),
             reloads: Family::default(),
             reload_succeeded: Gauge::default(),
@@ -157,6 +159,7 @@ impl Metrics {
             ("policy_reloads", "Changed policies by whether they came into force", &m.policy_reloads),
             ("networks_blocked", "Networks that came onto the blacklist, by offence", &m.blocked),
             ("blacklisted", "Clients refused since the blacklist has their network", &m.blacklisted),
+            ("redirected", "Requests over plain HTTP that were sent on to HTTPS", &m.redirected),
             ("reloads", "Reloads of the configuration by outcome", &m.reloads),
         ];
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
@@ -302,6 +305,11 @@ impl Metrics {
         if datagrams > 0 {
             self.dropped.get_or_create(&labels([("listener", listener)])).inc_by(datagrams);
         }
+    }
+
+    /// Counts a request over plain HTTP that was sent on to HTTPS.
+    pub(crate) fn redirected(&self, listener: &str) {
+        self.redirected.get_or_create(&labels([("listener", listener)])).inc();
     }
 
     /// The latest reload, if there was one.

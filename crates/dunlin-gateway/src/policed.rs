@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{PskSource, ServerConfig};
@@ -24,6 +25,7 @@ use crate::policy::{
     AddressTable, Blacklist, Blocked, Demand, Fault, Faults, HandshakeTable, LivePolicy, Offence, Place,
     Policy, PolicyProfile, PolicyServer, Reload,
 };
+use crate::redirect::Redirects;
 use crate::tls::{Cache, Files, Own, Stores, reason};
 
 /// How often the gateway looks whether a policy has changed.
@@ -47,6 +49,7 @@ pub(crate) fn now_s() -> u64 {
 pub(crate) struct Memory {
     pub(crate) addresses: AddressTable,
     pub(crate) handshakes: HandshakeTable,
+    pub(crate) redirects: Redirects,
     blacklist: ArcSwapOption<Blacklist>,
     /// The policy in force. Also the lock of a change.
     policy: Mutex<Option<Arc<Policy>>>,
@@ -57,6 +60,7 @@ impl Default for Memory {
         Self {
             addresses: AddressTable::new(MAX_ADDRESSES),
             handshakes: HandshakeTable::new(MAX_HANDSHAKES, HANDSHAKES_LIFETIME_S),
+            redirects: Redirects::default(),
             blacklist: ArcSwapOption::empty(),
             policy: Mutex::default(),
         }
@@ -305,6 +309,10 @@ impl Policed {
     /// The configuration with which connections begin: that of the default profile. A listener has a route.
     pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
         self.servers.load().first().map(|server| server.profiles().server().clone())
+    }
+
+    pub(crate) fn random(&self) -> &dyn SecureRandom {
+        self.maker.stores.provider.random.as_ref()
     }
 
     pub(crate) fn memory(&self) -> &Memory {

@@ -9,6 +9,7 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use toml::de::DeValue;
 
 use super::fault::{Fault, Field, FileField, Place};
+use super::redirect::RedirectConfig;
 use super::section::{Kind, Section};
 use super::{COUNT, MAX_COUNT};
 use crate::route::NamePattern;
@@ -235,6 +236,8 @@ pub struct ListenerConfig {
     /// The policy that gives each client its profile: a TOML file or an SQLite database (docs/policy.md). Its profiles then say what
     /// `versions` and `clients.verify` say otherwise.
     pub policy: Option<FileField>,
+    /// A listener for plain HTTP that sends clients on to this one.
+    pub redirect: Option<RedirectConfig>,
     /// The enabled versions.
     pub versions: Versions,
     /// The server's certificates. The first one that suits the client is used.
@@ -275,6 +278,13 @@ impl ListenerConfig {
             None => ClientsConfig::none(place.clone()),
         };
         let cache = section.table("cache").and_then(cache);
+        let redirect = section.table("redirect").and_then(RedirectConfig::read);
+        if let Some(redirect) = &redirect
+            && (policy.is_none() || transport == TransportKind::Dtls)
+        {
+            let what = "a redirection is a hint for the policy of a listener with transport = \"tls\"";
+            section.fault(redirect.place.fault(what, "add the key policy, or leave this table out"));
+        }
         let mut own_limits = section.table("limits");
         let limits = Limits::read(own_limits.as_mut(), defaults);
         if let Some(own_limits) = own_limits {
@@ -318,6 +328,7 @@ impl ListenerConfig {
             listen,
             transport,
             policy,
+            redirect,
             versions,
             certificates,
             raw_public_key,
@@ -562,6 +573,15 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
     let (mut addresses, mut names) = (HashMap::new(), HashMap::new());
     for listener in listeners {
         let Field { value: address, place } = &listener.listen;
+        if let Some(redirect) = &listener.redirect {
+            let Field { value: address, place } = &redirect.listen;
+            if address.port() != 0
+                && let Some(first) = addresses.insert((*address, false), place)
+            {
+                let what = format!("{address} is also the address of {first}");
+                faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
+            }
+        }
         if address.port() != 0
             && let Some(first) =
                 addresses.insert((*address, listener.transport == TransportKind::Dtls), place)

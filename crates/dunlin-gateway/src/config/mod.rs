@@ -5,6 +5,7 @@
 
 mod fault;
 mod listener;
+mod redirect;
 mod section;
 
 use std::cell::RefCell;
@@ -19,6 +20,7 @@ pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
     RouteProtocol, TransportKind, UserName, Verify, Versions,
 };
+pub use redirect::RedirectConfig;
 pub(crate) use section::{Kind, Section, Source};
 
 /// The largest configuration file, in bytes.
@@ -89,6 +91,15 @@ pub struct Config {
 }
 
 impl Config {
+    /// Whether `path` is a configuration rather than a policy: a directory, or TOML with the key `listener`.
+    pub fn is_at(path: &Path) -> bool {
+        let has_listener = |text: &str| {
+            let (table, _) = DeTable::parse_recoverable(text);
+            table.get_ref().iter().any(|(name, _)| name.get_ref() == "listener")
+        };
+        path.is_dir() || read(path).is_ok_and(|text| has_listener(&text))
+    }
+
     /// Reads the file `path`, or the `*.toml` files of the directory `path`.
     ///
     /// # Errors

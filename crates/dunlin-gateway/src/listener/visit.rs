@@ -12,8 +12,9 @@ use crate::gateway::Shared;
 use crate::metrics;
 use crate::policed::{Policed, now_s};
 use crate::policy::{
-    Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source, Turn, Verdict,
+    Answered, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source, Turn, Verdict,
 };
+use crate::redirect::redirected;
 use crate::route;
 use crate::tls::ServerConfigs;
 
@@ -31,6 +32,8 @@ struct Progress {
     /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC 8446 §4.1.2).
     route: Option<usize>,
     hints: Hints,
+    /// Whether the hints have led below the default.
+    is_lowered: bool,
     /// The profiles that the gateway has answered with, as they were then.
     answered: Vec<Arc<PolicyProfile>>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
@@ -41,6 +44,12 @@ impl Progress {
     /// The profile of this name, as the gateway has last answered with it.
     fn answered(&self, name: &str) -> Option<Arc<PolicyProfile>> {
         self.answered.iter().rev().find(|profile| profile.name == name).cloned()
+    }
+
+    /// The client whom a redirection named, if that has led to a weaker profile.
+    fn redirected(&self) -> Option<&Client> {
+        let claim = self.hints.claims.iter().min_by_key(|claim| claim.source)?;
+        (claim.source == Source::Redirect && self.is_lowered).then_some(&claim.client)
     }
 
     /// Whether the profile was chosen by the client's address.
@@ -89,10 +98,13 @@ impl Visit {
         let (servers, now, memory) = (policed.servers(), now(), policed.memory());
         memory.handshakes.begin(self.from, now_s());
         let server = servers.get(route)?;
-        let (answered, hints) = server.choose(hello, self.from.ip(), Some(&memory.addresses), now);
+        let redirected = redirected(&self.live, policed, hello.server_name.as_deref());
+        let (answered, hints) =
+            server.choose(hello, self.from.ip(), redirected, Some(&memory.addresses), now);
         self.tell(&answered.decision);
         let mut progress = self.lock();
         progress.hints = hints;
+        progress.is_lowered = answered.decision.downgrade.is_some();
         progress.answered.push(answered.decision.profile);
         answered.config
     }
@@ -105,10 +117,27 @@ impl Visit {
         let servers = policed.servers();
         let server = servers.get(progress.route?)?;
         let used = progress.answered(&client.profile)?;
-        let answered = server.profile_of(client, &used, &progress.hints, now());
+        let mut answered = server.profile_of(client, &used, &progress.hints, now());
         if client.is_proven {
-            self.tell(&answered.decision);
             let described = Client::of(&client.identity);
+            if let Some(claimed) = progress.redirected()
+                && answered.decision.verdict != Verdict::Refuse
+                && !claimed
+                    .facts()
+                    .iter()
+                    .all(|(attribute, value)| described.values(attribute).any(|proven| proven == value))
+            {
+                let why = format!("{}; not {claimed}, whom the redirection named", answered.decision.why);
+                let decision = Decision {
+                    verdict: Verdict::Refuse,
+                    why,
+                    downgrade: None,
+                    next: None,
+                    ..answered.decision
+                };
+                answered = Answered { decision, config: None };
+            }
+            self.tell(&answered.decision);
             policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
         }
         progress.answered.push(answered.decision.profile.clone());

@@ -74,11 +74,12 @@ impl PolicyServer {
     }
 
     /// The configuration for a ClientHello that came from `address`, and the hints that the connection keeps. `addresses` are the
-    /// remembered ones. The rank of a session that the client names does not matter here: the engine checks it when it resumes.
+    /// remembered ones, and `redirected` is the client that the server has redirected to the name in this ClientHello. The rank of a session that the client names does not matter here: the engine checks it when it resumes.
     pub fn choose(
         &self,
         info: &ClientHelloInfo,
         address: IpAddr,
+        redirected: Option<Client>,
         addresses: Option<&AddressTable>,
         now: Now,
     ) -> (Answered, Hints) {
@@ -86,7 +87,8 @@ impl PolicyServer {
         let known = self.profiles.recognize(now, info);
         let remembered = addresses.and_then(|addresses| addresses.claim(address, now_s));
         let known = known.as_ref().map(Claim::from).or_else(|| self.by_psk(info, now));
-        let claims = known.into_iter().chain(remembered).collect();
+        let redirected = redirected.map(|client| Claim { source: Source::Redirect, client });
+        let claims = known.into_iter().chain(redirected).chain(remembered).collect();
         let hints = Hints::of(info, address, claims);
         let decision = self.policy.before(&hints, now_s);
         let config = self.config(&decision).filter(|_| decision.verdict != Verdict::Refuse);

@@ -152,7 +152,7 @@ impl World {
         info: &ClientHelloInfo,
         address: IpAddr,
     ) -> ((Decision, Option<Arc<ServerConfig>>), Hints) {
-        let (answered, hints) = self.server.choose(info, address, Some(&self.addresses), self.now);
+        let (answered, hints) = self.server.choose(info, address, None, Some(&self.addresses), self.now);
         ((answered.decision, answered.config), hints)
     }
 }

@@ -10,6 +10,7 @@ mod mqtt;
 mod place;
 mod policy;
 mod policy_sequences;
+mod redirect;
 mod reload;
 mod tcp;
 mod udp;

@@ -38,12 +38,14 @@ impl Place {
 
     /// Makes another tree of certificates, in files with this prefix.
     pub(crate) fn make_pki(&self, prefix: &str) {
-        self.make_pki_of(prefix, KeyType::P256);
+        self.make_pki_of(prefix, KeyType::P256, &["localhost", "127.0.0.1"]);
     }
 
-    /// Makes another tree of certificates with keys of this type, in files with this prefix.
-    pub(crate) fn make_pki_of(&self, prefix: &str, key: KeyType) {
-        let tree = Tree::generate(&TreeSpec::new(key, 2).unwrap()).unwrap();
+    /// Makes another tree of certificates with keys of this type and these names of the server, in files with this prefix.
+    pub(crate) fn make_pki_of(&self, prefix: &str, key: KeyType, names: &[&str]) {
+        let server_names = names.iter().map(|name| name.parse().unwrap()).collect();
+        let spec = TreeSpec { server_names, ..TreeSpec::new(key, 2).unwrap() };
+        let tree = Tree::generate(&spec).unwrap();
         let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
         self.write(&format!("{prefix}root.pem"), &root);
         let authorities = [tree.root.chain(), tree.intermediate.chain()].concat();

@@ -66,7 +66,7 @@ profile = "low"
 /// A directory with a policy, `more` of which precedes its profiles, and two trees of certificates.
 fn place(more: &str) -> Place {
     let place = Place::new();
-    place.make_pki_of("other-", KeyType::P384);
+    place.make_pki_of("other-", KeyType::P384, &["localhost"]);
     let roots = ["root.pem", "other-root.pem"].map(|root| std::fs::read_to_string(place.path(root)).unwrap());
     place.write("roots.pem", &roots.concat());
     place.write("policy.toml", &policy(&place, more));

@@ -1,0 +1,76 @@
+//! The table `[listener.redirect]`: a listener for plain HTTP that asks clients who they are, and sends them on to HTTPS.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::fault::{Field, Place};
+use super::listener::ADDRESS;
+use super::section::{Kind, Section};
+use crate::policy::Attribute;
+use crate::route::NamePattern;
+
+const NAMES: Kind = Kind {
+    name: "a wildcard name",
+    allowed: "write it as in \"*.login.example.org\", which a certificate of the listener must cover",
+};
+const ATTRIBUTE: Kind = Kind {
+    name: "an attribute that a URL may name",
+    allowed: "write name, email, subject, issuer, dns, uri, fingerprint or key",
+};
+const PORT: Kind = Kind { name: "a port", allowed: "write a number from 1 to 65535" };
+
+/// How long a redirected client may take to come, unless the configuration says otherwise.
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(30);
+
+/// Redirection from plain HTTP, by which the gateway learns before the ServerHello who may be calling.
+#[derive(Clone, Debug)]
+pub struct RedirectConfig {
+    /// The address to listen on for plain HTTP.
+    pub listen: Field<SocketAddr>,
+    /// The domain of one-time names, without `*.`.
+    pub domain: String,
+    /// The attributes of clients that are taken from the query of the URL.
+    pub attributes: Vec<Attribute>,
+    /// The port for HTTPS in the new URL. `None`: that of the listener.
+    pub port: Option<u16>,
+    /// How long a one-time name waits for its client.
+    pub lifetime: Duration,
+    /// The place of the table.
+    pub place: Place,
+}
+
+/// The attributes of certificates. A redirection leads below the default only to a profile that demands one.
+fn attribute(value: &DeValue<'_>) -> Option<Attribute> {
+    let attribute = Attribute::from_key(value.as_str()?)?;
+    let is_certified = !matches!(
+        attribute,
+        Attribute::Kind | Attribute::Psk | Attribute::Device | Attribute::Id | Attribute::Claim(_)
+    );
+    is_certified.then_some(attribute)
+}
+
+impl RedirectConfig {
+    /// Reads the table. `None` if a fault leaves it unusable.
+    pub(super) fn read(mut section: Section<'_>) -> Option<Self> {
+        let place = section.place().clone();
+        let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+        let domain = section.read("names", NAMES, |value| {
+            let name = value.as_str()?;
+            NamePattern::parse(name)?;
+            Some(name.strip_prefix("*.")?.to_ascii_lowercase())
+        });
+        let attributes = section.list("attributes", ATTRIBUTE, attribute).unwrap_or_default();
+        let port = section.number("port", PORT, 1, u16::MAX.into()).and_then(|port| port.try_into().ok());
+        let lifetime = section.duration("lifetime").unwrap_or(DEFAULT_LIFETIME);
+        for (key, kind) in [("listen", ADDRESS), ("names", NAMES)] {
+            if !section.has(key) {
+                section.missing(key, kind.allowed);
+            }
+        }
+        section.end();
+        let attributes = attributes.into_iter().map(|field| field.value).collect();
+        Some(Self { listen: listen?, domain: domain?.value, attributes, port, lifetime, place })
+    }
+}

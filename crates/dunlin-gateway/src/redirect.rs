@@ -1,0 +1,255 @@
+//! Redirection, the paper's second way to learn who is calling: a listener for plain HTTP takes the client's identity from the URL or from its
+//! address, and sends the client to the listener for HTTPS. A one-time name or a port joins the request and the connection. Anyone can send
+//! such a request, so the identity is a hint: the profile that it leads to demands the client's certificate.
+
+use std::convert::Infallible;
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dunlin::crypto::SecureRandom;
+use hashlink::LinkedHashMap;
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CACHE_CONTROL, HeaderValue, LOCATION};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, Uri};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::config::RedirectConfig;
+use crate::gateway::Shared;
+use crate::listener::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
+use crate::policed::{Policed, now_s};
+use crate::policy::{Attribute, Client};
+
+/// The simultaneous connections to a listener for plain HTTP.
+const MAX_CONNECTIONS: usize = 1024;
+
+/// How many redirected clients have not come yet, for each policy.
+const MAX_PENDING: usize = 16_384;
+
+/// How many attributes of one request count, and how long their values are, in bytes.
+const MAX_ATTRIBUTES: usize = 8;
+const MAX_VALUE: usize = 512;
+
+/// How long a request may take.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+
+/// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
+const MAX_HEADER: usize = 8192;
+
+/// The random bytes of a one-time name.
+const NAME_BYTES: usize = 16;
+
+/// The clients that were redirected and have not come yet, by their one-time names. The oldest makes room.
+#[derive(Default)]
+pub(crate) struct Redirects(Mutex<LinkedHashMap<String, Pending>>);
+
+struct Pending {
+    client: Client,
+    until_s: u64,
+}
+
+impl Redirects {
+    /// Expects this client under `name`, until `until_s`.
+    fn expect(&self, name: String, client: Client, until_s: u64) {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.insert(name, Pending { client, until_s });
+        while pending.len() > MAX_PENDING {
+            pending.pop_front();
+        }
+    }
+
+    /// The client that was redirected to this name. A name works once.
+    fn take(&self, name: &str, now_s: u64) -> Option<Client> {
+        let mut pending = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.remove(name).filter(|pending| pending.until_s > now_s).map(|pending| pending.client)
+    }
+}
+
+/// The client that was redirected to this server name of a ClientHello.
+pub(crate) fn redirected(live: &Live, policed: &Policed, server_name: Option<&str>) -> Option<Client> {
+    let domain = &live.config.redirect.as_ref()?.domain;
+    let (label, rest) = server_name?.split_once('.')?;
+    let is_below = rest.eq_ignore_ascii_case(domain);
+    policed.memory().redirects.take(&label.to_ascii_lowercase(), now_s()).filter(|_| is_below)
+}
+
+/// Answers requests until the gateway stops or `removed` becomes true.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    settings: Settings,
+    socket: TcpListener,
+    mut removed: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let phases = shared.phase.subscribe();
+    loop {
+        let accept = async {
+            // The semaphore is never closed.
+            let place = places.clone().acquire_owned().await;
+            (place, socket.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            accepted = accept => accepted,
+            () = reached(&phases, Phase::Draining) => return,
+            _ = removed.wait_for(|removed| *removed) => return,
+        };
+        let Ok((tcp, from)) = accepted else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let live = settings.load_full();
+        if live.refuses(&shared, from) {
+            continue;
+        }
+        let shared = shared.clone();
+        tokio::spawn(async move {
+            serve(&shared, &live, tcp, from).await;
+            drop(place);
+        });
+    }
+}
+
+/// Answers the requests of one connection.
+async fn serve(shared: &Shared, live: &Live, tcp: TcpStream, from: SocketAddr) {
+    let service = service_fn(|request| {
+        let response = answer(shared, live, &request, from.ip());
+        async { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
+    let http = http.max_buf_size(MAX_HEADER).keep_alive(false);
+    // A client that breaks the protocol gets hyper's answer; nothing else is to do.
+    let _ = timeout(REQUEST_TIME, http.serve_connection(TokioIo::new(tcp), service)).await;
+}
+
+fn answer(shared: &Shared, live: &Live, request: &Request<Incoming>, from: IpAddr) -> Response<Empty<Bytes>> {
+    let mut response = Response::new(Empty::new());
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let target = live.config.redirect.as_ref().zip(live.tls.policed()).and_then(|(config, policed)| {
+        let port = config.port.or_else(|| shared.port_of(&live.config.name))?;
+        let location = location(config, policed, request.uri(), from, port, policed.random())?;
+        HeaderValue::try_from(location).ok()
+    });
+    match target {
+        Some(location) => {
+            // The method and the content stay (RFC 9110 §15.4.8).
+            *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
+            response.headers_mut().insert(LOCATION, location);
+            shared.metrics.redirected(&live.config.name);
+        }
+        None => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
+    }
+    response
+}
+
+/// Where the client of this request goes on. `None` if the random source has failed.
+fn location(
+    config: &RedirectConfig,
+    policed: &Policed,
+    uri: &Uri,
+    from: IpAddr,
+    port: u16,
+    random: &dyn SecureRandom,
+) -> Option<String> {
+    let mut bytes = [0; NAME_BYTES];
+    random.fill(&mut bytes).ok()?;
+    let name = base16ct::lower::encode_string(&bytes);
+    let (client, query) = identity(&config.attributes, uri.query().unwrap_or_default());
+    let memory = policed.memory();
+    let client = client.or_else(|| Some(memory.addresses.claim(from, now_s())?.client));
+    let mut location = format!("https://{name}.{}", config.domain);
+    if port != 443 {
+        let _ = write!(location, ":{port}");
+    }
+    location.push_str(uri.path());
+    if !query.is_empty() {
+        let _ = write!(location, "?{query}");
+    }
+    if let Some(client) = client {
+        memory.redirects.expect(name, client, now_s().saturating_add(config.lifetime.as_secs().max(1)));
+    }
+    Some(location)
+}
+
+/// The client whom the parameters of a query name, and the query without them. `None` if it names no client.
+fn identity(attributes: &[Attribute], query: &str) -> (Option<Client>, String) {
+    let mut client: Option<Client> = None;
+    let mut rest: Vec<&str> = vec![];
+    let mut known = 0;
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let attribute = attributes.iter().find(|attribute| attribute.key() == key);
+        match attribute.zip(decoded(value)) {
+            Some((attribute, value)) if known < MAX_ATTRIBUTES => {
+                known += 1;
+                client.get_or_insert_with(|| Client::of_kind("x509")).add(attribute.clone(), value);
+            }
+            _ => rest.push(parameter),
+        }
+    }
+    (client, rest.join("&"))
+}
+
+/// The text of a value in a query: `%` and two hexadecimal digits stand for a byte, `+` for a space. `None` if it is no text.
+fn decoded(value: &str) -> Option<String> {
+    let mut bytes = vec![];
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                let mut byte = [0];
+                base16ct::mixed::decode(digits, &mut byte).ok()?;
+                byte[0]
+            }
+            byte => byte,
+        });
+    }
+    let is_short = (1..=MAX_VALUE).contains(&bytes.len());
+    String::from_utf8(bytes).ok().filter(|text| is_short && !text.contains(char::is_control))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_the_identity_out_of_the_query() {
+        let of = |query: &str| {
+            let (client, rest) = identity(&[Attribute::Email, Attribute::Issuer], query);
+            (client.map(|client| client.facts()[1..].to_vec()), rest)
+        };
+        let alice = (Attribute::Email, "alice@example.com".to_owned());
+        assert_eq!(of("a=1&email=alice%40example.com&b"), (Some(vec![alice.clone()]), "a=1&b".to_owned()));
+        let issuer = (Attribute::Issuer, "CN=A B".to_owned());
+        assert_eq!(of("issuer=CN%3DA+B&email=alice@example.com"), (Some(vec![issuer, alice]), String::new()));
+        // Nothing that is no text, and no attribute that the configuration does not name.
+        for query in ["email=%ff", "email=%0a", "email=%4", "email=", "name=x", "email=%+1"] {
+            assert_eq!(of(query), (None, query.to_owned()), "{query}");
+        }
+    }
+
+    #[test]
+    fn a_name_works_once_and_for_a_while() {
+        let redirects = Redirects::default();
+        let client = || Client::of_kind("x509");
+        redirects.expect("a".into(), client(), 100);
+        redirects.expect("b".into(), client(), 100);
+        assert_eq!(redirects.take("a", 99), Some(client()));
+        assert_eq!(redirects.take("a", 99), None);
+        assert_eq!(redirects.take("b", 100), None);
+        for i in 0..=MAX_PENDING {
+            redirects.expect(i.to_string(), client(), 100);
+        }
+        assert_eq!(redirects.take("0", 0), None);
+        assert_eq!(redirects.take("1", 0), Some(client()));
+    }
+}

@@ -1,0 +1,145 @@
+//! Redirection from plain HTTP: curl is asked who it is, and sent on to HTTPS under a one-time name.
+
+use std::process::Output;
+
+use dunlin_gateway::Gateway;
+use dunlin_pki::KeyType;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::place::{Place, metric, route, within};
+
+const POLICY: &str = r#"
+[profile.strong]
+rank = 100
+client = "request"
+[profile.low]
+rank = 20
+client = "certificate"
+[[rule]]
+name = "devices"
+when.name = ["device-1", "device-2"]
+profile = "low"
+"#;
+
+const LISTENER: &str = r#"
+[[listener]]
+name = "web"
+listen = "127.0.0.1:0"
+policy = "policy.toml"
+[[listener.certificate]]
+chain = "server.pem"
+key = "server.key"
+[listener.clients]
+ca = "root.pem"
+[listener.redirect]
+listen = "127.0.0.1:0"
+names = "*.once.test"
+attributes = "name"
+"#;
+
+/// A backend that answers each request with its first line.
+async fn backend() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (read, mut write) = stream.split();
+                let mut lines = BufReader::new(read).lines();
+                let first = lines.next_line().await.unwrap().unwrap_or_default();
+                while lines.next_line().await.unwrap().is_some_and(|line| !line.is_empty()) {}
+                let length = first.len();
+                let answer = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{first}"
+                );
+                write.write_all(answer.as_bytes()).await.unwrap();
+            });
+        }
+    });
+    port
+}
+
+/// Follows this URL, with the client's certificate or without one.
+async fn curl(place: &Place, url: &str, has_certificate: bool) -> Output {
+    let mut curl = Command::new("curl");
+    curl.args(["-sS", "--max-time", "60", "--cacert", "root.pem", "-L", "-w", "\n%{url_effective}"]);
+    // Every name is this machine.
+    curl.args(["--noproxy", "*", "--connect-to", "::127.0.0.1:"]);
+    if has_certificate {
+        curl.args(["--cert", "client.pem", "--key", "client.key"]);
+    }
+    within(curl.arg(url).current_dir(place.path("")).kill_on_drop(true).output()).await.unwrap()
+}
+
+fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &str) -> f64 {
+    let downgrade = if profile == "low" { "yes" } else { "no" };
+    metric(
+        gateway,
+        &format!(
+            "dunlin_gateway_policy_decisions_total{{listener=\"web\",stage=\"{stage}\",rule=\"{rule}\",\
+             verdict=\"{verdict}\",profile=\"{profile}\",downgrade=\"{downgrade}\"}}"
+        ),
+    )
+}
+
+#[tokio::test]
+async fn curl_is_asked_who_it_is_and_sent_on_to_its_profile() {
+    let place = Place::new();
+    place.make_pki_of("", KeyType::P256, &["localhost", "*.once.test"]);
+    place.write("policy.toml", POLICY);
+    let (gateway, _) = place.start(&(LISTENER.to_owned() + &route(backend().await, ""))).await;
+    let port = gateway.redirect_addresses()[0].1.port();
+    let url = |query: &str| format!("http://web.test:{port}/a%20page?{query}");
+
+    let output = curl(&place, &url("x=1&name=device-1"), true).await;
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (page, went) = text.split_once('\n').unwrap_or_else(|| panic!("{text} {:?}", output.stderr));
+    assert_eq!(page, "GET /a%20page?x=1 HTTP/1.1");
+    assert!(went.starts_with("https://") && went.contains(".once.test:"), "{went}");
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 1.0);
+    // The name works once.
+    assert!(curl(&place, went, true).await.status.success());
+    assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 1.0);
+
+    // The URL names another client than the certificate, or there is no certificate: nothing is lowered.
+    for (name, has_certificate) in [("device-2", true), ("device-1", false)] {
+        let output = curl(&place, &url(&format!("name={name}")), has_certificate).await;
+        assert!(!output.status.success(), "{name} {output:?}");
+    }
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 3.0);
+    assert_eq!(decided(&gateway, "finished", "devices", "refuse", "low"), 0.0);
+    let refused = "dunlin_gateway_policy_decisions_total{listener=\"web\",stage=\"finished\",rule=\"devices\",\
+                   verdict=\"refuse\",profile=\"low\",downgrade=\"no\"}";
+    assert_eq!(metric(&gateway, refused), 1.0);
+    // Without an identity in the URL, the client gets the default.
+    assert!(curl(&place, &url("x=1"), false).await.status.success());
+    assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
+}
+
+#[test]
+fn refuses_a_redirection_that_is_no_hint() {
+    let place = Place::new();
+    place.write("policy.toml", POLICY);
+    let faulty = LISTENER
+        .replace("policy = \"policy.toml\"\n", "")
+        .replace("\"*.once.test\"", "\"once.test\"")
+        .replace("attributes = \"name\"", "attributes = [\"name\", \"psk\"]")
+        + &route(1, "");
+    let found = dunlin_gateway::Config::parse(&place.path("gateway.toml"), &faulty).unwrap_err().to_string();
+    for says in [
+        "listener[0].redirect.names: \"once.test\" is not a wildcard name",
+        "listener[0].redirect.attributes[1]: \"psk\"",
+    ] {
+        assert!(found.contains(says), "{says}\n{found}");
+    }
+    assert_eq!(found.lines().count(), 2, "{found}");
+    let found = dunlin_gateway::Config::parse(
+        &place.path("gateway.toml"),
+        &(LISTENER.replace("policy = \"policy.toml\"\n", "") + &route(1, "")),
+    );
+    let found = found.unwrap_err().to_string();
+    assert!(found.contains("listener[0].redirect: a redirection is a hint for the policy"), "{found}");
+}
