@@ -145,3 +145,28 @@ fn names_all_faults_of_a_policy_and_of_its_arguments() {
     let error = place.dunlin_fails("gateway explain -c policy.toml", 2);
     assert!(error.contains("no client is given; give --cert, --psk-identity or --hello"), "{error}");
 }
+
+#[test]
+fn finds_the_policy_of_a_listener() {
+    let place = place();
+    let listener = |name: &str, policy: &str| {
+        format!(
+            "[[listener]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\n{policy}\n[listener.clients]\npsk = \"keys.psk\"\n\
+             [[listener.route]]\nto = \"127.0.0.1:1\"\n"
+        )
+    };
+    place.write("other.toml", "[profile.only]\nrank = 1\n");
+    let one = listener("one", "policy = \"policy.toml\"");
+    place.write("gateway.toml", &one);
+    let text = place.dunlin("gateway explain -c gateway.toml --psk-identity meter-1");
+    assert!(text.contains("before the ServerHello: profile meter (rank 20) by rule meters"), "{text}");
+    place.write("gateway.toml", one + &listener("two", "policy = \"other.toml\"") + &listener("three", ""));
+    let error = place.dunlin_fails("gateway explain -c gateway.toml --psk-identity a", 1);
+    assert!(error.contains("the listeners have several policies; give --listener NAME"), "{error}");
+    let text = place.dunlin("gateway explain -c gateway.toml --listener two --psk-identity meter-1");
+    assert!(text.contains("profile only (rank 1)"), "{text}");
+    let error = place.dunlin_fails("gateway explain -c gateway.toml --listener three --psk-identity a", 1);
+    assert!(error.contains("no listener three has a policy"), "{error}");
+    let error = place.dunlin_fails("gateway explain -c policy.toml --listener one --psk-identity a", 2);
+    assert!(error.contains("policy.toml is no configuration of a gateway"), "{error}");
+}

@@ -1,5 +1,6 @@
 //! `dunlin gateway explain`: which rule of a policy a client would get, and why.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -8,6 +9,7 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use dunlin::ClientHelloInfo;
 use dunlin_explain::Error as CaptureError;
+use dunlin_gateway::Config;
 use dunlin_gateway::policy::{
     self, Claim, Client, Explanation, Faults, Hints, LivePolicy, Policy, Source, Turn,
 };
@@ -22,6 +24,7 @@ Examples:
   dunlin gateway explain -c policy.toml --psk-identity meter-7
   dunlin gateway explain -c policy.toml --hello capture.pcap --cert client.pem
   dunlin gateway explain -c policy.db --hello '16 0301 …' --address 192.0.2.1 --json
+  dunlin gateway explain -c gateway.toml --listener mqtt --cert client.pem
 
 For each client the command prints its attributes, every rule with its conditions and whether they hold, and the decisions: before the
 ServerHello, by hints; after Finished, by the identity that the handshake proves; and in a later connection, in which a session names the
@@ -33,9 +36,12 @@ Exit status: 0 success, 1 failure, 2 wrong use.";
 #[derive(ClapArgs)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The policy: a TOML file, or an SQLite database.
+    /// The policy: a TOML file, or an SQLite database; or a gateway's configuration that names it.
     #[arg(long, short, value_name = "FILE")]
     config: PathBuf,
+    /// The listener of the gateway's configuration, if its listeners have several policies.
+    #[arg(long, value_name = "NAME")]
+    listener: Option<String>,
     /// The client authenticates by this certificate or public key, in PEM. It is not verified.
     #[arg(long, value_name = "FILE", conflicts_with = "psk_identity")]
     cert: Option<PathBuf>,
@@ -73,7 +79,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let advice = "give --cert, --psk-identity or --hello";
         return Err(Error::usage("gateway explain", "no client is given", advice));
     }
-    let policy = LivePolicy::open(&args.config).map_err(|faults| told(&faults))?.current();
+    let policy = LivePolicy::open(policy_file(args)?).map_err(|faults| told(&faults))?.current();
     let client = match (&args.cert, &args.psk_identity) {
         (Some(cert), _) => Some(credential(cert)?),
         (None, Some(identity)) => Some(Client::with_psk(identity.as_bytes(), None)),
@@ -100,6 +106,43 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         write!(out, "{explanation}")?;
     }
     Ok(())
+}
+
+/// The file of the policy: the argument, or the one that it names as a gateway's configuration.
+fn policy_file(args: &Args) -> Result<PathBuf, Error> {
+    let path = &args.config;
+    if !Config::is_at(path) {
+        return match &args.listener {
+            None => Ok(path.clone()),
+            Some(_) => {
+                let what =
+                    format!("--listener is given, but {} is no configuration of a gateway", path.display());
+                Err(Error::usage("gateway explain", what, "leave --listener out"))
+            }
+        };
+    }
+    let config = Config::load(path).map_err(|faults| super::told(&faults))?;
+    let is_meant = |name: &str| args.listener.as_deref().is_none_or(|meant| meant == name);
+    let listeners = config.listeners.iter().filter(|listener| is_meant(&listener.name));
+    let files: BTreeSet<_> =
+        listeners.filter_map(|listener| Some(listener.policy.as_ref()?.value.clone())).collect();
+    let mut files = files.into_iter();
+    match (files.next(), files.next(), &args.listener) {
+        (Some(file), None, _) => Ok(file),
+        (Some(_), Some(_), _) => {
+            Err(Error::failed(path.display(), "the listeners have several policies", "give --listener NAME"))
+        }
+        (None, _, Some(name)) => Err(Error::failed(
+            path.display(),
+            format!("no listener {} has a policy", printable(name)),
+            "give the name of a listener with the key policy",
+        )),
+        (None, _, None) => Err(Error::failed(
+            path.display(),
+            "no listener has a policy",
+            "add the key policy, or give its file",
+        )),
+    }
 }
 
 fn explain(policy: &Policy, args: &Args, client: Option<&Client>, hello: &Hello) -> Explained {
