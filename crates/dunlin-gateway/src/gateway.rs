@@ -333,7 +333,7 @@ impl Gateway {
                 Err(fault) => faults.push(fault),
             }
         }
-        let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;
+        let redirects = self.bind_redirects(&prepared.listeners, &mut inherited, &mut faults).await;
         let admin = match &admin_config {
             Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen, &mut inherited)
                 .await
@@ -397,7 +397,12 @@ impl Gateway {
     }
 
     /// Binds the sockets for plain HTTP that no running task has: one for each listener, or none.
-    async fn bind_redirects(&self, next: &[Live], faults: &mut Vec<Fault>) -> Vec<Option<TcpListener>> {
+    async fn bind_redirects(
+        &self,
+        next: &[Live],
+        inherited: &mut Sockets,
+        faults: &mut Vec<Fault>,
+    ) -> Vec<Option<TcpListener>> {
         let mut sockets = vec![];
         for live in next {
             let is_bound = {
@@ -406,7 +411,7 @@ impl Gateway {
             };
             let socket = match &live.config.redirect {
                 Some(redirect) if !is_bound => {
-                    bind(&redirect.listen).await.map_err(|fault| faults.push(fault)).ok()
+                    bind(&redirect.listen, inherited).await.map_err(|fault| faults.push(fault)).ok()
                 }
                 _ => None,
             };
