@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod hellos;
+mod returned;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -436,14 +437,15 @@ fn an_announcement_that_is_lost_leaves_again() {
     }
 }
 
-/// A server that never migrates, and a client of TCS that `is_ready` interrupts, with its address. Nothing has arrived at the port yet.
+/// A server, and a client of TCS that `is_ready` interrupts, with its address. Nothing has arrived at the port yet.
 fn interrupted(
     version: ProtocolVersion,
     scheme: PortScheme,
+    migration: Migration,
     is_ready: impl Fn(&mut World, Client) -> bool,
 ) -> (World, Client, SocketAddr) {
     let mut configs = configs(version, scheme);
-    configs.server = configs.server.with_migration(Migration::never());
+    configs.server = configs.server.with_migration(migration);
     let mut world = World::new(&configs, None, 4);
     let endpoint = Endpoint::new(EndpointLimits::default());
     let host = world.network.add(Pooled::new(endpoint, CLIENT_PORT, None).unwrap());
@@ -457,13 +459,18 @@ fn interrupted(
     (world, client, SocketAddr::new(ip(7, 1), CLIENT_PORT))
 }
 
-/// An attacker copies a record of the client from the welcome port to the association's port, and gives it another port of the client's
-/// address. The record says nothing about the port, so the server stays with the client.
+/// An attacker copies a record of the client from the welcome port to the association's port, and gives it another address: another port
+/// of the client's, or that of another host. The record says nothing about the port, so the server stays with the client.
 #[test]
 fn a_copied_record_at_the_port_does_not_move_the_server() {
-    for scheme in [PortScheme::Tcs, PortScheme::TcsMessage] {
+    let cases = [(ip(7, 1), Migration::never()), (ip(9, 9), Migration::never().with_unchecked(true))];
+    for (scheme, (forger, migration)) in [PortScheme::Tcs, PortScheme::TcsMessage]
+        .into_iter()
+        .flat_map(|scheme| cases.map(|case| (scheme, case)))
+    {
+        let what = format!("{scheme:?} {forger}");
         let is_ready = |world: &mut World, client| world.is_connected(client);
-        let (mut world, client, truth) = interrupted(ProtocolVersion::DTLS1_3, scheme, is_ready);
+        let (mut world, client, truth) = interrupted(ProtocolVersion::DTLS1_3, scheme, migration, is_ready);
         let now = world.network.now;
         let endpoint = &mut world.network.host(client.host).endpoint;
         endpoint.update(client.id, |connection| connection.send(b"early")).unwrap().unwrap();
@@ -474,15 +481,15 @@ fn a_copied_record_at_the_port_does_not_move_the_server() {
             world.pass(1);
         }
         let now = world.network.now;
-        let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(truth.ip(), 9) };
+        let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(forger, 9) };
         world.server().receive(now, forged, &copied);
         let read = world.server().update(served, |connection| connection.read()).unwrap();
-        assert_eq!(read.as_deref(), Some(&b"early"[..]), "{scheme:?}: the copy is authentic");
+        assert_eq!(read.as_deref(), Some(&b"early"[..]), "{what}: the copy is authentic");
         let connection = world.server().association(served).unwrap().connection();
-        assert_eq!(connection.peer_address(), truth, "{scheme:?}");
+        assert_eq!(connection.peer_address(), truth, "{what}");
         world.pass(30);
-        assert_eq!(world.exchange(client, served), [true; 2], "{scheme:?}");
-        assert_eq!(world.port(client), POOL, "{scheme:?}");
+        assert_eq!(world.exchange(client, served), [true; 2], "{what}");
+        assert_eq!(world.port(client), POOL, "{what}");
     }
 }
 
@@ -495,7 +502,7 @@ fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
             for most in [1, 3] {
                 let what = format!("{version} {scheme:?} {most}");
                 let (mut world, client, truth) =
-                    interrupted(version, scheme, |world, _| bytes_to(world, POOL) > 0);
+                    interrupted(version, scheme, Migration::never(), |world, _| bytes_to(world, POOL) > 0);
                 let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(truth.ip(), 9) };
                 let served = world.served()[0];
                 for n in 0..most {

@@ -78,6 +78,7 @@ impl Datagram {
     pub(crate) fn freeze(&mut self, w: &mut Writer) {
         write_path(w, self.paths.present());
         w.u8(self.paths.are_checked().into());
+        self.ports.freeze(w);
         self.receiver.freeze(w);
         self.sender.freeze(w);
         self.receiver.end_silently();
@@ -93,6 +94,7 @@ impl Datagram {
         let mut datagram = Self::new(side, settings, path);
         (datagram.now, datagram.used_at) = (now, now);
         datagram.settings = Some(digest);
+        datagram.ports.thaw(r, side)?;
         datagram.receiver.thaw(r, protocol, issuer, kind, (now, silent))?;
         datagram.sender.thaw(r, protocol, kind)?;
         if is_checked {

@@ -325,6 +325,9 @@ impl Datagram {
         }
         let Output { path, epoch, datagram } = output?;
         self.used_at = now;
+        if epoch.is_some() {
+            self.await_server(now);
+        }
         let path = path.unwrap_or_else(|| {
             let (path, also) = self.paths.next(datagram.len(), self.sender.path_message_len());
             if let Some(also) = also {

@@ -2,12 +2,14 @@
 //!
 //! With IPC the server sends from that port at once. With TCS the handshake stays at the welcome port. Then the client moves, and says so
 //! from its new path by a record of its own type until an answer has come back. The server keeps the old path until such a record has
-//! arrived at the new port, and answers each once. A client that gets no answer returns to the old path.
+//! arrived at the new port, and answers each once. A client that gets no answer returns to the old path. The server may have moved all the
+//! same, and may know another address of the client. So if the client's data stay without an answer, it speaks to the port again.
 //!
 //! An attacker can forward a record faster than the network, from another port of the client's address. So only the newest record about
 //! the port moves the server, and for a time the next one of the client moves it again.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use super::receive::Heard;
 use super::{Datagram, Emitter, Side};
@@ -17,7 +19,8 @@ use crate::extension::Extension;
 use crate::extension::association_port::{Answer, PortMode};
 use crate::flight::timers::Timer;
 use crate::settings::{NoPort, PortScheme};
-use crate::wire::{ContentType, ExtensionType, Reader, What};
+use crate::time::Instant;
+use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
 
 /// How often a client speaks to the announced port before it returns to the old path. With the default timeouts that takes 15 seconds.
 const CLIENT_ATTEMPTS: u32 = 4;
@@ -63,11 +66,12 @@ enum State {
     Moving { old_port: u16 },
     /// This client has heard from the new port.
     Moved,
-    /// This client has returned to the old path, since nothing came from the port. The server may be there all the same.
+    /// This client has returned to the old path, since nothing came from the port. The server may be there all the same: the client goes
+    /// where it hears the server next.
     Returned { port: u16 },
     /// This client has followed its server to another port by IPC.
     Followed,
-    /// This client stays where it is: the port does not answer, or is the present one.
+    /// This client stays where it is, since the port is the present one.
     Stayed,
 }
 
@@ -109,6 +113,26 @@ impl Ports {
     /// Whether the association depends on nothing that another process does not have: a server's pool, or the client's old path.
     pub(super) const fn are_portable(&self) -> bool {
         !matches!(self.state, State::Own { .. } | State::Expected(_) | State::Moving { .. })
+    }
+
+    /// Writes the port from which this client has returned; 0 for none.
+    pub(super) fn freeze(&self, w: &mut Writer) {
+        w.u16(match self.state {
+            State::Returned { port } => port,
+            _ => 0,
+        });
+    }
+
+    /// Continues with the output of [`Self::freeze`].
+    pub(super) fn thaw(&mut self, r: &mut Reader<'_>, side: Side) -> Result<(), Error> {
+        match (r.u16()?, side) {
+            (0, _) => Ok(()),
+            (_, Side::Server) => Err(r.bad_value().into()),
+            (port, Side::Client) => {
+                *self = Self { state: State::Returned { port }, attempts: CLIENT_ATTEMPTS };
+                Ok(())
+            }
+        }
     }
 
     /// Whether a datagram over `path` may be the peer's, although the address is not its present one: a NAT may give a client another
@@ -274,18 +298,38 @@ impl Datagram {
         }
     }
 
-    /// Sends a record about the port, and starts the timer of the next one.
+    /// Sends a record about the port, and starts the timer of the next one. A client that has returned starts it with its next data.
     fn send_about_port(&mut self) -> Result<(), Error> {
+        let mut path = self.paths.present();
         let port = match self.ports.state {
             State::Own { port, .. } => port.port,
-            State::Moving { .. } => self.paths.present().peer.port(),
+            State::Moving { .. } => path.peer.port(),
+            State::Returned { port } => {
+                path.peer.set_port(port);
+                port
+            }
             _ => return Ok(()),
         };
-        let pause = self.backoff.fresh().timeout_after(self.ports.attempts);
+        let pause = self.pause();
         self.ports.attempts = self.ports.attempts.saturating_add(1);
         self.timers.stop(Timer::MovePort);
-        self.timers.start(Timer::MovePort, self.now + pause);
-        self.sender.about_port(self.paths.present(), &written(port))
+        if !matches!(self.ports.state, State::Returned { .. }) {
+            self.timers.start(Timer::MovePort, self.now + pause);
+        }
+        self.sender.about_port(path, &written(port))
+    }
+
+    /// The pause after the records about the port that this side has sent.
+    fn pause(&self) -> Duration {
+        self.backoff.fresh().timeout_after(self.ports.attempts)
+    }
+
+    /// Starts the time after which a client that has returned speaks to the port again, unless it hears from the server before. Data that
+    /// leave during that time do not prolong it.
+    pub(super) fn await_server(&mut self, now: Instant) {
+        if matches!(self.ports.state, State::Returned { .. }) {
+            self.timers.start(Timer::MovePort, now + self.pause());
+        }
     }
 
     /// Handles the end of a pause in which nothing came over the new path.
@@ -305,26 +349,35 @@ impl Datagram {
                 self.ports.state = State::Returned { port: self.paths.present().peer.port() };
                 self.paths.set_peer_port(old_port);
                 self.has_moved = true;
+                // Data may have been lost at the port.
+                self.await_server(self.now);
                 Ok(())
             }
+            // Nothing answers at the old path either.
+            State::Returned { .. } => self.send_about_port(),
             _ => Ok(()),
         }
     }
 
     /// Moves this server to the path of the newest record about the port. Until the client can have no doubt any more, its next record
-    /// moves the server again: another host may have forwarded this one.
+    /// moves the server again: another host may have forwarded this one. The first such record may also come from another host, if the
+    /// settings let the server follow it.
     fn arrive(&mut self, path: Path) -> Result<(), Error> {
         let present = self.paths.present();
         let State::Own { port, scheme, has_arrived, left } = self.ports.state else { return Ok(()) };
-        let is_here = path.local == port.local && path.peer.ip() == present.peer.ip();
-        if !is_here || scheme.is_ipc() || has_arrived && left.is_none() {
+        let is_same_host = path.peer.ip() == present.peer.ip();
+        let may_come = is_same_host || !has_arrived && self.paths.follow_unchecked();
+        if path.local != port.local || !may_come || scheme.is_ipc() || has_arrived && left.is_none() {
             return Ok(());
         }
-        let left = left.or_else(|| Some(present.peer.port()));
+        let left = left.or(Some(present.peer.port())).filter(|_| is_same_host);
         self.ports.state = State::Own { port, scheme, has_arrived: true, left };
         self.timers.stop(Timer::MovePort);
-        // Longer than the pause after any of the client's records.
-        self.timers.start(Timer::MovePort, self.now + self.backoff.fresh().timeout_after(CLIENT_ATTEMPTS));
+        if is_same_host {
+            // Longer than the pause after any of the client's first records.
+            let pause = self.backoff.fresh().timeout_after(CLIENT_ATTEMPTS);
+            self.timers.start(Timer::MovePort, self.now + pause);
+        }
         if path != present {
             self.sender.fix_output(present);
             self.paths.set_present(path);
@@ -375,14 +428,14 @@ impl Datagram {
             State::Own { port, has_arrived, left, .. } => {
                 let is_at_port = heard.path.local == port.local;
                 let is_same_host = heard.path.peer.ip() == present.peer.ip();
-                if !is_at_port || !*has_arrived && (!self.complete || is_same_host) {
-                    // A record over the old path does not lead back to it. At the port, a record of the same host leads there only if it
-                    // says so. The handshake stays at the welcome port, even if a record overtakes the client's Finished.
+                if !is_at_port || !*has_arrived {
+                    // A record over the old path does not lead back to it. The first record at the port leads there only if it says so:
+                    // anyone can forward another one there, and the client may not know the port yet.
                     return true;
                 }
                 if !is_same_host && heard.is_newest && self.paths.follow_unchecked() {
                     // Another host is a migration like any other.
-                    (*has_arrived, *left) = (true, None);
+                    *left = None;
                 }
                 false
             }
@@ -398,7 +451,14 @@ impl Datagram {
                 self.sender.fix_output(present);
                 self.paths.set_peer_port(port);
                 self.ports.state = State::Moved;
+                self.timers.stop(Timer::MovePort);
                 self.has_moved = true;
+                false
+            }
+            State::Returned { .. } if heard.is_newest && heard.path.peer == present.peer => {
+                // The server is still on the old path.
+                self.ports.attempts = CLIENT_ATTEMPTS;
+                self.timers.stop(Timer::MovePort);
                 false
             }
             _ => false,
