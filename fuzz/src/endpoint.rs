@@ -51,6 +51,9 @@ const LAST_TIMERS: usize = 64;
 const INTERFACES: u32 = 3;
 /// The limits of incomplete handshakes.
 const HALF_OPEN: usize = 6;
+/// How often the callers of a client's association renew connection IDs or keys. A peer takes too many renewals without data for an attack
+/// (docs/security.md, `MAX_IDLE_MESSAGES`).
+const MAX_RENEWALS: usize = 16;
 /// The most connection IDs that a connection keeps of each kind.
 const MAX_IDS: usize = 16;
 
@@ -118,6 +121,7 @@ struct Client {
     addresses: Vec<SocketAddr>,
     /// The server's side, once both sides are connected.
     served: Option<AssociationId>,
+    renewals: usize,
     /// Data on the way to the server, and to the client.
     sent: [BTreeSet<Vec<u8>>; 2],
     /// Datagrams on the way to the client, with the server's port and the interface.
@@ -271,6 +275,7 @@ impl Play<'_> {
             caller,
             addresses: (0..interfaces).map(|n| address(100 + n as u8, self.ports)).collect(),
             served: None,
+            renewals: 0,
             sent: Default::default(),
             incoming: Vec::new(),
             unproven: BTreeMap::new(),
@@ -374,8 +379,10 @@ impl Play<'_> {
     fn forward(&mut self, who: usize) {
         let which = self.script.below(self.incoming.len() + self.clients[who].incoming.len());
         let from = self.forger(CLIENTS);
-        if let Some((at, _, copy)) = self.incoming.get(which) {
+        if let Some((at, sender, copy)) = self.incoming.get(which) {
             if is_protected(copy) {
+                // A server that follows a client there would take the records of others from that address for the client's, without keys.
+                let from = SocketAddr::new(from.ip(), sender.port());
                 let (at, copy) = (*at, copy.clone());
                 self.receive(at, from, &copy);
             }
@@ -470,7 +477,8 @@ impl Play<'_> {
             };
         };
         let client = &mut self.clients[who];
-        let Some(id) = client.served else { return };
+        let Some(id) = client.served.filter(|_| client.renewals < MAX_RENEWALS) else { return };
+        client.renewals += 1;
         match what & 1 == 0 {
             true => client.update(renew),
             false => self.server.update(id, renew).unwrap(),
