@@ -1,7 +1,7 @@
 //! The administrative listener: `/metrics` for Prometheus, `/status` for health checks and programs, `/` for people.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,14 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use serde::Serialize;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::config::TransportKind;
 use crate::dashboard;
 use crate::gateway::Shared;
 use crate::listener::{ACCEPT_PAUSE, Phase, reached};
-use crate::metrics::{self, Reloaded};
+use crate::status;
 
 /// The simultaneous connections, so that a broken client cannot take all file descriptors.
 const MAX_CONNECTIONS: usize = 64;
@@ -81,37 +79,6 @@ async fn serve(shared: &Shared, tcp: TcpStream) {
     }
 }
 
-/// The content of `/status`, as docs/gateway.md describes it.
-#[derive(Serialize)]
-struct Status<'a> {
-    /// `running`, `draining` or `ending`.
-    phase: &'static str,
-    version: &'static str,
-    /// When the gateway began, in seconds since 1970.
-    started: u64,
-    uptime_seconds: u64,
-    /// The open connections and associations of all listeners, and their limit.
-    connections: usize,
-    max_connections: usize,
-    /// The DTLS associations, also those whose client is not counted yet.
-    dtls_associations: usize,
-    listeners: Vec<ListenerStatus<'a>>,
-    /// The latest reload; `null` before the first.
-    reload: Option<Reloaded>,
-}
-
-#[derive(Serialize)]
-struct ListenerStatus<'a> {
-    name: &'a str,
-    /// `tls` or `dtls`.
-    transport: &'static str,
-    address: SocketAddr,
-    /// The open connections or associations.
-    connections: u64,
-    /// All clients since the start.
-    accepted: u64,
-}
-
 fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if !is_own_host(shared, request) {
         return plain(
@@ -154,33 +121,12 @@ fn is_own_host(shared: &Shared, request: &Request<Incoming>) -> bool {
 }
 
 fn status(shared: &Shared) -> Response<Full<Bytes>> {
-    let phase = *shared.phase.borrow();
-    let listening = shared.listening.load();
-    let started = shared.metrics.started();
-    let listeners = listening.iter().map(|listener| {
-        let (accepted, connections) = shared.metrics.clients(&listener.name);
-        let transport = match listener.transport {
-            TransportKind::Tls => "tls",
-            TransportKind::Dtls => "dtls",
-        };
-        ListenerStatus { name: &listener.name, transport, address: listener.address, connections, accepted }
-    });
-    let status = Status {
-        phase: phase.name(),
-        version: metrics::VERSION,
-        started: metrics::since_1970(started).as_secs(),
-        uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
-        connections: shared.open_connections(),
-        max_connections: shared.max_connections(),
-        dtls_associations: shared.metrics.associations(),
-        listeners: listeners.collect(),
-        reload: shared.metrics.latest_reload(),
-    };
     // A gateway that drains takes no clients, so a load balancer must not send it any.
-    let code = if phase == Phase::Running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    match serde_json::to_string_pretty(&status) {
+    let is_running = *shared.phase.borrow() == Phase::Running;
+    let code = if is_running { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    match status::json(shared) {
         Ok(text) => with_type(code, "application/json", text + "\n"),
-        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+        Err(error) => plain(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     }
 }
 
@@ -197,8 +143,8 @@ fn page() -> Response<Full<Bytes>> {
     response
 }
 
-fn plain(code: StatusCode, text: &str) -> Response<Full<Bytes>> {
-    with_type(code, "text/plain; charset=utf-8", text.to_owned())
+fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    with_type(code, "text/plain; charset=utf-8", text)
 }
 
 fn with_type(code: StatusCode, form: &'static str, text: impl Into<Bytes>) -> Response<Full<Bytes>> {

@@ -76,6 +76,7 @@ pub(crate) struct Listening {
     pub(crate) name: String,
     pub(crate) transport: TransportKind,
     pub(crate) address: SocketAddr,
+    pub(crate) settings: Settings,
 }
 
 /// A listener whose task runs.
@@ -372,6 +373,7 @@ impl Gateway {
             name: listener.name.clone(),
             transport: listener.transport,
             address: listener.local,
+            settings: listener.settings.clone(),
         });
         self.shared.listening.store(Arc::new(listening.collect()));
         for removed in std::mem::replace(&mut *running, next) {

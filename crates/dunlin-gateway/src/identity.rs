@@ -63,7 +63,8 @@ pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// The bytes in hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -11,7 +11,7 @@
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
-//! * `admin`: `/metrics` and `/status`. `dashboard`: a page that shows them.
+//! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
 //! * `limits`, `metrics`: limits by name, and counters.
 //! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
@@ -31,6 +31,7 @@ mod proxy_protocol;
 mod redirect;
 mod route;
 mod sockets;
+mod status;
 mod tls;
 
 pub use config::{Config, Fault, Faults};

@@ -28,8 +28,8 @@ pub(crate) use failure::{Failure, reason};
 /// The version of the gateway.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The most faults of a refused reload that `/status` shows. The log has all of them.
-const MAX_FAULTS: usize = 20;
+/// The most faults of a refused reload or policy that `/status` shows. The log has all of them.
+pub(crate) const MAX_FAULTS: usize = 20;
 
 /// Names and values of labels. The values come from the configuration or from fixed lists, never from clients, so that clients cannot
 /// fill the memory with them.
@@ -78,11 +78,31 @@ pub(crate) struct Reloaded {
 
 /// A client that has completed its handshake. It counts as connected until the value is dropped.
 #[must_use]
-pub(crate) struct Established(Gauge);
+pub(crate) struct Established {
+    family: Family<Labels, Gauge>,
+    labels: Labels,
+}
+
+impl Established {
+    fn new(family: &Family<Labels, Gauge>, labels: Labels) -> Self {
+        family.get_or_create(&labels).inc();
+        Self { family: family.clone(), labels }
+    }
+
+    /// Counts the client under the profile of a renegotiation.
+    pub(crate) fn set_profile(&mut self, profile: &str) {
+        let mut labels = self.labels.clone();
+        labels
+            .iter_mut()
+            .filter(|(name, _)| *name == "profile")
+            .for_each(|(_, value)| profile.clone_into(value));
+        *self = Self::new(&self.family, labels);
+    }
+}
 
 impl Drop for Established {
     fn drop(&mut self) {
-        self.0.dec();
+        self.family.get_or_create(&self.labels).dec();
     }
 }
 
@@ -264,9 +284,7 @@ impl Metrics {
         }
         let connected =
             labels([("listener", listener), ("profile", profile), ("client", client), ("kind", kind)]);
-        let established = self.established.get_or_create_owned(&connected);
-        established.inc();
-        Established(established)
+        Established::new(&self.established, connected)
     }
 
     /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the answer.

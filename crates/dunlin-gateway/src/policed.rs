@@ -319,6 +319,19 @@ impl Policed {
         &self.file.memory
     }
 
+    /// The path of the policy. Listeners with equal paths share what the gateway remembers about clients.
+    pub(crate) fn path(&self) -> &Path {
+        &self.file.path
+    }
+
+    pub(crate) fn live(&self) -> &LivePolicy {
+        &self.file.live
+    }
+
+    pub(crate) fn blacklist(&self) -> Option<Arc<Blacklist>> {
+        self.file.memory.blacklist.load_full()
+    }
+
     /// Puts the policy of a configuration in force.
     pub(crate) fn adopt(&self) {
         self.file.memory.adopt(&self.file, &self.file.live.current());

@@ -97,12 +97,12 @@ async fn client(
     };
     end(&handshake);
     let rule = visit.completed(tls.negotiated());
-    let _established = shared.metrics.handshake_completed(
+    visit.established(shared.metrics.handshake_completed(
         listener,
         tls.negotiated(),
         rule.as_deref().unwrap_or_default(),
         tls.handshake_time(),
-    );
+    ));
     let Some(route) = visit.route().filter(|_| rule.is_some()) else {
         // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose profile is too weak.
         tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");

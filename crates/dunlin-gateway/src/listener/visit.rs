@@ -9,7 +9,7 @@ use dunlin_tokio::{HandshakeError, now};
 use super::Live;
 use crate::config::RouteConfig;
 use crate::gateway::Shared;
-use crate::metrics;
+use crate::metrics::{self, Established};
 use crate::policed::{Policed, now_s};
 use crate::policy::{
     Answered, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source, Turn, Verdict,
@@ -38,6 +38,8 @@ struct Progress {
     answered: Vec<Arc<PolicyProfile>>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
     decision: Option<(Decision, bool)>,
+    /// Counts the client as connected.
+    established: Option<Established>,
 }
 
 impl Progress {
@@ -187,10 +189,18 @@ impl Visit {
         Some(decision.label().to_owned())
     }
 
+    /// Counts the client as connected until this value is dropped.
+    pub(crate) fn established(&self, established: Established) {
+        self.lock().established = Some(established);
+    }
+
     /// Logs and counts a renegotiation that the gateway has begun, and that the client has completed or refused.
     pub(crate) fn renegotiated(&self, is_complete: bool, negotiated: &Negotiated) {
         let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
         self.shared.metrics.renegotiated(listener, is_complete);
+        if let Some(established) = self.lock().established.as_mut().filter(|_| is_complete) {
+            established.set_profile(profile);
+        }
         match is_complete {
             true => tracing::info!(listener, %client, profile, "renegotiated"),
             false => tracing::info!(listener, %client, profile, "the client refuses to renegotiate"),

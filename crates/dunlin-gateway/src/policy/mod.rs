@@ -80,7 +80,7 @@ pub use nft::{NftError, NftSets};
 pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
 pub use server::{Answered, PolicyServer};
-pub use source::{LivePolicy, Reload};
+pub use source::{LivePolicy, Reload, Version};
 pub use tables::{AddressTable, HandshakeTable, Handshakes};
 
 /// The profiles of a gateway and the rules that give them to its clients.

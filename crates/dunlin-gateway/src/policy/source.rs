@@ -5,6 +5,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -21,12 +22,23 @@ use super::{Policy, sqlite};
 pub struct LivePolicy {
     path: PathBuf,
     policy: ArcSwap<Policy>,
-    seen: Mutex<Seen>,
+    outcome: ArcSwap<Outcome>,
+    /// How the source looked at the last poll. Also the lock of a poll.
+    source: Mutex<Source>,
 }
 
-/// What the last poll saw.
-struct Seen {
-    source: Source,
+/// Which content of its file or database a policy is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Since when the gateway has it in force, in seconds since 1970.
+    pub since_s: u64,
+    /// SHA-256 of a TOML file, as `sha256sum` shows it. Gateways that share a file can be compared by it. `None` for a database.
+    pub sha256: Option<[u8; 32]>,
+}
+
+/// What the last poll found out.
+struct Outcome {
+    in_force: Version,
     /// Why the content is not in force.
     faults: Option<Faults>,
 }
@@ -76,8 +88,9 @@ impl LivePolicy {
         let policy = source
             .changed(&path)
             .unwrap_or_else(|| Err(Faults::of_file(&path.to_string_lossy(), "empty")))?;
-        let seen = Seen { source, faults: None };
-        Ok(Self { path, policy: ArcSwap::from_pointee(policy), seen: Mutex::new(seen) })
+        let outcome = Outcome { in_force: source.version(), faults: None };
+        let (policy, outcome) = (ArcSwap::from_pointee(policy), ArcSwap::from_pointee(outcome));
+        Ok(Self { path, policy, outcome, source: Mutex::new(source) })
     }
 
     /// The policy in force. A connection asks for it at each decision.
@@ -85,9 +98,14 @@ impl LivePolicy {
         self.policy.load_full()
     }
 
+    /// Which content is in force.
+    pub fn version(&self) -> Version {
+        self.outcome.load().in_force
+    }
+
     /// Why the content of the file is not in force; `None` if it is.
     pub fn faults(&self) -> Option<Faults> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).faults.clone()
+        self.outcome.load().faults.clone()
     }
 
     /// Reads the file or database again if it has changed, and puts the new policy in force if it has no fault. It blocks, so a server
@@ -99,19 +117,21 @@ impl LivePolicy {
     /// Does the same, but asks `accept` first. If that finds a fault, such as a certificate that the gateway does not have, the previous
     /// policy stays in force.
     pub fn poll_with(&self, accept: impl FnOnce(&Arc<Policy>) -> Result<(), Faults>) -> Reload {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(changed) = seen.source.changed(&self.path) else { return Reload::Unchanged };
+        let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(changed) = source.changed(&self.path) else { return Reload::Unchanged };
         let accepted = changed.map(Arc::new).and_then(|policy| accept(&policy).map(|()| policy));
+        let previous = self.outcome.load();
         match accepted {
             Ok(policy) => {
                 self.policy.store(Arc::clone(&policy));
-                seen.faults = None;
+                self.outcome.store(Arc::new(Outcome { in_force: source.version(), faults: None }));
                 Reload::Replaced(policy)
             }
             // A fault is reported once.
-            Err(faults) if seen.faults.as_ref() == Some(&faults) => Reload::Unchanged,
+            Err(faults) if previous.faults.as_ref() == Some(&faults) => Reload::Unchanged,
             Err(faults) => {
-                seen.faults = Some(faults.clone());
+                let outcome = Outcome { in_force: previous.in_force, faults: Some(faults.clone()) };
+                self.outcome.store(Arc::new(outcome));
                 Reload::Kept(faults)
             }
         }
@@ -119,6 +139,16 @@ impl LivePolicy {
 }
 
 impl Source {
+    /// The version of the content that was read last.
+    fn version(&self) -> Version {
+        let sha256 = match self {
+            Self::Toml { content, .. } => *content,
+            Self::Sqlite(_) => None,
+        };
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Version { since_s: since.as_secs(), sha256 }
+    }
+
     /// The policy, or its faults, if the content has changed.
     fn changed(&mut self, path: &Path) -> Option<Result<Policy, Faults>> {
         let name = path.to_string_lossy();

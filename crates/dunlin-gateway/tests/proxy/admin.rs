@@ -29,7 +29,8 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> String {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: localhost")).await
 }
 
-async fn status(gateway: &Gateway) -> Value {
+/// The status as JSON.
+pub(crate) async fn status(gateway: &Gateway) -> Value {
     let answer = get(gateway.admin_address().unwrap(), "/status").await;
     serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
 }
@@ -73,8 +74,8 @@ async fn status_shows_listeners_and_the_latest_reload() {
     assert_eq!(
         told["listeners"],
         serde_json::json!([
-            {"name": "test", "transport": "tls", "address": tls_address, "connections": 1, "accepted": 1},
-            {"name": "coap", "transport": "dtls", "address": coap_address, "connections": 0, "accepted": 0},
+            {"name": "test", "transport": "tls", "address": tls_address, "connections": 1, "accepted": 1, "policy": null},
+            {"name": "coap", "transport": "dtls", "address": coap_address, "connections": 0, "accepted": 0, "policy": null},
         ])
     );
     let faulty = text.replace("server.pem", "absent.pem");

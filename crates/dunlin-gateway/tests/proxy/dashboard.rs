@@ -67,10 +67,14 @@ fn text<'a>(dom: &'a str, id: &str) -> &'a str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_browser_shows_clients_latency_and_saved_bytes() {
+async fn a_browser_shows_clients_decisions_latency_and_saved_bytes() {
     let place = Place::new();
+    place.write(
+        "policy.toml",
+        "[profile.strong]\nrank = 100\nclient = \"certificate\"\n[blacklist]\nfailed = 1\n",
+    );
     let config = "[admin]\nlisten = \"127.0.0.1:0\"\n".to_owned()
-        + &listener("").replace("\"test\"", "\"<b>test</b>\"")
+        + &listener("policy = \"policy.toml\"").replace("\"test\"", "\"<b>test</b>\"")
         + "[listener.clients]\nca = \"root.pem\"\n[listener.cache]\nmode = \"compact\"\n"
         + &route(backend("one").await, "");
     let (gateway, port) = place.start(&config).await;
@@ -90,8 +94,13 @@ async fn a_browser_shows_clients_latency_and_saved_bytes() {
         assert_eq!(text(&dom, "state"), "live", "{dom}");
         assert_eq!(text(&dom, "connections"), "2 of 10,000");
         assert_eq!(text(&dom, "failed"), "1");
-        let [live] = &rows(&dom, "live")[..] else { panic!("{dom}") };
-        assert_eq!(live[1..], ["x509", "cached", "2"]);
+        assert_eq!(rows(&dom, "live"), [["strong", "x509", "cached", "2"]]);
+        let decisions = rows(&dom, "rules");
+        assert!(decisions.contains(&vec!["default", "strong", "finished", "serve", "3"]), "{decisions:?}");
+        let [policy] = &rows(&dom, "policies")[..] else { panic!("{dom}") };
+        assert!(policy[0].ends_with("policy.toml") && policy[2].starts_with("1 profiles"), "{policy:?}");
+        assert_eq!(policy[3], "in force");
+        assert_eq!(rows(&dom, "blocked")[0][..2], ["127.0.0.1", "failed handshakes"]);
         let latency = rows(&dom, "latency");
         let counts: Vec<_> = latency.iter().map(|row| (row[0], row[4])).collect();
         assert_eq!(counts, [("cached", "2"), ("full", "1")]);
@@ -104,7 +113,7 @@ async fn a_browser_shows_clients_latency_and_saved_bytes() {
         assert_eq!(savings[0][..3], ["cached", "gateway", name]);
         assert_eq!(savings[0][3], text(&dom, "saved"));
         assert_eq!(rows(&dom, "listeners")[0][..2], [name, "tls"]);
-        assert_eq!(rows(&dom, "blocked"), [["none"]]);
+        assert_eq!(rows(&dom, "limits"), [["none"]]);
         // Each table has a name and the heads of its columns, for screen readers.
         assert_eq!(dom.matches("<table").count(), dom.matches("aria-labelledby=\"h-").count());
         assert_eq!(

@@ -11,10 +11,12 @@ use dunlin_gateway::{Config, Gateway};
 use dunlin_pki::KeyType;
 use dunlin_store::MemoryClientSessions;
 use dunlin_tokio::DtlsEndpoint;
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
+use crate::admin::status;
 use crate::place::{Client, Place, backend, metric, metric_becomes, route, within};
 
 const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
@@ -228,6 +230,9 @@ async fn openssl_renegotiates_down_and_up() {
     assert_eq!(device.say("again").await, "again");
     metric_becomes(&gateway, RENEGOTIATED, 1.0).await;
     assert_eq!(decided(&gateway, "finished", "devices", "renegotiate", "low"), 1.0);
+    // The client counts as connected under its new profile.
+    metric_becomes(&gateway, "dunlin_gateway_established{profile=\"low\",client=\"x509\"}", 1.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_established"), 1.0);
     drop(device);
     // Its session is that of the second handshake: it has the profile, and never renegotiates.
     let mut device = Openssl::start(&place, port, "", &["-sess_in", "session.pem"]);
@@ -295,7 +300,10 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
     let text = text.replace("profile = \"low\"", "refuse = true");
     place.write("policy.toml", &(text + "[blacklist]\nforeign = 1\n"));
-    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let admin = "[admin]\nlisten = \"127.0.0.1:0\"\n";
+    let config = admin.to_owned() + LISTENER + &route(backend("one").await, "");
+    let (gateway, _) = place.start(&config).await;
+    let port = gateway.addresses()[0].1.port();
     let friend = place.client("root.pem");
     assert_eq!(friend.exchange(port, "localhost", "").await.unwrap(), "one got ");
     let foreign = place.with_certificate(place.client("root.pem"), "");
@@ -312,6 +320,22 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     let read = within(tcp.read(&mut [0; 8])).await;
     assert!(matches!(read, Ok(0) | Err(_)), "{read:?}");
     metric_becomes(&gateway, "dunlin_gateway_blacklisted_total{listener=\"test\"}", 1.0).await;
+    let told = &status(&gateway).await["policies"][0];
+    assert_eq!((&told["blocked"], &told["faults"]), (&1.into(), &Value::Array(vec![])));
+    assert_eq!(told["blacklist"][0]["network"], "127.0.0.1");
+    assert_eq!(told["blacklist"][0]["offence"], "foreign");
+    assert!(told["blacklist"][0]["until"].as_u64() > told["since"].as_u64(), "{told}");
+
+    // A policy with a fault is not in force, and the status says why.
+    let content = std::fs::read(place.path("policy.toml")).unwrap();
+    place.write("policy.toml", "floor = 1\n");
+    metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"refused\"}", 1.0).await;
+    let told = &status(&gateway).await["policies"][0];
+    assert!(told["faults"][0].as_str().unwrap().contains("policy.toml"), "{told}");
+    let sum = dunlin_awslc::SHA256.hash(&[&content]);
+    let hex: String = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(told["sha256"], hex);
+    assert_eq!(told["summary"], "3 profiles, 2 rules, 0 clients, default strong (rank 100), floor 10");
 }
 
 #[tokio::test]

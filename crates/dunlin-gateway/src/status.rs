@@ -1,0 +1,135 @@
+//! The content of `/status`, as docs/gateway.md describes it.
+
+use std::net::SocketAddr;
+
+use serde::Serialize;
+
+use crate::config::TransportKind;
+use crate::gateway::Shared;
+use crate::identity;
+use crate::metrics::{self, MAX_FAULTS, Reloaded};
+use crate::policed::{Policed, now_s};
+use crate::policy::{Offence, Version};
+
+/// The most blocked networks that `/status` shows: a dashboard asks every second.
+const MAX_BLOCKED: usize = 100;
+
+#[derive(Serialize)]
+struct Status<'a> {
+    /// `running`, `draining` or `ending`.
+    phase: &'static str,
+    version: &'static str,
+    /// When the gateway began, in seconds since 1970.
+    started: u64,
+    uptime_seconds: u64,
+    /// The open connections and associations of all listeners, and their limit.
+    connections: usize,
+    max_connections: usize,
+    /// The DTLS associations, also those whose client is not counted yet.
+    dtls_associations: usize,
+    listeners: Vec<Listener<'a>>,
+    policies: Vec<Policy>,
+    /// The latest reload; `null` before the first.
+    reload: Option<Reloaded>,
+}
+
+#[derive(Serialize)]
+struct Listener<'a> {
+    name: &'a str,
+    /// `tls` or `dtls`.
+    transport: &'static str,
+    address: SocketAddr,
+    /// The open connections or associations.
+    connections: u64,
+    /// All clients since the start.
+    accepted: u64,
+    /// The file of its policy.
+    policy: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Policy {
+    file: String,
+    /// SHA-256 of the content in force, in hexadecimal; `null` for a database.
+    sha256: Option<String>,
+    /// Since when it is in force, in seconds since 1970.
+    since: u64,
+    summary: String,
+    /// Why the present content of the file is not in force: the first [`MAX_FAULTS`] faults.
+    faults: Vec<String>,
+    /// How many networks are blocked; `null` without a blacklist.
+    blocked: Option<usize>,
+    /// The first of them to be free again, at most [`MAX_BLOCKED`].
+    blacklist: Vec<Blocked>,
+}
+
+#[derive(Serialize)]
+struct Blocked {
+    network: String,
+    /// `failed` or `foreign`.
+    offence: &'static str,
+    /// When it is free again, in seconds since 1970.
+    until: u64,
+}
+
+/// The status of the gateway as JSON.
+pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
+    let listening = shared.listening.load();
+    let started = shared.metrics.started();
+    let mut policies: Vec<Policy> = vec![];
+    let listeners = listening.iter().map(|listener| {
+        let (accepted, connections) = shared.metrics.clients(&listener.name);
+        let transport = match listener.transport {
+            TransportKind::Tls => "tls",
+            TransportKind::Dtls => "dtls",
+        };
+        let live = listener.settings.load();
+        let policy = live.tls.policed().map(|policed| {
+            let file = policed.path().display().to_string();
+            if policies.iter().all(|policy| policy.file != file) {
+                policies.push(Policy::of(policed, &file));
+            }
+            file
+        });
+        Listener { name: &listener.name, transport, address: listener.address, connections, accepted, policy }
+    });
+    let listeners = listeners.collect();
+    serde_json::to_string_pretty(&Status {
+        phase: shared.phase.borrow().name(),
+        version: metrics::VERSION,
+        started: metrics::since_1970(started).as_secs(),
+        uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
+        connections: shared.open_connections(),
+        max_connections: shared.max_connections(),
+        dtls_associations: shared.metrics.associations(),
+        listeners,
+        policies,
+        reload: shared.metrics.latest_reload(),
+    })
+}
+
+impl Policy {
+    fn of(policed: &Policed, file: &str) -> Self {
+        let Version { since_s, sha256 } = policed.live().version();
+        let faults = policed.live().faults();
+        let faults = faults.iter().flat_map(|faults| &faults.0).take(MAX_FAULTS).map(ToString::to_string);
+        let blocked = policed.blacklist().map(|blacklist| blacklist.snapshot(now_s()));
+        let networks = blocked.iter().flatten().take(MAX_BLOCKED).map(|blocked| Blocked {
+            network: blocked.network.to_string(),
+            offence: match blocked.offence {
+                Offence::Failed => "failed",
+                Offence::Foreign => "foreign",
+            },
+            until: blocked.until_s,
+        });
+        Self {
+            file: file.to_owned(),
+            sha256: sha256.map(|sum| identity::hex(&sum)),
+            since: since_s,
+            summary: policed.live().current().summary(),
+            faults: faults.collect(),
+            blocked: blocked.as_ref().map(Vec::len),
+            blacklist: networks.collect(),
+        }
+    }
+}
