@@ -280,6 +280,26 @@ impl Policy {
         }
     }
 
+    /// Whether only the certificate of a client can tell whether a profile of this rank may serve it: a rule that demands more, or
+    /// refuses the client, looks at an attribute that was not kept. `now_s` is the time in seconds since 1970.
+    pub(super) fn needs_certificate(&self, client: &Client, rank: i32, now_s: u64) -> bool {
+        let view = View { client: Some(client), now_s, ..View::default() };
+        let is_too_strong = |rule: &Rule| self.rank_of(rule.action) > i64::from(rank);
+        if self.strongest_unknown(client).is_some_and(is_too_strong) {
+            return true;
+        }
+        for rule in self.in_question(&view) {
+            let identity = rule.conditions.iter().filter(|condition| condition.basis() == Basis::Identity);
+            match identity.map(|condition| condition.holds(&view)).min().unwrap_or(Truth::Yes) {
+                Truth::Unknown if is_too_strong(rule) => return true,
+                // No later rule counts.
+                Truth::Yes if Scope::ByIdentity.includes(rule) => return false,
+                Truth::Yes | Truth::Unknown | Truth::No => {}
+            }
+        }
+        false
+    }
+
     /// The strongest entry of the client table by an attribute of the client that was not kept. Any entry by it may hold.
     fn strongest_unknown(&self, client: &Client) -> Option<&Rule> {
         let unknown = self.index.strongest.iter().filter(|(attribute, _)| client.is_unknown(attribute));
@@ -306,8 +326,13 @@ impl Policy {
         let by_address = found.rule.is_some_and(|rule| rule.looks_at(Basis::Address));
         let is_proved = claim.is_some_and(|claim| claim.source.is_proved_by_the_handshake());
         if found.action == Action::Refuse {
-            // Several clients may share the address.
-            return (by_identity && !is_proved).then_some("the hint does not prove who is calling");
+            return match by_identity {
+                // Several clients may share the address.
+                true if !is_proved => Some("the hint does not prove who is calling"),
+                // The certificate may show the contrary. After a full handshake it decides.
+                true if found.is_uncertain => Some("only the client's certificate can tell"),
+                _ => None,
+            };
         }
         if let Cookie::Returned { suite, group } = hints.cookie
             && !profile.offers(suite, group)

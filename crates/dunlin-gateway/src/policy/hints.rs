@@ -114,8 +114,9 @@ pub enum Source {
 }
 
 impl Source {
-    /// Whether a handshake with this hint proves the identity that it names, or fails. Anyone can come from an address, or follow a
-    /// redirection of an unencrypted request.
+    /// Whether a handshake that uses this hint proves the identity that it names. Anyone can come from an address, or follow a
+    /// redirection of an unencrypted request. The engine may decide not to use a hint, for example a session under another server name.
+    /// The handshake then proves another identity, which [`super::Policy::after`] checks.
     pub const fn is_proved_by_the_handshake(self) -> bool {
         matches!(self, Self::Session | Self::Psk | Self::Cache)
     }

@@ -42,6 +42,7 @@
 //! ```
 
 mod blacklist;
+mod cache;
 mod changes;
 mod check;
 mod client;

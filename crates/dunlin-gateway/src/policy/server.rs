@@ -5,12 +5,14 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dunlin::auth::FindPsk;
+use dunlin::cache::ServerCache;
 use dunlin::{ClientHelloInfo, Error, IdentifiedClient, Now, ServerConfig, ServerProfiles};
 
 use super::client::Client;
 use super::decide::{Decision, Finished, Verdict};
 use super::hints::{Claim, Hints, Source, Turn};
 use super::profile::PolicyProfile;
+use super::cache::JudgedCache;
 use super::{AddressTable, Policy};
 
 /// The identities of a ClientHello that are looked up. The engine looks up as many.
@@ -44,15 +46,20 @@ pub struct Answered {
 
 impl PolicyServer {
     /// The configurations of this policy. `build` makes one ([`PolicyProfile::build`]); that of the default profile has the tickets, keys
-    /// and cache in which the engine looks clients up.
+    /// and cache in which the engine looks clients up. A client whose certificate a rule needs is not taken from the handshake cache.
     ///
     /// # Errors
     /// Those of `build`, or the rule of [`ServerProfiles::new`] that a configuration breaks.
     pub fn new<E: From<Error>>(
         policy: Arc<Policy>,
-        build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
+        mut build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
     ) -> Result<Self, E> {
-        let profiles = policy.server_profiles(build)?;
+        let profiles = policy.server_profiles(|profile| {
+            let judged = |store| -> Arc<dyn ServerCache> {
+                Arc::new(JudgedCache { store, policy: Arc::clone(&policy), rank: profile.rank })
+            };
+            Ok::<_, E>(build(profile)?.map_handshake_cache(judged))
+        })?;
         Ok(Self { policy, profiles, psks: None })
     }
 
@@ -97,7 +104,8 @@ impl PolicyServer {
 
     /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
     /// renegotiates if the decision says so and the connection can. `used` is the profile in use as [`Self::choose`] has answered it: a
-    /// profile of the same name may be another one since then.
+    /// profile of the same name may be another one since then. Before a resumption ([`IdentifiedClient::is_proven`] is false), a refusal
+    /// only means that the session is not resumed: a full handshake follows, with a decision of its own.
     pub fn profile_of(
         &self,
         client: &IdentifiedClient,

@@ -264,11 +264,30 @@ fn what_is_not_known_any_more_never_lowers_the_rank() {
     resumed.set_unknown(Attribute::Issuer);
     let decision = policy.before(&claimed(Source::Session, resumed.clone()), 0);
     assert_eq!(decision.profile.name, "strong");
-    // A rule for stronger profiles counts if it may hold.
-    let mut stolen = Client::of_kind("x509");
-    stolen.add(Attribute::Issuer, "CN=Sensors".into());
-    stolen.set_unknown(Attribute::Dns);
-    let decision = policy.before(&claimed(Source::Session, stolen), 0);
+}
+
+#[test]
+fn a_refusing_rule_that_may_hold_leads_to_a_full_handshake() {
+    let policy = policy(&text());
+    let mut resumed = Client::of_kind("x509");
+    resumed.add(Attribute::Issuer, "CN=Sensors".into());
+    resumed.set_unknown(Attribute::Dns);
+    for source in [Source::Session, Source::Cache] {
+        let decision = policy.before(&claimed(source, resumed.clone()), 0);
+        assert_eq!((decision.verdict, decision.profile.name.as_str()), (Verdict::Serve, "strong"));
+        let why = "not rule stolen to refuse, since only the client's certificate can tell";
+        assert!(decision.why.contains(why), "{}", decision.why);
+    }
+    // Before a resumption, the same rule counts: the session is not resumed.
+    let (used, hints) = (policy.profile("strong").unwrap(), Hints::default());
+    let finished = Finished {
+        used,
+        client: Some(&resumed),
+        hints: &hints,
+        is_resumed: true,
+        turn: Turn::Impossible,
+    };
+    let decision = policy.after(&finished, 0);
     assert_eq!((decision.verdict, decision.rule.as_deref()), (Verdict::Refuse, Some("stolen")));
     assert!(decision.why.contains("perhaps dns"), "{}", decision.why);
 }

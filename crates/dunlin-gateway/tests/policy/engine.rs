@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use dunlin::auth::X509Trust;
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::resume::Tickets;
 use dunlin::{
     Answer, ClientConfig, ClientHelloInfo, Credential, Error, Event, Now, PeerIdentity, Profile,
@@ -13,7 +14,7 @@ use dunlin::{
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_gateway::policy::{AddressTable, Attribute, Client, Decision, Hints, PolicyServer, Verdict};
 use dunlin_pki::{KeyType, Tree, TreeSpec};
-use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 
 use crate::policy;
 
@@ -71,10 +72,12 @@ impl World {
             Credential::x509(identity.chain.clone(), identity.key.signing_key(&provider).unwrap())
         };
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap()));
+        let cache: Arc<dyn ServerCache> = Arc::new(MemoryServerCache::new(8));
         let server = PolicyServer::new(Arc::new(policy(text)), |profile| {
             let built = profile.build(&provider, vec![credential(&tree.server)], trust())?;
             let config = ServerConfig::new(built)?.with_client_auth(profile.client_auth())?;
-            Ok::<_, Error>(config.with_tickets(tickets.clone()))
+            let config = config.with_tickets(tickets.clone());
+            config.with_handshake_cache(CacheMode::Compact, Arc::clone(&cache), DEFAULT_MAX_AGE)
         })
         .unwrap();
         let client = Profile::builder(Arc::clone(&provider)).credentials(vec![credential(&tree.client)]);
@@ -193,6 +196,25 @@ fn a_stranger_gets_its_profile_from_the_next_connection_on() {
 
 fn without_sessions(world: &World) -> ClientConfig {
     ClientConfig::new(world.client.profile())
+}
+
+/// Neither sessions nor entries of the cache keep the public key of a certificate.
+#[test]
+fn a_rule_that_refuses_another_key_refuses_no_client_that_comes_back() {
+    let other = "[[rule]]\nwhen.key = \"".to_owned() + &"0".repeat(64) + "\"\nrefuse = true\n";
+    let text = POLICY.replace("[[rule]]", &format!("{other}[[rule]]"));
+    for has_sessions in [true, false] {
+        let world = World::new(&text);
+        let cache = Arc::new(MemoryClientCache::new(8));
+        let client = without_sessions(&world);
+        let client = client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
+        let world = if has_sessions { world } else { World { client: Arc::new(client), ..world } };
+        for _ in 0..3 {
+            let (decisions, peer) = world.connect("10.0.0.1");
+            assert!(peer.is_ok(), "{peer:?} {decisions:?}");
+            assert_eq!(decisions.last().unwrap().verdict, Verdict::Serve);
+        }
+    }
 }
 
 #[test]

@@ -192,6 +192,17 @@ impl ServerConfig {
         Ok(self)
     }
 
+    /// Replaces the store of the handshake cache with what `wrap` makes of it. The new store can hide a client that must present its
+    /// certificates again: its `find` returns `None`. Without a handshake cache this changes nothing.
+    #[must_use]
+    pub fn map_handshake_cache(
+        mut self,
+        wrap: impl FnOnce(Arc<dyn ServerCache>) -> Arc<dyn ServerCache>,
+    ) -> Self {
+        self.handshake_cache = self.handshake_cache.map(|cache| cache.with_store(wrap(cache.store())));
+        self
+    }
+
     /// Sets whether every client must first return a cookie (RFC 8446 §4.2.2, RFC 6347 §4.2.1), which costs a round trip. By default
     /// this is so over datagrams, and not over streams.
     ///

@@ -2,7 +2,7 @@
 //!
 //! The handshake reaches it through a trait object of the configuration, so programs without a cache do not link it.
 
-use crate::sync::Arc;
+use crate::sync::{Arc, share};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
@@ -36,6 +36,12 @@ pub(crate) trait Caching: Send + Sync + fmt::Debug {
 
     /// The client with this ticket, if its entry is usable under one of these digests of trust. The client has proven nothing.
     fn recognize(&self, now: Now, ticket: &Ticket, trusts: &[SettingsDigest]) -> Option<PeerIdentity>;
+
+    /// The store of clients.
+    fn store(&self) -> Arc<dyn ServerCache>;
+
+    /// The same cache with another store.
+    fn with_store(&self, store: Arc<dyn ServerCache>) -> Arc<dyn Caching>;
 }
 
 /// What the server accepts of the offer in this ClientHello. `None` if either side has no cache.
@@ -164,6 +170,15 @@ impl Caching for ServerHandshakeCache {
         let peer = self.store.find(ticket)?;
         let is_usable = trusts.iter().any(|trust| peer.is_usable(now, trust, self.max_age));
         is_usable.then_some(peer.identity)
+    }
+
+    fn store(&self) -> Arc<dyn ServerCache> {
+        Arc::clone(&self.store)
+    }
+
+    fn with_store(&self, store: Arc<dyn ServerCache>) -> Arc<dyn Caching> {
+        let Self { mode, store: _, max_age, fingerprints } = self.clone();
+        share!(ServerHandshakeCache { mode, store, max_age, fingerprints } => dyn Caching)
     }
 }
 

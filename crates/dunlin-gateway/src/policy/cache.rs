@@ -1,0 +1,29 @@
+//! The handshake cache as a policy allows its use: entries have no certificate, which some rules look at.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::cache::{CachedPeer, ServerCache, Ticket};
+
+use super::{Client, Policy};
+
+/// A store that hides clients whose certificate a rule needs, so that they present it again.
+#[derive(Debug)]
+pub(super) struct JudgedCache {
+    pub(super) store: Arc<dyn ServerCache>,
+    pub(super) policy: Arc<Policy>,
+    /// The rank of the profile that uses the store.
+    pub(super) rank: i32,
+}
+
+impl ServerCache for JudgedCache {
+    fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
+        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let peer = self.store.find(ticket)?;
+        (!self.policy.needs_certificate(&Client::of(peer.identity()), self.rank, now_s)).then_some(peer)
+    }
+
+    fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {
+        self.store.put(ticket, client, proven);
+    }
+}
