@@ -449,38 +449,68 @@ fn a_profile_chosen_after_a_cookie_keeps_the_suite_and_group_of_the_request() {
         ("other suite", Err(PeerIncompatible::CipherSuite.into())),
         ("other group", Err(PeerIncompatible::Group.into())),
     ] {
-        let [ours, theirs] = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 5684)));
-        let mut client = DtlsConnection::client(&client(false, |c| c), localhost(), theirs, NOW).unwrap();
-        let mut server = DtlsConnection::server(profiles.server(), ours, NOW);
-        let mut result = Ok(());
-        loop {
-            let mut is_quiet = true;
-            while let Some(sent) = client.poll_transmit(NOW) {
-                result = result.and(server.receive(NOW, ours, &sent.datagram));
-                is_quiet = false;
-            }
-            while let Some(event) = server.poll_event() {
-                let Event::Question(id, question) = event else { continue };
-                if let Question::ChooseProfile(hints) = question {
-                    assert_eq!(hints.retried_suite, Some(AES));
-                    assert_eq!(hints.retried_group, Some(NamedGroup::SECP256R1));
-                }
-                let answer = Answer::Profile(profiles.get(name).cloned());
-                result = result.and(server.answer(NOW, id, answer));
-                is_quiet = false;
-            }
-            while let Some(sent) = server.poll_transmit(NOW) {
-                let _ = client.receive(NOW, theirs, &sent.datagram);
-                is_quiet = false;
-            }
-            if is_quiet || result.is_err() {
-                break;
-            }
-        }
+        let (server, result, hints) = connect_by_datagrams(&profiles, name);
         assert_eq!(result, expected, "{name}");
+        assert_eq!(hints.retried_suite, Some(AES));
+        assert_eq!(hints.retried_group, Some(NamedGroup::SECP256R1));
+        assert_eq!(*hints.shares, [NamedGroup::SECP256R1]);
         if expected.is_ok() {
             let negotiated = server.negotiated().unwrap();
             assert_eq!((&*negotiated.profile, negotiated.cipher_suite), (name, Some(AES)));
+        }
+    }
+}
+
+/// A request for a cookie alone binds the choice to the client's share. Otherwise the server would blame the client (RFC 8446 §4.1.2).
+#[test]
+fn a_profile_chosen_after_a_cookie_has_a_group_of_the_clients_share() {
+    let (p256, x25519) = (dunlin_awslc::SECP256R1, dunlin_awslc::X25519);
+    let profile = |name: &str, groups| required(profile(name, 2).groups(groups));
+    let others = vec![profile("fits", vec![p256, x25519]), profile("other group", vec![p256])];
+    let profiles = ServerProfiles::new(profile("default", vec![x25519]), others, 2).unwrap();
+    for (name, expected) in
+        [("default", Ok(())), ("fits", Ok(())), ("other group", Err(PeerIncompatible::Group.into()))]
+    {
+        let (server, result, hints) = connect_by_datagrams(&profiles, name);
+        assert_eq!(result, expected, "{name}");
+        assert!(hints.retried_suite.is_some() && hints.retried_group.is_none());
+        assert_eq!(*hints.shares, [NamedGroup::X25519]);
+        if expected.is_ok() {
+            assert_eq!(server.negotiated().unwrap().profile, name);
+        }
+    }
+}
+
+/// Connects over datagrams to the profile of this name. Returns also the hints of the ClientHello.
+fn connect_by_datagrams(
+    profiles: &ServerProfiles,
+    name: &str,
+) -> (DtlsConnection, Result<(), Error>, ClientHelloInfo) {
+    let [ours, theirs] = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 5684)));
+    let mut client = DtlsConnection::client(&client(false, |c| c), localhost(), theirs, NOW).unwrap();
+    let mut server = DtlsConnection::server(profiles.server(), ours, NOW);
+    let (mut result, mut hints) = (Ok(()), ClientHelloInfo::default());
+    loop {
+        let mut is_quiet = true;
+        while let Some(sent) = client.poll_transmit(NOW) {
+            result = result.and(server.receive(NOW, ours, &sent.datagram));
+            is_quiet = false;
+        }
+        while let Some(event) = server.poll_event() {
+            let Event::Question(id, question) = event else { continue };
+            if let Question::ChooseProfile(of_hello) = question {
+                hints = of_hello;
+            }
+            let answer = Answer::Profile(profiles.get(name).cloned());
+            result = result.and(server.answer(NOW, id, answer));
+            is_quiet = false;
+        }
+        while let Some(sent) = server.poll_transmit(NOW) {
+            let _ = client.receive(NOW, theirs, &sent.datagram);
+            is_quiet = false;
+        }
+        if is_quiet || result.is_err() {
+            return (server, result, hints);
         }
     }
 }

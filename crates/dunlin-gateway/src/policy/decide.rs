@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::client::{Attribute, Client};
 use super::condition::{Basis, Condition, Truth, View};
-use super::hints::{Claim, Cookie, Hints, Turn};
+use super::hints::{Claim, Hints, Turn};
 use super::profile::{Demand, PolicyProfile};
 use super::{Action, Policy, Rule};
 
@@ -169,15 +169,13 @@ impl Policy {
                 found = Found { rule: None, action: Action::Use(self.default), is_uncertain: false };
             }
         }
-        let verdict = match (found.action, hints.cookie) {
-            (Action::Refuse, _) => Verdict::Refuse,
-            (Action::Use(_), Cookie::Returned { suite, group })
-                if !self.profile_of(&found).offers(suite, group) =>
-            {
-                notes.push("the profile lacks what the HelloRetryRequest named".into());
+        let verdict = match found.action {
+            Action::Refuse => Verdict::Refuse,
+            Action::Use(_) if !hints.fits(self.profile_of(&found)) => {
+                notes.push("the profile does not fit the HelloRetryRequest".into());
                 Verdict::Refuse
             }
-            (Action::Use(_), _) => Verdict::Serve,
+            Action::Use(_) => Verdict::Serve,
         };
         let by = claim.filter(|_| found.rule.is_some_and(|rule| rule.looks_at(Basis::Identity)));
         let by = by.map(|claim| format!(", claimed by {}", claim.source)).unwrap_or_default();
@@ -334,10 +332,8 @@ impl Policy {
                 _ => None,
             };
         }
-        if let Cookie::Returned { suite, group } = hints.cookie
-            && !profile.offers(suite, group)
-        {
-            return Some("it lacks what the HelloRetryRequest named");
+        if !hints.fits(profile) {
+            return Some("it does not fit the HelloRetryRequest");
         }
         let lacks_13 =
             |policy: &Self| policy.profiles.iter().any(|profile| profile.has_13) && !profile.has_13;

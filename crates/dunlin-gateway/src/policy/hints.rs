@@ -8,6 +8,7 @@ use dunlin::wire::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 use dunlin::{ClientHelloInfo, KnownBy, KnownClient};
 
 use super::client::Client;
+use super::profile::PolicyProfile;
 
 /// Whether a connection can renegotiate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -46,6 +47,8 @@ pub struct Hello {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
+    /// Groups of which the client sends a share in TLS 1.3.
+    pub shares: Vec<NamedGroup>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,
 }
@@ -58,6 +61,7 @@ impl From<&ClientHelloInfo> for Hello {
             versions: info.versions.clone(),
             cipher_suites: info.cipher_suites.clone(),
             groups: info.groups.clone(),
+            shares: info.shares.to_vec(),
             signature_schemes: info.signature_schemes.clone(),
         }
     }
@@ -200,6 +204,15 @@ impl Hints {
             _ => Cookie::Returned { suite, group },
         };
         Self { hello: info.into(), address: Some(address), claims, cookie, turn: Turn::of(info) }
+    }
+
+    /// Whether a profile can continue after the HelloRetryRequest, if the server has sent one.
+    pub(super) fn fits(&self, profile: &PolicyProfile) -> bool {
+        let Cookie::Returned { suite, group } = self.cookie else { return true };
+        // RFC 8446 §4.1.2: if the request selected no group, the client keeps its shares.
+        let keeps = group.is_none() && !self.hello.shares.is_empty();
+        let has_share = || profile.all_groups().iter().any(|group| self.hello.shares.contains(group));
+        profile.offers(suite, group) && (!keeps || has_share())
     }
 
     /// The claim that counts: none before the cookie is returned.

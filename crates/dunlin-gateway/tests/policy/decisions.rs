@@ -175,6 +175,13 @@ fn looks_nothing_up_before_the_cookie_and_keeps_what_the_retry_named() {
     assert_eq!((decision.verdict, decision.profile.name.as_str()), (Verdict::Serve, "strong"));
     hints.cookie = returned(NamedGroup::FFDHE2048);
     assert_eq!(policy.before(&hints, 0).verdict, Verdict::Refuse);
+    // After a request for a cookie alone, the client keeps its share.
+    hints.cookie = Cookie::Returned { suite: Some(CipherSuite::TLS_AES_128_GCM_SHA256), group: None };
+    for (share, profile) in [(NamedGroup::X25519, "sensor"), (NamedGroup::SECP256R1, "strong")] {
+        hints.hello.shares = vec![share];
+        let decision = policy.before(&hints, 0);
+        assert_eq!((decision.verdict, decision.profile.name.as_str()), (Verdict::Serve, profile));
+    }
 }
 
 #[test]

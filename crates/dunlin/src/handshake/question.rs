@@ -183,6 +183,9 @@ pub struct ClientHelloInfo {
     pub cipher_suites: Vec<CipherSuite>,
     /// Groups offered, in order of preference.
     pub groups: Vec<NamedGroup>,
+    /// Groups of which the client sends a share in TLS 1.3. After a HelloRetryRequest that has selected no group, the client keeps its
+    /// shares (RFC 8446 §4.1.2), and the configuration must support one of them.
+    pub shares: Box<[NamedGroup]>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,
     /// Types of certificate that the client can send.

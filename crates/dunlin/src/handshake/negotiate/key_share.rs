@@ -184,6 +184,9 @@ pub(crate) fn groups(hello: &ClientHello) -> Result<Option<Vec<NamedGroup>>, Err
 
 pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
     info.groups = groups(hello)?.unwrap_or_default();
+    // TLS 1.2 ignores the extension, even if it cannot be read.
+    let shares = hello.extensions().get::<key_share::Offer>().ok().flatten();
+    info.shares = shares.iter().flat_map(|offer| &offer.0).map(|entry| entry.group).collect();
     Ok(())
 }
 

@@ -7,17 +7,22 @@ use alloc::boxed::Box;
 use super::start::AfterOrigin;
 use crate::auth::{PeerIdentity, Validity};
 use crate::error::{Error, Misuse, PeerIncompatible};
+use crate::handshake::negotiate::key_share::{self, ShareChoice};
+use crate::handshake::negotiate::psk;
 use crate::handshake::question::{Answer, IdentifiedClient, Question};
 use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, Step};
+use crate::message::ClientHello;
 use crate::resume::Session;
+use crate::wire::PskKeyExchangeMode;
 
 /// Checks the caller's choice for a ClientHello. `asked` is the configuration that asked for it. `retry` is the HelloRetryRequest that
 /// this server has sent before it could ask.
 pub(super) fn check_choice(
     asked: &ServerConfig,
     chosen: &ServerConfig,
+    hello: &ClientHello,
     retry: Option<&Retry>,
 ) -> Result<(), Error> {
     let Some(ranks) = asked.ranks else { return Ok(()) };
@@ -28,11 +33,18 @@ pub(super) fn check_choice(
     if chosen.profile.rank < ranks.floor {
         return Err(PeerIncompatible::Rank.into());
     }
+    let Some(retry) = retry else { return Ok(()) };
     // RFC 8446 §4.1.4: the ServerHello selects the suite and the group of the HelloRetryRequest.
-    if retry.is_some_and(|retry| chosen.profile.suite(retry.cipher_suite).is_none()) {
+    if chosen.profile.suite(retry.cipher_suite).is_none() {
         return Err(PeerIncompatible::CipherSuite.into());
     }
-    match retry.and_then(|retry| retry.group).is_none_or(|group| chosen.profile.group(group).is_some()) {
+    let has_group = match retry.group {
+        Some(group) => chosen.profile.group(group).is_some(),
+        None if psk::mode(chosen, hello)? == Some(PskKeyExchangeMode::PSK_KE) => true,
+        // RFC 8446 §4.1.2: if the request selected no group, the client keeps its shares.
+        None => matches!(key_share::choose(chosen, hello, None), Ok(ShareChoice::Use(_))),
+    };
+    match has_group {
         true => Ok(()),
         false => Err(PeerIncompatible::Group.into()),
     }

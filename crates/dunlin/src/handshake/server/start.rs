@@ -135,7 +135,8 @@ impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
         let config = config.ok_or(PeerIncompatible::Refused)?;
-        rank::check_choice(&self.config, &config, self.retry.as_ref().map(|sent| &sent.retry))?;
+        let retry = self.retry.as_ref().map(|sent| &sent.retry);
+        rank::check_choice(&self.config, &config, &self.hello, retry)?;
         with_config(cx, config, self.hello, self.retry)
     }
 }
