@@ -75,6 +75,7 @@ impl Checker<'_> {
         let rules = self.rules(&profiles);
         self.check_rules(&rules, &profiles, default);
         self.check_versions();
+        self.check_parameters();
         let clients = draft.clients.len().min(rules.len());
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
@@ -183,6 +184,16 @@ impl Checker<'_> {
                 with_13.value.name
             )));
         }
+    }
+
+    /// Refuses parameters that the engine would refuse, unless a fault explains them already.
+    fn check_parameters(&mut self) {
+        if !self.faults.is_empty() {
+            return;
+        }
+        let provider = Arc::new(dunlin_awslc::provider());
+        let told = |at: &At<PolicyProfile>| at.value.fault(&provider).map(|why| at.fault(why));
+        self.faults.extend(self.draft.profiles.iter().filter_map(told));
     }
 }
 

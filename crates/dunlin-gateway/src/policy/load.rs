@@ -183,6 +183,11 @@ pub(super) fn profile(name: String, section: &Section<'_, '_>) -> At<PolicyProfi
             )));
         }
     }
+    let certificates = section.strings("certificates");
+    if let Some(first) = certificates.first().filter(|_| client == profile::Demand::Psk) {
+        // TLS 1.3 would serve clients without a key by the certificate.
+        section.tell(first.fault("client = \"psk\" needs no certificate; remove it, or set client = \"any\""));
+    }
     let lifetime = |key| section.duration(key).map(|at| at.value);
     section.here().map(|()| PolicyProfile {
         name,
@@ -192,7 +197,7 @@ pub(super) fn profile(name: String, section: &Section<'_, '_>) -> At<PolicyProfi
         cipher_suites: values(suites),
         groups: values(groups),
         signature_schemes: values(schemes),
-        certificates: values(section.strings("certificates")),
+        certificates: values(certificates),
         changes_certificate: section.boolean("change_certificate").is_some_and(|at| at.value),
         keeps_details: false,
         client,

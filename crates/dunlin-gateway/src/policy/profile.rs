@@ -3,10 +3,11 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dunlin::auth::Verifiers;
+use dunlin::auth::{RawKeyTrust, Verifiers};
 use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::error::Misuse;
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
-use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder};
+use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder, Trust};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 
 /// How a client must authenticate under a profile.
@@ -145,6 +146,20 @@ impl PolicyProfile {
         self.builder(provider, credentials, trust).build()
     }
 
+    /// Why the engine would refuse the parameters with any credentials; `None` if it would not.
+    pub(super) fn fault(&self, provider: &Arc<CryptoProvider>) -> Option<String> {
+        // The engine checks signature schemes only where something is trusted.
+        let raw_key = (self.client_auth() != ClientAuth::None).then_some(RawKeyTrust::Ask);
+        let builder = self.builder(provider, vec![], Trust { x509: None, raw_key });
+        // The self-test runs when the gateway makes its configurations.
+        let error = builder.danger_skip_provider_check().build().err()?;
+        let why = match error {
+            Error::Misuse(Misuse::Config(why)) => why,
+            error => error.to_string(),
+        };
+        Some(why.strip_prefix(&format!("profile {}: ", self.name)).unwrap_or(&why).to_owned())
+    }
+
     /// A builder with these parameters, for a server that adds more, such as ALPN.
     pub fn builder(
         &self,
@@ -152,14 +167,20 @@ impl PolicyProfile {
         credentials: Vec<Credential>,
         trust: impl Into<Verifiers>,
     ) -> ProfileBuilder {
-        let mut builder = Profile::builder(Arc::clone(provider))
+        let is_usual = |scheme| provider.signatures.schemes.iter().any(|(known, _)| known == scheme);
+        let provider = match self.signature_schemes.iter().all(is_usual) {
+            true => Arc::clone(provider),
+            false => Arc::new(CryptoProvider {
+                signatures: dunlin_awslc::ALL_SIGNATURES,
+                ..CryptoProvider::clone(provider)
+            }),
+        };
+        let mut builder = Profile::builder(provider)
             .name(self.name.clone())
             .rank(self.rank)
             .cipher_suites(self.tls13())
             .tls12_cipher_suites(self.tls12())
-            .credentials(credentials)
-            .x509_details(self.keeps_details)
-            .trust(trust);
+            .x509_details(self.keeps_details);
         if !self.groups.is_empty() {
             builder = builder.groups(named(&self.groups, &known_groups(), |group| group.name()));
         }

@@ -181,6 +181,31 @@ fn refuses_profiles_that_choose_version_1_2_for_clients_of_1_3() {
 }
 
 #[test]
+fn refuses_certificates_beside_a_demand_for_a_key() {
+    let text = "[profile.meter]\nrank = 1\nclient = \"psk\"\ncertificates = [\"rsa\", \"ec\"]";
+    assert_eq!(
+        fault(text),
+        "p.toml:4: profile.meter.certificates: client = \"psk\" needs no certificate; remove it, or set client = \"any\""
+    );
+    assert!(policy::parse("p.toml", &text.replace("psk", "any")).is_ok());
+}
+
+/// Otherwise a policy without faults would fail when the gateway makes the engine's configurations.
+#[test]
+fn refuses_what_the_engine_refuses() {
+    let text = |more: &str| format!("[profile.a]\nrank = 1\nversions = [\"1.2\", \"1.3\"]\n{more}");
+    let curve = fault(&text("groups = \"MLKEM768\""));
+    assert!(curve.starts_with("p.toml:1: profile.a: TLS_ECDHE_"), "{curve}");
+    assert!(curve.ends_with("needs a group that is a curve"), "{curve}");
+    let scheme = fault(&text("client = \"request\"\nsignature_schemes = \"rsa_pkcs1_sha256\""));
+    assert!(scheme.ends_with("verifies no signature scheme of handshakes"), "{scheme}");
+    let policy = policy::parse("p.toml", &text("signature_schemes = \"ecdsa_secp521r1_sha512\"")).unwrap();
+    let provider = std::sync::Arc::new(dunlin_awslc::provider());
+    let trust = dunlin::Trust { x509: None, raw_key: None };
+    policy.default_profile().build(&provider, vec![], trust).unwrap();
+}
+
+#[test]
 fn refuses_rules_that_no_client_reaches() {
     let fault = rule_fault("profile = \"strong\"\n[[rule]]\nprofile = \"strong\"\nwhen.dns = \"a\"");
     assert_eq!(
