@@ -35,6 +35,7 @@ pub(super) struct DraftRule {
     pub(super) conditions: Vec<At<Condition>>,
     /// The profile; `None` refuses the client.
     pub(super) profile: Option<At<String>>,
+    pub(super) renegotiates: bool,
 }
 
 /// The policy of a draft.
@@ -141,7 +142,8 @@ impl Checker<'_> {
                 self.faults.push(draft.at.fault(format!("a second rule with the name {name:?}; rename one")));
             }
             let conditions = draft.conditions.iter().map(|at| at.value.clone()).collect();
-            rules.push(Rule { name, place: draft.at.place.clone(), conditions, is_client, action });
+            let (place, renegotiates) = (draft.at.place.clone(), draft.renegotiates);
+            rules.push(Rule { name, place, conditions, is_client, renegotiates, action });
         }
         rules
     }

@@ -199,6 +199,7 @@ impl Policy {
         }
         let is_enough = i64::from(used.rank) >= required;
         let differs = *target != *used;
+        let renegotiates = found.rule.is_none_or(|rule| rule.renegotiates);
         let now = self.profiles.iter().find(|profile| ***profile == *used);
         let (verdict, profile, next) = match (found.action, now) {
             (Action::Refuse, _) => (Verdict::Refuse, target, None),
@@ -207,12 +208,15 @@ impl Policy {
                 notes.push(format!("the policy no longer has the profile {used} as it was used"));
                 (Verdict::Refuse, target, None)
             }
-            _ if differs && self.turns(finished, &target) => (Verdict::Renegotiate, target, None),
+            _ if differs && renegotiates && self.turns(finished, &target) => {
+                (Verdict::Renegotiate, target, None)
+            }
             (_, Some(now)) if is_enough => (Verdict::Serve, Arc::clone(now), differs.then_some(target)),
             _ => {
                 let why = match (is_resumed, turn) {
                     (true, _) => "a resumed session keeps its profile",
                     (_, Turn::Done) => "the connection has renegotiated already",
+                    _ if !renegotiates => "the rule does not let its clients renegotiate",
                     _ => "the connection cannot renegotiate",
                 };
                 notes.push(format!("profile {used} is too weak, and {why}"));

@@ -53,7 +53,7 @@ const BLACKLIST: &[&str] = &[
     "nft_ipv4",
     "nft_ipv6",
 ];
-const RULE: &[&str] = &["name", "profile", "refuse", "when"];
+const RULE: &[&str] = &["name", "profile", "refuse", "renegotiate", "when"];
 const HINTS: &[&str] = &[
     "valid_at_least",
     "valid_at_most",
@@ -248,7 +248,7 @@ pub(super) fn rule(section: &Section<'_, '_>) -> Option<DraftRule> {
 /// Reads an entry of the client table: exact values of attributes, and a profile.
 pub(super) fn client(section: &Section<'_, '_>) -> Option<DraftRule> {
     let known: Vec<&str> =
-        ATTRIBUTES.iter().map(|(name, _)| *name).chain(["claim", "profile", "refuse"]).collect();
+        ATTRIBUTES.iter().map(|(name, _)| *name).chain(["claim", "profile", "refuse", "renegotiate"]).collect();
     section.expect(&known, |_| false);
     let conditions = identity(section);
     if conditions.is_empty() {
@@ -279,7 +279,12 @@ fn target(
         }
         return None;
     }
-    Some(DraftRule { at: section.here(), name, conditions, profile })
+    let renegotiate = section.boolean("renegotiate");
+    if let Some(at) = renegotiate.as_ref().filter(|_| profile.is_none()) {
+        section.tell(at.fault("clients that are refused do not renegotiate; remove it"));
+    }
+    let renegotiates = renegotiate.is_none_or(|at| at.value);
+    Some(DraftRule { at: section.here(), name, conditions, profile, renegotiates })
 }
 
 /// The conditions on the client's identity.

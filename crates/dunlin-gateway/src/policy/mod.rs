@@ -120,6 +120,8 @@ pub struct Rule {
     pub conditions: Vec<Condition>,
     /// Whether it is an entry of the client table.
     pub is_client: bool,
+    /// Whether its clients may be asked to renegotiate. Some clients end the connection then.
+    pub renegotiates: bool,
     action: Action,
 }
 

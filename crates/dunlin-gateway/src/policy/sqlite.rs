@@ -219,7 +219,7 @@ impl Rows<'_> {
             return Ok(None);
         }
         let profile = row.get::<_, Option<String>>(1)?.map(|name| of("profile").map(|()| name));
-        Ok(Some(DraftRule { at, name: Some(key), conditions, profile }))
+        Ok(Some(DraftRule { at, name: Some(key), conditions, profile, renegotiates: true }))
     }
 }
 

@@ -264,6 +264,24 @@ fn renegotiates_no_resumed_session_and_only_in_the_directions_of_the_policy() {
 }
 
 #[test]
+fn renegotiates_no_client_whose_rule_forbids_it() {
+    let text = text().replace("name = \"sensors\"", "name = \"sensors\"\nrenegotiate = false");
+    let (policy, none, sensor) = (policy(&text), Hints::default(), sensor());
+    let after = |used| {
+        let used = policy.profile(used).unwrap();
+        let finished =
+            Finished { used, client: Some(&sensor), hints: &none, is_resumed: false, turn: Turn::Possible };
+        policy.after(&finished, 0)
+    };
+    let kept = after("strong");
+    assert_eq!((kept.verdict, kept.profile.name.as_str()), (Verdict::Serve, "strong"));
+    assert_eq!(kept.next.unwrap().name, "sensor");
+    let refused = after("meter");
+    assert_eq!(refused.verdict, Verdict::Refuse);
+    assert!(refused.why.contains("the rule does not let its clients renegotiate"), "{}", refused.why);
+}
+
+#[test]
 fn what_is_not_known_any_more_never_lowers_the_rank() {
     let policy = policy(&text());
     let mut resumed = Client::of_kind("x509");

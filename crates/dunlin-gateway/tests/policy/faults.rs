@@ -240,6 +240,15 @@ fn refuses_patterns_in_the_client_table() {
 }
 
 #[test]
+fn refuses_to_renegotiate_only_in_rules_with_a_profile() {
+    let fault = rule_fault("refuse = true\nrenegotiate = false\nwhen.dns = \"a\"");
+    assert_eq!(
+        fault,
+        "p.toml:13: rule[0].renegotiate: clients that are refused do not renegotiate; remove it"
+    );
+}
+
+#[test]
 fn reads_the_limits_of_the_blacklist() {
     let text = |lines: &str| format!("[profile.a]\nrank = 1\n[blacklist]\n{lines}");
     let policy =
