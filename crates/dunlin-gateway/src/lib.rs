@@ -3,7 +3,7 @@
 //! A [`Gateway`] runs a [`Config`], which comes from TOML files (docs/gateway.md). The crate has no protocol logic of its own:
 //! the handshakes are the engine's, driven by `dunlin-tokio`.
 //!
-//! * `config`: TOML files, read and checked as a whole.
+//! * `document`: TOML files, read key by key, with all faults at once. `config`: the configuration that they contain.
 //! * `gateway`: start, reload, stop.
 //! * `sockets`: sockets that a service manager has opened.
 //! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
@@ -19,6 +19,7 @@
 mod admin;
 pub mod config;
 mod dashboard;
+mod document;
 mod gateway;
 mod identity;
 mod limits;

@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::{self, FileField, ListenerConfig, RouteConfig};
+use crate::config::{Fault, Faults, FileField, ListenerConfig, Place, RouteConfig};
 use crate::gateway::Shared;
 use crate::listener::{Phase, reached};
 use crate::policy::{
-    AddressTable, Blacklist, Blocked, Demand, Fault, Faults, HandshakeTable, LivePolicy, Offence, Place,
-    Policy, PolicyProfile, PolicyServer, Reload,
+    AddressTable, Blacklist, Blocked, Demand, HandshakeTable, LivePolicy, Offence, Policy, PolicyProfile,
+    PolicyServer, Reload,
 };
 use crate::redirect::Redirects;
 use crate::tls::{Cache, Files, Own, Stores, reason};
@@ -105,27 +105,15 @@ impl PolicyFile {
     ///
     /// # Errors
     /// All faults of the policy.
-    pub(crate) fn open(file: &FileField, stores: &Stores) -> Result<Self, Vec<config::Fault>> {
+    pub(crate) fn open(file: &FileField, stores: &Stores) -> Result<Self, Vec<Fault>> {
         let path = &file.value;
         if let Err(error) = std::fs::metadata(path) {
             let what = format!("{}: {error}", path.display());
             return Err(vec![file.place.fault(what, "name a policy, as docs/policy.md describes it")]);
         }
-        let live = LivePolicy::open(path).map_err(|faults| faults.0.iter().map(told).collect::<Vec<_>>())?;
+        let live = LivePolicy::open(path).map_err(|faults| faults.iter().cloned().collect::<Vec<_>>())?;
         Ok(Self { path: path.clone(), live, memory: stores.memory(path), is_retired: AtomicBool::new(false) })
     }
-}
-
-/// A fault of a policy among those of the configuration.
-fn told(fault: &Fault) -> config::Fault {
-    let place = config::Place {
-        file: Path::new(&*fault.place.file).into(),
-        line: fault.place.line,
-        key: fault.key.clone(),
-    };
-    // A fault ends with what to do.
-    let (what, advice) = fault.what.rsplit_once("; ").unwrap_or((&fault.what, "correct the policy"));
-    place.fault(what, advice)
 }
 
 /// What makes the configurations of a listener.
@@ -153,9 +141,9 @@ impl Maker {
     /// What the profiles need and the listener does not have.
     fn servers(&self, path: &Path, policy: &Arc<Policy>) -> Result<Vec<PolicyServer>, Vec<Fault>> {
         let mut faults = vec![];
-        let mut fault = |key: String, what: String| {
-            let place = Place { file: path.to_string_lossy().as_ref().into(), line: 1 };
-            faults.push(Fault { place, key, what });
+        let mut fault = |key: String, what: String, advice: String| {
+            // The policy is parsed, so its lines are no longer known.
+            faults.push(Place { file: path.into(), line: 0, key }.fault(what, advice));
         };
         let is_missing = self.check(policy, &mut fault);
         let mut servers = vec![];
@@ -174,7 +162,7 @@ impl Maker {
                 Err(Broken(profile, error)) => {
                     let key = profile.map_or_else(|| "profile".to_owned(), |name| format!("profile.{name}"));
                     let listener = &self.listener.name;
-                    fault(key, format!("{}; change the profile, or listener {listener}", reason(&error)));
+                    fault(key, reason(&error), format!("change the profile, or listener {listener}"));
                     // Routes differ in their protocols only, so the others have the same faults.
                     break;
                 }
@@ -184,11 +172,11 @@ impl Maker {
     }
 
     /// Finds what the profiles name and the listener does not have. Returns whether there is such a fault.
-    fn check(&self, policy: &Policy, report: &mut impl FnMut(String, String)) -> bool {
+    fn check(&self, policy: &Policy, report: &mut impl FnMut(String, String, String)) -> bool {
         let mut is_missing = false;
-        let mut fault = |key, what| {
+        let mut fault = |key, what, advice: &str| {
             is_missing = true;
-            report(key, what);
+            report(key, what, advice.to_owned());
         };
         let listener = &self.listener.name;
         let known: HashSet<_> = self.files.own.iter().filter_map(|own| own.name.as_ref()).collect();
@@ -197,28 +185,28 @@ impl Maker {
             for wanted in profile.certificates.iter().filter(|wanted| !known.contains(wanted)) {
                 fault(
                     format!("profile.{name}.certificates"),
-                    format!(
-                        "listener {listener} has no certificate {wanted:?}; give one of its [[listener.certificate]] this name"
-                    ),
+                    format!("listener {listener} has no certificate {wanted:?}"),
+                    "give one of its [[listener.certificate]] this name",
                 );
             }
             if profile.client == Demand::Psk && self.files.psks.is_none() {
                 fault(
                     format!("profile.{name}.client"),
-                    format!(
-                        "listener {listener} has no pre-shared keys; add psk to its [listener.clients], or change client"
-                    ),
+                    format!("listener {listener} has no pre-shared keys"),
+                    "add psk to its [listener.clients], or change client",
                 );
             }
         }
         let asks = |profile: &Arc<PolicyProfile>| !matches!(profile.client, Demand::Nothing | Demand::Psk);
         if self.files.trusts() && !policy.profiles().iter().any(asks) {
             // Trust that nothing demands must not look like protection.
-            let what = format!(
-                "listener {listener} trusts certificates or keys of clients, but no profile asks for them; \
-                 write client = \"request\" or \"certificate\" in a profile, or remove ca and raw_keys there"
+            fault(
+                "profile".to_owned(),
+                format!(
+                    "listener {listener} trusts certificates or keys of clients, but no profile asks for them"
+                ),
+                "write client = \"request\" or \"certificate\" in a profile, or remove ca and raw_keys there",
             );
-            fault("profile".to_owned(), what);
         }
         is_missing
     }
@@ -295,9 +283,8 @@ pub(crate) struct Policed {
 impl Policed {
     /// # Errors
     /// What the profiles of the policy need and the listener does not have.
-    pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<config::Fault>> {
-        let servers = maker.servers(&file.path, &file.live.current());
-        let servers = servers.map_err(|faults| faults.iter().map(told).collect::<Vec<_>>())?;
+    pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
+        let servers = maker.servers(&file.path, &file.live.current())?;
         Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
     }
 
@@ -412,7 +399,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
                 Err(found) => faults.extend(found),
             }
         }
-        if faults.is_empty() { Ok(()) } else { Err(Faults(faults)) }
+        Faults::none_in(faults)
     });
     match reload {
         Reload::Unchanged => {}
@@ -425,7 +412,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
             shared.metrics.policy_reloaded(true);
         }
         Reload::Kept(faults) => {
-            for fault in &faults.0 {
+            for fault in faults.iter() {
                 tracing::error!("{fault}");
             }
             let file = file.path.display().to_string();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::config::TransportKind;
+use crate::config::Faults;
 use crate::gateway::Shared;
 use crate::identity;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
@@ -112,7 +113,7 @@ impl Policy {
     fn of(policed: &Policed, file: &str) -> Self {
         let Version { since_s, sha256 } = policed.live().version();
         let faults = policed.live().faults();
-        let faults = faults.iter().flat_map(|faults| &faults.0).take(MAX_FAULTS).map(ToString::to_string);
+        let faults = faults.iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
         let blocked = policed.blacklist().map(|blacklist| blacklist.snapshot(now_s()));
         let networks = blocked.iter().flatten().take(MAX_BLOCKED).map(|blocked| Blocked {
             network: blocked.network.to_string(),

@@ -8,10 +8,8 @@ use std::time::Duration;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use toml::de::DeValue;
 
-use super::fault::{Fault, Field, FileField, Place};
 use super::redirect::RedirectConfig;
-use super::section::{Kind, Section};
-use super::{COUNT, MAX_COUNT};
+use super::{COUNT, Fault, Field, FileField, Kind, MAX_COUNT, Place, Section};
 use crate::route::NamePattern;
 
 pub(super) const ADDRESS: Kind = Kind {

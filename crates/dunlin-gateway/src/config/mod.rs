@@ -3,25 +3,21 @@
 //! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. It opens no other file: keys and
 //! certificates are read when a gateway starts or reloads ([`crate::Gateway`]), so that `--check` can report both kinds of fault.
 
-mod fault;
 mod listener;
 mod redirect;
-mod section;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use toml::de::DeTable;
-
-pub use fault::{Fault, Faults, Field, FileField, Place};
+pub use crate::document::{Fault, Faults, Field, FileField, Place};
+pub(crate) use crate::document::{Kind, Section, Source};
 pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
     RouteProtocol, TransportKind, UserName, Verify, Versions,
 };
 pub use redirect::RedirectConfig;
-pub(crate) use section::{Kind, Section, Source};
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -93,11 +89,11 @@ pub struct Config {
 impl Config {
     /// Whether `path` is a configuration rather than a policy: a directory, or TOML with the key `listener`.
     pub fn is_at(path: &Path) -> bool {
-        let has_listener = |text: &str| {
-            let (table, _) = DeTable::parse_recoverable(text);
-            table.get_ref().iter().any(|(name, _)| name.get_ref() == "listener")
+        let has_listener = |text: String| {
+            let source = Source::new(path, text);
+            source.parse(&mut vec![]).get_ref().iter().any(|(name, _)| name.get_ref() == "listener")
         };
-        path.is_dir() || read(path).is_ok_and(|text| has_listener(&text))
+        path.is_dir() || read(path).is_ok_and(has_listener)
     }
 
     /// Reads the file `path`, or the `*.toml` files of the directory `path`.
@@ -109,7 +105,7 @@ impl Config {
         let mut sources = vec![];
         for file in files(path).map_err(Faults::one)? {
             match read(&file) {
-                Ok(text) => sources.push(Source { path: file.into(), text }),
+                Ok(text) => sources.push(Source::new(file, text)),
                 Err(fault) => faults.push(fault),
             }
         }
@@ -121,24 +117,16 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        Self::of(&[Source { path: path.into(), text: text.to_owned() }], vec![])
+        Self::of(&[Source::new(path, text.to_owned())], vec![])
     }
 
     fn of(sources: &[Source], mut found: Vec<Fault>) -> Result<Self, Faults> {
-        let parsed: Vec<_> = sources.iter().map(|source| DeTable::parse_recoverable(&source.text)).collect();
-        for (source, (_, errors)) in sources.iter().zip(&parsed) {
-            found.extend(errors.iter().map(|error| {
-                let offset = error.span().map_or(0, |span| span.start);
-                let place =
-                    Place { file: source.path.clone(), line: source.line(offset), key: String::new() };
-                place.fault(error.message().replace('\n', ", "), "write it as TOML demands (toml.io)")
-            }));
-        }
+        let parsed: Vec<_> = sources.iter().map(|source| source.parse(&mut found)).collect();
         let faults = RefCell::new(found);
         let mut sections: Vec<_> = sources
             .iter()
             .zip(&parsed)
-            .map(|(source, (table, _))| Section::top(source, table.get_ref(), &faults))
+            .map(|(source, table)| Section::top(source, table.get_ref(), &faults))
             .collect();
         let log = log(single(&mut sections, "log"));
         let mut gateway = single(&mut sections, "gateway");

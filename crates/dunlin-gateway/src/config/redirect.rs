@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use toml::de::DeValue;
 
-use super::fault::{Field, Place};
 use super::listener::ADDRESS;
-use super::section::{Kind, Section};
+use super::{Field, Kind, Place, Section};
 use crate::policy::Attribute;
 use crate::route::NamePattern;
 

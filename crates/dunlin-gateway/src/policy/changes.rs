@@ -106,11 +106,15 @@ impl Policy {
     }
 
     fn action_text(&self, rule: &Rule) -> String {
-        match rule.action {
-            Action::Use(profile) => self.profiles.get(profile).map(|profile| profile.name.clone()),
+        let profile = match rule.action {
+            Action::Use(profile) => self.profiles.get(profile),
             Action::Refuse => None,
+        };
+        match profile {
+            None => "refuse".to_owned(),
+            Some(profile) if rule.renegotiates => profile.name.clone(),
+            Some(profile) => format!("{} without renegotiation", profile.name),
         }
-        .unwrap_or_else(|| "refuse".to_owned())
     }
 }
 

@@ -4,10 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::condition::{Basis, Condition, Test};
-use super::faults::{Fault, Faults, Place};
 use super::profile::{Demand, PolicyProfile};
-use super::read::At;
 use super::{Action, Attribute, BlacklistSettings, ClientIndex, Policy, Renegotiation, Rule};
+use crate::document::{Fault, Faults, Field, Place};
 
 /// The most profiles of a policy. Each needs a configuration of the engine.
 pub const MAX_PROFILES: usize = 64;
@@ -19,22 +18,22 @@ pub const MAX_RULES: usize = 1024;
 #[derive(Default)]
 pub(super) struct Draft {
     pub(super) place: Option<Place>,
-    pub(super) floor: Option<At<i64>>,
-    pub(super) default: Option<At<String>>,
+    pub(super) floor: Option<Field<i64>>,
+    pub(super) default: Option<Field<String>>,
     pub(super) renegotiation: Renegotiation,
     pub(super) blacklist: Option<BlacklistSettings>,
-    pub(super) profiles: Vec<At<PolicyProfile>>,
+    pub(super) profiles: Vec<Field<PolicyProfile>>,
     pub(super) clients: Vec<DraftRule>,
     pub(super) rules: Vec<DraftRule>,
 }
 
 /// A rule or an entry of the client table as it was read.
 pub(super) struct DraftRule {
-    pub(super) at: At<()>,
+    pub(super) place: Place,
     pub(super) name: Option<String>,
-    pub(super) conditions: Vec<At<Condition>>,
+    pub(super) conditions: Vec<Field<Condition>>,
     /// The profile; `None` refuses the client.
-    pub(super) profile: Option<At<String>>,
+    pub(super) profile: Option<Field<String>>,
     pub(super) renegotiates: bool,
 }
 
@@ -44,10 +43,9 @@ pub(super) struct DraftRule {
 /// `faults`, which reading it has found, and every fault against a rule.
 pub(super) fn build(draft: Draft, mut faults: Vec<Fault>) -> Result<Policy, Faults> {
     let policy = Checker { draft: &draft, faults: &mut faults }.policy();
-    faults.sort_by(|a, b| a.place.cmp(&b.place));
     match policy {
         Some(policy) if faults.is_empty() => Ok(policy),
-        _ => Err(Faults(faults)),
+        _ => Err(Faults::sorted(faults)),
     }
 }
 
@@ -60,16 +58,15 @@ impl Checker<'_> {
     fn policy(&mut self) -> Option<Policy> {
         let draft = self.draft;
         let profiles: Vec<PolicyProfile> = draft.profiles.iter().map(|at| at.value.clone()).collect();
-        let root = At { value: (), place: draft.place.clone()?, key: "profile".into() };
         if profiles.is_empty() || profiles.len() > MAX_PROFILES {
-            let what =
-                format!("{} profiles; give 1 to {MAX_PROFILES}, each as [profile.NAME]", profiles.len());
-            self.faults.push(root.fault(what));
+            let place = Place { key: "profile".into(), ..draft.place.clone()? };
+            let advice = format!("write 1 to {MAX_PROFILES}, each as [profile.NAME]");
+            self.faults.push(place.fault(format!("{} profiles", profiles.len()), advice));
             return None;
         }
         if let Some(rule) = draft.rules.get(MAX_RULES) {
-            let what = format!("more than {MAX_RULES} rules; list single clients as [[client]]");
-            self.faults.push(rule.at.fault(what));
+            let what = format!("more than {MAX_RULES} rules");
+            self.faults.push(rule.place.fault(what, "list single clients as [[client]]"));
         }
         self.check_floor();
         let default = self.default(&profiles)?;
@@ -90,11 +87,9 @@ impl Checker<'_> {
     fn check_floor(&mut self) {
         let Some(floor) = &self.draft.floor else { return };
         for profile in self.draft.profiles.iter().filter(|at| i64::from(at.value.rank) < floor.value) {
-            let what = format!(
-                "rank {} is below the floor, {} ({}); raise the rank, or remove the profile",
-                profile.value.rank, floor.value, floor.place
-            );
-            self.faults.push(profile.fault(what));
+            let (rank, at) = (profile.value.rank, floor.place.line());
+            let what = format!("rank {rank} is below the floor, {} ({at})", floor.value);
+            self.faults.push(profile.place.fault(what, "raise the rank, or remove the profile"));
         }
     }
 
@@ -103,7 +98,7 @@ impl Checker<'_> {
         if let Some(named) = &self.draft.default {
             let found = profiles.iter().position(|profile| profile.name == named.value);
             if found.is_none() {
-                self.faults.push(named.fault(unknown(&named.value, profiles)));
+                self.faults.push(unknown(named, profiles));
             }
             return found;
         }
@@ -111,12 +106,9 @@ impl Checker<'_> {
         let mut of_rank = (0..).zip(profiles).filter(|(_, profile)| profile.rank == strongest);
         let (first, second) = (of_rank.next()?, of_rank.next());
         if let Some((_, second)) = second {
-            let at = At { value: (), place: self.draft.place.clone()?, key: "default".into() };
-            let what = format!(
-                "{} and {} both have the highest rank; name the profile of clients that no rule matches",
-                first.1.name, second.name
-            );
-            self.faults.push(at.fault(what));
+            let place = Place { key: "default".into(), ..self.draft.place.clone()? };
+            let what = format!("{} and {} both have the highest rank", first.1.name, second.name);
+            self.faults.push(place.fault(what, "name the profile of clients that no rule matches"));
         }
         Some(first.0)
     }
@@ -132,17 +124,18 @@ impl Checker<'_> {
                 Some(named) => match profiles.iter().position(|profile| profile.name == named.value) {
                     Some(profile) => Action::Use(profile),
                     None => {
-                        self.faults.push(named.fault(unknown(&named.value, profiles)));
+                        self.faults.push(unknown(named, profiles));
                         Action::Refuse
                     }
                 },
             };
-            let name = draft.name.clone().unwrap_or_else(|| draft.at.key.clone());
+            let name = draft.name.clone().unwrap_or_else(|| draft.place.key.clone());
             if !names.insert(name.clone()) {
-                self.faults.push(draft.at.fault(format!("a second rule with the name {name:?}; rename one")));
+                let what = format!("a second rule with the name {name:?}");
+                self.faults.push(draft.place.fault(what, "rename one"));
             }
             let conditions = draft.conditions.iter().map(|at| at.value.clone()).collect();
-            let (place, renegotiates) = (draft.at.place.clone(), draft.renegotiates);
+            let (place, renegotiates) = (draft.place.clone(), draft.renegotiates);
             rules.push(Rule { name, place, conditions, is_client, renegotiates, action });
         }
         rules
@@ -154,11 +147,9 @@ impl Checker<'_> {
         let mut everyone: Option<&Rule> = None;
         for (rule, draft) in rules.iter().zip(drafts) {
             if let Some(earlier) = everyone {
-                let what = format!(
-                    "never reached, since rule {} ({}) has no condition; move it before that rule",
-                    earlier.name, earlier.place
-                );
-                self.faults.push(draft.at.fault(what));
+                let (name, at) = (&earlier.name, earlier.place.line());
+                let what = format!("never reached, since rule {name} ({at}) has no condition");
+                self.faults.push(draft.place.fault(what, "move it before that rule"));
             }
             if rule.conditions.is_empty() {
                 everyone = everyone.or(Some(rule));
@@ -180,11 +171,11 @@ impl Checker<'_> {
         let profiles = &self.draft.profiles;
         let Some(with_13) = profiles.iter().find(|profile| profile.value.has_13) else { return };
         for profile in profiles.iter().filter(|profile| !profile.value.has_13) {
-            self.faults.push(profile.fault(format!(
-                "it lacks version 1.3, which profile {} has, and would choose 1.2 for clients that offer both; add 1.3 to \
-                 versions",
+            let what = format!(
+                "it lacks version 1.3, which profile {} has, and would choose 1.2 for clients that offer both",
                 with_13.value.name
-            )));
+            );
+            self.faults.push(profile.place.fault(what, "add 1.3 to versions"));
         }
     }
 
@@ -194,7 +185,10 @@ impl Checker<'_> {
             return;
         }
         let provider = Arc::new(dunlin_awslc::provider());
-        let told = |at: &At<PolicyProfile>| at.value.fault(&provider).map(|why| at.fault(why));
+        let told = |profile: &Field<PolicyProfile>| {
+            let why = profile.value.fault(&provider)?;
+            Some(profile.place.fault(why, "change the parameters that contradict each other"))
+        };
         self.faults.extend(self.draft.profiles.iter().filter_map(told));
     }
 }
@@ -208,7 +202,7 @@ fn lowers_by_a_forgery(
     rules: &[Rule],
     profiles: &[PolicyProfile],
 ) -> Option<Fault> {
-    let of = |basis| draft.conditions.iter().find(move |at| at.value.basis() == basis);
+    let of = |basis| draft.conditions.iter().find(move |condition| condition.value.basis() == basis);
     let below = format!("profile {profile}, below the default, {default}");
     let (identity, address, offer) = (of(Basis::Identity), of(Basis::Address), of(Basis::Offer));
     // The rank of the strongest profile to which a rule by these conditions alone leads.
@@ -223,48 +217,53 @@ fn lowers_by_a_forgery(
         !other.conditions.is_empty() && other.conditions.iter().all(|c| c.basis() == Basis::Identity)
     };
     match (identity, address, offer) {
-        (None, None, None) => Some(draft.at.fault(format!(
-            "the rule has no condition on the client's identity, and would serve everyone by {below}; make it the default"
-        ))),
-        (None, None, Some(offer)) => Some(offer.fault(format!(
-            "anyone can offer this, and would get {below}; add a condition on the client's identity, or use a profile \
-             of at least that rank"
-        ))),
-        (_, Some(address), _) if profile.client != Demand::Certificate => Some(address.fault(format!(
-            "an address is no proof, and would lead to {below}; set profile.{}.client = \"certificate\"",
-            profile.name
-        ))),
+        (None, None, None) => {
+            let what = format!(
+                "the rule has no condition on the client's identity, and would serve everyone by {below}"
+            );
+            Some(draft.place.fault(what, "make it the default"))
+        }
+        (None, None, Some(offer)) => Some(offer.place.fault(
+            format!("anyone can offer this, and would get {below}"),
+            "add a condition on the client's identity, or use a profile of at least that rank",
+        )),
+        (_, Some(address), _) if profile.client != Demand::Certificate => Some(address.place.fault(
+            format!("an address is no proof, and would lead to {below}"),
+            format!("set profile.{}.client = \"certificate\"", profile.name),
+        )),
         _ if !profile.client.authenticates() => {
-            let at = draft.profile.as_ref().map_or_else(|| draft.at.clone(), |at| at.clone().map(drop));
-            Some(at.fault(format!(
-                "the handshake would not prove the client's identity, and would lead to {below}; set \
-                 profile.{}.client = \"certificate\", \"psk\" or \"any\"",
-                profile.name
-            )))
+            let place = draft.profile.as_ref().map_or(&draft.place, |named| &named.place);
+            Some(place.fault(
+                format!("the handshake would not prove the client's identity, and would lead to {below}"),
+                format!("set profile.{}.client = \"certificate\", \"psk\" or \"any\"", profile.name),
+            ))
         }
         (_, _, Some(offer)) => {
             // Without the offer, the same clients must get a profile that is not stronger.
             let same = |other: &Rule| {
-                other.conditions.iter().all(|condition| {
-                    condition.basis() != Basis::Offer && rule.conditions.contains(condition)
-                })
+                other
+                    .conditions
+                    .iter()
+                    .all(|condition| condition.basis() != Basis::Offer && rule.conditions.contains(condition))
             };
             (lowest(&same).is_none_or(|rank| rank > profile.rank)).then(|| {
-                offer.fault(format!(
+                let what = format!(
                     "this offer would lower the rank, since without it no rule gives these clients a profile of rank {} or \
-                     less; add a rule with the other conditions alone",
+                     less",
                     profile.rank
-                ))
+                );
+                offer.place.fault(what, "add a rule with the other conditions alone")
             })
         }
         (_, Some(address), None) => {
             // The rank is checked again by the identity that the handshake has proven.
             (lowest(&is_by_identity).is_none_or(|rank| rank > profile.rank)).then(|| {
-                address.fault(format!(
+                let what = format!(
                     "no rule by identity alone leads to a profile of rank {} or less, so every such client would be refused \
-                     after its handshake; add one",
+                     after its handshake",
                     profile.rank
-                ))
+                );
+                address.place.fault(what, "add one")
             })
         }
         (Some(_), None, None) => None,
@@ -277,9 +276,9 @@ const fn is_about_details(condition: &Condition) -> bool {
     matches!(condition.test, Test::Attribute(Email | Issuer | Name | Subject, _))
 }
 
-fn unknown(name: &str, profiles: &[PolicyProfile]) -> String {
+fn unknown(named: &Field<String>, profiles: &[PolicyProfile]) -> Fault {
     let names: Vec<&str> = profiles.iter().map(|profile| profile.name.as_str()).collect();
-    format!("no profile {name:?}; use {}", names.join(", "))
+    named.place.fault(format!("no profile {:?}", named.value), format!("use {}", names.join(", ")))
 }
 
 /// The attributes that serve as keys, the best first. Sessions keep the first ones; almost all clients share the last ones.

@@ -408,7 +408,7 @@ fn reason(found: &Found<'_>, by: &str, notes: &[String]) -> String {
             let conditions = rule.conditions.iter().map(Condition::to_string).collect::<Vec<_>>().join(", ");
             let conditions = if conditions.is_empty() { "no condition".to_owned() } else { conditions };
             let maybe = if found.is_uncertain { "perhaps " } else { "" };
-            format!("rule {} ({}): {maybe}{conditions}{by}", rule.name, rule.place)
+            format!("rule {} ({}): {maybe}{conditions}{by}", rule.name, rule.place.line())
         }
     };
     for note in notes {

@@ -112,7 +112,7 @@ impl Policy {
             };
             rules.push(RuleReport {
                 rule: rule.name.clone(),
-                file: rule.place.file.to_string(),
+                file: rule.place.file.display().to_string(),
                 line: rule.place.line,
                 profile,
                 holds: rule.holds(&view),

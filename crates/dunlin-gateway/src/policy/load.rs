@@ -1,7 +1,8 @@
 //! Reads a policy from TOML.
 
 use std::cell::RefCell;
-use std::sync::Arc;
+use std::ops::RangeInclusive;
+use std::path::Path;
 
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
@@ -9,63 +10,35 @@ use super::blacklist::BlacklistLimits;
 use super::check::{self, Draft, DraftRule};
 use super::client::{ATTRIBUTES, Attribute};
 use super::condition::{Condition, Test};
-use super::faults::{Fault, Faults, Place};
 use super::hints::Cipher;
 use super::nft::NftSets;
 use super::pattern::{MAX_PATTERN, Network, Pattern};
 use super::profile::{self, DEMANDS, PolicyProfile};
-use super::read::{At, Section, Text};
+use super::source::unusable;
 use super::{BlacklistSettings, Policy, Renegotiation};
+use crate::document::{Faults, Field, Kind, Place, SWITCH, Section, Source};
 
 /// The largest file, in bytes: a hundred thousand clients. A database has room for more.
 pub const MAX_FILE: usize = 16 << 20;
 
 /// The most networks of a blacklist: each takes some 200 bytes.
-const MAX_BLOCKED: i64 = 10_000_000;
+const MAX_BLOCKED: u64 = 10_000_000;
 
 /// The most values of one condition.
 const MAX_VALUES: usize = 1024;
 
-const ROOT: &[&str] = &["floor", "default", "renegotiation", "profile", "rule", "client", "blacklist"];
-const PROFILE: &[&str] = &[
-    "rank",
-    "versions",
-    "cipher_suites",
-    "groups",
-    "signature_schemes",
-    "certificates",
-    "change_certificate",
-    "client",
-    "session_lifetime",
-    "cache_lifetime",
-    "address_lifetime",
-];
-const BLACKLIST: &[&str] = &[
-    "failed",
-    "foreign",
-    "window",
-    "blocked",
-    "prefix_ipv4",
-    "prefix_ipv6",
-    "capacity",
-    "exempt",
-    "nft_table",
-    "nft_ipv4",
-    "nft_ipv6",
-];
-const RULE: &[&str] = &["name", "profile", "refuse", "renegotiate", "when"];
-const HINTS: &[&str] = &[
-    "valid_at_least",
-    "valid_at_most",
-    "sni",
-    "alpn",
-    "prefers",
-    "offers_cipher_suite",
-    "offers_group",
-    "offers_signature_scheme",
-    "newest_version",
-    "address",
-];
+/// The ranks of profiles.
+const RANKS: RangeInclusive<i64> = i32::MIN as i64..=i32::MAX as i64;
+
+const RANK: Kind = Kind {
+    name: "an integer from -2147483648 to 2147483647",
+    allowed: "write a higher one for a stronger profile",
+};
+const OFFENCES: Kind = Kind { name: "an integer from 0 to 4294967295", allowed: "0 stands for never" };
+const PREFIX_V4: Kind = Kind { name: "an integer from 1 to 32", allowed: "write the length in bits" };
+const PREFIX_V6: Kind = Kind { name: "an integer from 1 to 128", allowed: "write the length in bits" };
+const CAPACITY: Kind =
+    Kind { name: "an integer from 1 to 10000000", allowed: "write the largest number of networks" };
 const RENEGOTIATIONS: &[(&str, Renegotiation)] = &[
     ("none", Renegotiation { up: false, down: false }),
     ("up", Renegotiation { up: true, down: false }),
@@ -77,119 +50,125 @@ const RENEGOTIATIONS: &[(&str, Renegotiation)] = &[
 ///
 /// # Errors
 /// All faults, in the order of the lines.
-pub fn parse(file: &str, text: &str) -> Result<Policy, Faults> {
+pub fn parse(file: impl AsRef<Path>, text: &str) -> Result<Policy, Faults> {
+    let file = file.as_ref();
     if text.len() > MAX_FILE {
-        let what = format!("larger than {} MiB; put the clients into a database", MAX_FILE >> 20);
-        return Err(Faults::of_file(file, what));
+        let what = format!("larger than {} MiB", MAX_FILE >> 20);
+        return Err(Faults::one(unusable(file, what, "put the clients into a database")));
     }
-    let file: Arc<str> = file.into();
+    let (source, mut of_syntax) = (Source::new(file, text.to_owned()), vec![]);
+    let table = source.parse(&mut of_syntax);
+    Faults::none_in(of_syntax)?;
     let faults = RefCell::default();
-    let mut draft = Draft { place: Some(Place { file: Arc::clone(&file), line: 1 }), ..Draft::default() };
-    let (text, Some(table)) = Text::parse(file, text, &faults) else { return Err(Faults(faults.take())) };
-    let root = text.root(&table);
-    root.expect(ROOT, |_| false);
-    settings(&root, &mut draft);
-    for (name, section) in root.sections("profile") {
-        draft.profiles.push(profile(name, &section));
+    let mut root = Section::top(&source, table.get_ref(), &faults);
+    let mut draft = Draft { place: Some(root.place().clone()), ..Draft::default() };
+    settings(&mut root, &mut draft);
+    if let Some(mut profiles) = root.table("profile") {
+        for name in profiles.keys() {
+            draft.profiles.extend(profiles.table(name).map(|section| profile(name.to_owned(), section)));
+        }
     }
-    for section in root.list("client") {
-        draft.clients.extend(client(&section));
+    for section in root.tables("client") {
+        draft.clients.extend(client(section));
     }
-    for section in root.list("rule") {
-        draft.rules.extend(rule(&section));
+    for section in root.tables("rule") {
+        draft.rules.extend(rule(section));
     }
+    root.end();
     check::build(draft, faults.take())
 }
 
 /// Reads the settings outside of profiles and rules.
-pub(super) fn settings(root: &Section<'_, '_>, draft: &mut Draft) {
-    let rank = i64::from(i32::MIN)..=i64::from(i32::MAX);
-    draft.floor = root.integer("floor", rank);
-    draft.default = root.string("default");
-    draft.renegotiation = root.choice("renegotiation", RENEGOTIATIONS).map(|at| at.value).unwrap_or_default();
-    draft.blacklist = root.section("blacklist").and_then(|section| blacklist(&section));
+pub(super) fn settings(root: &mut Section<'_>, draft: &mut Draft) {
+    draft.floor = root.integer("floor", RANK, RANKS);
+    draft.default = root.text("default");
+    draft.renegotiation = root.one_of("renegotiation", RENEGOTIATIONS).unwrap_or_default();
+    draft.blacklist = root.table("blacklist").and_then(blacklist);
 }
 
 /// Reads the limits of the blacklist, and the sets of the kernel. `None` if a name of a set is wrong.
-fn blacklist(section: &Section<'_, '_>) -> Option<BlacklistSettings> {
-    section.expect(BLACKLIST, |_| false);
+fn blacklist(mut section: Section<'_>) -> Option<BlacklistSettings> {
     let usual = BlacklistLimits::default();
-    let number = |key, most: u32, usual: u32| {
-        let number = section.integer(key, 0..=most.into()).and_then(|at| at.value.try_into().ok());
-        number.unwrap_or(usual)
+    let number = |section: &mut Section<'_>, key: &'static str, usual: u32| {
+        let number = section.number(key, OFFENCES, 0, u32::MAX.into());
+        number.and_then(|number| number.try_into().ok()).unwrap_or(usual)
     };
-    let prefix = |key, most: u8, usual: u8| {
-        let bits = section.integer(key, 1..=most.into()).and_then(|at| at.value.try_into().ok());
-        bits.unwrap_or(usual)
-    };
-    let duration = |key, usual: u32| section.duration(key).map_or(usual, |at| at.value);
-    let capacity = section.integer("capacity", 1..=MAX_BLOCKED).and_then(|at| at.value.try_into().ok());
-    let network = |at: At<String>| {
-        let network = Network::parse(&at.value);
-        network.map_err(|why| section.tell(at.fault(format!("wrong network {:?}: {why}", at.value)))).ok()
-    };
+    let prefix = |bits: Option<u64>, usual: u8| bits.and_then(|bits| bits.try_into().ok()).unwrap_or(usual);
     let limits = BlacklistLimits {
-        failed: number("failed", u32::MAX, usual.failed),
-        foreign: number("foreign", u32::MAX, usual.foreign),
-        window_s: duration("window", usual.window_s),
-        blocked_s: duration("blocked", usual.blocked_s),
-        prefix_v4: prefix("prefix_ipv4", 32, usual.prefix_v4),
-        prefix_v6: prefix("prefix_ipv6", 128, usual.prefix_v6),
-        capacity: capacity.unwrap_or(usual.capacity),
-        exempt: section.strings("exempt").into_iter().filter_map(network).collect(),
+        failed: number(&mut section, "failed", usual.failed),
+        foreign: number(&mut section, "foreign", usual.foreign),
+        window_s: section.seconds("window").map_or(usual.window_s, |field| field.value),
+        blocked_s: section.seconds("blocked").map_or(usual.blocked_s, |field| field.value),
+        prefix_v4: prefix(section.number("prefix_ipv4", PREFIX_V4, 1, 32), usual.prefix_v4),
+        prefix_v6: prefix(section.number("prefix_ipv6", PREFIX_V6, 1, 128), usual.prefix_v6),
+        capacity: section
+            .number("capacity", CAPACITY, 1, MAX_BLOCKED)
+            .and_then(|capacity| capacity.try_into().ok())
+            .unwrap_or(usual.capacity),
+        exempt: section.texts("exempt").iter().filter_map(|text| network(text, &section)).collect(),
     };
-    let [table, v4, v6] = ["nft_table", "nft_ipv4", "nft_ipv6"].map(|key| section.string(key));
+    let [table, v4, v6] = ["nft_table", "nft_ipv4", "nft_ipv6"].map(|key| section.text(key));
     let kernel = match (&table, &v4, &v6) {
-        (None, None, None) => None,
+        (None, None, None) => Some(None),
         (Some(table), Some(v4), Some(v6)) => match NftSets::new(&table.value, &v4.value, &v6.value) {
-            Ok(sets) => Some(sets),
+            Ok(sets) => Some(Some(sets)),
             Err(error) => {
-                section.tell(table.fault(error));
-                return None;
+                section.fault(table.place.fault(error.to_string(), "correct the names"));
+                None
             }
         },
         _ => {
-            section
-                .tell(section.here().fault("give all of nft_table, nft_ipv4 and nft_ipv6, or none of them"));
-            return None;
+            let what = "some of nft_table, nft_ipv4 and nft_ipv6 are missing";
+            section.fault(section.place().fault(what, "write all of them, or none"));
+            None
         }
     };
-    Some(BlacklistSettings { limits, kernel })
+    section.end();
+    Some(BlacklistSettings { limits, kernel: kernel? })
+}
+
+fn network(text: &Field<String>, section: &Section<'_>) -> Option<Network> {
+    let fault = |why| section.fault(text.place.fault(format!("wrong value {:?}", text.value), why));
+    Network::parse(&text.value).map_err(fault).ok()
 }
 
 /// Reads a profile. Faults are reported, and values with faults left out.
-pub(super) fn profile(name: String, section: &Section<'_, '_>) -> At<PolicyProfile> {
-    section.expect(PROFILE, |_| false);
-    let rank = section.integer("rank", i64::from(i32::MIN)..=i64::from(i32::MAX));
-    if rank.is_none() && !section.keys().any(|key| key == "rank") {
-        section.tell(section.here().fault("no rank; give an integer, higher for a stronger profile"));
+pub(super) fn profile(name: String, mut section: Section<'_>) -> Field<PolicyProfile> {
+    let rank = section.integer("rank", RANK, RANKS);
+    if !section.has("rank") {
+        section.missing("rank", "write an integer, higher for a stronger profile");
     }
-    let versions = section.strings("versions");
+    let versions = section.texts("versions");
     for version in versions.iter().filter(|version| !["1.2", "1.3"].contains(&version.value.as_str())) {
-        section.tell(version.fault(format!("unknown version {:?}; use 1.2, 1.3", version.value)));
+        let what = format!("unknown version {:?}", version.value);
+        section.fault(version.place.fault(what, "write \"1.2\" or \"1.3\", or both in an array"));
     }
-    let speaks = |version: &str| versions.iter().any(|at| at.value == version);
+    let speaks = |version: &str| versions.iter().any(|field| field.value == version);
     let (has_12, has_13) = (speaks("1.2"), versions.is_empty() || speaks("1.3"));
-    let suites = suites(section, has_12, has_13);
+    let suites = suites(&mut section, has_12, has_13);
     let groups = section.names("groups", &profile::groups(), NamedGroup::from_name);
     let schemes = profile::signature_schemes();
     let schemes = section.names("signature_schemes", &schemes, SignatureScheme::from_name);
-    let client = section.choice("client", DEMANDS).map(|at| at.value).unwrap_or_default();
+    let client = section.one_of("client", DEMANDS).unwrap_or_default();
     if !client_accepts_psk(client) {
         for suite in suites.iter().filter(|suite| profile::is_psk_suite(suite.value)) {
-            section.tell(suite.fault(format!(
-                "{} needs no certificate of the client; remove it, or set client = \"any\"",
-                suite.value
-            )));
+            let what = format!("{} needs no certificate of the client", suite.value);
+            section.fault(suite.place.fault(what, "remove it, or set client = \"any\""));
         }
     }
-    let certificates = section.strings("certificates");
+    let certificates = section.texts("certificates");
     if let Some(first) = certificates.first().filter(|_| client == profile::Demand::Psk) {
         // TLS 1.3 would serve clients without a key by the certificate.
-        section.tell(first.fault("client = \"psk\" needs no certificate; remove it, or set client = \"any\""));
+        let what = "client = \"psk\" needs no certificate";
+        section.fault(first.place.fault(what, "remove it, or set client = \"any\""));
     }
-    let lifetime = |key| section.duration(key).map(|at| at.value);
-    section.here().map(|()| PolicyProfile {
+    let changes_certificate = section.switch("change_certificate").unwrap_or(false);
+    let lifetimes = ["session_lifetime", "cache_lifetime", "address_lifetime"];
+    let [session_lifetime_s, cache_lifetime_s, address_lifetime_s] =
+        lifetimes.map(|key| section.seconds(key).map(|field| field.value));
+    let place = section.place().clone();
+    section.end();
+    let profile = PolicyProfile {
         name,
         rank: rank.and_then(|rank| rank.value.try_into().ok()).unwrap_or(i32::MAX),
         has_12,
@@ -198,13 +177,14 @@ pub(super) fn profile(name: String, section: &Section<'_, '_>) -> At<PolicyProfi
         groups: values(groups),
         signature_schemes: values(schemes),
         certificates: values(certificates),
-        changes_certificate: section.boolean("change_certificate").is_some_and(|at| at.value),
+        changes_certificate,
         keeps_details: false,
         client,
-        session_lifetime_s: lifetime("session_lifetime"),
-        cache_lifetime_s: lifetime("cache_lifetime"),
-        address_lifetime_s: lifetime("address_lifetime").unwrap_or(0),
-    })
+        session_lifetime_s,
+        cache_lifetime_s,
+        address_lifetime_s: address_lifetime_s.unwrap_or(0),
+    };
+    Field { value: profile, place }
 }
 
 const fn client_accepts_psk(client: profile::Demand) -> bool {
@@ -212,21 +192,21 @@ const fn client_accepts_psk(client: profile::Demand) -> bool {
 }
 
 /// Reads the cipher suites, which must belong to the versions and leave none of them without a suite.
-fn suites(section: &Section<'_, '_>, has_12: bool, has_13: bool) -> Vec<At<CipherSuite>> {
+fn suites(section: &mut Section<'_>, has_12: bool, has_13: bool) -> Vec<Field<CipherSuite>> {
     let (of_13, of_12) = profile::suites();
     let known = [&of_13[..], &of_12].concat();
     let suites = section.names("cipher_suites", &known, CipherSuite::from_name);
     for suite in &suites {
         let (version, is_on) = if of_13.contains(&suite.value) { ("1.3", has_13) } else { ("1.2", has_12) };
         if !is_on {
-            let what = format!("{} needs version {version}; add it to versions", suite.value);
-            section.tell(suite.fault(what));
+            let what = format!("{} needs version {version}", suite.value);
+            section.fault(suite.place.fault(what, "add it to versions"));
         }
     }
     if let Some(first) = suites.first() {
         for (version, is_on, known) in [("1.3", has_13, &of_13), ("1.2", has_12, &of_12)] {
             if is_on && !suites.iter().any(|suite| known.contains(&suite.value)) {
-                section.tell(first.fault(format!("no suite for version {version}; add one")));
+                section.fault(first.place.fault(format!("no suite for version {version}"), "add one"));
             }
         }
     }
@@ -234,102 +214,97 @@ fn suites(section: &Section<'_, '_>, has_12: bool, has_13: bool) -> Vec<At<Ciphe
 }
 
 /// Reads a rule. `None` if it has a fault without which it cannot be checked.
-pub(super) fn rule(section: &Section<'_, '_>) -> Option<DraftRule> {
-    section.expect(RULE, |_| false);
-    let conditions = section.section("when").map_or_else(Vec::new, |when| {
-        let known = ATTRIBUTES.iter().map(|(name, _)| *name).chain(["claim"]).chain(HINTS.iter().copied());
-        when.expect(&known.collect::<Vec<_>>(), |_| false);
-        [identity(&when), hints(&when)].concat()
+pub(super) fn rule(mut section: Section<'_>) -> Option<DraftRule> {
+    let name = section.text("name").map(|name| name.value);
+    let target = target(&mut section);
+    let conditions = section.table("when").map_or_else(Vec::new, |mut when| {
+        let conditions = [identity(&mut when), hints(&mut when)].concat();
+        when.end();
+        conditions
     });
-    let name = section.string("name").map(|at| at.value);
-    target(section, name, conditions)
+    let place = section.place().clone();
+    section.end();
+    target.map(|target| target.rule(place, name, conditions))
 }
 
 /// Reads an entry of the client table: exact values of attributes, and a profile.
-pub(super) fn client(section: &Section<'_, '_>) -> Option<DraftRule> {
-    let known: Vec<&str> =
-        ATTRIBUTES.iter().map(|(name, _)| *name).chain(["claim", "profile", "refuse", "renegotiate"]).collect();
-    section.expect(&known, |_| false);
-    let conditions = identity(section);
+pub(super) fn client(mut section: Section<'_>) -> Option<DraftRule> {
+    let conditions = identity(&mut section);
+    let target = target(&mut section);
     if conditions.is_empty() {
-        section.tell(section.here().fault("no attribute of the client; give one, such as dns or psk"));
-        return None;
+        let what = "no attribute of the client";
+        section.fault(section.place().fault(what, "give one, such as dns or psk"));
     }
     for condition in &conditions {
         let Test::Attribute(_, patterns) = &condition.value.test else { continue };
         if patterns.len() != 1 || patterns.iter().any(|pattern| pattern.exact().is_none()) {
-            let what = "a client has one exact value here; write a [[rule]] for patterns and lists";
-            section.tell(condition.fault(what));
+            let what = "a client has one exact value here";
+            section.fault(condition.place.fault(what, "write a [[rule]] for patterns and lists"));
         }
     }
-    target(section, None, conditions)
+    let place = section.place().clone();
+    section.end();
+    target.filter(|_| !conditions.is_empty()).map(|target| target.rule(place, None, conditions))
 }
 
-fn target(
-    section: &Section<'_, '_>,
-    name: Option<String>,
-    conditions: Vec<At<Condition>>,
-) -> Option<DraftRule> {
-    let (profile, refuse) = (section.string("profile"), section.boolean("refuse"));
-    let refuse = refuse.is_some_and(|at| at.value);
+/// What a rule does with its clients.
+struct Target {
+    /// The profile; `None` refuses the client.
+    profile: Option<Field<String>>,
+    renegotiates: bool,
+}
+
+impl Target {
+    fn rule(self, place: Place, name: Option<String>, conditions: Vec<Field<Condition>>) -> DraftRule {
+        let Self { profile, renegotiates } = self;
+        DraftRule { place, name, conditions, profile, renegotiates }
+    }
+}
+
+fn target(section: &mut Section<'_>) -> Option<Target> {
+    let profile = section.text("profile");
+    let refuse = section.switch("refuse").unwrap_or(false);
+    let renegotiate = section.read("renegotiate", SWITCH, |value| value.as_bool());
     if profile.is_some() == refuse {
-        let has_fault = section.keys().any(|key| key == "profile") && profile.is_none();
-        if !has_fault {
-            section.tell(section.here().fault("give either profile or refuse = true"));
+        if profile.is_some() || !section.has("profile") {
+            let what = "a rule has either a profile or refuse = true";
+            section.fault(section.place().fault(what, "write one of them"));
         }
         return None;
     }
-    let renegotiate = section.boolean("renegotiate");
-    if let Some(at) = renegotiate.as_ref().filter(|_| profile.is_none()) {
-        section.tell(at.fault("clients that are refused do not renegotiate; remove it"));
+    if let Some(field) = renegotiate.as_ref().filter(|_| profile.is_none()) {
+        section.fault(field.place.fault("clients that are refused do not renegotiate", "remove it"));
     }
-    let renegotiates = renegotiate.is_none_or(|at| at.value);
-    Some(DraftRule { at: section.here(), name, conditions, profile, renegotiates })
+    Some(Target { profile, renegotiates: renegotiate.is_none_or(|field| field.value) })
 }
 
 /// The conditions on the client's identity.
-fn identity(section: &Section<'_, '_>) -> Vec<At<Condition>> {
+fn identity(section: &mut Section<'_>) -> Vec<Field<Condition>> {
     let mut conditions = Vec::new();
-    let mut add = |table: &Section<'_, '_>, key: &str, attribute: Attribute| {
-        let values = table.strings(key);
-        if let Some(first) = values.first() {
-            let (place, key) = (first.place.clone(), first.key.clone());
-            let patterns = patterns(table, values, &attribute);
-            conditions.push(At {
-                value: Condition { test: Test::Attribute(attribute, patterns) },
-                place,
-                key,
-            });
-        }
-    };
     for (key, attribute) in ATTRIBUTES {
-        add(section, key, attribute.clone());
+        conditions.extend(of_attribute(section, key, attribute.clone()));
     }
-    if section.keys().any(|key| key == "claim")
-        && let Some(claims) = section.section("claim")
-    {
+    if let Some(mut claims) = section.table("claim") {
         for name in claims.keys() {
-            add(&claims, name, Attribute::Claim(name.to_owned()));
+            conditions.extend(of_attribute(&mut claims, name, Attribute::Claim(name.to_owned())));
         }
     }
     conditions
 }
 
-fn patterns(section: &Section<'_, '_>, values: Vec<At<String>>, attribute: &Attribute) -> Vec<Pattern> {
-    too_many(section, &values);
-    let mut patterns = Vec::new();
-    for at in values {
-        let checked = checked(&at.value, attribute);
-        let pattern = checked.and_then(|text| {
-            let pattern = Pattern::parse(&text, attribute.separator());
-            pattern.ok_or_else(|| format!("give 1 to {MAX_PATTERN} characters"))
-        });
-        match pattern {
-            Ok(pattern) => patterns.push(pattern),
-            Err(fault) => section.tell(at.fault(format!("wrong value {:?}; {fault}", at.value))),
-        }
-    }
-    patterns
+/// The condition on an attribute, if the section has one.
+fn of_attribute<'a>(
+    section: &mut Section<'a>,
+    key: &'a str,
+    attribute: Attribute,
+) -> Option<Field<Condition>> {
+    let separator = attribute.separator();
+    let pattern = |text: &str| {
+        let pattern = Pattern::parse(&checked(text, &attribute)?, separator);
+        pattern.ok_or_else(|| format!("give 1 to {MAX_PATTERN} characters"))
+    };
+    let condition = listed(section, key, pattern)?;
+    Some(condition.map(|patterns| Condition { test: Test::Attribute(attribute, patterns) }))
 }
 
 /// A value in the form in which clients have it.
@@ -351,84 +326,72 @@ pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, Strin
 }
 
 /// The conditions on the validity of the identity, the ClientHello and the address.
-fn hints(when: &Section<'_, '_>) -> Vec<At<Condition>> {
+fn hints(when: &mut Section<'_>) -> Vec<Field<Condition>> {
     let mut conditions = Vec::new();
-    let seconds = |key, test: fn(u64) -> Test| {
-        when.duration(key).map(|at| at.map(|seconds| Condition { test: test(seconds.into()) }))
+    let least = when.seconds("valid_at_least");
+    conditions.extend(least.map(|field| field.map(|seconds| Test::ValidAtLeast(seconds.into()))));
+    let most = when.seconds("valid_at_most");
+    conditions.extend(most.map(|field| field.map(|seconds| Test::ValidAtMost(seconds.into()))));
+    let name = |text: &str| {
+        let pattern = Pattern::parse(&text.to_ascii_lowercase(), Some('.'));
+        pattern.ok_or_else(|| format!("give 1 to {MAX_PATTERN} characters"))
     };
-    conditions.extend(seconds("valid_at_least", Test::ValidAtLeast));
-    conditions.extend(seconds("valid_at_most", Test::ValidAtMost));
-    let names = when.strings("sni");
-    too_many(when, &names);
-    conditions.extend(listed(
-        names,
-        Test::ServerName,
-        |at| {
-            let pattern = Pattern::parse(&at.value.to_ascii_lowercase(), Some('.'));
-            pattern.ok_or_else(|| at.fault(format!("give 1 to {MAX_PATTERN} characters")))
-        },
-        when,
-    ));
-    conditions.extend(listed(
-        when.strings("alpn"),
-        Test::Alpn,
-        |at| match at.value.len() {
-            1..=255 => Ok(at.value.clone()),
-            _ => Err(at.fault("a protocol's name has 1 to 255 bytes")),
-        },
-        when,
-    ));
-    let prefers = when.choice("prefers", &[("aes", Cipher::Aes), ("chacha20", Cipher::ChaCha20)]);
-    conditions.extend(prefers.map(|at| at.map(|cipher| Condition { test: Test::Prefers(cipher) })));
+    conditions.extend(listed(when, "sni", name).map(|names| names.map(Test::ServerName)));
+    let protocol = |text: &str| match text.len() {
+        1..=255 => Ok(text.to_owned()),
+        _ => Err("give 1 to 255 bytes".to_owned()),
+    };
+    conditions.extend(listed(when, "alpn", protocol).map(|protocols| protocols.map(Test::Alpn)));
+    let prefers = when.word("prefers", &[("aes", Cipher::Aes), ("chacha20", Cipher::ChaCha20)]);
+    conditions.extend(prefers.map(|cipher| cipher.map(Test::Prefers)));
     let suites = when.names("offers_cipher_suite", CipherSuite::ALL, CipherSuite::from_name);
-    conditions.extend(whole(suites, Test::Suites));
+    conditions.extend(together(suites).map(|suites| suites.map(Test::Suites)));
     let groups = when.names("offers_group", NamedGroup::ALL, NamedGroup::from_name);
-    conditions.extend(whole(groups, Test::Groups));
+    conditions.extend(together(groups).map(|groups| groups.map(Test::Groups)));
     let schemes = when.names("offers_signature_scheme", SignatureScheme::ALL, SignatureScheme::from_name);
-    conditions.extend(whole(schemes, Test::SignatureSchemes));
-    let newest = when.choice("newest_version", &[("1.2", false), ("1.3", true)]);
-    conditions.extend(newest.map(|at| at.map(|is_13| Condition { test: Test::Newest13(is_13) })));
-    let networks = when.strings("address");
-    too_many(when, &networks);
-    conditions.extend(listed(
-        networks,
-        Test::Addresses,
-        |at| {
-            let network = Network::parse(&at.value);
-            network
-                .map_err(|why| at.fault(format!("wrong network {:?}: {why}; such as 192.0.2.0/24", at.value)))
-        },
-        when,
-    ));
-    conditions
+    conditions.extend(together(schemes).map(|schemes| schemes.map(Test::SignatureSchemes)));
+    let newest = when.word("newest_version", &[("1.2", false), ("1.3", true)]);
+    conditions.extend(newest.map(|newest| newest.map(Test::Newest13)));
+    let networks = listed(when, "address", Network::parse);
+    conditions.extend(networks.map(|networks| networks.map(Test::Addresses)));
+    conditions.into_iter().map(|field| field.map(|test| Condition { test })).collect()
 }
 
-fn too_many(section: &Section<'_, '_>, values: &[At<String>]) {
-    if let Some(at) = values.get(MAX_VALUES) {
-        section.tell(at.fault(format!("more than {MAX_VALUES} values; write several rules, or [[client]]s")));
+/// The values of a condition. `of` accepts a text, or says what is allowed.
+fn listed<'a, T>(
+    section: &mut Section<'a>,
+    key: &'a str,
+    of: impl Fn(&str) -> Result<T, String>,
+) -> Option<Field<Vec<T>>> {
+    let texts = section.texts(key);
+    let place = whole(&texts.first()?.place);
+    if let Some(text) = texts.get(MAX_VALUES) {
+        let what = format!("more than {MAX_VALUES} values");
+        section.fault(text.place.fault(what, "write several rules, or [[client]]s"));
     }
+    let mut accepted = Vec::new();
+    for text in texts {
+        let told = |advice| text.place.fault(format!("wrong value {:?}", text.value), advice);
+        match of(&text.value) {
+            Ok(value) => accepted.push(value),
+            Err(advice) => section.fault(told(advice)),
+        }
+    }
+    Some(Field { value: accepted, place })
 }
 
-/// A condition with the values that `of` accepts; the others are reported.
-fn listed<T>(
-    values: Vec<At<String>>,
-    test: fn(Vec<T>) -> Test,
-    of: impl Fn(&At<String>) -> Result<T, Fault>,
-    section: &Section<'_, '_>,
-) -> Option<At<Condition>> {
-    let first = values.first()?;
-    let (place, key) = (first.place.clone(), first.key.clone());
-    let accepted = values.iter().filter_map(|at| of(at).map_err(|fault| section.tell(fault)).ok()).collect();
-    Some(At { value: Condition { test: test(accepted) }, place, key })
+/// The values as one; `None` without a value.
+fn together<T>(fields: Vec<Field<T>>) -> Option<Field<Vec<T>>> {
+    let place = whole(&fields.first()?.place);
+    Some(Field { value: values(fields), place })
 }
 
-/// A condition with all of these values; `None` without any.
-fn whole<T>(items: Vec<At<T>>, test: fn(Vec<T>) -> Test) -> Option<At<Condition>> {
-    let first = items.first()?;
-    let (place, key) = (first.place.clone(), first.key.clone());
-    Some(At { value: Condition { test: test(values(items)) }, place, key })
+/// The place of an array whose first item has this place. The key of an item ends with its number.
+fn whole(first: &Place) -> Place {
+    let key = first.key.strip_suffix("[0]").unwrap_or(&first.key).to_owned();
+    Place { key, ..first.clone() }
 }
 
-fn values<T>(items: Vec<At<T>>) -> Vec<T> {
-    items.into_iter().map(|at| at.value).collect()
+fn values<T>(fields: Vec<Field<T>>) -> Vec<T> {
+    fields.into_iter().map(|field| field.value).collect()
 }

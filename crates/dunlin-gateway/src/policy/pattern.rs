@@ -148,7 +148,8 @@ impl Network {
     /// Why the text is no network.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
-        let address: IpAddr = address.parse().map_err(|_| "not an IP address".to_owned())?;
+        let address: IpAddr =
+            address.parse().map_err(|_| "not an IP address; write it as in 192.0.2.0/24".to_owned())?;
         let bits: u8 = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {
             None => bits,
@@ -158,10 +159,19 @@ impl Network {
             }
         };
         let network = Self { address, prefix };
-        let clean = Self::of(address, prefix);
+        let clean = match address {
+            IpAddr::V6(v6) if let Some(v4) = v6.to_ipv4_mapped() => {
+                let prefix = prefix.checked_sub(128 - 32);
+                Self::of(v4.into(), prefix.ok_or("the prefix of a mapped IPv4 address has 96 to 128 bits")?)
+            }
+            _ => Self::of(address, prefix),
+        };
         match clean == network {
             true => Ok(network),
-            false => Err(format!("bits behind the prefix; write {clean}")),
+            false if address.is_ipv4() == clean.address.is_ipv4() => {
+                Err(format!("bits behind the prefix; write {clean}"))
+            }
+            false => Err(format!("an IPv4 network; write {clean}")),
         }
     }
 

@@ -180,7 +180,9 @@ impl PolicyProfile {
             .rank(self.rank)
             .cipher_suites(self.tls13())
             .tls12_cipher_suites(self.tls12())
-            .x509_details(self.keeps_details);
+            .credentials(credentials)
+            .x509_details(self.keeps_details)
+            .trust(trust);
         if !self.groups.is_empty() {
             builder = builder.groups(named(&self.groups, &known_groups(), |group| group.name()));
         }

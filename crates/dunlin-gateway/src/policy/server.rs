@@ -8,11 +8,11 @@ use dunlin::auth::FindPsk;
 use dunlin::cache::ServerCache;
 use dunlin::{ClientHelloInfo, Error, IdentifiedClient, Now, ServerConfig, ServerProfiles};
 
+use super::cache::JudgedCache;
 use super::client::Client;
 use super::decide::{Decision, Finished, Verdict};
 use super::hints::{Claim, Hints, Source, Turn};
 use super::profile::PolicyProfile;
-use super::cache::JudgedCache;
 use super::{AddressTable, Policy};
 
 /// The identities of a ClientHello that are looked up. The engine looks up as many.

@@ -1,5 +1,6 @@
 //! A policy that follows its file or database while the gateway runs.
 
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -12,9 +13,9 @@ use aws_lc_rs::digest::{SHA256, digest};
 use dunlin_store::psk::file::{Format, Stamp};
 use rusqlite::Connection;
 
-use super::faults::Faults;
 use super::load::{self, MAX_FILE};
 use super::{Policy, sqlite};
+use crate::document::{Fault, Faults};
 
 /// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file or database has changed.
 ///
@@ -87,7 +88,7 @@ impl LivePolicy {
         };
         let policy = source
             .changed(&path)
-            .unwrap_or_else(|| Err(Faults::of_file(&path.to_string_lossy(), "empty")))?;
+            .unwrap_or_else(|| Err(Faults::one(unusable(&path, "empty", "write a policy"))))?;
         let outcome = Outcome { in_force: source.version(), faults: None };
         let (policy, outcome) = (ArcSwap::from_pointee(policy), ArcSwap::from_pointee(outcome));
         Ok(Self { path, policy, outcome, source: Mutex::new(source) })
@@ -151,7 +152,6 @@ impl Source {
 
     /// The policy, or its faults, if the content has changed.
     fn changed(&mut self, path: &Path) -> Option<Result<Policy, Faults>> {
-        let name = path.to_string_lossy();
         match self {
             Self::Toml { stamp, content } => {
                 // Read the stamp before the content: a change in between is seen next time.
@@ -173,7 +173,7 @@ impl Source {
                     return None;
                 }
                 *content = sum;
-                Some(load::parse(&name, &text))
+                Some(load::parse(path, &text))
             }
             Self::Sqlite(held) => {
                 let file = fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
@@ -191,7 +191,7 @@ impl Source {
                 };
                 // Read the version before the tables, likewise.
                 let version = sqlite::data_version(&connection);
-                let policy = sqlite::read(&connection, &name);
+                let policy = sqlite::read(&connection, path);
                 // Another program may have held the database while this one read it: try again.
                 *held = policy.is_ok().then_some(Database { connection, version, file });
                 Some(policy)
@@ -201,12 +201,18 @@ impl Source {
 }
 
 fn text(path: &Path) -> Result<String, Faults> {
-    let name = path.to_string_lossy();
-    let unreadable = |error: std::io::Error| Faults::of_file(&name, error);
+    let unreadable = |error: std::io::Error| {
+        Faults::one(unusable(path, error, "give a file of TOML or a database that can be read"))
+    };
     let mut text = String::new();
     let file = File::open(path).map_err(unreadable)?;
     file.take(MAX_FILE as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
     Ok(text)
+}
+
+/// A fault of a whole file.
+pub(super) fn unusable(path: &Path, what: impl Display, advice: &str) -> Fault {
+    Fault::elsewhere(format!("{}: {what}", path.display()), advice)
 }
 
 fn sha256(text: &str) -> [u8; 32] {

@@ -11,18 +11,17 @@
 
 use std::cell::RefCell;
 use std::path::Path;
-use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row};
 
 use super::Policy;
 use super::check::{self, Draft, DraftRule};
 use super::client::ATTRIBUTES;
 use super::condition::{Condition, Test};
-use super::faults::{Fault, Faults, Place};
 use super::load::{self, MAX_FILE};
 use super::pattern::Pattern;
-use super::read::{At, Section, Text};
+use super::source::unusable;
+use crate::document::{Fault, Faults, Field, Place, Section, Source};
 
 /// "DUNP" tells our databases from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e50;
@@ -48,10 +47,9 @@ CREATE TABLE client (
 /// # Errors
 /// The file exists, or SQLite's message.
 pub fn create(path: &Path) -> Result<(), Faults> {
-    let name = path.to_string_lossy();
-    let failed = |error: rusqlite::Error| Faults::of_file(&name, first_line(&error));
+    let failed = |error: rusqlite::Error| failed(path, &error);
     if path.symlink_metadata().is_ok() {
-        return Err(Faults::of_file(&name, "the file exists; name a new one"));
+        return Err(Faults::one(unusable(path, "the file exists", "name a new one")));
     }
     let connection = Connection::open(path).map_err(failed)?;
     let make = || {
@@ -69,22 +67,22 @@ pub fn create(path: &Path) -> Result<(), Faults> {
 /// SQLite's message, or all faults of the policy. The place of a fault names the row.
 pub fn load(path: &Path) -> Result<Policy, Faults> {
     let connection = open(path)?;
-    read(&connection, &path.to_string_lossy())
+    read(&connection, path)
 }
 
 pub(super) fn open(path: &Path) -> Result<Connection, Faults> {
-    let name = path.to_string_lossy();
-    let failed = |error: rusqlite::Error| Faults::of_file(&name, first_line(&error));
+    let failed = |error: rusqlite::Error| failed(path, &error);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags).map_err(failed)?;
     let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
     if pragma("application_id")? != APPLICATION_ID {
-        return Err(Faults::of_file(&name, "not a policy database of dunlin; name another file"));
+        return Err(Faults::one(unusable(path, "not a policy database of dunlin", "name another file")));
     }
     match pragma("user_version")? {
         VERSION => Ok(connection),
         version => {
-            Err(Faults::of_file(&name, format!("version {version} of the tables; use a newer dunlin")))
+            let what = format!("version {version} of the tables");
+            Err(Faults::one(unusable(path, what, "use a newer dunlin")))
         }
     }
 }
@@ -94,20 +92,21 @@ pub(super) fn data_version(connection: &Connection) -> Option<i64> {
     connection.pragma_query_value(None, "data_version", |row| row.get(0)).ok()
 }
 
-pub(super) fn read(connection: &Connection, name: &str) -> Result<Policy, Faults> {
-    let faults = RefCell::default();
-    let mut draft = Draft { place: Some(place(name)), ..Draft::default() };
-    let mut rows = Rows { name, faults: &faults, draft: &mut draft };
+pub(super) fn read(connection: &Connection, path: &Path) -> Result<Policy, Faults> {
+    let (faults, name) = (RefCell::default(), path.display().to_string());
+    let mut draft = Draft { place: Some(place(&name, "")), ..Draft::default() };
+    let mut rows = Rows { name: &name, faults: &faults, draft: &mut draft };
     // One snapshot of all tables.
     let all = connection.unchecked_transaction().and_then(|snapshot| rows.read(&snapshot));
     match all {
-        Err(error) => Err(Faults::of_file(name, first_line(&error))),
+        Err(error) => Err(failed(path, &error)),
         Ok(()) => check::build(draft, faults.take()),
     }
 }
 
-fn place(row: &str) -> Place {
-    Place { file: row.into(), line: 1 }
+/// The place of a row, or of the whole database.
+fn place(row: &str, key: &str) -> Place {
+    Place { file: Path::new(row).into(), line: 0, key: key.to_owned() }
 }
 
 /// Reads the tables into a draft.
@@ -122,9 +121,9 @@ impl Rows<'_> {
         self.each(
             database,
             "SELECT name, value FROM setting",
-            |draft, _, section| {
-                section.expect(&["floor", "default", "renegotiation", "blacklist"], |_| false);
-                load::settings(section, draft);
+            |draft, _, mut section| {
+                load::settings(&mut section, draft);
+                section.end();
             },
             "setting",
         )?;
@@ -157,22 +156,25 @@ impl Rows<'_> {
         &mut self,
         database: &Connection,
         query: &str,
-        take: impl Fn(&mut Draft, String, &Section<'_, '_>),
+        take: impl Fn(&mut Draft, String, Section<'_>),
         table: &str,
     ) -> rusqlite::Result<()> {
         let mut statement = database.prepare(query)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             let (name, text): (String, String) = (row.get(0)?, row.get(1)?);
-            let file: Arc<str> = format!("{}, {table} {}", self.name, name.escape_debug()).into();
+            let file = format!("{}, {table} {}", self.name, name.escape_debug());
             if text.len() > MAX_FILE {
-                let place = place(&file);
                 let what = format!("larger than {} MiB", MAX_FILE >> 20);
-                self.faults.borrow_mut().push(Fault { place, key: String::new(), what });
+                self.tell(place(&file, "").fault(what, "write a shorter text"));
                 continue;
             }
-            let (text, Some(root)) = Text::parse(file, &text, self.faults) else { continue };
-            take(self.draft, name, &text.root(&root).named(table));
+            let (source, mut of_syntax) = (Source::new(Path::new(&file), text), vec![]);
+            let root = source.parse(&mut of_syntax);
+            if of_syntax.is_empty() {
+                take(self.draft, name, Section::top(&source, root.get_ref(), self.faults).named(table));
+            }
+            of_syntax.into_iter().for_each(|fault| self.tell(fault));
         }
         Ok(())
     }
@@ -184,9 +186,8 @@ impl Rows<'_> {
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             if self.draft.clients.len() == MAX_CLIENTS {
-                let place = place(self.name);
-                let what = format!("more than {MAX_CLIENTS} clients; describe groups of them by rules");
-                self.faults.borrow_mut().push(Fault { place, key: "client".into(), what });
+                let what = format!("more than {MAX_CLIENTS} clients");
+                self.tell(place(self.name, "client").fault(what, "describe groups of them by rules"));
                 break;
             }
             if let Some(client) = self.client(row)? {
@@ -199,28 +200,42 @@ impl Rows<'_> {
     /// An entry of the client table; `None` if it has a fault.
     fn client(&self, row: &Row<'_>) -> rusqlite::Result<Option<DraftRule>> {
         let position: i64 = row.get(0)?;
-        let key = format!("client {position}");
-        let at = At { value: (), place: place(&format!("{}, {key}", self.name)), key: key.clone() };
-        let of = |column: &str| At { value: (), place: at.place.clone(), key: column.to_owned() };
-        let tell = |fault: Fault| self.faults.borrow_mut().push(fault);
+        let name = format!("client {position}");
+        let row_place = place(&format!("{}, {name}", self.name), &name);
+        let of = |column: &str| Place { key: column.to_owned(), ..row_place.clone() };
         let mut conditions = Vec::new();
         for (i, (column, attribute)) in ATTRIBUTES.iter().enumerate() {
             let Some(value) = row.get::<_, Option<String>>(i + 2)? else { continue };
             match load::checked(&value, attribute) {
-                Err(fault) => tell(of(column).fault(format!("wrong value {value:?}; {fault}"))),
+                Err(advice) => self.tell(of(column).fault(format!("wrong value {value:?}"), advice)),
                 Ok(value) => {
                     let test = Test::Attribute(attribute.clone(), vec![Pattern::literal(value)]);
-                    conditions.push(of(column).map(|()| Condition { test }));
+                    conditions.push(Field { value: Condition { test }, place: of(column) });
                 }
             }
         }
         if conditions.is_empty() {
-            tell(at.fault("no attribute of the client; give one, such as dns or psk"));
+            self.tell(row_place.fault("no attribute of the client", "give one, such as dns or psk"));
             return Ok(None);
         }
-        let profile = row.get::<_, Option<String>>(1)?.map(|name| of("profile").map(|()| name));
-        Ok(Some(DraftRule { at, name: Some(key), conditions, profile, renegotiates: true }))
+        let profile = row.get::<_, Option<String>>(1)?;
+        let profile = profile.map(|value| Field { value, place: of("profile") });
+        let (name, place) = (Some(name), row_place);
+        Ok(Some(DraftRule { place, name, conditions, profile, renegotiates: true }))
     }
+
+    fn tell(&self, fault: Fault) {
+        self.faults.borrow_mut().push(fault);
+    }
+}
+
+/// The fault of a database that cannot be read.
+fn failed(path: &Path, error: &rusqlite::Error) -> Faults {
+    let advice = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => "end the program that holds it",
+        _ => "give a database that `dunlin` can read",
+    };
+    Faults::one(unusable(path, first_line(error), advice))
 }
 
 /// SQLite's message without the statement, which stands on further lines.

@@ -305,13 +305,8 @@ fn a_refusing_rule_that_may_hold_leads_to_a_full_handshake() {
     }
     // Before a resumption, the same rule counts: the session is not resumed.
     let (used, hints) = (policy.profile("strong").unwrap(), Hints::default());
-    let finished = Finished {
-        used,
-        client: Some(&resumed),
-        hints: &hints,
-        is_resumed: true,
-        turn: Turn::Impossible,
-    };
+    let finished =
+        Finished { used, client: Some(&resumed), hints: &hints, is_resumed: true, turn: Turn::Impossible };
     let decision = policy.after(&finished, 0);
     assert_eq!((decision.verdict, decision.rule.as_deref()), (Verdict::Refuse, Some("stolen")));
     assert!(decision.why.contains("perhaps dns"), "{}", decision.why);

@@ -404,9 +404,9 @@ fn names_the_faults_of_a_policy_and_of_its_listener() {
     assert_eq!(
         check(&text.replace("name = \"low\"\n", "").replace("psk = \"keys.psk\"\n", "")),
         format!(
-            "{policy}:1: profile.low.certificates: listener test has no certificate \"low\"; give one of its \
+            "{policy}: profile.low.certificates: listener test has no certificate \"low\"; give one of its \
              [[listener.certificate]] this name\n\
-             {policy}:1: profile.meter.client: listener test has no pre-shared keys; add psk to its [listener.clients], or change \
+             {policy}: profile.meter.client: listener test has no pre-shared keys; add psk to its [listener.clients], or change \
              client"
         )
     );

@@ -10,9 +10,7 @@ use clap::Args as ClapArgs;
 use dunlin::ClientHelloInfo;
 use dunlin_explain::Error as CaptureError;
 use dunlin_gateway::Config;
-use dunlin_gateway::policy::{
-    self, Claim, Client, Explanation, Faults, Hints, LivePolicy, Policy, Source, Turn,
-};
+use dunlin_gateway::policy::{self, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn};
 use serde::Serialize;
 
 use crate::error::{Error, printable};
@@ -121,7 +119,7 @@ fn policy_file(args: &Args) -> Result<PathBuf, Error> {
             }
         };
     }
-    let config = Config::load(path).map_err(|faults| super::told(&faults))?;
+    let config = Config::load(path).map_err(|faults| told(&faults))?;
     let is_meant = |name: &str| args.listener.as_deref().is_none_or(|meant| meant == name);
     let listeners = config.listeners.iter().filter(|listener| is_meant(&listener.name));
     let files: BTreeSet<_> =
@@ -205,21 +203,4 @@ fn digits(content: &[u8]) -> Option<Vec<u8>> {
     let text = std::str::from_utf8(content).ok()?;
     let digits: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
     base16ct::mixed::decode_vec(digits.strip_prefix("0x").unwrap_or(&digits)).ok()
-}
-
-/// Prints all faults but the last, and returns the last, which ends the command.
-fn told(faults: &Faults) -> Error {
-    let error = |fault: &policy::Fault| {
-        let what = match fault.key.as_str() {
-            "" => fault.place.to_string(),
-            key => format!("{}: {key}", fault.place),
-        };
-        // A fault ends with what to do.
-        let (why, advice) = fault.what.rsplit_once("; ").unwrap_or((&fault.what, "check the file"));
-        Error::failed(printable(&what), printable(why), printable(advice))
-    };
-    let mut errors: Vec<_> = faults.0.iter().map(error).collect();
-    let last = errors.pop();
-    errors.iter().for_each(Error::report);
-    last.unwrap_or_else(|| Error::failed("policy", "not valid", "check it"))
 }

@@ -1,15 +1,15 @@
-//! Faults of a configuration.
+//! Faults of a file, and their places.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A key of a configuration file, and its place there.
+/// A key of a file, and its place there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The configuration file.
+    /// The file, or the row of a database.
     pub file: Arc<Path>,
-    /// The line, from 1 on.
+    /// The line, from 1 on; 0 in a row without lines.
     pub line: usize,
     /// The key with the tables around it, as in `listener[0].listen`. Arrays count from 0.
     pub key: String,
@@ -20,11 +20,17 @@ impl Place {
     pub fn fault(&self, what: impl Into<String>, advice: impl Into<String>) -> Fault {
         Fault { place: Some(self.clone()), what: what.into(), advice: advice.into() }
     }
+
+    /// File and line, without the key.
+    pub fn line(&self) -> impl fmt::Display {
+        let file = self.file.display();
+        if self.line == 0 { file.to_string() } else { format!("{file}:{}", self.line) }
+    }
 }
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.file.display(), self.line)?;
+        write!(f, "{}", self.line())?;
         match &*self.key {
             "" => Ok(()),
             key => write!(f, ": {key}"),
@@ -32,7 +38,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// One fault of a configuration. The text is one line: file, line, key, what is wrong, and what is allowed.
+/// One fault of a configuration or policy. The text is one line: file, line, key, what is wrong, and what is allowed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where it is; `None` if no line of a file is at fault.
@@ -44,8 +50,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault outside the lines of a configuration file.
-    pub(crate) fn elsewhere(what: impl Into<String>, advice: impl Into<String>) -> Self {
+    /// A fault outside the lines of a file.
+    pub fn elsewhere(what: impl Into<String>, advice: impl Into<String>) -> Self {
         Self { place: None, what: what.into(), advice: advice.into() }
     }
 }
@@ -62,7 +68,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// All faults of a configuration, in the order of their places; at least one.
+/// All faults of a configuration or policy, in the order of their places; at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Faults(Vec<Fault>);
 
@@ -71,11 +77,16 @@ impl Faults {
     ///
     /// # Errors
     /// All of them.
-    pub(crate) fn none_in(mut faults: Vec<Fault>) -> Result<(), Self> {
+    pub(crate) fn none_in(faults: Vec<Fault>) -> Result<(), Self> {
+        if faults.is_empty() { Ok(()) } else { Err(Self::sorted(faults)) }
+    }
+
+    /// The faults, in the order of their places.
+    pub(crate) fn sorted(mut faults: Vec<Fault>) -> Self {
         let order = |fault: &Fault| fault.place.as_ref().map(|place| (place.file.clone(), place.line));
         faults.sort_by_key(order);
         faults.dedup();
-        if faults.is_empty() { Ok(()) } else { Err(Self(faults)) }
+        Self(faults)
     }
 
     /// The faults in order.
@@ -84,7 +95,7 @@ impl Faults {
     }
 
     /// One fault by itself.
-    pub(crate) fn one(fault: Fault) -> Self {
+    pub fn one(fault: Fault) -> Self {
         Self(vec![fault])
     }
 }
@@ -106,6 +117,13 @@ pub struct Field<T> {
     pub value: T,
     /// The place that set it.
     pub place: Place,
+}
+
+impl<T> Field<T> {
+    /// The field with another value.
+    pub(crate) fn map<U>(self, of: impl FnOnce(T) -> U) -> Field<U> {
+        Field { value: of(self.value), place: self.place }
+    }
 }
 
 /// A file that a configuration names, relative to the configuration's directory.

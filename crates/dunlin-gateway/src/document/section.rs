@@ -1,34 +1,18 @@
-//! Reads tables of TOML key by key. serde's derived code would stop at the first fault; this reader collects all of them.
+//! Tables of TOML.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use toml::de::{DeTable, DeValue};
 
+use super::Source;
 use super::fault::{Fault, Field, FileField, Place};
 
 /// The maximum number of characters of a value that an error repeats.
 const MAX_SHOWN: usize = 40;
-
-/// A configuration file.
-pub(crate) struct Source {
-    pub(crate) path: Arc<Path>,
-    pub(crate) text: String,
-}
-
-impl Source {
-    /// The number of the line that contains this byte.
-    pub(crate) fn line(&self, offset: usize) -> usize {
-        1 + self.text.as_bytes().iter().take(offset).filter(|byte| **byte == b'\n').count()
-    }
-
-    /// Resolves a path relative to the directory of the file.
-    fn resolve(&self, path: &str) -> PathBuf {
-        self.path.parent().unwrap_or(Path::new("")).join(path)
-    }
-}
 
 /// A kind of value, in words.
 #[derive(Clone, Copy)]
@@ -40,10 +24,14 @@ pub(crate) struct Kind {
 }
 
 const TEXT: Kind = Kind { name: "a text", allowed: "write it in quotation marks" };
-const SWITCH: Kind = Kind { name: "a switch", allowed: "write true or false" };
+pub(crate) const SWITCH: Kind = Kind { name: "a switch", allowed: "write true or false" };
 const DURATION: Kind = Kind {
     name: "a time span of at least a millisecond",
     allowed: "write a number with a unit, as in \"500ms\", \"10s\", \"5m\", \"2h\" or \"30d\"",
+};
+const SECONDS: Kind = Kind {
+    name: "a time span of at most 136 years",
+    allowed: "write a number of seconds, or a number with a unit, as in \"90s\", \"15m\", \"12h\" or \"30d\"",
 };
 const FILE: Kind = Kind { name: "a file name", allowed: "write it in quotation marks" };
 const TABLE: Kind =
@@ -54,12 +42,12 @@ const TABLES: Kind =
 /// The longest time span in a configuration. A longer one is probably a mistake in the unit.
 const MAX_DURATION: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// A table of a configuration file. Keys that it is not asked for are faults.
+/// A table. Keys that it is not asked for are faults.
 pub(crate) struct Section<'a> {
     source: &'a Source,
     table: &'a DeTable<'a>,
     place: Place,
-    known: Vec<&'static str>,
+    known: Vec<&'a str>,
     faults: &'a RefCell<Vec<Fault>>,
 }
 
@@ -68,6 +56,14 @@ impl<'a> Section<'a> {
     pub(crate) fn top(source: &'a Source, table: &'a DeTable<'a>, faults: &'a RefCell<Vec<Fault>>) -> Self {
         let place = Place { file: source.path.clone(), line: 1, key: String::new() };
         Self { source, table, place, known: vec![], faults }
+    }
+
+    /// The same table under this name, if it has none.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        if self.place.key.is_empty() {
+            name.clone_into(&mut self.place.key);
+        }
+        self
     }
 
     /// The place of the table itself.
@@ -89,7 +85,7 @@ impl<'a> Section<'a> {
     }
 
     /// Returns the value of `key`, and its place.
-    fn get(&mut self, key: &'static str) -> Option<(&'a DeValue<'a>, Place)> {
+    fn get(&mut self, key: &'a str) -> Option<(&'a DeValue<'a>, Place)> {
         self.known.push(key);
         let (name, value) = self.table.iter().find(|(name, _)| name.get_ref() == key)?;
         Some((value.get_ref(), self.child(key, name.span().start)))
@@ -98,7 +94,7 @@ impl<'a> Section<'a> {
     /// Reads a value. `parse` returns `None` if it is not of this kind.
     pub(crate) fn read<T>(
         &mut self,
-        key: &'static str,
+        key: &'a str,
         kind: Kind,
         parse: impl FnOnce(&'a DeValue<'a>) -> Option<T>,
     ) -> Option<Field<T>> {
@@ -112,6 +108,12 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Its keys, in alphabetical order.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let table: &'a DeTable<'a> = self.table;
+        table.keys().map(|key| &**key.get_ref())
+    }
+
     /// Whether the file contains a value for `key`, valid or not.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.table.iter().any(|(name, _)| name.get_ref() == key)
@@ -123,31 +125,47 @@ impl<'a> Section<'a> {
         self.fault(self.place.fault(what, advice));
     }
 
-    pub(crate) fn text(&mut self, key: &'static str) -> Option<Field<String>> {
+    pub(crate) fn text(&mut self, key: &'a str) -> Option<Field<String>> {
         let parse = |value: &DeValue<'_>| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
         self.read(key, TEXT, parse)
     }
 
-    pub(crate) fn switch(&mut self, key: &'static str) -> Option<bool> {
+    pub(crate) fn switch(&mut self, key: &'a str) -> Option<bool> {
         self.read(key, SWITCH, DeValue::as_bool).map(|field| field.value)
     }
 
     /// Reads a number between these two, inclusive. `kind` names the bounds.
-    pub(crate) fn number(&mut self, key: &'static str, kind: Kind, min: u64, max: u64) -> Option<u64> {
+    pub(crate) fn number(&mut self, key: &'a str, kind: Kind, min: u64, max: u64) -> Option<u64> {
         let parse = |value: &DeValue<'_>| {
-            let number = value.as_integer()?;
-            let number = u64::from_str_radix(number.as_str(), number.radix()).ok()?;
-            (min..=max).contains(&number).then_some(number)
+            integer(value)?.try_into().ok().filter(|number| (min..=max).contains(number))
         };
         self.read(key, kind, parse).map(|field| field.value)
     }
 
-    pub(crate) fn duration(&mut self, key: &'static str) -> Option<Duration> {
+    /// Reads an integer within this range, which `kind` names.
+    pub(crate) fn integer(
+        &mut self,
+        key: &'a str,
+        kind: Kind,
+        range: RangeInclusive<i64>,
+    ) -> Option<Field<i64>> {
+        self.read(key, kind, |value| integer(value).filter(|number| range.contains(number)))
+    }
+
+    pub(crate) fn duration(&mut self, key: &'a str) -> Option<Duration> {
         self.read(key, DURATION, |value| duration(value.as_str()?)).map(|field| field.value)
     }
 
+    /// Reads a time span in seconds: a number of seconds, or a text with a unit.
+    pub(crate) fn seconds(&mut self, key: &'a str) -> Option<Field<u32>> {
+        self.read(key, SECONDS, |value| match value.as_str() {
+            Some(text) => seconds(text),
+            None => integer(value)?.try_into().ok(),
+        })
+    }
+
     /// Reads a file name, relative to the directory of the configuration.
-    pub(crate) fn file(&mut self, key: &'static str) -> Option<FileField> {
+    pub(crate) fn file(&mut self, key: &'a str) -> Option<FileField> {
         let source = self.source;
         self.read(key, FILE, |value| {
             value.as_str().filter(|path| !path.is_empty()).map(|path| source.resolve(path))
@@ -160,7 +178,7 @@ impl<'a> Section<'a> {
     }
 
     /// Reads one file name, or an array of them.
-    pub(crate) fn files(&mut self, key: &'static str) -> Vec<FileField> {
+    pub(crate) fn files(&mut self, key: &'a str) -> Vec<FileField> {
         let source = self.source;
         let parse = |value: &DeValue<'_>| value.as_str().filter(|p| !p.is_empty()).map(|p| source.resolve(p));
         self.list(key, FILE, parse).unwrap_or_default()
@@ -169,7 +187,7 @@ impl<'a> Section<'a> {
     /// Reads one value, or an array of them.
     pub(crate) fn list<T>(
         &mut self,
-        key: &'static str,
+        key: &'a str,
         kind: Kind,
         parse: impl Fn(&'a DeValue<'a>) -> Option<T>,
     ) -> Option<Vec<Field<T>>> {
@@ -201,8 +219,49 @@ impl<'a> Section<'a> {
         Some(list)
     }
 
+    /// Reads one text, or an array of them, which must not be empty.
+    pub(crate) fn texts(&mut self, key: &'a str) -> Vec<Field<String>> {
+        let texts = self.list(key, TEXT, |value| value.as_str().map(str::to_owned));
+        if let Some((_, value)) = self.table.iter().find(|(name, _)| name.get_ref() == key)
+            && value.get_ref().as_array().is_some_and(|array| array.is_empty())
+        {
+            let place = self.child(key, value.span().start);
+            self.fault(place.fault("the array is empty", "write a text, or leave the key out"));
+        }
+        texts.unwrap_or_default()
+    }
+
+    /// Reads one name, or an array of names, each once and among `known`.
+    pub(crate) fn names<T: Copy + Display + PartialEq>(
+        &mut self,
+        key: &'a str,
+        known: &[T],
+        of: impl Fn(&str) -> Option<T>,
+    ) -> Vec<Field<T>> {
+        let mut names: Vec<Field<T>> = Vec::new();
+        for text in self.texts(key) {
+            match of(&text.value).filter(|name| known.contains(name)) {
+                Some(name) if names.iter().any(|other| other.value == name) => {
+                    self.fault(text.place.fault(format!("{name} twice"), "remove one of the two"));
+                }
+                Some(name) => names.push(text.map(|_| name)),
+                None => {
+                    let known = known.iter().map(ToString::to_string).collect::<Vec<_>>();
+                    let what = format!("unknown name {:?}", text.value);
+                    self.fault(text.place.fault(what, format!("write {}", or(&known))));
+                }
+            }
+        }
+        names
+    }
+
     /// Reads one of these words.
-    pub(crate) fn one_of<T: Copy>(&mut self, key: &'static str, words: &[(&str, T)]) -> Option<T> {
+    pub(crate) fn one_of<T: Copy>(&mut self, key: &'a str, words: &[(&str, T)]) -> Option<T> {
+        self.word(key, words).map(|field| field.value)
+    }
+
+    /// Reads one of these words.
+    pub(crate) fn word<T: Copy>(&mut self, key: &'a str, words: &[(&str, T)]) -> Option<Field<T>> {
         let (value, place) = self.get(key)?;
         let word = value.as_str().and_then(|text| words.iter().find(|(word, _)| *word == text));
         if word.is_none() {
@@ -212,11 +271,11 @@ impl<'a> Section<'a> {
                 format!("write {}", or(&allowed)),
             ));
         }
-        word.map(|(_, value)| *value)
+        word.map(|(_, value)| Field { value: *value, place })
     }
 
     /// The table under this key.
-    pub(crate) fn table(&mut self, key: &'static str) -> Option<Section<'a>> {
+    pub(crate) fn table(&mut self, key: &'a str) -> Option<Section<'a>> {
         let (value, place) = self.get(key)?;
         let Some(table) = value.as_table() else {
             self.fault(place.fault(format!("{} is not {}", shown(value), TABLE.name), TABLE.allowed));
@@ -226,7 +285,7 @@ impl<'a> Section<'a> {
     }
 
     /// The tables of the array under this key.
-    pub(crate) fn tables(&mut self, key: &'static str) -> Vec<Section<'a>> {
+    pub(crate) fn tables(&mut self, key: &'a str) -> Vec<Section<'a>> {
         let Some((value, place)) = self.get(key) else { return vec![] };
         let tables: Option<Vec<_>> = value
             .as_array()
@@ -265,6 +324,11 @@ impl<'a> Section<'a> {
             self.fault(place.fault("unknown key", format!("allowed here: {allowed}")));
         }
     }
+}
+
+fn integer(value: &DeValue<'_>) -> Option<i64> {
+    let number = value.as_integer()?;
+    i64::from_str_radix(number.as_str(), number.radix()).ok()
 }
 
 /// The words, separated by commas and "or".
@@ -308,9 +372,32 @@ fn duration(text: &str) -> Option<Duration> {
     (Duration::from_millis(1)..=MAX_DURATION).contains(&span).then_some(span)
 }
 
+/// Reads `90s`, `15m`, `12h` or `30d`, in seconds.
+fn seconds(text: &str) -> Option<u32> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: u32 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return None,
+    };
+    number.parse::<u32>().ok()?.checked_mul(seconds)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reads_seconds_with_a_unit() {
+        for (text, expected) in [("0s", 0), ("90s", 90), ("15m", 900), ("12h", 43_200), ("30d", 2_592_000)] {
+            assert_eq!(seconds(text), Some(expected), "{text}");
+        }
+        for text in ["", "s", "1", "1w", "1 s", "-1s", "500ms", "49711d", "1ä"] {
+            assert_eq!(seconds(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn reads_time_spans_with_a_unit() {
