@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use tokio::process::Command as AsyncCommand;
 
@@ -18,8 +20,8 @@ impl Drop for Broker {
     }
 }
 
-/// Starts the broker of the sample. Returns it with its port.
-fn broker(place: &Place) -> (Broker, u16) {
+/// Starts the broker of the sample. Returns it with its port and its log.
+fn broker(place: &Place) -> (Broker, u16, Receiver<String>) {
     // Debian installs it outside the PATH of ordinary users.
     let program =
         ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists());
@@ -37,9 +39,10 @@ fn broker(place: &Place) -> (Broker, u16) {
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let broker = Broker(child);
         if log.any(|line| line.contains(" running")) {
-            // Nothing else reads it, and the broker must not wait for a reader.
-            std::thread::spawn(move || log.for_each(drop));
-            return (broker, free);
+            // The broker must not wait for a reader.
+            let (lines, read) = std::sync::mpsc::channel();
+            std::thread::spawn(move || log.for_each(|line| drop(lines.send(line))));
+            return (broker, free, read);
         }
     }
 }
@@ -54,19 +57,47 @@ async fn run(place: &Place, program: &str, arguments: &str) -> String {
     stdout.into_owned()
 }
 
+/// The gateway of the sample, in front of the broker with this port.
+fn gateway(broker_port: u16) -> String {
+    sample("mosquitto/gateway.toml")
+        .replace("devices.pem", "root.pem")
+        .replace(":1883", &format!(":{broker_port}"))
+}
+
+/// The options of clients with a certificate and with a pre-shared key.
+fn clients(port: u16) -> [String; 2] {
+    let server = format!("-h localhost -p {port} -q 1 -u admin -P secret");
+    [
+        format!("--cafile root.pem --cert client.pem --key client.key {server}"),
+        format!("--psk {} --psk-identity {} {server}", PSK.1, PSK.0),
+    ]
+}
+
+/// A device that names the client ID of another one would end its connection, and get its session.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_cannot_take_the_client_id_of_another_one() {
+    let place = Place::new();
+    let (_broker, broker_port, log) = broker(&place);
+    let (_gateway, port) = place.start(&gateway(broker_port)).await;
+    let [x509, _] = clients(port);
+    run(&place, "mosquitto_pub", &format!("{x509} -i sensor-7 -t devices/device-1/a -m own")).await;
+    let new = loop {
+        let line = log.recv_timeout(Duration::from_secs(60)).unwrap();
+        if line.contains("New client connected") {
+            break line;
+        }
+    };
+    assert!(new.contains(" as device-1 ("), "{new}");
+}
+
 /// Clients with a certificate and clients with a pre-shared key reach the topics below their own names, and no others. They claim
 /// another user name, which the broker does not see.
 #[tokio::test(flavor = "multi_thread")]
 async fn mosquittos_clients_reach_only_their_own_topics() {
     let place = Place::new();
-    let (_broker, broker_port) = broker(&place);
-    let config = sample("mosquitto/gateway.toml")
-        .replace("devices.pem", "root.pem")
-        .replace(":1883", &format!(":{broker_port}"));
-    let (_gateway, port) = place.start(&config).await;
-    let server = format!("-h localhost -p {port} -q 1 -u admin -P secret");
-    let x509 = format!("--cafile root.pem --cert client.pem --key client.key {server}");
-    let psk = format!("--psk {} --psk-identity {} {server}", PSK.1, PSK.0);
+    let (_broker, broker_port, _) = broker(&place);
+    let (_gateway, port) = place.start(&gateway(broker_port)).await;
+    let [x509, psk] = clients(port);
     for version in ["mqttv311", "mqttv5"] {
         // Retained messages wait for their subscribers. The broker drops the forged ones, which come last.
         for (who, name, message) in [
