@@ -8,12 +8,16 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_gateway::{Config, Fault, Faults, Gateway, Sockets};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tracing::Level;
 use tracing_appender::non_blocking::WorkerGuard;
 
 use crate::error::{Error, count, warn};
 use crate::stop::{self, Stop};
+
+/// How many files the gateway opens beside those of connections: listeners, keys, stores and the log.
+const OTHER_FILES: u64 = 100;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,6 +101,8 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 async fn serve(path: &Path, config: Config, sockets: Sockets) -> Result<(), Error> {
     // Catch signals first: the first log line may make its reader stop the gateway.
     let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
+    raise_file_limit();
+    warn_of_file_limit(config.connections);
     let gateway = Gateway::start_with(config, sockets).await.map_err(|faults| told(&faults))?;
     tell_manager(&[NotifyState::Ready]);
     loop {
@@ -106,7 +112,11 @@ async fn serve(path: &Path, config: Config, sockets: Sockets) -> Result<(), Erro
                 // systemd demands the time with it (sd_notify(3)).
                 let now = NotifyState::monotonic_usec_now().ok();
                 tell_manager(&[Some(NotifyState::Reloading), now].into_iter().flatten().collect::<Vec<_>>());
-                reload(&gateway, path).await;
+                tokio::select! {
+                    // A file on a network may not answer.
+                    () = stop.wait() => break,
+                    () = reload(&gateway, path) => {}
+                }
                 tell_manager(&[NotifyState::Ready]);
             }
         }
@@ -128,11 +138,34 @@ fn tell_manager(state: &[NotifyState<'_>]) {
     }
 }
 
+/// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use `select`.
+fn raise_file_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it, the gateway serves fewer clients, and says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Warns if the system allows fewer open files than `connections` need: each has one to the client and one to the backend.
+fn warn_of_file_limit(connections: usize) {
+    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_FILES);
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((allowed, _)) if allowed < needed => tracing::warn!(
+            "limits.connections: {connections} connections need {needed} open files, and the system allows {allowed}: write a \
+             smaller number, or raise the limit (LimitNOFILE of systemd, or ulimit -Hn)"
+        ),
+        _ => {}
+    }
+}
+
 async fn reload(gateway: &Gateway, path: &Path) {
     let file = path.to_owned();
     let loaded = tokio::task::spawn_blocking(move || Config::load(&file)).await;
     let result = match loaded {
-        Ok(Ok(config)) => gateway.reload(config).await,
+        Ok(Ok(config)) => {
+            warn_of_file_limit(config.connections);
+            gateway.reload(config).await
+        }
         Ok(Err(faults)) => {
             gateway.note_refused_reload(&faults);
             Err(faults)

@@ -141,3 +141,44 @@ fn checks_a_configuration_without_starting() {
     let line = place.dunlin_fails("gateway -c absent.toml", 1);
     assert!(line.contains("absent.toml"), "{line}");
 }
+
+/// Starts a gateway after this command of the shell.
+fn start_after(place: &Place, command: &str) -> Running {
+    place.write("gateway.toml", config(""));
+    let dunlin = place.command("gateway -c gateway.toml");
+    let mut shell = std::process::Command::new("sh");
+    shell.arg("-c").arg(format!("{command}; exec \"$0\" \"$@\"")).arg(dunlin.get_program());
+    shell.args(dunlin.get_args()).current_dir(dunlin.get_current_dir().unwrap());
+    Running::start(&mut shell)
+}
+
+#[test]
+fn raises_the_limit_on_open_files_and_warns_if_it_is_too_low() {
+    let place = place();
+    let gateway = start_after(&place, "ulimit -Sn 100");
+    gateway.log_with("listening");
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.child.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers[0], numbers[1], "{line}");
+    let gateway = start_after(&place, "ulimit -n 200");
+    let line = gateway.log_with("open files");
+    assert!(line.contains("10000 connections need 20100 open files, and the system allows 200"), "{line}");
+}
+
+/// A FIFO hangs as a file on a network does that does not answer.
+#[test]
+fn sigterm_ends_a_reload_that_hangs() {
+    let place = place();
+    let (gateway, _) = start(&place, &config(""));
+    let path = place.path("gateway.toml");
+    std::fs::remove_file(&path).unwrap();
+    place.tool("mkfifo", "gateway.toml");
+    send_signal(&gateway.child, "-HUP");
+    // It opens when the gateway reads the other end.
+    let writer = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    send_signal(&gateway.child, "-TERM");
+    gateway.log_with(" stopped");
+    assert_eq!(gateway.end().0, 0);
+    drop(writer);
+}

@@ -13,6 +13,7 @@ use dunlin_gateway::Config;
 use dunlin_gateway::policy::{self, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn};
 use serde::Serialize;
 
+use super::told;
 use crate::error::{Error, printable};
 use crate::files;
 
