@@ -62,8 +62,8 @@ pub enum DocumentError {
     /// The verification method is not listed under the relationship.
     #[error("the DID document does not list {0} under {1:?}")]
     NotAuthorised(DidUrl, &'static str),
-    /// The verification method belongs to another controller.
-    #[error("another DID controls the verification method {0}")]
+    /// The verification method belongs to another DID, or another one controls it.
+    #[error("the verification method {0} belongs to another DID, or another one controls it")]
     Controller(DidUrl),
     /// The type of the verification method is not supported.
     #[error("the verification method {0} has a type other than Multikey and JsonWebKey")]
@@ -199,8 +199,9 @@ impl DidDocument {
         if !self.listed(relationship).contains(id) {
             return Err(DocumentError::NotAuthorised(id.clone(), relationship.name()));
         }
-        // Controlled Identifiers §3.3: the document's subject must control the method.
-        if method.controller != self.id {
+        // Controlled Identifiers §3.3: the document's subject must control the method. A document cannot speak for the keys of another
+        // DID, whose own document may have removed them.
+        if method.controller != self.id || *id.did() != self.id {
             return Err(DocumentError::Controller(id.clone()));
         }
         method.key.as_ref().ok_or_else(|| DocumentError::UnknownType(id.clone()))

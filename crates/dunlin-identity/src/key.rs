@@ -41,7 +41,7 @@ pub enum KeyError {
     /// The Multikey's prefix stands for no supported type of keys.
     #[error("unsupported type of key: use Ed25519, P-256, P-384 or RSA")]
     UnknownType,
-    /// The key does not have the form or length of its type, or its point is not on the curve.
+    /// The key does not have the form or length of its type, or its point is not on the curve or has a small order.
     #[error("malformed {0} key")]
     Malformed(KeyType),
     /// The RSA modulus is too short or too long.
@@ -53,8 +53,8 @@ pub enum KeyError {
     /// The JWK contains the private key.
     #[error("the JWK contains a private key, in its member {0:?}")]
     PrivateKey(&'static str),
-    /// The JWK is not for signatures (`use`).
-    #[error("the JWK's use is not \"sig\"")]
+    /// The JWK is not for verifying signatures of its type (`use`, `key_ops`, `alg`).
+    #[error("the JWK is not for verifying such signatures: its use, key_ops or alg says so")]
     Use,
     /// The SubjectPublicKeyInfo is not DER.
     #[error("malformed SubjectPublicKeyInfo")]
@@ -106,6 +106,16 @@ impl KeyType {
             Self::Ed25519 | Self::P256 => 32,
             Self::P384 => 48,
             Self::Rsa => 0,
+        }
+    }
+
+    /// The names of its schemes in JOSE (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2).
+    const fn algorithms(self) -> &'static [&'static str] {
+        match self {
+            Self::Ed25519 => &["EdDSA", "Ed25519"],
+            Self::P256 => &["ES256"],
+            Self::P384 => &["ES384"],
+            Self::Rsa => &["PS256", "PS384", "PS512"],
         }
     }
 
@@ -171,8 +181,15 @@ impl PublicKey {
     fn new(typ: KeyType, raw: &[u8]) -> Result<Self, KeyError> {
         let malformed = KeyError::Malformed(typ);
         let raw = match typ {
-            KeyType::Ed25519 if raw.len() == 32 => raw.to_vec(),
-            KeyType::Ed25519 => return Err(malformed),
+            KeyType::Ed25519 => {
+                let bytes = raw.try_into().map_err(|_| malformed.clone())?;
+                let key = ed25519_dalek::VerifyingKey::from_bytes(bytes).map_err(|_| malformed.clone())?;
+                // RFC 8032 §5.1.7 accepts points of small order, under which anyone can make signatures.
+                if key.is_weak() {
+                    return Err(malformed);
+                }
+                raw.to_vec()
+            }
             KeyType::P256 => {
                 let key = p256::PublicKey::from_sec1_bytes(raw).map_err(|_| malformed.clone())?;
                 key.to_sec1_point(false).as_bytes().to_vec()
@@ -248,9 +265,25 @@ impl PublicKey {
         if let Some(name) = PRIVATE_MEMBERS.into_iter().find(|name| jwk.contains_key(*name)) {
             return Err(KeyError::PrivateKey(name));
         }
-        if jwk.get("use").is_some_and(|value| value != "sig") {
+        // RFC 7517 §4.2, §4.3.
+        let verifies = |operations: &Value| {
+            operations.as_array().is_some_and(|list| list.iter().any(|operation| operation == "verify"))
+        };
+        if jwk.get("use").is_some_and(|value| value != "sig")
+            || jwk.get("key_ops").is_some_and(|operations| !verifies(operations))
+        {
             return Err(KeyError::Use);
         }
+        let key = Self::from_members(jwk)?;
+        // RFC 7517 §4.4: the key is for this algorithm alone.
+        match jwk.get("alg") {
+            Some(alg) if !key.typ.algorithms().iter().any(|name| alg == name) => Err(KeyError::Use),
+            _ => Ok(key),
+        }
+    }
+
+    /// Reads the members of a JWK that are the key.
+    fn from_members(jwk: &Map<String, Value>) -> Result<Self, KeyError> {
         let text = |name| jwk.get(name).and_then(Value::as_str);
         let bytes = |name| {
             let text = text(name).ok_or(KeyError::JwkMember(name))?;

@@ -451,6 +451,7 @@ fn a_jwts_claims_agree_with_the_credential() {
     assert_eq!(with("sub", json!("did:example:a")), claim("sub"));
     assert_eq!(with("jti", json!("urn:1")), claim("jti"));
     assert_eq!(with("vc", json!({})), claim("vc"));
+    assert_eq!(with("aud", json!("https://verifier.example")), claim("aud"));
     assert_eq!(with("exp", json!("soon")), claim("exp"));
     assert_eq!(with("exp", json!(CREATED)), Err(CredentialError::Jwt(JwtError::Expired)));
     assert_eq!(with("nbf", json!(CREATED + 1)), Err(CredentialError::Jwt(JwtError::NotYetValid)));

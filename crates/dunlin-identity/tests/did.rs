@@ -188,6 +188,11 @@ fn a_jwk_is_refused_with_the_member_that_is_wrong() {
     assert!(with("kid", json!("a")).is_ok());
     assert!(with("use", json!("sig")).is_ok());
     assert_eq!(with("use", json!("enc")), Err(KeyError::Use));
+    assert!(with("key_ops", json!(["sign", "verify"])).is_ok());
+    assert_eq!(with("key_ops", json!(["sign"])), Err(KeyError::Use));
+    assert_eq!(with("key_ops", json!("verify")), Err(KeyError::Use));
+    assert!(with("alg", json!("ES256")).is_ok());
+    assert_eq!(with("alg", json!("ECDH-ES")), Err(KeyError::Use));
     assert_eq!(
         with("d", json!("gPh-VvVS8MbvKQ9LSVVmfnxnKjHn4Tqj0bmbpehRlpc")),
         Err(KeyError::PrivateKey("d"))
@@ -200,6 +205,17 @@ fn a_jwk_is_refused_with_the_member_that_is_wrong() {
         Err(KeyError::JwkMember("x"))
     );
     assert_eq!(with("y", json!("A".repeat(43))), Err(KeyError::Malformed(KeyType::P256)));
+}
+
+/// With a public key of small order, everyone can make signatures.
+#[test]
+fn refuses_ed25519_points_of_small_order() {
+    let neutral = [&[1][..], &[0; 31]].concat();
+    let of_order_2 = [&[0xec][..], &[0xff; 30], &[0x7f]].concat();
+    for point in [vec![0; 32], neutral, of_order_2] {
+        let text = base58btc(&[&[0xed, 0x01], point.as_slice()].concat());
+        assert_eq!(PublicKey::from_multikey(&text), Err(KeyError::Malformed(KeyType::Ed25519)));
+    }
 }
 
 #[test]
@@ -309,6 +325,17 @@ fn a_key_of_another_controller_does_not_count() {
     let foreign =
         document(|value| value["verificationMethod"][0]["controller"] = json!("did:example:b")).unwrap();
     let id: DidUrl = "did:example:a#k".parse().unwrap();
+    assert_eq!(foreign.find(&id, Relationship::Authentication), Err(DocumentError::Controller(id)));
+    assert_eq!(foreign.keys(Relationship::Authentication).count(), 0);
+}
+
+#[test]
+fn a_key_of_another_did_does_not_count() {
+    let foreign = document(|value| {
+        value["verificationMethod"][0]["id"] = json!("did:example:b#k");
+        value["authentication"] = json!(["did:example:b#k"]);
+    });
+    let (foreign, id): (_, DidUrl) = (foreign.unwrap(), "did:example:b#k".parse().unwrap());
     assert_eq!(foreign.find(&id, Relationship::Authentication), Err(DocumentError::Controller(id)));
     assert_eq!(foreign.keys(Relationship::Authentication).count(), 0);
 }

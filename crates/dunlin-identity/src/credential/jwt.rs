@@ -104,8 +104,9 @@ impl<'t> Jwt<'t> {
         now: Seconds,
     ) -> Result<Option<Seconds>, JwtError> {
         let payload = self.payload.as_object().ok_or(JwtError::Parts)?;
-        // §3.1.3: these belong to the older form, in which the credential is a claim.
-        if let Some(name) = ["vc", "vp"].into_iter().find(|name| payload.contains_key(*name)) {
+        // §3.1.3: `vc` and `vp` belong to the older form, in which the credential is a claim. RFC 7519 §4.1.3: a JWT for an audience is
+        // rejected by everyone else, and a verifier has no name here.
+        if let Some(name) = ["vc", "vp", "aud"].into_iter().find(|name| payload.contains_key(*name)) {
             return Err(JwtError::Claim(name));
         }
         let id = payload.get("id").and_then(Value::as_str).unwrap_or_default();
