@@ -1,12 +1,21 @@
 //! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the gateway.
 
 use std::fmt;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use super::blacklist::Blocked;
 use super::pattern::Network;
+
+/// How long `nft` may take. It usually takes some milliseconds.
+const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// The longest message of `nft` that is read, in bytes.
+const MAX_MESSAGE: u64 = 4096;
 
 /// The longest name of a table or set, in characters. The kernel takes longer ones.
 const MAX_NAME: usize = 64;
@@ -29,6 +38,7 @@ const MAX_NAME: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NftSets {
     program: PathBuf,
+    time_limit: Duration,
     table: String,
     v4: String,
     v6: String,
@@ -54,7 +64,8 @@ impl NftSets {
                 return Err(NftError(what));
             }
         }
-        Ok(Self { program: "nft".into(), table: table.into(), v4: v4.into(), v6: v6.into() })
+        let (program, time_limit) = ("nft".into(), TIME_LIMIT);
+        Ok(Self { program, time_limit, table: table.into(), v4: v4.into(), v6: v6.into() })
     }
 
     /// Uses another program than the `nft` of the search path.
@@ -64,10 +75,17 @@ impl NftSets {
         self
     }
 
+    /// Ends `nft` after this time, instead of 5 s.
+    #[must_use]
+    pub const fn with_time_limit(mut self, time_limit: Duration) -> Self {
+        self.time_limit = time_limit;
+        self
+    }
+
     /// Adds a network until its time is over. It blocks until `nft` has ended.
     ///
     /// # Errors
-    /// `nft` cannot be started, or its first message.
+    /// `nft` cannot be started or does not end in time, or its first message.
     pub fn add(&self, blocked: &Blocked, now_s: u64) -> Result<(), NftError> {
         match blocked.until_s.saturating_sub(now_s) {
             0 => Ok(()),
@@ -78,7 +96,7 @@ impl NftSets {
     /// Removes a network before its time. It blocks until `nft` has ended.
     ///
     /// # Errors
-    /// `nft` cannot be started, or its first message: the network may be gone already.
+    /// `nft` cannot be started or does not end in time, or its first message: the network may be gone already.
     pub fn remove(&self, network: &Network) -> Result<(), NftError> {
         self.run(&format!("delete element inet {} {} {{ {network} }}\n", self.table, self.set(network)))
     }
@@ -107,11 +125,31 @@ impl NftSets {
             // A program that ends early reports why.
             let _ = stdin.write_all(script.as_bytes());
         }
-        let output = child.wait_with_output().map_err(failed)?;
-        if output.status.success() {
+        let (ended, message) = mpsc::channel();
+        if let Some(stderr) = child.stderr.take() {
+            // The pipe closes when the program ends.
+            thread::spawn(move || {
+                let mut message = Vec::new();
+                let _ = stderr.take(MAX_MESSAGE).read_to_end(&mut message);
+                let _ = ended.send(message);
+            });
+        }
+        let message = message.recv_timeout(self.time_limit);
+        if message.is_err() {
+            // It may just have ended.
+            let _ = child.kill();
+        }
+        let status = child.wait().map_err(failed)?;
+        let Ok(message) = message else {
+            return Err(NftError(format!(
+                "{} did not end in time; check the kernel",
+                self.program.display()
+            )));
+        };
+        if status.success() {
             return Ok(());
         }
-        let message = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&message);
         let first =
             message.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed without a message");
         Err(NftError(first.escape_debug().to_string()))

@@ -1,10 +1,11 @@
 //! The blacklist in sets of nftables, in a network namespace of its own.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
+use std::time::Duration;
 
-use dunlin_gateway::policy::{Blacklist, BlacklistLimits, NftSets, Offence};
+use dunlin_gateway::policy::{Blacklist, BlacklistLimits, Network, NftSets, Offence};
 
 const INSIDE: &str = "DUNLIN_TEST_NFT_INSIDE";
 
@@ -32,6 +33,18 @@ fn keeps_blocked_networks_in_the_sets_of_the_kernel() {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+#[test]
+fn ends_a_program_that_hangs() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("nft");
+    fs::write(&program, "#!/bin/sh\nexec sleep 1000\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let sets = NftSets::new("dunlin", "blocked4", "blocked6").unwrap();
+    let sets = sets.with_program(program).with_time_limit(Duration::from_millis(10));
+    let error = sets.remove(&Network::parse("192.0.2.0/24").unwrap()).unwrap_err();
+    assert!(error.to_string().contains("did not end in time"), "{error}");
 }
 
 fn inside() {
