@@ -71,7 +71,8 @@ pub(crate) fn header(
     if let Some(name) = &negotiated.server_name {
         tlv(&mut body, TYPE_AUTHORITY, name.as_bytes());
     }
-    tlv(&mut body, TYPE_SSL, &ssl(negotiated));
+    // It contains other TLVs, each of which has its own limit.
+    put(&mut body, TYPE_SSL, &ssl(negotiated));
     if let Some(identity) = negotiated.peer.as_ref().and_then(identity::typed) {
         tlv(&mut body, TYPE_IDENTITY, identity.as_bytes());
     }
@@ -116,11 +117,34 @@ fn ssl(negotiated: &Negotiated) -> Vec<u8> {
     value
 }
 
+/// Adds a TLV, unless its value is longer than [`MAX_VALUE`].
 fn tlv(to: &mut Vec<u8>, typ: u8, value: &[u8]) {
-    let Some(len) = u16::try_from(value.len()).ok().filter(|len| usize::from(*len) <= MAX_VALUE) else {
-        return;
-    };
+    if value.len() <= MAX_VALUE {
+        put(to, typ, value);
+    }
+}
+
+fn put(to: &mut Vec<u8>, typ: u8, value: &[u8]) {
+    let Ok(len) = u16::try_from(value.len()) else { return };
     to.push(typ);
     to.extend_from_slice(&len.to_be_bytes());
     to.extend_from_slice(value);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise a backend would take a client with a long name for one without TLS.
+    #[test]
+    fn a_long_name_does_not_hide_the_use_of_tls() {
+        for (len, is_kept) in [(MAX_VALUE, true), (MAX_VALUE + 1, false)] {
+            let (mut value, mut body) = (vec![CLIENT_SSL], vec![]);
+            tlv(&mut value, SUBTYPE_SSL_CN, &vec![b'a'; len]);
+            assert_eq!(value.len() > 1, is_kept);
+            put(&mut body, TYPE_SSL, &value);
+            assert_eq!(body.first_chunk(), Some(&[TYPE_SSL]));
+            assert_eq!(body.len(), 3 + value.len());
+        }
+    }
 }
