@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
-use crate::config::TransportKind;
-use crate::config::Faults;
+use crate::config::{Faults, TransportKind};
 use crate::gateway::Shared;
 use crate::identity;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};

@@ -227,7 +227,7 @@ impl Visit {
         let Some(policed) = self.live.tls.policed() else { return };
         let progress = self.lock();
         if progress.is_by_address() {
-            policed.memory().addresses.forget(self.from.ip());
+            policed.memory().addresses.misled(self.from.ip());
         }
         let refused = progress.decision.as_ref();
         let is_foreign =

@@ -94,14 +94,16 @@ impl HandshakeTable {
 /// From which address each client came last. An address is a hint ([`Source::Address`]), never a proof.
 ///
 /// Only clients whose profile demands a certificate are remembered, for [`PolicyProfile::address_lifetime_s`]. If clients share an address,
-/// the one with the strongest profile is remembered: a hint to a weaker profile would make its handshake fail.
+/// the one with the strongest profile is remembered: a hint to a weaker profile would make its handshake fail. After a handshake that
+/// failed by such a hint, the address gives none for this time, since clients without a certificate may share it.
 pub struct AddressTable {
     capacity: usize,
     entries: Mutex<LinkedHashMap<IpAddr, Remembered>>,
 }
 
 struct Remembered {
-    client: Client,
+    /// The client; `None` after a handshake that failed by this hint.
+    client: Option<Client>,
     rank: i32,
     until_s: u64,
 }
@@ -123,12 +125,13 @@ impl AddressTable {
         let mut entries = locked(&self.entries);
         let old = entries.remove(&address).filter(|old| old.until_s > now_s);
         let new = Remembered {
-            client: client.clone(),
+            client: Some(client.clone()),
             rank: profile.rank,
             until_s: now_s.saturating_add(profile.address_lifetime_s.into()),
         };
         // Clients share this address.
         let (entry, is_new) = match old {
+            Some(old) if old.client.is_none() => (old, false),
             Some(old) if old.client != new.client && old.rank > new.rank => (old, false),
             _ => (new, true),
         };
@@ -148,15 +151,23 @@ impl AddressTable {
             return None;
         }
         let entry = entries.to_back(&address)?;
-        Some(Claim { source: Source::Address, client: entry.client.clone() })
+        Some(Claim { source: Source::Address, client: entry.client.clone()? })
     }
 
-    /// Forgets an address whose hint was wrong: another client came from it, or the handshake failed.
+    /// Forgets an address whose hint was wrong: another client came from it.
     pub fn forget(&self, address: IpAddr) {
         locked(&self.entries).remove(&address.to_canonical());
     }
 
-    /// How many addresses are remembered, with those that have expired since they were last asked for.
+    /// Notes that a handshake failed whose profile was chosen by this address. Until the entry expires, the address gives no hint, so that
+    /// clients that share it do not fail in turn.
+    pub fn misled(&self, address: IpAddr) {
+        if let Some(entry) = locked(&self.entries).get_mut(&address.to_canonical()) {
+            entry.client = None;
+        }
+    }
+
+    /// How many addresses have an entry, with those that have expired since they were last asked for.
     pub fn len(&self) -> usize {
         locked(&self.entries).len()
     }

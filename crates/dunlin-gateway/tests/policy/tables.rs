@@ -51,6 +51,14 @@ fn remembers_the_client_of_an_address_until_it_expires() {
     table.remember(address("10.0.0.1"), &sensor(), low, 200);
     table.forget(address("10.0.0.1"));
     assert!(table.claim(address("10.0.0.1"), 200).is_none());
+    table.remember(address("10.0.0.1"), &sensor(), low, 200);
+    table.misled(address("10.0.0.1"));
+    assert!(table.claim(address("10.0.0.1"), 200).is_none());
+    // Clients that share the address would fail in turn.
+    assert!(!table.remember(address("10.0.0.1"), &sensor(), low, 201));
+    assert!(table.claim(address("10.0.0.1"), 201).is_none());
+    assert!(table.remember(address("10.0.0.1"), &sensor(), low, 210));
+    assert!(table.claim(address("10.0.0.1"), 211).is_some());
 }
 
 #[test]
