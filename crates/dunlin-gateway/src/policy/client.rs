@@ -4,9 +4,8 @@ use std::borrow::Cow;
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use const_oid::ObjectIdentifier;
 use const_oid::db::{rfc3280, rfc4519};
-use der::asn1::{Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
+use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, X509Identity};
@@ -109,8 +108,10 @@ pub struct Client {
     facts: Vec<(Attribute, String)>,
     /// The attributes that its credential may have, but that this side has not kept.
     unknown: Vec<Attribute>,
-    /// When its credential expires, in seconds since 1970.
+    /// When its credential expires, in seconds since 1970; `None` if it does not.
     not_after_s: Option<u64>,
+    /// Whether this side does not know when its credential expires.
+    has_unknown_end: bool,
 }
 
 impl Client {
@@ -132,6 +133,7 @@ impl Client {
                 let mut client = Self::of_kind("other");
                 client.add(Attribute::Id, text_of(id.id()));
                 client.add(Attribute::Key, hex(id.key_fingerprint()));
+                client.has_unknown_end = true;
                 client
             }
             // A later kind of identity has no attributes until this function names them.
@@ -152,7 +154,7 @@ impl Client {
             match name {
                 GeneralName::DnsName(name) => client.add(Attribute::Dns, name.as_str().to_ascii_lowercase()),
                 GeneralName::UniformResourceIdentifier(uri) => client.add(Attribute::Uri, uri.to_string()),
-                GeneralName::Rfc822Name(email) => client.add(Attribute::Email, email.to_string()),
+                GeneralName::Rfc822Name(address) => client.add(Attribute::Email, email(address.as_str())),
                 _ => {}
             }
         }
@@ -179,7 +181,7 @@ impl Client {
         match (kept, &id.common_name) {
             (Some((subject, issuer, details)), _) => {
                 client.add_names(&subject, &issuer);
-                details.emails().for_each(|email| client.add(Attribute::Email, email.to_owned()));
+                details.emails().for_each(|address| client.add(Attribute::Email, email(address)));
                 return client;
             }
             (None, Some(name)) => client.add(Attribute::Name, name.clone()),
@@ -194,11 +196,17 @@ impl Client {
     fn add_names(&mut self, subject: &Name, issuer: &Name) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
-        for (oid, value) in texts(subject) {
-            match oid {
-                rfc4519::COMMON_NAME => self.add(Attribute::Name, value),
-                rfc3280::EMAIL_ADDRESS => self.add(Attribute::Email, value),
-                _ => {}
+        for part in subject.iter() {
+            let attribute = match part.oid {
+                rfc4519::COMMON_NAME => Attribute::Name,
+                rfc3280::EMAIL_ADDRESS => Attribute::Email,
+                _ => continue,
+            };
+            match (text(&part.value), &attribute) {
+                (Some(address), Attribute::Email) => self.add(attribute, email(&address)),
+                (Some(value), _) => self.add(attribute, value),
+                // A rule may look at what this function cannot read.
+                (None, _) => self.set_unknown(attribute),
             }
         }
     }
@@ -243,6 +251,17 @@ impl Client {
     /// Sets when its credential expires, in seconds since 1970; the paper's v.
     pub const fn set_not_after_s(&mut self, not_after_s: u64) {
         self.not_after_s = Some(not_after_s);
+        self.has_unknown_end = false;
+    }
+
+    /// Marks its credential as one of which this side does not know when it expires.
+    pub const fn set_unknown_end(&mut self) {
+        self.has_unknown_end = true;
+    }
+
+    /// Whether this side does not know when its credential expires.
+    pub const fn has_unknown_end(&self) -> bool {
+        self.has_unknown_end
     }
 
     /// Everything known about it, in no particular order.
@@ -290,18 +309,24 @@ impl fmt::Display for Client {
     }
 }
 
-/// The texts of a name's attributes with their types. Values that are no text are left out.
-fn texts(name: &Name) -> Vec<(ObjectIdentifier, String)> {
-    let text = |value: &der::Any| {
-        Some(match value.tag() {
-            Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
-            Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
-            Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
-            Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
-            _ => return None,
-        })
-    };
-    name.iter().filter_map(|part| Some((part.oid, text(&part.value)?))).collect()
+/// The text of a value in a name; `None` if it is none that can be read.
+fn text(value: &der::Any) -> Option<String> {
+    Some(match value.tag() {
+        Tag::Utf8String => value.decode_as::<Utf8StringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::PrintableString => value.decode_as::<PrintableStringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::Ia5String => value.decode_as::<Ia5StringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::TeletexString => value.decode_as::<TeletexStringRef<'_>>().ok()?.as_str().to_owned(),
+        Tag::BmpString => value.decode_as::<BmpString>().ok()?.to_string(),
+        _ => return None,
+    })
+}
+
+/// An e-mail address with its domain in lower case: domains have no case (RFC 5280 §4.2.1.6).
+pub(super) fn email(address: &str) -> String {
+    match address.rsplit_once('@') {
+        Some((user, domain)) => format!("{user}@{}", domain.to_ascii_lowercase()),
+        None => address.to_owned(),
+    }
 }
 
 /// Bytes as text: plain if they are printable, else hexadecimal digits after a `#`.

@@ -109,10 +109,8 @@ impl Condition {
                 let missing = if client.is_unknown(attribute) { Truth::Unknown } else { Truth::No };
                 known.unwrap_or(Truth::No).max(missing)
             }),
-            Test::ValidAtLeast(seconds) => {
-                remaining(view).map_or(Truth::No, |left| (left >= *seconds).into())
-            }
-            Test::ValidAtMost(seconds) => remaining(view).map_or(Truth::No, |left| (left <= *seconds).into()),
+            Test::ValidAtLeast(seconds) => remaining(view, |left| left >= *seconds),
+            Test::ValidAtMost(seconds) => remaining(view, |left| left <= *seconds),
             Test::ServerName(patterns) => {
                 let name = view.hello.and_then(|hello| hello.server_name.as_deref());
                 name.map_or(Truth::No, |name| any_matches(patterns, name))
@@ -140,10 +138,13 @@ fn any_matches(patterns: &[Pattern], value: &str) -> Truth {
     patterns.iter().map(one).max().unwrap_or(Truth::No)
 }
 
-/// How many seconds the client's credential remains valid. `None` without a client.
-fn remaining(view: &View<'_>) -> Option<u64> {
-    let not_after_s = view.client?.not_after_s().unwrap_or(u64::MAX);
-    Some(not_after_s.saturating_sub(view.now_s))
+/// Whether the number of seconds for which the client's credential remains valid is as wanted.
+fn remaining(view: &View<'_>, is_wanted: impl Fn(u64) -> bool) -> Truth {
+    match view.client {
+        None => Truth::No,
+        Some(client) if client.has_unknown_end() => Truth::Unknown,
+        Some(client) => is_wanted(client.not_after_s().unwrap_or(u64::MAX).saturating_sub(view.now_s)).into(),
+    }
 }
 
 /// The condition with its values, as in a policy.

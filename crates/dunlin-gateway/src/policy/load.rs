@@ -8,7 +8,7 @@ use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 use super::blacklist::BlacklistLimits;
 use super::check::{self, Draft, DraftRule};
-use super::client::{ATTRIBUTES, Attribute};
+use super::client::{ATTRIBUTES, Attribute, email};
 use super::condition::{Condition, Test};
 use super::hints::Cipher;
 use super::nft::NftSets;
@@ -321,6 +321,7 @@ pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, Strin
             Err("give a SHA-256 in hexadecimal, 64 digits".to_owned())
         }
         Attribute::Dns | Attribute::Fingerprint | Attribute::Key => Ok(text.to_ascii_lowercase()),
+        Attribute::Email => Ok(email(text)),
         _ => Ok(text.to_owned()),
     }
 }

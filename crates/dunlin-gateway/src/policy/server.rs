@@ -113,7 +113,11 @@ impl PolicyServer {
         hints: &Hints,
         now: Now,
     ) -> Answered {
-        let described = Client::of(&client.identity);
+        let mut described = Client::of(&client.identity);
+        // Only the engine knows the end of a certificate of another type.
+        if let Some(validity) = client.validity.filter(|_| described.has_unknown_end()) {
+            described.set_not_after_s(validity.until_s());
+        }
         // Before a resumption, the identity is that of the session.
         let is_resumed = !client.is_proven;
         let turn = if is_resumed { Turn::Impossible } else { hints.turn };

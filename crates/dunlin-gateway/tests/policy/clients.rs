@@ -79,3 +79,43 @@ fn shows_identities_that_are_no_text_in_hexadecimal() {
     // No text can look like another identity's digits.
     assert_eq!(values(&Client::with_psk(b"#ff0a", None), "psk"), ["#2366663061"]);
 }
+
+/// Domains have no case; the part before the `@` may have one (RFC 5280 §4.2.1.6, RFC 5321 §2.4).
+#[test]
+fn compares_the_domains_of_e_mail_addresses_without_case() {
+    let policy = crate::policy(
+        "[profile.a]\nrank = 1\n[[rule]]\nrefuse = true\nwhen.email = \"Alice@EXAMPLE.com\"\n\
+         [[rule]]\nprofile = \"a\"\nname = \"b\"\nwhen.email = \"*@Mail.example.com\"\n",
+    );
+    let rule = |address: &str| {
+        let mut client = Client::of_kind("x509");
+        client.add(Attribute::Email, address.to_owned());
+        policy.before(&crate::claimed(dunlin_gateway::policy::Source::Session, client), 0).rule
+    };
+    assert_eq!(rule("Alice@example.com").as_deref(), Some("rule[0]"));
+    assert_eq!(rule("alice@example.com"), None);
+    assert_eq!(
+        values(&Client::from_certificate(&certificate()).unwrap(), "email")[1],
+        "alice@mail.example.com"
+    );
+    assert_eq!(rule("alice@mail.example.com").as_deref(), Some("b"));
+}
+
+#[test]
+fn does_not_know_how_long_a_credential_remains_valid_without_its_end() {
+    let policy = crate::policy(
+        "[profile.strong]\nrank = 2\n[profile.low]\nrank = 1\nclient = \"certificate\"\n\
+         [[rule]]\nprofile = \"strong\"\nwhen.valid_at_most = \"1d\"\n\
+         [[rule]]\nprofile = \"low\"\nwhen.kind = \"other\"\n",
+    );
+    let profile = |client: &Client| {
+        let hints = crate::claimed(dunlin_gateway::policy::Source::Session, client.clone());
+        policy.before(&hints, 0).profile.name.clone()
+    };
+    let mut client = Client::of_kind("other");
+    assert_eq!(profile(&client), "low", "it does not end");
+    client.set_unknown_end();
+    assert_eq!(profile(&client), "strong", "it may end soon");
+    client.set_not_after_s(86_401);
+    assert_eq!(profile(&client), "low");
+}
