@@ -90,7 +90,7 @@ pub struct Blacklist {
 
 #[derive(Default)]
 struct Entries {
-    /// The networks with offences, the one whose last offence is the oldest first.
+    /// The networks with offences, ordered by the time of the last offence.
     counted: LinkedHashMap<Network, Count>,
     /// The blocked networks, in the order in which they become free.
     blocked: LinkedHashMap<Network, Blocked>,

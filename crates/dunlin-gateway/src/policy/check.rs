@@ -205,7 +205,7 @@ fn lowers_by_a_forgery(
     let of = |basis| draft.conditions.iter().find(move |condition| condition.value.basis() == basis);
     let below = format!("profile {profile}, below the default, {default}");
     let (identity, address, offer) = (of(Basis::Identity), of(Basis::Address), of(Basis::Offer));
-    // The rank of the strongest profile to which a rule by these conditions alone leads.
+    // The lowest rank to which a rule by these conditions alone leads.
     let lowest = |is_enough: &dyn Fn(&Rule) -> bool| {
         let ranks = rules.iter().filter(|other| is_enough(other)).filter_map(|other| match other.action {
             Action::Use(profile) => profiles.get(profile).map(|profile| profile.rank),

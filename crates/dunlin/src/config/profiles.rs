@@ -28,6 +28,9 @@ use crate::time::Now;
 /// sends nor accepts data before. A client that refuses keeps a profile that is strong enough; otherwise the connection ends with
 /// access_denied. [`ServerConfig::with_certificate_change`] says which certificate the server shows.
 ///
+/// The caller must answer both questions: without an answer to the second one, no authenticated client gets through. Drivers have a hook
+/// for each, such as `with_client_profiles` of `dunlin_tokio::TlsAcceptor`.
+///
 /// To change the profiles, build new ones and serve new connections with them. Handshakes that have begun under the previous
 /// profiles accept answers from the new ones.
 ///
@@ -59,7 +62,8 @@ pub struct ServerProfiles {
 
 impl ServerProfiles {
     /// The configurations of a server. `default` serves clients of whom nothing is known, and has the tickets, PSKs and handshake cache
-    /// in which [`Self::recognize`] looks clients up. No profile may have a rank below `floor`.
+    /// in which [`Self::recognize`] looks clients up. Its cookie keys serve all profiles over datagrams. No profile may have a rank below
+    /// `floor`.
     ///
     /// # Errors
     /// The error names the profile and the rule that it breaks:

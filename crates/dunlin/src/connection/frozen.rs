@@ -190,7 +190,7 @@ impl Owner<'_> {
             let transport = Datagram::thaw(r, thawing)?;
             let mut connection = Connection::new(self.side, transport, now);
             connection.state = Some(state);
-            // The client's random stays behind. No ClientHello has this one, so none counts as a repetition.
+            // The frozen bytes do not contain the client's random. A new random value matches no ClientHello.
             random.fill(&mut connection.effects.client_random)?;
             connection.progress.exporter = Some(exporter);
             connection.progress.key_update_after = self.profile.key_update_after;

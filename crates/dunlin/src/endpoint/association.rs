@@ -55,8 +55,7 @@ pub struct Association {
     pub(super) deadline: Option<Instant>,
     /// Whether this deadline may come too early.
     pub(super) is_lazy: bool,
-    /// The time under which the endpoint has filed the association of a client among those that may be stale: that of an authentic
-    /// record, perhaps not of the latest one.
+    /// The key of this association in the index of stale clients: the time of an authentic record, not always the latest.
     pub(super) filed_as_heard: Option<i64>,
     /// Whether it counts as half open.
     pub(super) is_half_open: bool,

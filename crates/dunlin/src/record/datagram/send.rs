@@ -160,8 +160,8 @@ impl Sender {
         if let Some(key) = &self.present.key {
             key.freeze(w);
         }
-        // A number that nothing was sent with since the association was thawed does not add up skips: the peer finds a number by its
-        // lower 16 bits.
+        // If the association sent nothing since it was thawed, a second freeze does not skip again: the peer finds a number by its lower
+        // 16 bits.
         let used = self.present.sequence.used();
         w.u64(if used == self.thawed_at { used.saturating_sub(SKIP) } else { used });
         w.u16(self.next_number());
