@@ -108,7 +108,7 @@ async fn a_browser_shows_clients_decisions_latency_and_saved_bytes() {
         let failures = rows(&dom, "failures");
         // Names from the configuration are text, not markup.
         let name = "&lt;b&gt;test&lt;/b&gt;";
-        assert_eq!(failures, [["CERTIFICATE_VERIFICATION_FAILED", "no_certificate", name, "1"]]);
+        assert_eq!(failures, [["certificate verification failed", "no certificate", name, "1"]]);
         let savings = rows(&dom, "savings");
         assert_eq!(savings[0][..3], ["cached", "gateway", name]);
         assert_eq!(savings[0][3], text(&dom, "saved"));
