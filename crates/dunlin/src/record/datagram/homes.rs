@@ -76,7 +76,7 @@ struct Interface {
     id: Option<Vec<u8>>,
     /// The one before it, which the server may have dropped.
     left_id: Option<Vec<u8>>,
-    /// Whether the latest attempt had that one again.
+    /// Whether the latest attempt had that one again, and got no answer.
     is_reused: bool,
     /// Whether nothing has been sent from its address yet.
     is_fresh: bool,
@@ -179,6 +179,16 @@ impl Interface {
         self.is_reused = !self.is_reused && self.left_id.is_some();
         let left = self.left_id.clone();
         if self.is_reused { left } else { spare().or(left) }
+    }
+
+    /// Keeps the connection ID under which the client has sent over this interface until now.
+    fn keep(&mut self, id: Vec<u8>) {
+        match self.standing {
+            // The latest attempt had the older of two IDs again. The server is more likely to have dropped that one.
+            Standing::Failed if self.is_reused && self.left_id.is_some() => {}
+            Standing::Failed => self.left_id = Some(id),
+            Standing::New | Standing::Valid => self.id = Some(id),
+        }
     }
 
     /// How long the client waits for an answer of the server before it doubts the interface.
@@ -344,6 +354,7 @@ impl Homes {
         interface.standing = Standing::Valid;
         (interface.probe, interface.late) = (None, Vec::new());
         interface.retry = (RETRY_AFTER, now);
+        interface.is_reused = false;
         (interface.unproven, interface.issued) = (0, 0);
         if local != present {
             // A late answer came to a challenge under this ID.
@@ -622,9 +633,7 @@ impl Datagram {
                         None => drop(self.sender.drop_output()),
                     }
                     if let Some(left) = left {
-                        let id =
-                            if left.standing == Standing::Failed { &mut left.left_id } else { &mut left.id };
-                        *id = Some(before);
+                        left.keep(before);
                     }
                 }
                 None if may_link => is_linked = true,
@@ -753,5 +762,35 @@ impl Datagram {
         if let Some(deadline) = homes.wakes.then_some(self.now).or(probes) {
             self.timers.start(Timer::Probe, deadline);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    /// The server drops the IDs first that the client has left. A failed interface must not forget the newest one.
+    #[test]
+    fn a_failed_interface_keeps_the_newer_of_two_ids() {
+        let mut interface = Interface::new(Local(1), Standing::Failed);
+        interface.left_id = Some(vec![1]);
+        // No probe under 2 was answered, and there is no spare one. So the next attempt has the previous ID again.
+        let older = interface.next_id(|| None).unwrap();
+        interface.left_id = Some(vec![2]);
+        assert_eq!(older, [1]);
+        interface.keep(older);
+        assert_eq!(interface.next_id(|| None), Some(vec![2]));
+        // Now an attempt with the older ID got an answer.
+        interface.probe = Some(Probe { sent: vec![(Cookie::default(), Instant(0))], next: Instant(0) });
+        let mut homes = Homes::new(Multihoming::unlinkable(), Local(0));
+        homes.interfaces.push(interface);
+        let interface = homes.interface(Local(1)).unwrap();
+        assert_eq!(interface.next_id(|| None), Some(vec![2]));
+        assert!(homes.answered(Instant(9), Local(1), Cookie::default(), Local(1)), "the present interface");
+        let interface = homes.interface(Local(1)).unwrap();
+        interface.fail(Instant(9));
+        interface.keep(vec![1]);
+        assert_eq!(interface.next_id(|| None), Some(vec![1]), "the ID with the answer");
     }
 }
