@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, explain, gateway, generate, lab, pki, psk as psk_command, server, up};
+use crate::commands::{client, explain, gateway, generate, lab, pki, psk as psk_command, server, tunnel, up};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -32,6 +32,7 @@ enum Command {
     Client(Box<client::Args>),
     Server(Box<server::Args>),
     Gateway(gateway::Args),
+    Tunnel(Box<tunnel::Args>),
     Explain(explain::Args),
     Pki(pki::Args),
     Psk(psk_command::Args),
@@ -49,8 +50,9 @@ impl Command {
         match self {
             Self::Client(args) => client::run(&args),
             Self::Server(args) => server::run(*args),
-            // The log goes to stderr; a running gateway prints nothing.
+            // The logs go to stderr; a running gateway or tunnel prints nothing.
             Self::Gateway(args) => gateway::run(&args, &mut locked()),
+            Self::Tunnel(args) => tunnel::run(&args, &mut locked()),
             Self::Explain(args) => explain::run(&args, &mut locked()),
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),

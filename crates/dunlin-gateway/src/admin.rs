@@ -22,8 +22,9 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::dashboard;
-use crate::gateway::Shared;
 use crate::listener::{ACCEPT_PAUSE, Phase, reached};
+use crate::metrics::Role;
+use crate::service::Shared;
 use crate::status;
 
 /// The simultaneous connections, so that a broken client cannot take all file descriptors.
@@ -97,8 +98,15 @@ fn answer(shared: &Shared, request: &Request<Incoming>) -> Response<Full<Bytes>>
             with_type(StatusCode::OK, form, shared.metrics.text())
         }
         "/status" => status(shared),
-        "/" => page(),
-        _ => plain(StatusCode::NOT_FOUND, "there are /, /metrics and /status\n"),
+        // The dashboard shows the metrics of gateways.
+        "/" if shared.metrics.role == Role::Gateway => page(),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            match shared.metrics.role {
+                Role::Gateway => "there are /, /metrics and /status\n",
+                Role::Tunnel => "there are /metrics and /status\n",
+            },
+        ),
     }
 }
 

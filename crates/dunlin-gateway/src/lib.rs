@@ -4,8 +4,8 @@
 //! the handshakes are the engine's, driven by `dunlin-tokio`.
 //!
 //! * `document`: TOML files, read key by key, with all faults at once. `config`: the configuration that they contain.
-//! * `gateway`: start, reload, stop.
 //! * `sockets`: sockets that a service manager has opened.
+//! * `gateway`: start, reload, stop; `service`: the parts of these that a tunnel has, too.
 //! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
 //! * `redirect`: plain HTTP, from which clients are sent on to HTTPS under one-time names.
 //! * `route`: which backend a client gets.
@@ -13,6 +13,7 @@
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
 //! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
 //! * `limits`, `metrics`: limits by name, and counters.
+//! * [`tunnel`]: the device side, with clients that know no TLS.
 //! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
 
@@ -31,10 +32,14 @@ mod proxy;
 mod proxy_protocol;
 mod redirect;
 mod route;
+mod service;
 mod sockets;
 mod status;
 mod tls;
+pub mod tunnel;
 
 pub use config::{Config, Fault, Faults};
 pub use gateway::Gateway;
 pub use sockets::Sockets;
+pub use tunnel::Tunnel;
+pub use tunnel::config::TunnelConfig;

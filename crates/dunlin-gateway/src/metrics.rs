@@ -106,8 +106,52 @@ impl Drop for Established {
     }
 }
 
-/// All metrics of a gateway.
+/// The program that counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// It serves TLS clients.
+    Gateway,
+    /// It is itself a TLS client.
+    Tunnel,
+}
+
+impl Role {
+    /// What the names of metrics begin with.
+    const fn prefix(self) -> &'static str {
+        match self {
+            Self::Gateway => "dunlin_gateway",
+            Self::Tunnel => "dunlin_tunnel",
+        }
+    }
+
+    /// The owners of certificates: this program, and its peers.
+    const fn sides(self) -> [&'static str; 2] {
+        match self {
+            Self::Gateway => ["gateway", "client"],
+            Self::Tunnel => ["tunnel", "server"],
+        }
+    }
+
+    /// The counter of connections to the servers behind the program.
+    const fn connects(self) -> &'static str {
+        match self {
+            Self::Gateway => "backend_connects",
+            Self::Tunnel => "server_connects",
+        }
+    }
+
+    /// The label with the peer's way of authentication.
+    const fn peer(self) -> &'static str {
+        match self {
+            Self::Gateway => "client",
+            Self::Tunnel => "server",
+        }
+    }
+}
+
+/// All metrics of a gateway or tunnel.
 pub(crate) struct Metrics {
+    pub(crate) role: Role,
     registry: Registry,
     started: SystemTime,
     endpoints: Endpoints,
@@ -139,9 +183,10 @@ fn labels<const N: usize>(pairs: [(&'static str, &str); N]) -> Labels {
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(role: Role) -> Self {
         let mut metrics = Self {
-            registry: Registry::with_prefix("dunlin_gateway"),
+            role,
+            registry: Registry::with_prefix(role.prefix()),
             started: SystemTime::now(),
             endpoints: Endpoints::default(),
             established: Family::default(),
@@ -172,8 +217,8 @@ impl Metrics {
             ("limits_reached", "Clients that reached a limit of the configuration", &m.limits),
             ("handshakes", "Ended handshakes by outcome", &m.handshakes),
             ("handshakes_completed", "Completed handshakes by what they negotiated", &m.completed),
-            ("backend_connects", "Connections to backends by outcome", &m.backends),
-            ("datagrams_dropped", "Datagrams lost between the gateway and a backend", &m.dropped),
+            (role.connects(), "Connections to servers behind it by outcome", &m.backends),
+            ("datagrams_dropped", "Datagrams that did not get to the other side", &m.dropped),
             ("policy_decisions", "Decisions of policies by rule", &m.decisions),
             ("renegotiations", "Renegotiations that a policy demanded, by outcome", &m.renegotiations),
             ("policy_reloads", "Changed policies by whether they came into force", &m.policy_reloads),
@@ -238,6 +283,10 @@ impl Metrics {
     }
 
     pub(crate) fn handshake_failed(&self, listener: &str, Failure { reason, result }: Failure) {
+        let reason = match (self.role, reason) {
+            (Role::Tunnel, "closed_by_client") => "closed_by_server",
+            (_, reason) => reason,
+        };
         let what = [("listener", listener), ("outcome", "failed"), ("reason", reason), ("result", result)];
         self.handshakes.get_or_create(&labels(what)).inc();
     }
@@ -261,30 +310,37 @@ impl Metrics {
             HandshakeKind::Resumed => "resumed",
             _ => "other",
         };
-        let client = identity::way(negotiated.peer.as_ref());
+        let peer = (self.role.peer(), identity::way(negotiated.peer.as_ref()));
         let profile = &*negotiated.profile;
         let what = [
             ("listener", listener),
             ("version", &*version),
-            ("client", client),
+            peer,
             ("kind", kind),
             ("profile", profile),
             ("rule", rule),
         ];
-        self.completed.get_or_create(&labels(what)).inc();
+        self.completed.get_or_create(&self.without_policy(what)).inc();
         self.handshake_time
             .get_or_create(&labels([("listener", listener), ("kind", kind)]))
             .observe(took.as_secs_f64());
         let of_client = omitted_chain(negotiated);
-        for (certificates, saved) in [("gateway", negotiated.saved_bytes), ("client", of_client)] {
+        let [own, others] = self.role.sides();
+        for (certificates, saved) in [(own, negotiated.saved_bytes), (others, of_client)] {
             if saved > 0 {
                 let labels = labels([("listener", listener), ("kind", kind), ("certificates", certificates)]);
                 self.saved.get_or_create(&labels).inc_by(u64::try_from(saved).unwrap_or(u64::MAX));
             }
         }
         let connected =
-            labels([("listener", listener), ("profile", profile), ("client", client), ("kind", kind)]);
+            self.without_policy([("listener", listener), ("profile", profile), peer, ("kind", kind)]);
         Established::new(&self.established, connected)
+    }
+
+    /// These labels; of a tunnel, which has no policy, without those of policies.
+    fn without_policy<const N: usize>(&self, pairs: [(&'static str, &str); N]) -> Labels {
+        let has = |name: &str| self.role == Role::Gateway || !["profile", "rule"].contains(&name);
+        labels(pairs).into_iter().filter(|(name, _)| has(name)).collect()
     }
 
     /// Shows the associations and discarded datagrams of a listener's endpoint until the caller drops the answer.
@@ -308,6 +364,11 @@ impl Metrics {
     pub(crate) fn backend(&self, listener: &str, route: &str, outcome: &'static str) {
         let labels = labels([("listener", listener), ("route", route), ("outcome", outcome)]);
         self.backends.get_or_create(&labels).inc();
+    }
+
+    /// Counts an attempt of a tunnel to connect to its server, as [`Self::backend`].
+    pub(crate) fn server(&self, listener: &str, outcome: &'static str) {
+        self.backends.get_or_create(&labels([("listener", listener), ("outcome", outcome)])).inc();
     }
 
     /// Counts application data.

@@ -19,13 +19,13 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::config::{Fault, Faults, FileField, ListenerConfig, Place, RouteConfig};
-use crate::gateway::Shared;
 use crate::listener::{Phase, reached};
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Demand, HandshakeTable, LivePolicy, Offence, Policy, PolicyProfile,
     PolicyServer, Reload,
 };
 use crate::redirect::Redirects;
+use crate::service::Shared;
 use crate::tls::{Cache, Files, Own, Stores, reason};
 
 /// How often the gateway looks whether a policy has changed.
@@ -221,7 +221,7 @@ impl Maker {
         let credentials = match profile.client {
             // With keys alone, a pre-shared key authenticates every client.
             Demand::Psk => vec![],
-            _ => Files::credentials(&self.listener, self.certificates(profile).iter().copied()),
+            _ => Files::credentials(self.listener.raw_public_key, self.certificates(profile).iter().copied()),
         };
         let has_credentials = !credentials.is_empty();
         let psks = self.files.psks.clone().filter(|_| profile.accepts_psk());

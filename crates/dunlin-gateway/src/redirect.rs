@@ -22,10 +22,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::config::RedirectConfig;
-use crate::gateway::Shared;
 use crate::listener::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
 use crate::policed::{Policed, now_s};
 use crate::policy::{Attribute, Client};
+use crate::service::{Serve, Shared};
 
 /// The simultaneous connections to a listener for plain HTTP.
 const MAX_CONNECTIONS: usize = 1024;

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use serde::Serialize;
 
 use crate::config::{Faults, TransportKind};
-use crate::gateway::Shared;
 use crate::identity;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
 use crate::policed::{Policed, now_s};
 use crate::policy::{Offence, Version};
+use crate::service::Shared;
 
 /// The most blocked networks that `/status` shows: a dashboard asks every second.
 const MAX_BLOCKED: usize = 100;
@@ -83,8 +83,8 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
             TransportKind::Tls => "tls",
             TransportKind::Dtls => "dtls",
         };
-        let live = listener.settings.load();
-        let policy = live.tls.policed().map(|policed| {
+        let live = listener.settings.as_ref().map(|settings| settings.load_full());
+        let policy = live.as_ref().and_then(|live| live.tls.policed()).map(|policed| {
             let file = policed.path().display().to_string();
             if policies.iter().all(|policy| policy.file != file) {
                 policies.push(Policy::of(policed, &file));

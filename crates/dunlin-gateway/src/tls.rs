@@ -25,7 +25,9 @@ use dunlin_store::{MemoryServerCache, MemoryServerSessions, RotatingTickets};
 
 use zeroize::Zeroizing;
 
-use crate::config::{CacheConfig, Fault, FileField, ListenerConfig, RouteConfig, RouteProtocol, Verify};
+use crate::config::{
+    CacheConfig, CertificateFiles, Fault, FileField, ListenerConfig, RouteConfig, RouteProtocol, Verify,
+};
 use crate::listener::Password;
 use crate::policed::{Maker, Memory, Policed, PolicyFile};
 
@@ -136,12 +138,8 @@ impl Stores {
         let cache: Arc<dyn ServerCache> = match &config.store {
             None => Arc::new(MemoryServerCache::new(MAX_CACHED)),
             Some(place) => {
-                let store = store_at(&place.value).with_max_age(config.max_age);
-                let store = match &config.key {
-                    Some(key) => store.with_key_file(&key.value),
-                    None => store,
-                };
-                let opened = store.open_server(&self.provider, Box::new(report_cache));
+                let opened =
+                    store_at(&place.value, config).open_server(&self.provider, Box::new(report_cache));
                 // The text of the store may contain a password, so only its error is shown.
                 Arc::new(opened.map_err(|error| place.place.fault(error.to_string(), error.advice()))?)
             }
@@ -153,15 +151,22 @@ impl Stores {
 
 const REPORT: &str = "report this error";
 
-fn store_at(place: &str) -> CacheStore {
-    match place.split_once(':') {
+/// The store at this place, with the settings of `config`.
+pub(crate) fn store_at(place: &str, config: &CacheConfig) -> CacheStore {
+    let store = match place.split_once(':') {
         Some(("sqlite", file)) => CacheStore::sqlite(file),
         Some(("redis" | "redis+unix", _)) => CacheStore::redis(place),
         _ => CacheStore::file(place),
+    };
+    let store = store.with_max_age(config.max_age);
+    match &config.key {
+        Some(key) => store.with_key_file(&key.value),
+        None => store,
     }
 }
 
-fn report_cache(fault: &CacheFault) {
+/// Logs a failure of a store.
+pub(crate) fn report_cache(fault: &CacheFault) {
     tracing::warn!(%fault, "handshake cache");
 }
 
@@ -238,12 +243,12 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    /// These certificates. If the listener offers raw public keys, they come first.
+    /// These certificates. With `raw_public_key`, their keys as raw public keys come first.
     pub(crate) fn credentials<'a>(
-        listener: &ListenerConfig,
+        raw_public_key: bool,
         own: impl Iterator<Item = &'a Own> + Clone,
     ) -> Vec<Credential> {
-        let raw = own.clone().filter(|_| listener.raw_public_key).map(|own| own.raw.clone());
+        let raw = own.clone().filter(|_| raw_public_key).map(|own| own.raw.clone());
         raw.chain(own.map(|own| own.chain.clone())).collect()
     }
 
@@ -272,10 +277,10 @@ pub(crate) fn server_configs(
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Option<ServerConfigs> {
-    let before = faults.len();
+    let (before, clients) = (faults.len(), &listener.clients);
     let files = Files {
-        own: credentials(listener, &stores.provider, faults, warnings),
-        trust: trust(listener, faults),
+        own: credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings),
+        trust: trust([&clients.ca, &clients.crl, &clients.raw_keys], faults),
         psks: psks(listener, &stores.provider, faults),
     };
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
@@ -335,7 +340,7 @@ pub(crate) fn reason(error: &dunlin::Error) -> String {
 /// The part of a profile that all routes of a listener share.
 fn profile(listener: &ListenerConfig, files: &Files, provider: &Arc<CryptoProvider>) -> ProfileBuilder {
     let mut profile = Profile::builder(provider.clone())
-        .credentials(Files::credentials(listener, files.own.iter()))
+        .credentials(Files::credentials(listener.raw_public_key, files.own.iter()))
         .trust(files.trust.clone());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
@@ -377,21 +382,27 @@ fn server_config(
     })
 }
 
-fn credentials(
-    listener: &ListenerConfig,
+/// Reads the certificates that `side` presents.
+pub(crate) fn credentials(
+    certificates: &[CertificateFiles],
+    side: Side,
     provider: &CryptoProvider,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
 ) -> Vec<Own> {
     let mut own = vec![];
-    for files in &listener.certificates {
+    for files in certificates {
         let key = files.key.as_ref().map(|key| key.value.as_path());
         let now = SystemTime::now();
-        match LoadedCredential::load(&files.chain.value, key, Side::Server, now, provider) {
+        match LoadedCredential::load(&files.chain.value, key, side, now, provider) {
             Ok(loaded) => {
                 if let Some(refusal) = &loaded.refusal {
                     let what = format!("{}: {refusal}", files.chain.value.display());
-                    warnings.push(files.chain.place.fault(what, "clients will refuse it: renew it"));
+                    let advice = match side {
+                        Side::Server => "clients will refuse it: renew it",
+                        Side::Client => "servers will refuse it: renew it",
+                    };
+                    warnings.push(files.chain.place.fault(what, advice));
                 }
                 let name = files.name.as_ref().map(|name| name.value.clone());
                 own.push(Own { name, chain: loaded.credential, raw: Credential::raw_key(loaded.key) });
@@ -444,26 +455,24 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-fn trust(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> Trust {
-    let clients = &listener.clients;
-    let certificates: Vec<CertificateDer<'static>> =
-        items(&clients.ca, "certificate", faults, |item| match item {
-            Item::Certificate(der) => Some(der),
-            _ => None,
-        });
-    let lists: Vec<CertificateRevocationListDer<'static>> =
-        items(&clients.crl, "CRL", faults, |item| match item {
-            Item::RevocationList(der) => Some(der),
-            _ => None,
-        });
+/// Reads certificates of trusted authorities, their CRLs, and trusted raw public keys.
+pub(crate) fn trust([ca, crl, raw_keys]: [&[FileField]; 3], faults: &mut Vec<Fault>) -> Trust {
+    let certificates: Vec<CertificateDer<'static>> = items(ca, "certificate", faults, |item| match item {
+        Item::Certificate(der) => Some(der),
+        _ => None,
+    });
+    let lists: Vec<CertificateRevocationListDer<'static>> = items(crl, "CRL", faults, |item| match item {
+        Item::RevocationList(der) => Some(der),
+        _ => None,
+    });
     let keys: Vec<SubjectPublicKeyInfoDer<'static>> =
-        items(&clients.raw_keys, "public key", faults, |item| match item {
+        items(raw_keys, "public key", faults, |item| match item {
             Item::PublicKey(der) => Some(der),
             Item::PrivateKey(pair) => Some(pair.public_key().clone()),
             _ => None,
         });
     let mut x509 = None;
-    if let Some(file) = clients.ca.first().filter(|_| !certificates.is_empty()) {
+    if let Some(file) = ca.first().filter(|_| !certificates.is_empty()) {
         let trust = X509Trust::anchors(certificates).and_then(|trust| match lists.is_empty() {
             true => Ok(trust),
             false => trust.with_revocation(Revocation::new(lists)?.refuse_overdue()),

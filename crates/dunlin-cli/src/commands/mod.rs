@@ -6,6 +6,8 @@ pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod lab;
 pub(crate) mod pki;
+mod program;
 pub(crate) mod psk;
 pub(crate) mod server;
+pub(crate) mod tunnel;
 pub(crate) mod up;

@@ -28,7 +28,7 @@ pub(crate) fn backend() -> u16 {
     port
 }
 
-fn config(clients: &str) -> String {
+pub(crate) fn config(clients: &str) -> String {
     format!(
         "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:0\"\n\
          [[listener.certificate]]\nchain = \"pki/server.pem\"\nkey = \"pki/server.key\"\n{clients}\n\
@@ -37,9 +37,9 @@ fn config(clients: &str) -> String {
     )
 }
 
-const MUTUAL: &str = "[listener.clients]\nca = \"pki/root.pem\"";
+pub(crate) const MUTUAL: &str = "[listener.clients]\nca = \"pki/root.pem\"";
 
-fn start(place: &Place, config: &str) -> (Running, u16) {
+pub(crate) fn start(place: &Place, config: &str) -> (Running, u16) {
     place.write("gateway.toml", config);
     let gateway = Running::new(place, "gateway -c gateway.toml");
     let port = port_in(&gateway.log_with("listening"));

@@ -16,4 +16,5 @@ mod server_log;
 mod service;
 mod tls;
 mod tls12;
+mod tunnel;
 mod up;

@@ -12,7 +12,7 @@ use super::redirect::RedirectConfig;
 use super::{COUNT, Fault, Field, FileField, Kind, MAX_COUNT, Place, Section};
 use crate::route::NamePattern;
 
-pub(super) const ADDRESS: Kind = Kind {
+pub(crate) const ADDRESS: Kind = Kind {
     name: "an IP address with a port",
     allowed: "write it as in \"0.0.0.0:8883\" or \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
 };
@@ -340,7 +340,8 @@ impl ListenerConfig {
     }
 }
 
-fn versions(section: &mut Section<'_>, has_policy: bool) -> Versions {
+/// Reads the enabled versions: by default both.
+pub(crate) fn versions(section: &mut Section<'_>, has_policy: bool) -> Versions {
     let parse = |value: &DeValue<'_>| match value.as_str()? {
         "1.2" => Some(false),
         "1.3" => Some(true),
@@ -363,7 +364,7 @@ fn versions(section: &mut Section<'_>, has_policy: bool) -> Versions {
 }
 
 /// Checks the names of a listener's certificates.
-fn check_names(certificates: &[CertificateFiles], has_policy: bool, section: &Section<'_>) {
+pub(crate) fn check_names(certificates: &[CertificateFiles], has_policy: bool, section: &Section<'_>) {
     let mut names = HashMap::new();
     for Field { value: name, place } in certificates.iter().filter_map(|files| files.name.as_ref()) {
         if !has_policy {
@@ -377,7 +378,8 @@ fn check_names(certificates: &[CertificateFiles], has_policy: bool, section: &Se
     }
 }
 
-fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
+/// Reads a table of a certificate.
+pub(crate) fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
     let name = section.text("name");
     let chain = section.file("chain");
     let key = section.file("key");
@@ -447,7 +449,8 @@ impl ClientsConfig {
     }
 }
 
-fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
+/// Reads the table of a handshake cache.
+pub(crate) fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
     let place = section.place().clone();
     let modes =
         [("rfc7924", CacheMode::Rfc7924), ("bithac", CacheMode::Bithac), ("compact", CacheMode::Compact)];
@@ -550,7 +553,8 @@ fn route_protocol(section: &mut Section<'_>, transport: TransportKind) -> Option
     Some(RouteProtocol::Tcp)
 }
 
-fn host_and_port(text: &str) -> Option<String> {
+/// The text itself, if it is a host with a port.
+pub(crate) fn host_and_port(text: &str) -> Option<String> {
     let (host, port) = text.rsplit_once(':')?;
     let is_host = match host.strip_prefix('[') {
         Some(v6) => v6.strip_suffix(']')?.parse::<IpAddr>().is_ok(),
@@ -559,38 +563,29 @@ fn host_and_port(text: &str) -> Option<String> {
     (is_host && port.parse::<u16>().is_ok_and(|port| port != 0)).then(|| text.to_owned())
 }
 
+/// The host of a host with a port, without the brackets of an IPv6 address.
+pub(crate) fn host_of(to: &str) -> &str {
+    let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
+    host.trim_start_matches('[').trim_end_matches(']')
+}
+
 /// Whether this host is the machine itself.
 fn is_local(to: &str) -> bool {
-    let host = to.rsplit_once(':').map_or(to, |(host, _)| host);
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+    let host = host_of(to);
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// Checks what the listeners share: names and addresses.
 pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
-    let (mut addresses, mut names) = (HashMap::new(), HashMap::new());
+    let mut addresses = HashMap::new();
+    for redirect in listeners.iter().filter_map(|listener| listener.redirect.as_ref()) {
+        check_address(&redirect.listen, false, &mut addresses, faults);
+    }
+    let sockets = listeners.iter().map(|listener| {
+        (&listener.listen, listener.transport == TransportKind::Dtls, &*listener.name, &listener.place)
+    });
+    check_unique(sockets, addresses, faults);
     for listener in listeners {
-        let Field { value: address, place } = &listener.listen;
-        if let Some(redirect) = &listener.redirect {
-            let Field { value: address, place } = &redirect.listen;
-            if address.port() != 0
-                && let Some(first) = addresses.insert((*address, false), place)
-            {
-                let what = format!("{address} is also the address of {first}");
-                faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
-            }
-        }
-        if address.port() != 0
-            && let Some(first) =
-                addresses.insert((*address, listener.transport == TransportKind::Dtls), place)
-        {
-            let what = format!("{address} is also the address of {first}");
-            faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
-        }
-        if let Some(first) = names.insert(&listener.name, &listener.place) {
-            let what = format!("the name {:?} is also that of {first}", listener.name);
-            faults.borrow_mut().push(listener.place.fault(what, "give each listener a name of its own"));
-        }
         let mut names = HashMap::new();
         for route in &listener.routes {
             if let Some(first) = names.insert(&route.name, &route.place) {
@@ -598,5 +593,39 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
                 faults.borrow_mut().push(route.place.fault(what, "give each route a name of its own"));
             }
         }
+    }
+}
+
+/// The addresses of sockets, whether they are for datagrams, and their places.
+pub(crate) type Addresses<'a> = HashMap<(SocketAddr, bool), &'a Place>;
+
+/// Checks that each listener has a name of its own, and an address of its own that is not among `addresses`. A listener is its address,
+/// whether it receives datagrams, its name, and the place of its table.
+pub(crate) fn check_unique<'a>(
+    listeners: impl Iterator<Item = (&'a Field<SocketAddr>, bool, &'a str, &'a Place)>,
+    mut addresses: Addresses<'a>,
+    faults: &RefCell<Vec<Fault>>,
+) {
+    let mut names = HashMap::new();
+    for (address, is_datagram, name, table) in listeners {
+        check_address(address, is_datagram, &mut addresses, faults);
+        if let Some(first) = names.insert(name, table) {
+            let what = format!("the name {name:?} is also that of {first}");
+            faults.borrow_mut().push(table.fault(what, "give each listener a name of its own"));
+        }
+    }
+}
+
+fn check_address<'a>(
+    Field { value: address, place }: &'a Field<SocketAddr>,
+    is_datagram: bool,
+    addresses: &mut Addresses<'a>,
+    faults: &RefCell<Vec<Fault>>,
+) {
+    if address.port() != 0
+        && let Some(first) = addresses.insert((*address, is_datagram), place)
+    {
+        let what = format!("{address} is also the address of {first}");
+        faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
     }
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
+pub(crate) use listener::{
+    ADDRESS, cache, certificate, check_names, check_unique, host_and_port, host_of, versions,
+};
 pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
     RouteProtocol, TransportKind, UserName, Verify, Versions,
@@ -71,17 +74,55 @@ pub struct AdminConfig {
     pub hosts: Vec<String>,
 }
 
-/// The configuration of a gateway.
+/// What the configurations of gateways and tunnels have in common.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct Common {
     /// The log.
     pub log: LogConfig,
-    /// How long established connections may go on after the gateway was told to stop.
+    /// How long established connections may go on after the program was told to stop.
     pub shutdown_time: Duration,
     /// The maximum number of simultaneous connections of all listeners.
     pub connections: usize,
     /// `[admin]`: where `/metrics` and `/status` are; `None`: nowhere.
     pub admin: Option<AdminConfig>,
+}
+
+impl Common {
+    /// Reads the common tables. `own` is the name of the program's own table, and `rest` reads the other keys of `[limits]`.
+    pub(crate) fn read<'a, L>(
+        sections: &mut [Section<'a>],
+        own: &'static str,
+        rest: impl FnOnce(Option<&mut Section<'a>>) -> L,
+    ) -> (Self, L) {
+        let log = log(single(sections, "log"));
+        let mut program = single(sections, own);
+        let shutdown_time = program.as_mut().and_then(|table| table.duration("shutdown_time"));
+        if let Some(program) = program {
+            program.end();
+        }
+        let admin = admin(single(sections, "admin"));
+        let mut limits = single(sections, "limits");
+        let connections =
+            limits.as_mut().and_then(|limits| limits.number("connections", COUNT, 1, MAX_COUNT));
+        let rest = rest(limits.as_mut());
+        if let Some(limits) = limits {
+            limits.end();
+        }
+        let common = Self {
+            log,
+            shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME),
+            connections: usize::try_from(connections.unwrap_or(DEFAULT_CONNECTIONS)).unwrap_or(usize::MAX),
+            admin,
+        };
+        (common, rest)
+    }
+}
+
+/// The configuration of a gateway.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The log, the end, and the administrative listener.
+    pub common: Common,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<ListenerConfig>,
 }
@@ -101,14 +142,7 @@ impl Config {
     /// # Errors
     /// All faults of the files.
     pub fn load(path: &Path) -> Result<Self, Faults> {
-        let mut faults = vec![];
-        let mut sources = vec![];
-        for file in files(path).map_err(Faults::one)? {
-            match read(&file) {
-                Ok(text) => sources.push(Source::new(file, text)),
-                Err(fault) => faults.push(fault),
-            }
-        }
+        let (sources, faults) = load(path)?;
         Self::of(&sources, faults)
     }
 
@@ -120,51 +154,71 @@ impl Config {
         Self::of(&[Source::new(path, text.to_owned())], vec![])
     }
 
-    fn of(sources: &[Source], mut found: Vec<Fault>) -> Result<Self, Faults> {
-        let parsed: Vec<_> = sources.iter().map(|source| source.parse(&mut found)).collect();
-        let faults = RefCell::new(found);
-        let mut sections: Vec<_> = sources
-            .iter()
-            .zip(&parsed)
-            .map(|(source, table)| Section::top(source, table.get_ref(), &faults))
-            .collect();
-        let log = log(single(&mut sections, "log"));
-        let mut gateway = single(&mut sections, "gateway");
-        let shutdown_time = gateway.as_mut().and_then(|table| table.duration("shutdown_time"));
-        if let Some(gateway) = gateway {
-            gateway.end();
-        }
-        let admin = admin(single(&mut sections, "admin"));
-        let mut limits = single(&mut sections, "limits");
-        let connections =
-            limits.as_mut().and_then(|limits| limits.number("connections", COUNT, 1, MAX_COUNT));
-        let defaults = Limits::read(limits.as_mut(), &Limits::default());
-        if let Some(limits) = limits {
-            limits.end();
-        }
-        let mut listeners = vec![];
-        for section in &mut sections {
-            let tables = section.tables("listener");
-            listeners.extend(tables.into_iter().filter_map(|table| ListenerConfig::read(table, &defaults)));
-        }
-        let is_complete = faults.borrow().is_empty();
-        if listeners.is_empty() && is_complete {
-            let place = sections.first().map(|section| section.place().clone());
-            let what = "there is no listener";
-            let advice = "add a table [[listener]], as docs/gateway.md describes";
-            let fault = Fault::elsewhere(what, advice);
-            faults.borrow_mut().push(Fault { place, ..fault });
-        }
-        listener::check_together(&listeners, &faults);
-        sections.into_iter().for_each(Section::end);
-        Faults::none_in(faults.take())?;
-        Ok(Self {
-            log,
-            shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME),
-            connections: usize::try_from(connections.unwrap_or(DEFAULT_CONNECTIONS)).unwrap_or(usize::MAX),
-            admin,
-            listeners,
+    fn of(sources: &[Source], found: Vec<Fault>) -> Result<Self, Faults> {
+        walk(sources, found, |sections, faults| {
+            let (common, defaults) =
+                Common::read(sections, "gateway", |limits| Limits::read(limits, &Limits::default()));
+            let mut listeners = vec![];
+            for table in listener_tables(sections) {
+                listeners.extend(ListenerConfig::read(table, &defaults));
+            }
+            demand_listeners(listeners.is_empty(), sections, faults, "docs/gateway.md");
+            listener::check_together(&listeners, faults);
+            Self { common, listeners }
         })
+    }
+}
+
+/// The content of the file `path`, or of the `*.toml` files of the directory `path`, and the faults of unreadable ones.
+pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
+    let (mut faults, mut sources) = (vec![], vec![]);
+    for file in files(path).map_err(Faults::one)? {
+        match read(&file) {
+            Ok(text) => sources.push(Source::new(file, text)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    Ok((sources, faults))
+}
+
+/// Parses files and lets `read` read their tables. Returns all faults at once: those already found, those of the syntax, those that `read`
+/// adds, and the keys that it does not read.
+pub(crate) fn walk<T>(
+    sources: &[Source],
+    mut found: Vec<Fault>,
+    read: impl FnOnce(&mut [Section<'_>], &RefCell<Vec<Fault>>) -> T,
+) -> Result<T, Faults> {
+    let parsed: Vec<_> = sources.iter().map(|source| source.parse(&mut found)).collect();
+    let faults = RefCell::new(found);
+    let mut sections: Vec<_> = sources
+        .iter()
+        .zip(&parsed)
+        .map(|(source, table)| Section::top(source, table.get_ref(), &faults))
+        .collect();
+    let value = read(&mut sections, &faults);
+    sections.into_iter().for_each(Section::end);
+    Faults::none_in(faults.take())?;
+    Ok(value)
+}
+
+/// The tables `[[listener]]` of all files.
+pub(crate) fn listener_tables<'a>(sections: &mut [Section<'a>]) -> Vec<Section<'a>> {
+    sections.iter_mut().flat_map(|section| section.tables("listener")).collect()
+}
+
+/// Adds a fault if the files have no other fault, and no listener.
+pub(crate) fn demand_listeners(
+    is_empty: bool,
+    sections: &[Section<'_>],
+    faults: &RefCell<Vec<Fault>>,
+    document: &str,
+) {
+    let is_complete = faults.borrow().is_empty();
+    if is_empty && is_complete {
+        let place = sections.first().map(|section| section.place().clone());
+        let advice = format!("add a table [[listener]], as {document} describes");
+        let fault = Fault::elsewhere("there is no listener", advice);
+        faults.borrow_mut().push(Fault { place, ..fault });
     }
 }
 
@@ -198,8 +252,7 @@ const HOST: Kind = Kind {
 
 fn admin(section: Option<Section<'_>>) -> Option<AdminConfig> {
     let mut section = section?;
-    let address =
-        section.read("listen", listener::ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+    let address = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
     let remote = section.switch("remote").unwrap_or(false);
     let hosts = section.list("hosts", HOST, |value| {
         let name = value.as_str()?;

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use crate::config::ListenerConfig;
-use crate::gateway::Shared;
+use crate::config::{Field, ListenerConfig, TransportKind};
+use crate::service::{Serve, Shared, Socket};
 use crate::tls::ServerConfigs;
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
@@ -23,9 +23,21 @@ pub(crate) struct Live {
     pub(crate) passwords: Vec<Option<Password>>,
 }
 
-impl Live {
-    /// Whether the blacklist of the policy has this client, which then gets no byte.
-    pub(crate) fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
+impl Serve for Live {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn address(&self) -> &Field<SocketAddr> {
+        &self.config.listen
+    }
+
+    fn transport(&self) -> TransportKind {
+        self.config.transport
+    }
+
+    /// Whether the blacklist of the policy has this client.
+    fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
         let Some(blocked) = self.tls.policed().and_then(|policed| policed.blocked(from.ip())) else {
             return false;
         };
@@ -33,6 +45,17 @@ impl Live {
         shared.metrics.blacklisted(listener);
         tracing::debug!(listener, client = %from, "{blocked}");
         true
+    }
+
+    fn of_gateway(settings: &Settings) -> Option<Settings> {
+        Some(settings.clone())
+    }
+
+    async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
+        match socket {
+            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed).await,
+            Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
+        }
     }
 }
 

@@ -7,19 +7,19 @@ use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::visit::Visit;
 use super::watched::Watched;
-use super::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
+use super::{Live, Phase, Settings, reached};
 use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
-use crate::gateway::Shared;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
+use crate::service::{self, Shared};
 use crate::{identity, proxy};
 
 /// Accepts clients until the gateway stops or `removed` becomes true.
@@ -27,41 +27,11 @@ pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
     socket: TcpListener,
-    mut removed: watch::Receiver<bool>,
+    removed: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Places::default());
-    let phases = shared.phase.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
-            () = reached(&phases, Phase::Draining) => return,
-            _ = removed.wait_for(|removed| *removed) => return,
-        };
-        let (tcp, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let listener = settings.load().config.name.clone();
-                tracing::error!(listener, %error, "a connection was not accepted; free file descriptors or memory");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let (shared, live, places) = (shared.clone(), settings.load_full(), places.clone());
-        if live.refuses(&shared, from) {
-            continue;
-        }
-        let alive = shared.alive();
-        tokio::spawn(async move {
-            let listener = &live.config.name;
-            shared.metrics.accepted(listener);
-            if let Err(limit) = client(&shared, &live, &places, tcp, from).await {
-                shared.metrics.limit_reached(listener, limit);
-                tracing::warn!(listener, client = %from, limit = limit.name(), "limit reached");
-            }
-            shared.metrics.closed(listener);
-            drop(alive);
-        });
-    }
+    let serve =
+        |shared, live, places, tcp, from| async move { client(&shared, &live, &places, tcp, from).await };
+    service::accept(shared, settings, socket, removed, serve).await;
 }
 
 /// Serves a client. The error is the limit that it has reached.

@@ -13,13 +13,13 @@ use tokio::time::{Instant, timeout};
 use super::visit::Visit;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
-use crate::gateway::Shared;
 use crate::identity;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed};
 use crate::proxy_protocol::{self, Transport};
+use crate::service::{self, Serve, Shared};
 
 /// The limits of an endpoint. It also discards datagrams itself, before the gateway sees a client.
 fn endpoint_limits(limits: &Limits) -> EndpointLimits {
@@ -78,17 +78,12 @@ pub(crate) async fn run(
         if live.refuses(&listener.shared, incoming.peer_address()) {
             continue;
         }
-        let alive = listener.shared.alive();
-        tokio::spawn(async move {
-            let (name, from) = (&live.config.name, incoming.peer_address());
-            listener.shared.metrics.accepted(name);
-            if let Err(limit) = listener.client(&live, incoming).await {
-                listener.shared.metrics.limit_reached(name, limit);
-                tracing::warn!(listener = name, client = %from, limit = limit.name(), "limit reached");
-            }
-            listener.shared.metrics.closed(name);
-            drop(alive);
-        });
+        let (shared, from) = (listener.shared.clone(), incoming.peer_address());
+        let serving = {
+            let live = live.clone();
+            async move { listener.client(&live, incoming).await }
+        };
+        tokio::spawn(service::counted(shared, live, from, serving));
     }
     // Associations keep the socket.
     endpoint.set_server(None);

@@ -8,7 +8,6 @@ use dunlin_tokio::{HandshakeError, now};
 
 use super::Live;
 use crate::config::RouteConfig;
-use crate::gateway::Shared;
 use crate::metrics::{self, Established};
 use crate::policed::{Policed, now_s};
 use crate::policy::{
@@ -16,6 +15,7 @@ use crate::policy::{
 };
 use crate::redirect::redirected;
 use crate::route;
+use crate::service::Shared;
 use crate::tls::ServerConfigs;
 
 /// A connection of a client. Dropping the value ends its entry in the table of handshakes.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dunlin_tokio::{Renegotiations, TlsStream};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::visit::Visit;
+use crate::proxy::tcp::Side;
 
 /// The stream of a client of a TLS 1.2 connection that may renegotiate.
 pub(crate) struct Watched {
@@ -59,5 +60,15 @@ impl AsyncWrite for Watched {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.tls).poll_shutdown(cx)
+    }
+}
+
+impl Side for Watched {
+    fn cut(&self) {
+        self.tls.cut();
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.shutdown().await
     }
 }

@@ -1,4 +1,4 @@
-//! TLS to TCP: the bytes of a client go to its backend and back, as fast as the slower of the two takes them.
+//! TLS to TCP, or TCP to TLS in a tunnel: the bytes of a client go to its backend and back, as fast as the slower of the two takes them.
 
 use std::io;
 use std::pin::Pin;
@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dunlin_tokio::TlsStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -32,6 +33,37 @@ pub(crate) enum End {
     Backend(io::Error),
 }
 
+/// One of the two connections.
+pub(crate) trait Side: AsyncRead + AsyncWrite + Unpin {
+    /// Lets the peer know, once the value is dropped, that what it got is incomplete.
+    fn cut(&self);
+
+    /// Ends a connection before its time. What the peer got may be incomplete.
+    fn end(&mut self) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+impl Side for TcpStream {
+    fn cut(&self) {
+        // The peer gets a reset.
+        let _ = self.set_zero_linger();
+    }
+
+    async fn end(&mut self) -> io::Result<()> {
+        self.cut();
+        Ok(())
+    }
+}
+
+/// A stream without a close_notify is incomplete (RFC 8446 §6.1).
+impl<IO: AsyncRead + AsyncWrite + Unpin + Send> Side for TlsStream<IO> {
+    fn cut(&self) {}
+
+    /// Sends a close_notify: the protocol above TLS must say itself whether its data is complete.
+    async fn end(&mut self) -> io::Result<()> {
+        self.shutdown().await
+    }
+}
+
 /// The bytes of application data of a connection, and the time of the latest ones.
 pub(super) struct Traffic {
     begin: Instant,
@@ -41,8 +73,10 @@ pub(super) struct Traffic {
     latest: AtomicU64,
     /// Whether the client's side has failed, rather than the backend's.
     failed: AtomicBool,
-    /// Whether the client has ended its direction by a close_notify.
+    /// Whether the client has ended its direction, over TLS by a close_notify.
     ended: AtomicBool,
+    /// Whether the backend has ended its direction, and the client knows.
+    answered: AtomicBool,
 }
 
 impl Traffic {
@@ -55,6 +89,7 @@ impl Traffic {
             latest: AtomicU64::new(0),
             failed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            answered: AtomicBool::new(false),
         }
     }
 
@@ -132,6 +167,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+        if matches!(shut, Poll::Ready(Ok(()))) {
+            self.traffic.answered.store(true, Ordering::Relaxed);
+        }
         self.note(&shut);
         shut
     }
@@ -146,9 +184,9 @@ pub(crate) struct Passed {
 }
 
 /// Passes data between `client` and `backend` until both have closed. A side that has closed its sending direction may still receive.
-pub(crate) async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
-    mut client: S,
-    mut backend: TcpStream,
+pub(crate) async fn pass<C: Side, B: Side>(
+    mut client: C,
+    mut backend: B,
     idle_time: Duration,
     stop: impl Future<Output = ()>,
 ) -> Passed {
@@ -168,11 +206,17 @@ pub(crate) async fn pass<S: AsyncRead + AsyncWrite + Unpin>(
     // The client has not sent everything, so the backend must not take what it got for complete. If the client has, a reset would only
     // discard what the backend has not read yet.
     if !matches!(end, End::Closed | End::Backend(_)) && !traffic.ended.load(Ordering::Relaxed) {
-        let _ = backend.set_zero_linger();
+        backend.cut();
     }
-    // Without a close_notify, the client knows after a failure of the backend that data is missing.
-    if matches!(end, End::Idle | End::Stopped) {
-        let _ = timeout(CLOSE_PATIENCE, client.shutdown()).await;
+    // The same holds for the client, unless the backend has sent everything.
+    if !traffic.answered.load(Ordering::Relaxed) {
+        match end {
+            End::Backend(_) => client.cut(),
+            End::Idle | End::Stopped => {
+                let _ = timeout(CLOSE_PATIENCE, client.end()).await;
+            }
+            End::Closed | End::Client(_) => {}
+        }
     }
     let [from_client, to_client] =
         [&traffic.from_client, &traffic.to_client].map(|bytes| bytes.load(Ordering::Relaxed));
@@ -185,6 +229,15 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
+
+    /// It stands for the client's TLS stream.
+    impl Side for tokio::io::DuplexStream {
+        fn cut(&self) {}
+
+        async fn end(&mut self) -> io::Result<()> {
+            self.shutdown().await
+        }
+    }
 
     /// What the backend reads from a client that sends this and does no more, until the gateway stops.
     async fn received(sent: &[u8], ends: bool) -> io::Result<Vec<u8>> {
@@ -219,5 +272,48 @@ mod tests {
     #[tokio::test]
     async fn a_client_that_has_ended_loses_nothing() {
         assert_eq!(received(b"all of it", true).await.unwrap(), b"all of it");
+    }
+
+    /// A TLS stream that ends without a close_notify.
+    struct Truncated;
+
+    impl AsyncRead for Truncated {
+        fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, _: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+        }
+    }
+
+    impl AsyncWrite for Truncated {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    impl Side for Truncated {
+        fn cut(&self) {}
+
+        async fn end(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// In a tunnel, the client has no TLS.
+    #[tokio::test]
+    async fn a_client_without_tls_learns_that_data_is_incomplete() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let passed = pass(accepted, Truncated, Duration::from_secs(600), std::future::pending()).await;
+        assert!(matches!(passed.end, End::Backend(_)));
+        let error = program.read(&mut [0]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }
 }

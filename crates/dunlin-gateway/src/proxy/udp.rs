@@ -10,7 +10,7 @@ use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The largest datagram, in bytes (RFC 768).
-const MAX_DATAGRAM: usize = 65_535;
+pub(crate) const MAX_DATAGRAM: usize = 65_535;
 
 /// Why an association has ended.
 #[derive(Debug)]

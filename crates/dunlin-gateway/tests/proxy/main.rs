@@ -1,4 +1,4 @@
-//! A gateway between clients of this project and backends, over loopback.
+//! A gateway between clients of this project and backends, over loopback, and tunnels beside clients without TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod admin;
@@ -13,5 +13,7 @@ mod policy_sequences;
 mod redirect;
 mod reload;
 mod tcp;
+mod tunnel;
+mod tunnel_datagrams;
 mod udp;
 mod web;

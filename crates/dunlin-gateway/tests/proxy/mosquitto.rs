@@ -20,6 +20,11 @@ impl Drop for Broker {
     }
 }
 
+/// The sample for a tunnel, with its listener for MQTT alone.
+fn tunnel_sample() -> String {
+    sample("tunnel/tunnel.toml").rsplit_once("[[listener]]").unwrap().0.to_owned()
+}
+
 /// Starts the broker of the sample. Returns it with its port and its log.
 fn broker(place: &Place) -> (Broker, u16, Receiver<String>) {
     // Debian installs it outside the PATH of ordinary users.
@@ -114,4 +119,30 @@ async fn mosquittos_clients_reach_only_their_own_topics() {
             assert_eq!(run(&place, "mosquitto_sub", &options).await, "own\n", "{version} {name}");
         }
     }
+}
+
+/// Clients that know no TLS get the identity of their device, whatever user name they claim.
+#[tokio::test(flavor = "multi_thread")]
+async fn mosquittos_clients_without_tls_reach_the_broker_through_a_tunnel() {
+    let place = Place::new();
+    let (_broker, broker_port, _) = broker(&place);
+    let config = sample("mosquitto/gateway.toml")
+        .replace("0.0.0.0:8883", "127.0.0.1:0")
+        .replace("127.0.0.1:9464", "127.0.0.1:0")
+        .replace("devices.pem", "root.pem")
+        .replace(":1883", &format!(":{broker_port}"));
+    let (_gateway, port) = place.start(&config).await;
+    let config = tunnel_sample()
+        .replace("127.0.0.1:1883", "127.0.0.1:0")
+        .replace("gateway.example:8883", &format!("127.0.0.1:{port}"))
+        .replace("device.", "client.")
+        .replace("gateway-ca.pem", "root.pem")
+        .replace("/var/lib/dunlin-tunnel/", "");
+    let (_tunnel, local) = place.tunnel(&config).await;
+    let client = format!("-h 127.0.0.1 -p {local} -q 1 -u admin -P secret");
+    for (name, message) in [("device-1", "own"), ("sensor-7", "forged")] {
+        run(&place, "mosquitto_pub", &format!("{client} -r -t devices/{name}/t -m {message}")).await;
+    }
+    let told = run(&place, "mosquitto_sub", &format!("{client} -C 1 -W 60 -t devices/device-1/t")).await;
+    assert_eq!(told, "own\n");
 }

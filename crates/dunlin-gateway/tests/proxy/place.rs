@@ -9,7 +9,7 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::pki_types::pem::PemObject;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::{ClientConfig, Credential, Profile, ServerAddress, Trust};
-use dunlin_gateway::{Config, Gateway};
+use dunlin_gateway::{Config, Gateway, Tunnel, TunnelConfig};
 use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 use dunlin_tokio::{TlsConnector, TlsStream};
@@ -74,6 +74,15 @@ impl Place {
         let gateway = Gateway::start(self.config(text)).await.unwrap_or_else(|faults| panic!("{faults}"));
         let port = gateway.addresses()[0].1.port();
         (gateway, port)
+    }
+
+    /// Starts a tunnel. Returns it and the port of its first listener.
+    pub(crate) async fn tunnel(&self, text: &str) -> (Tunnel, u16) {
+        let config = TunnelConfig::parse(&self.path("tunnel.toml"), text);
+        let config = config.unwrap_or_else(|faults| panic!("{faults}"));
+        let tunnel = Tunnel::start(config).await.unwrap_or_else(|faults| panic!("{faults}"));
+        let port = tunnel.addresses()[0].1.port();
+        (tunnel, port)
     }
 
     /// A client that trusts the root in this file.
@@ -232,15 +241,32 @@ pub(crate) fn route(port: u16, more: &str) -> String {
     format!("[[listener.route]]\nto = \"127.0.0.1:{port}\"\n{more}\n")
 }
 
+/// A program with metrics.
+pub(crate) trait Counts {
+    fn text(&self) -> String;
+}
+
+impl Counts for Gateway {
+    fn text(&self) -> String {
+        self.metrics()
+    }
+}
+
+impl Counts for Tunnel {
+    fn text(&self) -> String {
+        self.metrics()
+    }
+}
+
 /// The sum of the metrics with this name that have at least these labels, as in `name{label="value"}`.
-pub(crate) fn metric(gateway: &Gateway, wanted: &str) -> f64 {
+pub(crate) fn metric(program: &impl Counts, wanted: &str) -> f64 {
     let parts = |series: &str| {
         let (name, labels) = series.split_once('{').unwrap_or((series, ""));
         let labels: Vec<_> = labels.trim_end_matches('}').split(',').map(str::to_owned).collect();
         (name.to_owned(), labels)
     };
     let (name, labels) = parts(wanted);
-    let text = gateway.metrics();
+    let text = program.text();
     let values = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let (series, value) = line.rsplit_once(' ')?;
         let (its_name, its_labels) = parts(series);
@@ -252,10 +278,10 @@ pub(crate) fn metric(gateway: &Gateway, wanted: &str) -> f64 {
 }
 
 /// Waits until the metric has this value.
-pub(crate) async fn metric_becomes(gateway: &Gateway, name: &str, value: f64) {
+pub(crate) async fn metric_becomes(program: &impl Counts, name: &str, value: f64) {
     let begin = std::time::Instant::now();
-    while metric(gateway, name) != value {
-        assert!(begin.elapsed() < PATIENCE, "{name} is not {value}:\n{}", gateway.metrics());
+    while metric(program, name) != value {
+        assert!(begin.elapsed() < PATIENCE, "{name} is not {value}:\n{}", program.text());
         tokio::task::yield_now().await;
     }
 }

@@ -121,7 +121,15 @@ async fn a_stopping_gateway_closes_associations() {
 }
 
 /// A process that ends with the test.
-struct Process(Child);
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts a program of libcoap.
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().expect("libcoap3-bin: `tools/setup test` installs it"))
+    }
+}
 
 impl Drop for Process {
     fn drop(&mut self) {
@@ -142,8 +150,7 @@ async fn libcoaps_clients_reach_libcoaps_server() {
     // The server takes no port 0. Another program could take this one first, which is improbable.
     drop(socket);
     let mut server = Command::new("coap-server-notls");
-    server.args(["-A", "127.0.0.1", "-p", &to.to_string()]).stdout(Stdio::null()).stderr(Stdio::null());
-    let _server = Process(server.spawn().expect("libcoap3-bin: `tools/setup test` installs it"));
+    let _server = Process::start(server.args(["-A", "127.0.0.1", "-p", &to.to_string()]));
     let config = sample("coap/gateway.toml")
         .replace("devices.pem", "authorities.pem")
         .replace("127.0.0.1:5683\"", &format!("127.0.0.1:{to}\""));

@@ -1,0 +1,176 @@
+//! Programs that run until a signal stops them, and read their configuration again at SIGHUP: `gateway` and `tunnel`.
+
+use std::io;
+
+use dunlin_gateway::config::{Common, LogConfig, LogFormat, LogLevel};
+use dunlin_gateway::{Fault, Faults, Sockets};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use sd_notify::NotifyState;
+use tracing::Level;
+use tracing_appender::non_blocking::WorkerGuard;
+
+use crate::error::Error;
+use crate::stop::{self, Stop};
+
+/// How many files a program opens beside those of connections: listeners, keys, stores and the log.
+const OTHER_FILES: u64 = 100;
+
+/// A gateway or a tunnel.
+pub(crate) trait Program: Sized {
+    /// The content of its configuration files.
+    type Config: Send + 'static;
+
+    /// What all configurations have.
+    fn common(config: &Self::Config) -> &Common;
+    /// Starts it, with sockets that the process has inherited.
+    async fn start(config: Self::Config, sockets: Sockets) -> Result<Self, Faults>;
+    /// Replaces its configuration, or changes nothing.
+    async fn reload(&self, config: Self::Config) -> Result<(), Faults>;
+    /// Counts a reload whose configuration did not load.
+    fn note_refused_reload(&self, faults: &Faults);
+    /// Lets connections end, and stops it.
+    async fn stop(&self);
+    /// Ends it at once.
+    async fn end(&self);
+}
+
+/// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told` prints all faults but the last.
+pub(crate) fn run<P: Program>(
+    config: P::Config,
+    load: impl Fn() -> Result<P::Config, Faults> + Clone + Send + 'static,
+    told: fn(&Faults) -> Error,
+) -> Result<(), Error> {
+    // This changes the environment, so it comes before all threads.
+    let sockets = Sockets::inherited().map_err(|error| {
+        let advice = "name only ListenStream and ListenDatagram with IP addresses in the unit of the sockets";
+        Error::failed("inherited sockets", error, advice)
+    })?;
+    // The guard writes the rest of the log when it is dropped.
+    let _guard = begin_log(P::common(&config).log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(serve::<P>(config, sockets, load, told));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve<P: Program>(
+    config: P::Config,
+    sockets: Sockets,
+    load: impl Fn() -> Result<P::Config, Faults> + Clone + Send + 'static,
+    told: fn(&Faults) -> Error,
+) -> Result<(), Error> {
+    // Catch signals first: the first log line may make its reader stop the program.
+    let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
+    raise_file_limit();
+    warn_of_file_limit(P::common(&config).connections);
+    let program = P::start(config, sockets).await.map_err(|faults| told(&faults))?;
+    tell_manager(&[NotifyState::Ready]);
+    loop {
+        tokio::select! {
+            () = stop.wait() => break,
+            Some(()) = hangups.recv() => {
+                // systemd demands the time with it (sd_notify(3)).
+                let now = NotifyState::monotonic_usec_now().ok();
+                tell_manager(&[Some(NotifyState::Reloading), now].into_iter().flatten().collect::<Vec<_>>());
+                tokio::select! {
+                    // A file on a network may not answer.
+                    () = stop.wait() => break,
+                    () = reload(&program, load.clone()) => {}
+                }
+                tell_manager(&[NotifyState::Ready]);
+            }
+        }
+    }
+    tracing::info!("stopping");
+    tell_manager(&[NotifyState::Stopping]);
+    tokio::select! {
+        () = program.stop() => {}
+        () = stop.wait() => program.end().await,
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// Tells the service manager, if there is one (`NOTIFY_SOCKET`).
+fn tell_manager(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
+        tracing::warn!(%error, "the service manager was not told; correct NOTIFY_SOCKET");
+    }
+}
+
+/// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use `select`.
+fn raise_file_limit() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        // Without it, the program serves fewer clients, and says so.
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+/// Warns if the system allows fewer open files than `connections` need: each has one to the client and one to the backend.
+fn warn_of_file_limit(connections: usize) {
+    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_FILES);
+    match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((allowed, _)) if allowed < needed => tracing::warn!(
+            "limits.connections: {connections} connections need {needed} open files, and the system allows {allowed}: write a \
+             smaller number, or raise the limit (LimitNOFILE of systemd, or ulimit -Hn)"
+        ),
+        _ => {}
+    }
+}
+
+async fn reload<P: Program>(program: &P, load: impl Fn() -> Result<P::Config, Faults> + Send + 'static) {
+    let result = match tokio::task::spawn_blocking(load).await {
+        Ok(Ok(config)) => {
+            warn_of_file_limit(P::common(&config).connections);
+            program.reload(config).await
+        }
+        Ok(Err(faults)) => {
+            program.note_refused_reload(&faults);
+            Err(faults)
+        }
+        // The runtime ends.
+        Err(_) => return,
+    };
+    match result {
+        Ok(()) => tracing::info!("reloaded"),
+        Err(faults) => {
+            for fault in faults.iter() {
+                tracing::error!("{fault}");
+            }
+            tracing::error!("not reloaded: the previous configuration stays in force");
+        }
+    }
+}
+
+/// Prints all faults but the last, and returns the last, which ends the command.
+pub(crate) fn told(faults: &Faults) -> Error {
+    told_at(faults, |fault| {
+        fault.place.as_ref().map_or_else(|| "configuration".to_owned(), ToString::to_string)
+    })
+}
+
+/// The same with another name for the place of a fault.
+pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Error {
+    let error = |fault: &Fault| Error::failed(place(fault), &fault.what, &fault.advice);
+    let mut errors: Vec<_> = faults.iter().map(error).collect();
+    let last = errors.pop();
+    errors.iter().for_each(Error::report);
+    last.unwrap_or_else(|| Error::failed("configuration", "not valid", "check it"))
+}
+
+/// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does not block the program.
+fn begin_log(config: LogConfig) -> WorkerGuard {
+    let (writer, guard) = tracing_appender::non_blocking(io::stderr());
+    let level = match config.level {
+        LogLevel::Error => Level::ERROR,
+        LogLevel::Warn => Level::WARN,
+        LogLevel::Info => Level::INFO,
+        LogLevel::Debug => Level::DEBUG,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).with_target(false);
+    match config.format {
+        LogFormat::Text => log.with_ansi(false).init(),
+        LogFormat::Json => log.json().flatten_event(true).init(),
+    }
+    guard
+}

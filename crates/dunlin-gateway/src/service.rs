@@ -1,0 +1,449 @@
+//! What gateways and tunnels share: listeners that a reload adds, keeps and removes, the administrative listener, and an orderly end.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::{MutexGuard, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
+use crate::limits::Places;
+use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
+use crate::metrics::{Limit, Metrics};
+use crate::sockets::Sockets;
+use crate::{admin, proxy};
+
+/// How long connections may take to end once the service ends them all: each waits for its client this long at most.
+const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
+
+/// What all connections share.
+pub(crate) struct Shared {
+    pub(crate) metrics: Metrics,
+    pub(crate) phase: watch::Sender<Phase>,
+    /// The open connections of all listeners.
+    pub(crate) connections: Arc<AtomicUsize>,
+    max_connections: AtomicUsize,
+    /// The listeners that accept clients.
+    pub(crate) listening: ArcSwap<Vec<Listening>>,
+    /// Names that requests to the administrative listener may have in `Host`.
+    pub(crate) admin_hosts: ArcSwap<Vec<String>>,
+    /// Sent when configurations of the engine have changed, by a reload or a policy.
+    pub(crate) changed: watch::Sender<()>,
+    /// Listeners and connections whose tasks have not ended.
+    tasks: watch::Sender<usize>,
+}
+
+/// A task of the service, counted until the value is dropped.
+pub(crate) struct Alive(Arc<Shared>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.tasks.send_modify(|tasks| *tasks = tasks.saturating_sub(1));
+    }
+}
+
+impl Shared {
+    pub(crate) fn alive(self: &Arc<Self>) -> Alive {
+        self.tasks.send_modify(|tasks| *tasks += 1);
+        Alive(self.clone())
+    }
+
+    /// The port of the listener with this name.
+    pub(crate) fn port_of(&self, listener: &str) -> Option<u16> {
+        let listening = self.listening.load();
+        listening.iter().find(|other| other.name == listener).map(|other| other.address.port())
+    }
+
+    pub(crate) fn open_connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn max_connections(&self) -> usize {
+        self.max_connections.load(Ordering::Relaxed)
+    }
+}
+
+/// A listener as others see it.
+pub(crate) struct Listening {
+    pub(crate) name: String,
+    pub(crate) transport: TransportKind,
+    pub(crate) address: SocketAddr,
+    /// The settings of a gateway's listener.
+    pub(crate) settings: Option<Settings>,
+}
+
+/// The socket of a listener.
+pub(crate) enum Socket {
+    Tcp(TcpListener),
+    Udp(UdpSocket),
+}
+
+impl Socket {
+    fn local_addr(&self) -> std::io::Result<SocketAddr> {
+        match self {
+            Self::Tcp(socket) => socket.local_addr(),
+            Self::Udp(socket) => socket.local_addr(),
+        }
+    }
+}
+
+/// The settings of a listener, complete with the content of its files.
+pub(crate) trait Serve: Send + Sync + Sized + 'static {
+    /// The name for the log and the metrics.
+    fn name(&self) -> &str;
+    /// The address to listen on, in which the port may be 0.
+    fn address(&self) -> &Field<SocketAddr>;
+    /// The protocol on the side of the network. With DTLS, the socket is for UDP.
+    fn transport(&self) -> TransportKind;
+    /// Whether this client gets no byte and is not counted.
+    fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool;
+    /// The settings as those of a gateway, for its status.
+    fn of_gateway(settings: &Arc<ArcSwap<Self>>) -> Option<Settings>;
+    /// Accepts clients until the service stops or `removed` becomes true. A reload replaces `settings`.
+    fn serve(
+        shared: Arc<Shared>,
+        settings: Arc<ArcSwap<Self>>,
+        socket: Socket,
+        removed: watch::Receiver<bool>,
+    ) -> impl Future<Output = ()> + Send;
+}
+
+/// Accepts clients over TCP until the service stops or `removed` becomes true. `client` serves one, and returns the limit that it has
+/// reached.
+pub(crate) async fn accept<L: Serve, F>(
+    shared: Arc<Shared>,
+    settings: Arc<ArcSwap<L>>,
+    socket: TcpListener,
+    mut removed: watch::Receiver<bool>,
+    client: impl Fn(Arc<Shared>, Arc<L>, Arc<Places>, TcpStream, SocketAddr) -> F,
+) where
+    F: Future<Output = Result<(), Limit>> + Send + 'static,
+{
+    let places = Arc::new(Places::default());
+    let phases = shared.phase.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = reached(&phases, Phase::Draining) => return,
+            _ = removed.wait_for(|removed| *removed) => return,
+        };
+        let (tcp, from) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                let listener = settings.load().name().to_owned();
+                tracing::error!(listener, %error, "a connection was not accepted; free file descriptors or memory");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let live = settings.load_full();
+        if live.refuses(&shared, from) {
+            continue;
+        }
+        let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
+        tokio::spawn(counted(shared.clone(), live, from, serving));
+    }
+}
+
+/// Serves a client, and counts it. The service does not end before the future does.
+pub(crate) fn counted<L: Serve>(
+    shared: Arc<Shared>,
+    live: Arc<L>,
+    from: SocketAddr,
+    serving: impl Future<Output = Result<(), Limit>>,
+) -> impl Future<Output = ()> {
+    let alive = shared.alive();
+    async move {
+        let listener = live.name();
+        shared.metrics.accepted(listener);
+        if let Err(limit) = serving.await {
+            shared.metrics.limit_reached(listener, limit);
+            tracing::warn!(listener, client = %from, limit = limit.name(), "limit reached");
+        }
+        shared.metrics.closed(listener);
+        drop(alive);
+    }
+}
+
+/// A listener whose task runs.
+pub(crate) struct Running<L> {
+    name: String,
+    transport: TransportKind,
+    /// The address of the configuration, in which the port may be 0.
+    address: SocketAddr,
+    local: SocketAddr,
+    pub(crate) settings: Arc<ArcSwap<L>>,
+    removed: watch::Sender<bool>,
+}
+
+impl<L: Serve> Running<L> {
+    /// Whether the socket of this listener serves these settings. Listeners with a free port are told apart by their names.
+    fn serves(&self, live: &L) -> bool {
+        let address = live.address().value;
+        self.transport == live.transport()
+            && self.address == address
+            && (address.port() != 0 || self.name == live.name())
+    }
+}
+
+/// Takes the socket of a listener from the inherited ones, or binds it.
+async fn bind_listener<L: Serve>(live: &L, inherited: &mut Sockets) -> Result<Socket, Fault> {
+    if live.transport() == TransportKind::Tls {
+        return bind(live.address(), inherited).await.map(Socket::Tcp);
+    }
+    let Field { value: address, place } = live.address();
+    let socket = match inherited.take_udp(*address) {
+        Some(socket) => UdpSocket::from_std(socket),
+        None => UdpSocket::bind(address).await,
+    };
+    socket.map(Socket::Udp).map_err(|error| not_bound(*address, place, &error))
+}
+
+fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Fault {
+    let advice = "give a free address of this machine; ports below 1024 need a privilege";
+    place.fault(format!("{address}: {error}"), advice)
+}
+
+/// Takes the inherited socket with this address, or binds one.
+async fn bind(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Result<TcpListener, Fault> {
+    let Field { value: address, place } = address;
+    let socket = match inherited.take_tcp(*address) {
+        Some(socket) => TcpListener::from_std(socket),
+        None => TcpListener::bind(address).await,
+    };
+    socket.map_err(|error| not_bound(*address, place, &error))
+}
+
+/// Reads the files of a configuration on a thread that may wait for them.
+pub(crate) async fn off_thread<T: Send + 'static>(
+    read: impl FnOnce() -> Result<T, Faults> + Send + 'static,
+) -> Result<T, Faults> {
+    let aborted = |_| Err(Faults::one(Fault::elsewhere("reading the files was aborted", "start again")));
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(aborted)
+}
+
+/// Logs problems with which the service can go on.
+pub(crate) fn warn_of(warnings: &[Fault]) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// The administrative listener.
+struct Admin {
+    /// The address of the configuration, in which the port may be 0.
+    address: SocketAddr,
+    local: SocketAddr,
+    removed: watch::Sender<bool>,
+}
+
+/// The listeners of a configuration, with the sockets that are new.
+pub(crate) struct Bound<L> {
+    pub(crate) listeners: Vec<(Arc<L>, Option<Socket>)>,
+    admin: Option<(SocketAddr, TcpListener)>,
+    common: Common,
+}
+
+/// A gateway or a tunnel, apart from what its listeners do.
+pub(crate) struct Service<L> {
+    pub(crate) shared: Arc<Shared>,
+    /// Also the lock of a reload.
+    running: tokio::sync::Mutex<Vec<Running<L>>>,
+    shutdown_time: Mutex<Duration>,
+    admin: Mutex<Option<Admin>>,
+    /// Sockets that no listener has taken.
+    inherited: tokio::sync::Mutex<Sockets>,
+}
+
+impl<L: Serve> Service<L> {
+    /// A service without listeners. Later ones take the sockets with their addresses.
+    pub(crate) fn new(metrics: Metrics, sockets: Sockets) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                metrics,
+                phase: watch::Sender::new(Phase::Running),
+                connections: Arc::default(),
+                listening: ArcSwap::default(),
+                admin_hosts: ArcSwap::default(),
+                max_connections: AtomicUsize::new(0),
+                changed: watch::Sender::new(()),
+                tasks: watch::Sender::new(0),
+            }),
+            running: tokio::sync::Mutex::default(),
+            shutdown_time: Mutex::default(),
+            admin: Mutex::default(),
+            inherited: tokio::sync::Mutex::new(sockets),
+        }
+    }
+
+    /// Logs the inherited sockets that no listener has taken.
+    pub(crate) async fn warn_of_sockets(&self) {
+        for address in self.inherited.lock().await.addresses() {
+            let advice = "add a listener with this address, or remove it from the unit of the sockets";
+            tracing::warn!(%address, "no listener has the address of an inherited socket; {advice}");
+        }
+    }
+
+    /// Takes the inherited socket with this address, or binds one.
+    pub(crate) async fn bind_one(&self, address: &Field<SocketAddr>) -> Result<TcpListener, Fault> {
+        bind(address, &mut *self.inherited.lock().await).await
+    }
+
+    /// Waits for other reloads. The caller reads its files under the lock, so that the later reload has the later files.
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, Vec<Running<L>>> {
+        self.running.lock().await
+    }
+
+    /// Binds what these listeners lack: listeners with the address of a running one keep its socket.
+    ///
+    /// # Errors
+    /// `faults`, and all addresses that cannot be bound.
+    pub(crate) async fn bind(
+        &self,
+        running: &[Running<L>],
+        listeners: Vec<L>,
+        common: Common,
+        mut faults: Vec<Fault>,
+    ) -> Result<Bound<L>, Faults> {
+        let mut sockets = vec![];
+        let mut inherited = self.inherited.lock().await;
+        for live in &listeners {
+            if running.iter().any(|listener| listener.serves(live)) {
+                sockets.push(None);
+                continue;
+            }
+            match bind_listener(live, &mut inherited).await {
+                Ok(socket) => sockets.push(Some(socket)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        let admin = match &common.admin {
+            Some(AdminConfig { listen, .. }) if !self.has_admin(listen.value) => bind(listen, &mut inherited)
+                .await
+                .map_err(|fault| faults.push(fault))
+                .ok()
+                .map(|socket| (listen.value, socket)),
+            _ => None,
+        };
+        Faults::none_in(faults)?;
+        Ok(Bound { listeners: listeners.into_iter().map(Arc::new).zip(sockets).collect(), admin, common })
+    }
+
+    /// Replaces the listeners by these, which does not fail.
+    pub(crate) fn replace(&self, mut running: MutexGuard<'_, Vec<Running<L>>>, bound: Bound<L>) {
+        let Bound { listeners, admin, common } = bound;
+        let has_admin = common.admin.is_some();
+        self.shared.admin_hosts.store(Arc::new(common.admin.map(|admin| admin.hosts).unwrap_or_default()));
+        self.replace_admin(has_admin, admin);
+        self.shared.max_connections.store(common.connections, Ordering::Relaxed);
+        *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = common.shutdown_time;
+        let mut next = vec![];
+        for (live, socket) in listeners {
+            let name = live.name().to_owned();
+            match socket {
+                Some(socket) => next.extend(self.begin(live, socket)),
+                None => {
+                    let Some(at) = running.iter().position(|listener| listener.serves(&*live)) else {
+                        continue;
+                    };
+                    let listener = running.swap_remove(at);
+                    listener.settings.store(live);
+                    next.push(Running { name, ..listener });
+                }
+            }
+        }
+        let listening = next.iter().map(|listener: &Running<L>| Listening {
+            name: listener.name.clone(),
+            transport: listener.transport,
+            address: listener.local,
+            settings: L::of_gateway(&listener.settings),
+        });
+        self.shared.listening.store(Arc::new(listening.collect()));
+        for removed in std::mem::replace(&mut *running, next) {
+            tracing::info!(listener = removed.name, address = %removed.local, "listener removed");
+            removed.removed.send_replace(true);
+        }
+        self.shared.changed.send_replace(());
+    }
+
+    /// Begins to accept clients.
+    fn begin(&self, live: Arc<L>, socket: Socket) -> Option<Running<L>> {
+        let (name, address, transport) = (live.name().to_owned(), live.address().value, live.transport());
+        let local = socket.local_addr().ok()?;
+        tracing::info!(listener = name, address = %local, "listening");
+        let settings = Arc::new(ArcSwap::new(live));
+        let removed = watch::Sender::new(false);
+        let (shared, alive) = (self.shared.clone(), self.shared.alive());
+        let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
+        tokio::spawn(async move {
+            L::serve(shared, task_settings, socket, task_removed).await;
+            drop(alive);
+        });
+        Some(Running { name, transport, address, local, settings, removed })
+    }
+
+    /// Whether the administrative listener has this address already.
+    fn has_admin(&self, address: SocketAddr) -> bool {
+        let admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        admin.as_ref().is_some_and(|admin| admin.address == address)
+    }
+
+    /// Begins to serve the administrative listener on a new socket, or ends it if it is not wanted.
+    fn replace_admin(&self, is_wanted: bool, bound: Option<(SocketAddr, TcpListener)>) {
+        let mut admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        if is_wanted && bound.is_none() {
+            return;
+        }
+        if let Some(previous) = admin.take() {
+            previous.removed.send_replace(true);
+        }
+        *admin = bound.and_then(|(address, socket)| {
+            let local = socket.local_addr().ok()?;
+            tracing::info!(address = %local, "metrics and status");
+            let removed = watch::Sender::new(false);
+            tokio::spawn(admin::run(self.shared.clone(), socket, removed.subscribe()));
+            Some(Admin { address, local, removed })
+        });
+    }
+
+    /// The address of the administrative listener.
+    pub(crate) fn admin_address(&self) -> Option<SocketAddr> {
+        let admin = self.admin.lock().unwrap_or_else(PoisonError::into_inner);
+        admin.as_ref().map(|admin| admin.local)
+    }
+
+    /// The names of the listeners, and the addresses on which they listen.
+    pub(crate) fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        let listening = self.shared.listening.load();
+        listening.iter().map(|listener| (listener.name.clone(), listener.address)).collect()
+    }
+
+    /// Accepts no more clients, lets established connections end within `shutdown_time`, then ends them.
+    pub(crate) async fn stop(&self) {
+        self.shared.phase.send_if_modified(|phase| {
+            let is_news = *phase < Phase::Draining;
+            *phase = (*phase).max(Phase::Draining);
+            is_news
+        });
+        let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
+        if timeout(time, self.ended()).await.is_err() {
+            self.end().await;
+        }
+    }
+
+    /// Ends all connections at once.
+    pub(crate) async fn end(&self) {
+        self.shared.phase.send_replace(Phase::Ending);
+        let _ = timeout(END_PATIENCE, self.ended()).await;
+    }
+
+    /// Waits until all tasks have ended.
+    async fn ended(&self) {
+        // It fails only if the sender is gone, which is part of the service.
+        let _ = self.shared.tasks.subscribe().wait_for(|tasks| *tasks == 0).await;
+    }
+}

@@ -1,0 +1,206 @@
+//! The device side of a gateway: local programs connect over TCP or UDP, and a server gets their data over TLS or DTLS.
+//!
+//! * `config`: the TOML files. `tls`: the engine's configurations, from files and stores.
+//! * `tcp`: TCP to TLS. `udp`: UDP to DTLS. `remote`: the way to the server.
+
+pub mod config;
+mod remote;
+mod tcp;
+mod tls;
+mod udp;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use dunlin::ClientConfig;
+use dunlin::crypto::SecureRandom;
+use dunlin_tokio::HandshakeError;
+use tokio::sync::watch;
+
+use self::config::{TunnelConfig, TunnelListener};
+use self::remote::Failure;
+use self::tls::Stores;
+use crate::config::{Fault, Faults, Field, TransportKind};
+use crate::metrics::{self, Metrics, Role};
+use crate::service::{self, Serve, Service, Shared, Socket};
+use crate::sockets::Sockets;
+
+/// The settings of a listener that are in force.
+pub(crate) struct Live {
+    config: TunnelListener,
+    tls: Arc<ClientConfig>,
+    /// For jitter.
+    random: Arc<dyn SecureRandom>,
+}
+
+type Settings = Arc<ArcSwap<Live>>;
+
+impl Serve for Live {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn address(&self) -> &Field<SocketAddr> {
+        &self.config.listen
+    }
+
+    fn transport(&self) -> TransportKind {
+        self.config.transport
+    }
+
+    fn refuses(&self, _: &Shared, _: SocketAddr) -> bool {
+        false
+    }
+
+    fn of_gateway(_: &Settings) -> Option<crate::listener::Settings> {
+        None
+    }
+
+    async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
+        match socket {
+            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed).await,
+            Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
+        }
+    }
+}
+
+/// The outcome of a failed attempt to reach the server, as a label.
+fn outcome(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "refused",
+        io::ErrorKind::TimedOut => "timeout",
+        _ => "failed",
+    }
+}
+
+/// Counts a failed handshake.
+fn handshake_failed(shared: &Shared, listener: &str, error: HandshakeError) -> Failure {
+    shared.metrics.handshake_failed(listener, metrics::reason(&error));
+    Failure::Handshake(error)
+}
+
+/// A configuration with the content of its files.
+struct Prepared {
+    listeners: Vec<Live>,
+    warnings: Vec<Fault>,
+}
+
+impl Prepared {
+    /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
+    fn read(config: TunnelConfig, stores: &Stores, opens_stores: bool) -> Result<Self, Faults> {
+        let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+        for config in config.listeners {
+            let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
+            let random = stores.provider.random.clone();
+            listeners.extend(tls.map(|tls| Live { config, tls, random }));
+        }
+        Faults::none_in(faults)?;
+        Ok(Self { listeners, warnings })
+    }
+}
+
+/// The device side of a gateway, beside programs that know no TLS.
+///
+/// # Examples
+/// ```no_run
+/// use std::path::Path;
+///
+/// use dunlin_gateway::{Tunnel, TunnelConfig};
+///
+/// # async fn example() -> Result<(), dunlin_gateway::Faults> {
+/// let path = Path::new("tunnel.toml");
+/// let tunnel = Tunnel::start(TunnelConfig::load(path)?).await?;
+/// tunnel.reload(TunnelConfig::load(path)?).await?; // Connections go on.
+/// tunnel.stop().await; // Connections may go on for a while.
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tunnel {
+    service: Service<Live>,
+    stores: Arc<Stores>,
+}
+
+impl Tunnel {
+    /// Checks the files that `config` names: certificates, keys, CRLs, pre-shared keys. It binds no socket and creates no file. Returns
+    /// problems with which a tunnel can start.
+    ///
+    /// # Errors
+    /// All faults.
+    pub fn check(config: TunnelConfig) -> Result<Vec<Fault>, Faults> {
+        Ok(Prepared::read(config, &Stores::new(), false)?.warnings)
+    }
+
+    /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server when a local program does.
+    ///
+    /// # Errors
+    /// All faults of files, or of addresses that cannot be bound.
+    pub async fn start(config: TunnelConfig) -> Result<Self, Faults> {
+        Self::start_with(config, Sockets::default()).await
+    }
+
+    /// Does the same with sockets that the process has inherited, as [`crate::Gateway::start_with`].
+    ///
+    /// # Errors
+    /// The errors of [`Self::start`].
+    pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
+        let service = Service::new(Metrics::new(Role::Tunnel), sockets);
+        let tunnel = Self { service, stores: Arc::new(Stores::new()) };
+        tunnel.replace(config).await?;
+        tunnel.service.warn_of_sockets().await;
+        Ok(tunnel)
+    }
+
+    /// Replaces the configuration. The new one is complete before any part of it comes into force. Established connections keep the
+    /// settings with which they began. Tickets and handshake caches stay.
+    ///
+    /// # Errors
+    /// All faults. The previous configuration then stays in force.
+    pub async fn reload(&self, config: TunnelConfig) -> Result<(), Faults> {
+        let replaced = self.replace(config).await;
+        self.service.shared.metrics.reloaded(replaced.as_ref().err());
+        replaced
+    }
+
+    /// Counts a reload that failed before it could be asked for: the configuration did not load.
+    pub fn note_refused_reload(&self, faults: &Faults) {
+        self.service.shared.metrics.reloaded(Some(faults));
+    }
+
+    async fn replace(&self, config: TunnelConfig) -> Result<(), Faults> {
+        let running = self.service.lock().await;
+        let (common, stores) = (config.common.clone(), self.stores.clone());
+        let prepared = service::off_thread(move || Prepared::read(config, &stores, true)).await?;
+        service::warn_of(&prepared.warnings);
+        let bound = self.service.bind(&running, prepared.listeners, common, vec![]).await?;
+        self.service.replace(running, bound);
+        Ok(())
+    }
+
+    /// The address of the administrative listener.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.service.admin_address()
+    }
+
+    /// The names of the listeners, and the addresses on which they listen.
+    pub fn addresses(&self) -> Vec<(String, SocketAddr)> {
+        self.service.addresses()
+    }
+
+    /// The metrics in the text format of OpenMetrics.
+    pub fn metrics(&self) -> String {
+        self.service.shared.metrics.text()
+    }
+
+    /// Stops: the tunnel accepts no more local programs. Established connections may go on for the `shutdown_time` of the configuration;
+    /// then they end. Dropping the future of this function and calling [`Self::end`] ends them earlier.
+    pub async fn stop(&self) {
+        self.service.stop().await;
+    }
+
+    /// Ends all connections, and the tunnel.
+    pub async fn end(&self) {
+        self.service.end().await;
+    }
+}

@@ -1,0 +1,156 @@
+//! Local programs over TCP: each connection goes to the server over a TLS connection of its own.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use dunlin_tokio::{HandshakeError, TlsConnector, TlsStream};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::remote::{self, Backoff, Failure};
+use super::{Live, Settings, handshake_failed};
+use crate::identity;
+use crate::limits::{self, Places};
+use crate::listener::{Phase, reached};
+use crate::metrics::{Established, Limit};
+use crate::proxy::tcp::{self, End};
+use crate::service::{self, Shared};
+
+/// Accepts local programs until the tunnel stops or `removed` becomes true.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    settings: Settings,
+    socket: TcpListener,
+    removed: watch::Receiver<bool>,
+) {
+    let serve = |shared, live, places, tcp, from| async move {
+        let served = client(&shared, &live, &places, &tcp, from).await;
+        // The local program must notice that its connection has failed.
+        let connected = served.inspect_err(|_| cut(&tcp))?;
+        match connected {
+            Some(tls) => pass(&shared, &live, tls, tcp, from).await,
+            None => {
+                cut(&tcp);
+                Ok(())
+            }
+        }
+    };
+    service::accept(shared, settings, socket, removed, serve).await;
+}
+
+/// Lets a connection end by a reset.
+fn cut(tcp: &TcpStream) {
+    tcp::Side::cut(tcp);
+}
+
+/// A connection to the server, with the places that it takes.
+struct Connected<P> {
+    tls: TlsStream<TcpStream>,
+    /// Counts it as connected.
+    established: Established,
+    _places: P,
+}
+
+/// Connects to the server on behalf of a local program. `None` if that failed, which the log tells.
+async fn client(
+    shared: &Arc<Shared>,
+    live: &Arc<Live>,
+    places: &Arc<Places>,
+    tcp: &TcpStream,
+    from: SocketAddr,
+) -> Result<Option<Connected<impl Sized + use<>>>, Limit> {
+    let (listener, limits) = (&live.config.name, &live.config.limits);
+    let of_all = limits::take(&shared.connections, shared.max_connections(), Limit::Connections)?;
+    let of_host = places.connection(from.ip(), limits.connections_per_host)?;
+    let _ = tcp.set_nodelay(true);
+    let phases = shared.phase.subscribe();
+    let connected = tokio::select! {
+        connected = reach(shared, live) => connected,
+        () = reached(&phases, Phase::Draining) => return Ok(None),
+    };
+    match connected {
+        Ok((tls, established)) => Ok(Some(Connected { tls, established, _places: (of_all, of_host) })),
+        Err(failure) => {
+            let (server, advice) = (&live.config.to.value, failure.advice());
+            tracing::error!(listener, client = %from, server, error = %failure, advice, "no connection to the server");
+            Ok(None)
+        }
+    }
+}
+
+/// Connects to the server, with further attempts until `connect_time` is over.
+async fn reach(shared: &Shared, live: &Live) -> Result<(TlsStream<TcpStream>, Established), Failure> {
+    let (listener, limits) = (&live.config.name, &live.config.limits);
+    let until = Instant::now() + limits.connect_time;
+    let mut backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
+    loop {
+        let failure = match attempt(shared, live, until).await {
+            Ok(connected) => return Ok(connected),
+            Err(failure) => failure,
+        };
+        let pause = backoff.pause(&*live.random);
+        if !failure.is_temporary() || Instant::now() + pause >= until {
+            return Err(failure);
+        }
+        tracing::debug!(listener, error = %failure, ?pause, "another attempt follows");
+        sleep(pause).await;
+    }
+}
+
+async fn attempt(
+    shared: &Shared,
+    live: &Live,
+    until: Instant,
+) -> Result<(TlsStream<TcpStream>, Established), Failure> {
+    let (listener, config) = (&live.config.name, &live.config);
+    let tcp = remote::connect(&config.to.value, until).await.map_err(|error| {
+        shared.metrics.server(listener, super::outcome(&error));
+        Failure::Unreachable(error)
+    })?;
+    shared.metrics.server(listener, "connected");
+    let begin = Instant::now();
+    let time = config.limits.handshake_time.min(until.saturating_duration_since(begin));
+    let connector = TlsConnector::new(live.tls.clone()).with_timeout(time);
+    let failed = |error: HandshakeError| handshake_failed(shared, listener, error);
+    let tls = connector.connect(tcp, config.server.clone()).await.map_err(failed)?;
+    let established = shared.metrics.handshake_completed(listener, tls.negotiated(), "", begin.elapsed());
+    Ok((tls, established))
+}
+
+/// Passes the data of a local program until both sides have closed.
+async fn pass<P>(
+    shared: &Shared,
+    live: &Live,
+    connected: Connected<P>,
+    tcp: TcpStream,
+    from: SocketAddr,
+) -> Result<(), Limit> {
+    let Connected { tls, established: _established, _places } = connected;
+    let listener = &live.config.name;
+    let identity = identity::shown(tls.negotiated());
+    let version = tls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
+    let kind = tls.negotiated().kind;
+    tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
+    let phases = shared.phase.subscribe();
+    let stop = reached(&phases, Phase::Ending);
+    let passed = tcp::pass(tcp, tls, live.config.limits.idle_time, stop).await;
+    let (read, written) = (passed.from_client, passed.to_client);
+    shared.metrics.transferred(listener, read, written);
+    let why = match &passed.end {
+        End::Closed => "closed".to_owned(),
+        End::Idle => "no traffic within idle_time".to_owned(),
+        End::Stopped => "the tunnel stops".to_owned(),
+        End::Client(error) => format!("the local connection failed: {error}"),
+        // In TLS 1.3, a server refuses a client after the client's handshake is complete.
+        End::Backend(error) => format!("the server's connection failed: {error}"),
+    };
+    match passed.end {
+        End::Backend(_) => tracing::warn!(listener, client = %from, read, written, why, "disconnected"),
+        _ => tracing::info!(listener, client = %from, read, written, why, "disconnected"),
+    }
+    match passed.end {
+        End::Idle => Err(Limit::IdleTime),
+        _ => Ok(()),
+    }
+}

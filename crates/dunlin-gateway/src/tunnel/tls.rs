@@ -1,0 +1,219 @@
+//! The engine's configuration of a tunnel's listener, made from its files and stores.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::auth::Psk;
+use dunlin::cache::ClientCache;
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::PskKeyExchangeMode;
+use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, TransportKind as Over, Trust};
+use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_store::cache::{KeyFault, OpenError};
+use dunlin_store::psk::file::PskFile;
+use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions};
+
+use super::config::{TunnelListener, TunnelPsk};
+use crate::config::{CacheConfig, Fault, TransportKind};
+use crate::tls::{self, Files};
+
+/// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
+pub(crate) struct Stores {
+    pub(crate) provider: Arc<CryptoProvider>,
+    /// The tickets of all listeners. The engine tells them apart by the server and the settings.
+    sessions: Arc<MemoryClientSessions>,
+    /// Handshake caches by their stores; `None`: the one in memory.
+    caches: Mutex<HashMap<Option<String>, Arc<dyn ClientCache>>>,
+}
+
+impl Stores {
+    pub(crate) fn new() -> Self {
+        Self {
+            provider: Arc::new(dunlin_awslc::provider()),
+            sessions: Arc::default(),
+            caches: Mutex::default(),
+        }
+    }
+
+    /// Opens the handshake cache. A device with a full or damaged disk still connects: its cache is then in memory.
+    fn cache(&self, config: &CacheConfig, warnings: &mut Vec<Fault>) -> Result<Arc<dyn ClientCache>, Fault> {
+        let name = config.store.as_ref().map(|store| store.value.clone());
+        let mut all = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cache) = all.get(&name) {
+            return Ok(cache.clone());
+        }
+        let memory = || Arc::new(MemoryClientCache::default()) as Arc<dyn ClientCache>;
+        let Some(place) = &config.store else {
+            return Ok(all.entry(name).or_insert_with(memory).clone());
+        };
+        let store = tls::store_at(&place.value, config);
+        let error = match store.open_client(&self.provider, Box::new(tls::report_cache)) {
+            Ok(cache) => return Ok(all.entry(name).or_insert(Arc::new(cache)).clone()),
+            Err(error) => error,
+        };
+        match error {
+            OpenError::Store(_) | OpenError::Key { fault: KeyFault::Unwritable(_), .. } => {
+                let what = format!("{error}; the cache is in memory until the next reload");
+                warnings.push(place.place.fault(what, error.advice()));
+                Ok(memory())
+            }
+            // The text of the store may contain a password, so only its error is shown.
+            error => Err(place.place.fault(error.to_string(), error.advice())),
+        }
+    }
+}
+
+/// Reads the files of `listener` and makes its configuration. With `opens_stores` it also opens the handshake cache.
+///
+/// Faults are added to `faults`, and `None` is returned. Problems with which the tunnel can go on are added to `warnings`.
+pub(crate) fn client_config(
+    listener: &TunnelListener,
+    stores: &Stores,
+    opens_stores: bool,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Option<Arc<ClientConfig>> {
+    let (before, files) = (faults.len(), &listener.trust);
+    let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
+    let credentials = Files::credentials(listener.raw_public_key, own.iter());
+    let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
+    let psks = match &listener.psk {
+        None => vec![],
+        Some(psk) => psks(psk, listener.transport, &stores.provider)
+            .map_err(|fault| faults.push(fault))
+            .unwrap_or_default(),
+    };
+    let cache = listener.cache.as_ref().filter(|_| opens_stores);
+    let cache = cache.and_then(|config| match stores.cache(config, warnings) {
+        Ok(cache) => Some((config, cache)),
+        Err(fault) => {
+            faults.push(fault);
+            None
+        }
+    });
+    if faults.len() > before {
+        return None;
+    }
+    let config = make(listener, stores, credentials, trust, psks).map(|config| match cache {
+        Some((settings, store)) => config.with_handshake_cache(settings.mode, store, settings.max_age),
+        None => config,
+    });
+    let told = |error: dunlin::Error| {
+        faults.push(listener.place.fault(tls::reason(&error), "change the settings or files named here"));
+    };
+    config.map_err(told).ok().map(Arc::new)
+}
+
+fn make(
+    listener: &TunnelListener,
+    stores: &Stores,
+    credentials: Vec<Credential>,
+    trust: Trust,
+    psks: Vec<Arc<Psk>>,
+) -> Result<ClientConfig, dunlin::Error> {
+    let provider = &stores.provider;
+    let has_trust = trust.x509.is_some() || trust.raw_key.is_some();
+    let has_credential = !credentials.is_empty();
+    let mut profile =
+        Profile::builder(provider.clone()).credentials(credentials).trust(trust).alpn(listener.alpn.clone());
+    let without_dhe = listener.psk.as_ref().is_some_and(|psk| psk.without_dhe);
+    if listener.versions.tls12 {
+        let mut suites = TLS12_CIPHER_SUITES.to_vec();
+        if without_dhe {
+            suites.extend(TLS12_PSK_CIPHER_SUITES);
+        }
+        // A suite with a pre-shared key authenticates both sides, as in TLS 1.3, so it comes first.
+        suites.sort_by_key(|suite| psks.is_empty() == suite.has_psk());
+        profile = profile.tls12_cipher_suites(suites);
+    }
+    if !listener.versions.tls13 {
+        profile = profile.cipher_suites(vec![]);
+    }
+    if without_dhe {
+        profile = profile.psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]);
+    }
+    let profile = profile.build()?;
+    let mut config = match has_trust {
+        true => ClientConfig::new(profile).with_psks(psks).with_credential_required(has_credential),
+        false => ClientConfig::psk_only(profile, psks)?,
+    };
+    if listener.tickets {
+        config = config.with_sessions(stores.sessions.clone());
+    }
+    match listener.transport {
+        TransportKind::Tls => Ok(config),
+        TransportKind::Dtls => over_datagrams(config, listener, provider),
+    }
+}
+
+fn over_datagrams(
+    mut config: ClientConfig,
+    listener: &TunnelListener,
+    provider: &CryptoProvider,
+) -> Result<ClientConfig, dunlin::Error> {
+    let datagrams = &listener.datagrams;
+    if let Some(mtu) = datagrams.mtu {
+        config = config.with_mtu(mtu)?;
+    }
+    if datagrams.connection_ids {
+        // Each association has a socket of its own, so it needs no ID to be found by.
+        config = config.with_connection_ids(Arc::new(NodeIds::new(&[], 0, provider.random.clone())?));
+    }
+    match datagrams.multihoming {
+        _ if datagrams.interfaces.is_empty() => Ok(config),
+        Some(multihoming) => config.with_multihoming(multihoming),
+        // Unlinkable interfaces need DTLS 1.3 alone.
+        None => match config.clone().with_multihoming(Multihoming::unlinkable()) {
+            Ok(config) => Ok(config),
+            Err(_) => config.with_multihoming(Multihoming::linkable()),
+        },
+    }
+}
+
+/// Reads the pre-shared key: one key, or if it is imported, one for each hash (RFC 9258 §4).
+fn psks(
+    config: &TunnelPsk,
+    transport: TransportKind,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Vec<Arc<Psk>>, Fault> {
+    let path = &config.file.value;
+    let told =
+        |what: String, advice: &str| config.file.place.fault(format!("{}: {what}", path.display()), advice);
+    let advice = "make a key with `dunlin psk new`, or correct the file";
+    // Later changes come with a reload.
+    let file = PskFile::open(path, ShortKeys::Refuse, provider.clone(), Box::new(|_| ()));
+    let set = file.map_err(|error| told(error.to_string(), advice))?.keys();
+    let record = match &config.identity {
+        None => only(&set).ok_or_else(|| {
+            told("it has no valid key, or several".to_owned(), "name one of its keys with identity")
+        })?,
+        Some(field) => {
+            let identity = Identity::parse(field.value.as_bytes());
+            let identity = identity
+                .map_err(|error| field.place.fault(error.to_string(), "write it as in the key file"))?;
+            set.record(identity.as_bytes()).filter(|record| is_valid(record)).ok_or_else(|| {
+                let what = format!("{} has no valid key of the identity {identity}", path.display());
+                field.place.fault(what, "add the key to the file, or name another identity")
+            })?
+        }
+    };
+    let over = match transport {
+        TransportKind::Tls => Over::Stream,
+        TransportKind::Dtls => Over::Datagram,
+    };
+    let psks = record.psks(provider, over).map_err(|error| told(error.to_string(), advice))?;
+    Ok(psks.into_iter().map(Arc::new).collect())
+}
+
+fn is_valid(record: &PskRecord) -> bool {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    record.state(now_s) == State::Valid
+}
+
+/// The only valid key of a set.
+fn only(set: &PskSet) -> Option<&PskRecord> {
+    let mut valid = set.iter().filter(|record| is_valid(record));
+    valid.next().filter(|_| valid.next().is_none())
+}

@@ -1,0 +1,452 @@
+//! Local programs over UDP: their datagrams go to the server over DTLS. Each local address and port has an association, or all share one.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::EndpointLimits;
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, PathEvent};
+use tokio::net::UdpSocket;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::remote::{self, Backoff, Failure};
+use super::{Live, Settings, handshake_failed, outcome};
+use crate::identity;
+use crate::limits::{self, Places};
+use crate::listener::{Phase, reached};
+use crate::metrics::{Established, Limit};
+use crate::proxy::tcp::CLOSE_PATIENCE;
+use crate::proxy::udp::MAX_DATAGRAM;
+use crate::service::{self, Shared};
+
+/// The datagrams of an association that wait for its handshake or for its socket. Further ones are lost, as in a network.
+const QUEUE: usize = 64;
+
+/// How long an association goes on without traffic once the tunnel stops: so long the server has time to answer.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+
+/// The pause after a failure to receive, for example for lack of memory.
+const RECEIVE_PAUSE: Duration = Duration::from_millis(10);
+
+/// A datagram of a local program.
+struct Datagram {
+    data: Vec<u8>,
+    from: SocketAddr,
+}
+
+/// The local address of an association; `None` for the one that all share.
+type Source = Option<SocketAddr>;
+
+/// The socket of a listener, and its associations.
+struct Listener {
+    shared: Arc<Shared>,
+    settings: Settings,
+    socket: Arc<UdpSocket>,
+    places: Arc<Places>,
+    queues: HashMap<Source, mpsc::Sender<Datagram>>,
+    /// Associations that have ended. There are no more than tasks.
+    ended: mpsc::UnboundedSender<Source>,
+    /// Whether there are no new associations.
+    closing: watch::Sender<bool>,
+}
+
+/// Receives from local programs until the tunnel stops or `removed` becomes true, and the associations have ended.
+pub(crate) async fn run(
+    shared: Arc<Shared>,
+    settings: Settings,
+    socket: UdpSocket,
+    mut removed: watch::Receiver<bool>,
+) {
+    let (ended, mut has_ended) = mpsc::unbounded_channel();
+    let phases = shared.phase.subscribe();
+    let mut listener = Listener {
+        shared,
+        settings,
+        socket: Arc::new(socket),
+        places: Arc::default(),
+        queues: HashMap::new(),
+        ended,
+        closing: watch::Sender::new(false),
+    };
+    let socket = listener.socket.clone();
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    loop {
+        let is_open = !*listener.closing.borrow();
+        if !is_open && listener.queues.is_empty() {
+            return;
+        }
+        tokio::select! {
+            received = socket.recv_from(&mut buffer) => match received {
+                Ok((len, from)) => listener.deliver(buffer.get(..len).unwrap_or_default(), from),
+                // A local program that has closed its port leaves an error here (RFC 1122 §4.1.3.3).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+                Err(error) => {
+                    let name = listener.settings.load().config.name.clone();
+                    tracing::error!(listener = name, %error, "nothing received; free memory");
+                    sleep(RECEIVE_PAUSE).await;
+                }
+            },
+            Some(source) = has_ended.recv() => listener.forget(source),
+            () = closes(&phases, &mut removed), if is_open => drop(listener.closing.send_replace(true)),
+        }
+    }
+}
+
+/// Waits until there are to be no new associations.
+async fn closes(phases: &watch::Receiver<Phase>, removed: &mut watch::Receiver<bool>) {
+    tokio::select! {
+        () = reached(phases, Phase::Draining) => {}
+        _ = removed.wait_for(|removed| *removed) => {}
+    }
+}
+
+impl Listener {
+    /// Forgets an association that has ended, unless its source has a new one.
+    fn forget(&mut self, source: Source) {
+        if self.queues.get(&source).is_some_and(mpsc::Sender::is_closed) {
+            self.queues.remove(&source);
+        }
+    }
+
+    /// Passes a datagram to the association of its source, or begins one.
+    fn deliver(&mut self, data: &[u8], from: SocketAddr) {
+        let live = self.settings.load_full();
+        let source = (!live.config.datagrams.shared).then_some(from);
+        let mut datagram = Datagram { data: data.to_vec(), from };
+        if let Some(queue) = self.queues.get(&source) {
+            datagram = match queue.try_send(datagram) {
+                Ok(()) => return,
+                Err(mpsc::error::TrySendError::Full(_)) => return self.lose(&live),
+                Err(mpsc::error::TrySendError::Closed(datagram)) => datagram,
+            };
+        }
+        if *self.closing.borrow() {
+            return self.lose(&live);
+        }
+        let (sender, queue) = mpsc::channel(QUEUE);
+        // The queue is empty.
+        let _ = sender.try_send(datagram);
+        self.queues.insert(source, sender);
+        let client = Client {
+            shared: self.shared.clone(),
+            settings: self.settings.clone(),
+            socket: self.socket.clone(),
+            places: self.places.clone(),
+            queue,
+            closing: self.closing.subscribe(),
+        };
+        let serving = service::counted(self.shared.clone(), live, from, client.serve(from));
+        let ended = self.ended.clone();
+        tokio::spawn(async move {
+            serving.await;
+            // It fails only if the listener has ended.
+            let _ = ended.send(source);
+        });
+    }
+
+    fn lose(&self, live: &Live) {
+        self.shared.metrics.dropped(&live.config.name, 1);
+    }
+}
+
+/// A local program, or all of them, with one association after the other.
+struct Client {
+    shared: Arc<Shared>,
+    settings: Settings,
+    socket: Arc<UdpSocket>,
+    places: Arc<Places>,
+    queue: mpsc::Receiver<Datagram>,
+    closing: watch::Receiver<bool>,
+}
+
+/// An association with the server, and its socket.
+struct Link {
+    /// It drives the association.
+    _endpoint: DtlsEndpoint,
+    dtls: DtlsAssociation,
+    /// Counts it as connected.
+    _established: Established,
+}
+
+/// Why an association has ended.
+enum End {
+    /// The server has closed it.
+    Closed,
+    /// It failed.
+    Failed(io::Error),
+    /// The server does not answer. It may have forgotten the association.
+    Unanswered,
+    /// There was no traffic for the idle time.
+    Idle,
+    /// The tunnel stops.
+    Stopped,
+}
+
+impl End {
+    fn why(&self) -> String {
+        match self {
+            Self::Closed => "closed by the server".to_owned(),
+            Self::Failed(error) => format!("the association failed: {error}"),
+            Self::Unanswered => "no answer within probe_time".to_owned(),
+            Self::Idle => "no traffic within idle_time".to_owned(),
+            Self::Stopped => "the tunnel stops".to_owned(),
+        }
+    }
+}
+
+/// What has passed through an association.
+#[derive(Default)]
+struct Passed {
+    from_client: u64,
+    to_client: u64,
+    dropped: u64,
+}
+
+impl Client {
+    /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
+    async fn serve(mut self, from: SocketAddr) -> Result<(), Limit> {
+        let live = self.settings.load_full();
+        let max = self.shared.max_connections();
+        let _of_all = limits::take(&self.shared.connections, max, Limit::Connections)?;
+        let _of_host = self.places.connection(from.ip(), live.config.limits.connections_per_host)?;
+        let mut outage = Outage::new(&live);
+        loop {
+            let limits = &self.settings.load_full().config.limits;
+            let first = tokio::select! {
+                first = self.queue.recv() => first,
+                () = sleep(limits.idle_time) => None,
+                () = is_set(&self.closing) => None,
+            };
+            let Some(first) = first else { return Ok(()) };
+            // The latest settings.
+            let live = self.settings.load_full();
+            let name = &live.config.name;
+            if Instant::now() < outage.until {
+                self.shared.metrics.dropped(name, 1);
+                continue;
+            }
+            let connected = tokio::select! {
+                connected = connect(&self.shared, &live, outage.failures) => connected,
+                () = is_set(&self.closing) => return Ok(()),
+            };
+            match connected {
+                Ok(link) => {
+                    outage = Outage::new(&live);
+                    if !self.pass(&live, &link, first).await {
+                        return Ok(());
+                    }
+                }
+                Err(failure) => {
+                    let mut lost = 1;
+                    while self.queue.try_recv().is_ok() {
+                        lost += 1;
+                    }
+                    self.shared.metrics.dropped(name, lost);
+                    let pause = outage.note(&live);
+                    let (server, advice) = (&live.config.to.value, failure.advice());
+                    tracing::error!(listener = name, client = %from, server, error = %failure, advice, ?pause, "no association with the server");
+                }
+            }
+        }
+    }
+
+    /// Passes datagrams in both directions until the association ends. Returns whether the next datagram begins another one.
+    async fn pass(&mut self, live: &Live, link: &Link, first: Datagram) -> bool {
+        let (listener, dtls, from) = (&live.config.name, &link.dtls, first.from);
+        let identity = identity::shown(dtls.negotiated());
+        let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
+        let kind = dtls.negotiated().kind;
+        tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
+        let mut passed = Passed::default();
+        let end = self.exchange(live, dtls, first, &mut passed).await;
+        self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
+        self.shared.metrics.dropped(listener, passed.dropped);
+        let Passed { from_client: read, to_client: written, dropped } = passed;
+        let why = end.why();
+        match end {
+            End::Failed(_) | End::Unanswered => {
+                tracing::warn!(listener, client = %from, read, written, dropped, why, "disconnected");
+            }
+            _ => tracing::info!(listener, client = %from, read, written, dropped, why, "disconnected"),
+        }
+        if matches!(end, End::Idle | End::Stopped) {
+            dtls.close();
+            // The endpoint sends the close_notify; the server's answer ends the association.
+            let answered = async { while let Ok(Some(_)) = dtls.recv().await {} };
+            let _ = timeout(CLOSE_PATIENCE, answered).await;
+        }
+        !matches!(end, End::Idle | End::Stopped)
+    }
+
+    async fn exchange(
+        &mut self,
+        live: &Live,
+        dtls: &DtlsAssociation,
+        first: Datagram,
+        passed: &mut Passed,
+    ) -> End {
+        let Self { shared, socket, queue, closing, .. } = self;
+        let (limits, probe_time) = (&live.config.limits, live.config.datagrams.probe_time);
+        let phases = shared.phase.subscribe();
+        let mut next = Some(first);
+        let mut latest = Instant::now();
+        // Answers go to the program that has sent last.
+        let mut from = None;
+        let mut unanswered = None;
+        // The bytes that had come when the tunnel asked the server whether it still has the association: a KeyUpdate must be acknowledged
+        // (RFC 9147 §8), also by a server that has no data to send. DTLS 1.2 has no such question.
+        let mut question = None;
+        loop {
+            if let Some(datagram) = next.take() {
+                latest = Instant::now();
+                from = Some(datagram.from);
+                unanswered.get_or_insert(latest);
+                passed.from_client += datagram.data.len() as u64;
+                match dtls.send(&datagram.data).await {
+                    Ok(()) => {}
+                    // Too long for a record. To the program, the network has lost it.
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => passed.dropped += 1,
+                    Err(error) => return End::Failed(error),
+                }
+            }
+            let unheard = async {
+                match unanswered {
+                    Some(since) => sleep_until(since + probe_time).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let quiet = async {
+                is_set(closing).await;
+                sleep_until(latest + LAST_ANSWERS).await;
+            };
+            tokio::select! {
+                datagram = queue.recv() => match datagram {
+                    Some(datagram) => next = Some(datagram),
+                    None => return End::Stopped,
+                },
+                received = dtls.recv() => {
+                    let data = match received {
+                        Ok(Some(data)) => data,
+                        Ok(None) => return End::Closed,
+                        Err(error) => return End::Failed(error),
+                    };
+                    latest = Instant::now();
+                    (question, unanswered) = (None, None);
+                    passed.to_client += data.len() as u64;
+                    let Some(from) = from else { continue };
+                    // The program may have closed its port.
+                    passed.dropped += u64::from(socket.send_to(&data, from).await.is_err());
+                },
+                () = unheard => match question {
+                    // The next datagram is asked about again, so a forged one delays the end only once.
+                    Some(received) if received != dtls.bytes_received() => (question, unanswered) = (None, None),
+                    Some(_) => return End::Unanswered,
+                    // An error means that the previous question has no answer, or that there is none to ask.
+                    None if dtls.update_keys(false).is_err() => return End::Unanswered,
+                    None => {
+                        question = Some(dtls.bytes_received());
+                        unanswered = Some(Instant::now());
+                    }
+                },
+                () = sleep_until(latest + limits.idle_time) => return End::Idle,
+                () = quiet => return End::Stopped,
+                () = reached(&phases, Phase::Ending) => return End::Stopped,
+            }
+        }
+    }
+}
+
+/// Waits until the listener takes no new associations.
+async fn is_set(closing: &watch::Receiver<bool>) {
+    // It fails only if the listener has ended.
+    let _ = closing.clone().wait_for(|closing| *closing).await;
+}
+
+/// Failed attempts in a row, and the end of the pause after the latest one.
+struct Outage {
+    failures: usize,
+    until: Instant,
+    backoff: Backoff,
+}
+
+impl Outage {
+    fn new(live: &Live) -> Self {
+        let limits = &live.config.limits;
+        let backoff = Backoff::new(limits.retry_time, limits.longest_retry_time);
+        Self { failures: 0, until: Instant::now(), backoff }
+    }
+
+    /// Notes a failure, and returns the pause that follows.
+    fn note(&mut self, live: &Live) -> Duration {
+        let pause = self.backoff.pause(&*live.random);
+        self.failures = self.failures.wrapping_add(1);
+        self.until = Instant::now() + pause;
+        pause
+    }
+}
+
+/// Does a handshake with the server. Attempts take its addresses in turn.
+async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, Failure> {
+    let (config, begin) = (&live.config, Instant::now());
+    let listener = &config.name;
+    let opened = async {
+        let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await?;
+        let none = || io::Error::from(io::ErrorKind::NotFound);
+        let server = found.iter().cycle().nth(attempt % found.len()).copied().ok_or_else(none)?;
+        open(live, server).await.map(|endpoint| (endpoint, server))
+    };
+    let (endpoint, server) = opened.await.map_err(|error| {
+        shared.metrics.server(listener, outcome(&error));
+        Failure::Unreachable(error)
+    })?;
+    shared.metrics.server(listener, "connected");
+    let name = listener.clone();
+    let options = DtlsOptions::new()
+        .with_timeout(config.limits.handshake_time)
+        .with_on_path(move |event| report_path(&name, event));
+    let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
+    let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
+    let _established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
+    Ok(Link { _endpoint: endpoint, dtls, _established })
+}
+
+/// Opens the socket of an association, or one for each interface.
+async fn open(live: &Live, server: SocketAddr) -> io::Result<DtlsEndpoint> {
+    let (datagrams, limits) = (&live.config.datagrams, EndpointLimits::default());
+    if !datagrams.interfaces.is_empty() {
+        return DtlsEndpoint::over(datagrams.interfaces.clone(), server, limits);
+    }
+    let any = match server {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    };
+    let endpoint = DtlsEndpoint::new(UdpSocket::bind(SocketAddr::new(any, 0)).await?, limits)?;
+    if datagrams.connection_ids {
+        endpoint.watch_addresses()?;
+    }
+    Ok(endpoint)
+}
+
+/// Logs that an association goes on over another path.
+fn report_path(listener: &str, event: &PathEvent) {
+    match event {
+        PathEvent::PeerMoved(server) => tracing::info!(listener, %server, "the server has another address"),
+        PathEvent::Changed { sockets: [from, to], change } => {
+            let (repeated, lost) = (change.repeated, change.unrepeated);
+            let shown = |address: &Option<SocketAddr>| address.map(|address| address.to_string());
+            let (before, now) = (shown(from), shown(to));
+            tracing::info!(
+                listener,
+                before,
+                now,
+                repeated,
+                lost,
+                "the association goes on over another path"
+            );
+        }
+        _ => tracing::info!(listener, "the association goes on over another path"),
+    }
+}

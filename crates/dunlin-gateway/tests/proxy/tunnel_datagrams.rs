@@ -1,0 +1,195 @@
+//! UDP to DTLS in a tunnel, and on through a gateway.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::net::UdpSocket;
+use tokio::time::timeout;
+
+use crate::place::{PATIENCE, PSK, Place, listener, metric, metric_becomes, route, within};
+use crate::tunnel::{handshakes, local};
+
+const CLIENTS: &str =
+    "[listener.clients]\nca = \"root.pem\"\n[listener.cache]\nmode = \"compact\"\nstore = \"clients\"\n";
+
+async fn socket() -> (UdpSocket, u16) {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let port = socket.local_addr().unwrap().port();
+    (socket, port)
+}
+
+/// A gateway's listener to this backend.
+fn dtls(to: u16) -> String {
+    listener("transport = \"dtls\"") + CLIENTS + &route(to, "")
+}
+
+/// A tunnel's listener for datagrams to this port.
+fn datagrams(port: u16, more: &str) -> String {
+    local(port, &format!("transport = \"dtls\"\n{more}"))
+}
+
+async fn send(socket: &UdpSocket, port: u16, data: &str) {
+    socket.send_to(data.as_bytes(), ("127.0.0.1", port)).await.unwrap();
+}
+
+async fn receive(socket: &UdpSocket) -> (String, SocketAddr) {
+    let mut buffer = [0; 2048];
+    let (len, from) = within(socket.recv_from(&mut buffer)).await.unwrap();
+    (String::from_utf8(buffer[..len].to_vec()).unwrap(), from)
+}
+
+#[tokio::test]
+async fn each_local_port_has_an_association_or_all_share_one() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let (gateway, port) = place.start(&dtls(to)).await;
+    for (association, associations) in [("each", 2.0), ("shared", 1.0)] {
+        let config = datagrams(port, &format!("association = \"{association}\""));
+        let (tunnel, local) = place.tunnel(&config).await;
+        let (one, two) = (socket().await.0, socket().await.0);
+        for (program, name) in [(&one, "one"), (&two, "two"), (&one, "one again")] {
+            send(program, local, name).await;
+            let (data, from) = receive(&backend).await;
+            assert_eq!(data, name);
+            backend.send_to(format!("to {name}").as_bytes(), from).await.unwrap();
+            assert_eq!(receive(program).await.0, format!("to {name}"));
+        }
+        let completed =
+            "dunlin_tunnel_handshakes_total{listener=\"local\",outcome=\"completed\",reason=\"\"}";
+        assert_eq!(metric(&tunnel, completed), associations, "{association}");
+        assert_eq!(metric(&tunnel, "dunlin_tunnel_connections{listener=\"local\"}"), associations);
+        // Without traffic, nothing keeps a stopping tunnel for long.
+        within(tunnel.stop()).await;
+    }
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+}
+
+/// Passes datagrams between one client and a gateway that can be replaced. Returns its port, and the port of the gateway.
+async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
+    let ((near, port), (far, _)) = (socket().await, socket().await);
+    let target = Arc::new(AtomicU16::new(gateway));
+    let to = target.clone();
+    tokio::spawn(async move {
+        let (mut up, mut down, mut client) = ([0; 2048], [0; 2048], None);
+        loop {
+            tokio::select! {
+                Ok((len, from)) = near.recv_from(&mut up) => {
+                    client = Some(from);
+                    far.send_to(&up[..len], ("127.0.0.1", to.load(Ordering::Relaxed))).await.unwrap();
+                }
+                Ok((len, from)) = far.recv_from(&mut down) => {
+                    if let Some(client) = client.filter(|_| from.port() == to.load(Ordering::Relaxed)) {
+                        near.send_to(&down[..len], client).await.unwrap();
+                    }
+                }
+            }
+        }
+    });
+    (port, target)
+}
+
+/// The gateway crashes and comes back without its associations, of which it cannot tell anyone. The tunnel asks it after a while without
+/// an answer.
+#[tokio::test]
+async fn a_lost_association_is_replaced_by_a_cached_handshake() {
+    let check = async |version: &str| {
+        let place = Place::new();
+        let (backend, to) = socket().await;
+        let text = dtls(to).replace("compact", "rfc7924").replace("store = \"clients\"\n", "");
+        let (_crashed, first) = place.start(&text).await;
+        let (port, target) = wire(first).await;
+        let more = format!("versions = \"{version}\"\nprobe_time = \"1s\"\ntickets = false");
+        let config = datagrams(port, &more) + "[listener.cache]\nmode = \"rfc7924\"\n";
+        let (tunnel, local) = place.tunnel(&config).await;
+        let program = socket().await.0;
+        send(&program, local, "first").await;
+        let (_, from) = receive(&backend).await;
+        backend.send_to(b"answer", from).await.unwrap();
+        receive(&program).await;
+        let (_gateway, second) = place.start(&text).await;
+        target.store(second, Ordering::Relaxed);
+        let (mut buffer, begin) = ([0; 64], Instant::now());
+        loop {
+            send(&program, local, "second").await;
+            if timeout(Duration::from_millis(50), backend.recv_from(&mut buffer)).await.is_ok() {
+                break;
+            }
+            assert!(begin.elapsed() < PATIENCE, "{version}: nothing arrives:\n{}", tunnel.metrics());
+        }
+        assert_eq!(metric(&tunnel, &handshakes("cached")), 1.0, "{version}:\n{}", tunnel.metrics());
+    };
+    tokio::join!(check("1.3"), check("1.2"));
+}
+
+#[tokio::test]
+async fn datagrams_wait_for_the_handshake_and_are_lost_during_a_pause() {
+    let place = Place::new();
+    place.make_pki("other-");
+    let (backend, to) = socket().await;
+    let (_gateway, port) = place.start(&dtls(to)).await;
+    let (tunnel, local) = place.tunnel(&datagrams(port, "")).await;
+    let program = socket().await.0;
+    for i in 0..10 {
+        send(&program, local, &i.to_string()).await;
+    }
+    for i in 0..10 {
+        assert_eq!(receive(&backend).await.0, i.to_string());
+    }
+    assert_eq!(metric(&tunnel, &handshakes("full")), 1.0);
+    let wrong = datagrams(port, "").replace("ca = \"root.pem\"", "ca = \"other-root.pem\"");
+    let (tunnel, local) = place.tunnel(&wrong).await;
+    send(&program, local, "first").await;
+    let failed = "dunlin_tunnel_handshakes_total{listener=\"local\",outcome=\"failed\",reason=\"bad_chain_signature\"}";
+    metric_becomes(&tunnel, failed, 1.0).await;
+    metric_becomes(&tunnel, "dunlin_tunnel_datagrams_dropped_total{listener=\"local\"}", 1.0).await;
+}
+
+/// Two addresses of loopback stand for two interfaces.
+#[tokio::test]
+async fn an_association_uses_the_interfaces_of_the_configuration() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let text = dtls(to).replace("to = ", "proxy_protocol = true\nto = ");
+    let (_gateway, port) = place.start(&text).await;
+    let more = "interfaces = [\"127.0.0.7\", \"127.0.0.8\"]\nversions = \"1.3\"";
+    let (_tunnel, local) = place.tunnel(&datagrams(port, more)).await;
+    let program = socket().await.0;
+    send(&program, local, "data").await;
+    let mut datagram = [0; 2048];
+    let (len, _) = within(backend.recv_from(&mut datagram)).await.unwrap();
+    // The gateway's header names the client's address after 16 bytes.
+    assert!(datagram[..len].ends_with(b"data"));
+    assert_eq!(datagram[16..20], [127, 0, 0, 7]);
+}
+
+/// libcoap's client and server without DTLS, which the tunnel and the gateway add between them.
+#[tokio::test(flavor = "multi_thread")]
+async fn libcoaps_client_reaches_libcoaps_server() {
+    let place = Place::new();
+    let (free, to) = socket().await;
+    // The server takes no port 0. Another program could take this one first, which is improbable.
+    drop(free);
+    let mut server = std::process::Command::new("coap-server-notls");
+    server.args(["-A", "127.0.0.1", "-p", &to.to_string()]);
+    let _server = crate::udp::Process::start(&mut server);
+    let keys = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n[listener.clients]\npsk = \"keys.psk\"\n";
+    let (gateway, port) = place.start(&(keys.to_owned() + &route(to, ""))).await;
+    let config = format!(
+        "[[listener]]\nname = \"local\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\nto = \"127.0.0.1:{port}\"\n\
+         [listener.psk]\nfile = \"keys.psk\"\nidentity = \"{}\"\n",
+        PSK.0
+    );
+    let (tunnel, local) = place.tunnel(&config).await;
+    for kind in ["full", "resumed"] {
+        let mut client = tokio::process::Command::new("coap-client-notls");
+        client.args(["-w", "-B", "60", &format!("coap://127.0.0.1:{local}/")]).kill_on_drop(true);
+        let output = within(client.output()).await.unwrap();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert!(told.contains("test server made with libcoap"), "{output:?}");
+        assert_eq!(metric(&tunnel, &handshakes(kind)), 1.0, "{kind}:\n{}", tunnel.metrics());
+    }
+    let by_psk = |text: String| text.lines().any(|line| line.contains("client=\"psk\""));
+    assert!(by_psk(gateway.metrics()), "{}", gateway.metrics());
+}
