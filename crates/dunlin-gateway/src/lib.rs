@@ -12,7 +12,7 @@
 //! * `tls`: the engine's configurations, from files and stores.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
 //! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
-//! * `limits`, `metrics`: limits by name, and counters.
+//! * `limits`, `metrics`: limits by name, and counters. `throttle`: log lines that clients cause.
 //! * [`tunnel`]: the device side, with clients that know no TLS.
 //! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
@@ -35,6 +35,7 @@ mod route;
 mod service;
 mod sockets;
 mod status;
+mod throttle;
 mod tls;
 pub mod tunnel;
 

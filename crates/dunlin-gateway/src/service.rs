@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -15,6 +15,7 @@ use crate::limits::Places;
 use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
 use crate::metrics::{Limit, Metrics};
 use crate::sockets::Sockets;
+use crate::throttle::{Line, Throttle};
 use crate::{admin, proxy};
 
 /// How long connections may take to end once the service ends them all: each waits for its client this long at most.
@@ -33,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) admin_hosts: ArcSwap<Vec<String>>,
     /// Sent when configurations of the engine have changed, by a reload or a policy.
     pub(crate) changed: watch::Sender<()>,
+    /// The log lines of refused and failed clients.
+    pub(crate) lines: Throttle,
     /// Listeners and connections whose tasks have not ended.
     tasks: watch::Sender<usize>,
 }
@@ -162,7 +165,9 @@ pub(crate) fn counted<L: Serve>(
         shared.metrics.accepted(listener);
         if let Err(limit) = serving.await {
             shared.metrics.limit_reached(listener, limit);
-            tracing::warn!(listener, client = %from, limit = limit.name(), "limit reached");
+            if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
+                tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached");
+            }
         }
         shared.metrics.closed(listener);
         drop(alive);
@@ -271,6 +276,7 @@ impl<L: Serve> Service<L> {
                 admin_hosts: ArcSwap::default(),
                 max_connections: AtomicUsize::new(0),
                 changed: watch::Sender::new(()),
+                lines: Throttle::default(),
                 tasks: watch::Sender::new(0),
             }),
             running: tokio::sync::Mutex::default(),

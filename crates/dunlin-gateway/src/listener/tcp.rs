@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
@@ -20,6 +21,7 @@ use crate::proxy::mqtt::{Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Shared};
+use crate::throttle::Line;
 use crate::{identity, proxy};
 
 /// Accepts clients until the gateway stops or `removed` becomes true.
@@ -58,7 +60,9 @@ async fn client(
         Err(error) => {
             visit.failed(&error);
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
-            tracing::warn!(listener, client = %from, %error, "handshake failed");
+            if let Some(Line { left_out }) = shared.lines.line(listener, "handshake failed", Instant::now()) {
+                tracing::warn!(listener, client = %from, %error, left_out, "handshake failed");
+            }
             return match error {
                 HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                 _ => Ok(()),

@@ -20,6 +20,7 @@ use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Serve, Shared};
+use crate::throttle::Line;
 
 /// The limits of an endpoint. It also discards datagrams itself, before the gateway sees a client.
 fn endpoint_limits(limits: &Limits) -> EndpointLimits {
@@ -104,7 +105,10 @@ impl Listener {
             Err(error) => {
                 visit.failed(&error);
                 metrics.handshake_failed(name, metrics::reason(&error));
-                tracing::warn!(listener = name, client = %from, %error, "handshake failed");
+                let now = Instant::now().into_std();
+                if let Some(Line { left_out }) = self.shared.lines.line(name, "handshake failed", now) {
+                    tracing::warn!(listener = name, client = %from, %error, left_out, "handshake failed");
+                }
                 return match error {
                     HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                     _ => Ok(()),

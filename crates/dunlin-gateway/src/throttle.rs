@@ -1,0 +1,71 @@
+//! Log lines that clients cause. A flood of them must not displace other lines, such as those about downgrades.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How many lines of a kind a listener writes in a [`PERIOD`].
+const MAX_LINES: u32 = 50;
+
+/// The time for which lines are counted.
+const PERIOD: Duration = Duration::from_secs(10);
+
+/// The lines that listeners have written, by the names of listeners and kinds.
+#[derive(Debug, Default)]
+pub(crate) struct Throttle(Mutex<HashMap<(String, &'static str), Lines>>);
+
+/// The lines of one kind.
+#[derive(Debug)]
+struct Lines {
+    since: Instant,
+    written: u32,
+    /// How many lines were left out since the last one was written.
+    left_out: u64,
+}
+
+/// A line that may be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// How many lines of its kind were left out before it, if any.
+    pub(crate) left_out: Option<u64>,
+}
+
+impl Throttle {
+    /// Counts a line of this kind. Returns `None` if it is one too many.
+    pub(crate) fn line(&self, listener: &str, kind: &'static str, now: Instant) -> Option<Line> {
+        // No code panics halfway through a change under this lock.
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines =
+            kinds.entry((listener.to_owned(), kind)).or_insert(Lines { since: now, written: 0, left_out: 0 });
+        if now.saturating_duration_since(lines.since) >= PERIOD {
+            (lines.since, lines.written) = (now, 0);
+        }
+        if lines.written == MAX_LINES {
+            lines.left_out = lines.left_out.saturating_add(1);
+            return None;
+        }
+        lines.written += 1;
+        let left_out = std::mem::take(&mut lines.left_out);
+        Some(Line { left_out: (left_out > 0).then_some(left_out) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leaves_lines_out_in_a_flood_and_says_how_many() {
+        let (throttle, begin) = (Throttle::default(), Instant::now());
+        for _ in 0..MAX_LINES {
+            assert_eq!(throttle.line("web", "a", begin), Some(Line { left_out: None }));
+        }
+        assert_eq!(throttle.line("web", "a", begin), None);
+        assert_eq!(throttle.line("web", "b", begin), Some(Line { left_out: None }));
+        assert_eq!(throttle.line("mqtt", "a", begin), Some(Line { left_out: None }));
+        let later = begin + PERIOD;
+        assert_eq!(throttle.line("web", "a", later - Duration::from_millis(1)), None);
+        assert_eq!(throttle.line("web", "a", later), Some(Line { left_out: Some(2) }));
+        assert_eq!(throttle.line("web", "a", later), Some(Line { left_out: None }));
+    }
+}
