@@ -73,6 +73,9 @@ impl TlsAcceptor {
     /// Chooses the configuration of every client that has an identity, for a server of [`dunlin::ServerProfiles`]. The profile that serves
     /// the client must have at least the rank of this one. `None` refuses the client. For an asynchronous choice, answer the question
     /// instead.
+    ///
+    /// A renegotiation to a weaker profile runs while the connection is in use, when no answers are possible: it ends the connection
+    /// if this profile has [`dunlin::PskSource::Ask`] or a verifier that asks.
     #[must_use]
     pub fn with_client_profiles(
         mut self,

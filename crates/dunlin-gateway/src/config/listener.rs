@@ -433,8 +433,8 @@ impl ClientsConfig {
             false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
         };
         if !has_policy && verify != Verify::None && !trusts && psk.is_none() {
-            let what = "clients shall prove their identity, but nothing is trusted";
-            section.fault(place.fault(what, "add ca, raw_keys or psk"));
+            let what = "verify demands an identity, but no ca, raw_keys or psk is given";
+            section.fault(place.fault(what, "add one of them"));
         }
         if verify == Verify::None && trusts {
             let what = "clients are not asked for certificates, but ca or raw_keys trusts some";
