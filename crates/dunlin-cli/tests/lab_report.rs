@@ -123,6 +123,8 @@ fn unreadable_file_fails_with_one_line_and_writes_nothing() {
     std::fs::create_dir(place.path("lab")).unwrap();
     let line = place.dunlin_fails("lab report", 1);
     assert!(line.contains("lab: no *.json in it") && line.contains(advice), "{line}");
+    let line = place.dunlin_fails("lab report lab", 1);
+    assert!(line.contains("lab: it is a directory; give it with --in"), "{line}");
 
     write(&place, "good.json", &link());
     let text = place.read("good.json");

@@ -39,8 +39,8 @@ pub(crate) struct FrozenOptions {
     // clap must not parse it: its errors would repeat the password.
     #[arg(long, value_name = "PLACE", requires = "frozen", help_heading = HEADING)]
     frozen_store: Option<String>,
-    /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created. [default: the file's name
-    /// and ".key"]
+    /// The key file that seals the file of --frozen, with 32 random bytes. A missing one is created, unless the file of --frozen
+    /// exists. [default: the file's name and ".key"]
     #[arg(long, value_name = "FILE", requires = "frozen", help_heading = HEADING)]
     frozen_key: Option<PathBuf>,
 }

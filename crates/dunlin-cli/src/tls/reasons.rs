@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::Tls12CipherSuite;
 use dunlin::error::{AuthenticationFailure, Malformed, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
-use dunlin::wire::{AlertDescription, CipherSuite, ProtocolVersion, What};
+use dunlin::wire::{AlertDescription, CipherSuite, ExtensionType, ProtocolVersion, What};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_pki::format_time;
@@ -187,6 +187,9 @@ impl<'a> Explainer<'a> {
                     "something changed the data on the way, or the {peer} has other keys: {}",
                     self.look_there()
                 )
+            }
+            Error::PeerMisbehaved(P::IllegalParameter(What::Extension(ExtensionType::COOKIE))) => {
+                "the client can connect again: its cookie is for another address, or too old".into()
             }
             Error::PeerMisbehaved(P::BadSignature) => {
                 format!("check that the {peer} has the key of its certificate")
@@ -544,6 +547,19 @@ impl<'a> Explainer<'a> {
                     (false, _) => "compare suites, groups, signature schemes and keys of both sides".into(),
                 },
             ),
+            // RFC 9147 §5.1: a cookie is for one address.
+            A::ILLEGAL_PARAMETER if self.options.udp && self.side == Side::Client => Explanation::new(
+                says("ended the connection".into()),
+                match self.options.has_psk() {
+                    true => {
+                        "connect again, since this client's address may have changed during the handshake; if that fails, too, the \
+                         PSK or identity is probably wrong"
+                    }
+                    false => {
+                        "connect again, since this client's address may have changed during the handshake"
+                    }
+                },
+            ),
             A::ILLEGAL_PARAMETER | A::MISSING_EXTENSION if self.options.has_psk() => Explanation::new(
                 says("ended the connection".into()),
                 format!("the PSK or identity is probably wrong; or look at the log of the {peer}"),
@@ -697,5 +713,8 @@ mod tests {
             assert!(told(&with_psk, alert).contains("identity"), "{alert}");
             assert!(!told(&TlsOptions::default(), alert).contains("identity"), "{alert}");
         }
+        let over_udp = TlsOptions { udp: true, ..with_psk };
+        assert!(told(&over_udp, A::ILLEGAL_PARAMETER).contains("address may have changed"));
+        assert!(told(&over_udp, A::MISSING_EXTENSION).starts_with("the PSK"));
     }
 }

@@ -73,6 +73,10 @@ impl FrozenError {
     pub fn advice(&self) -> String {
         match self {
             Self::File { .. } => "give a file in a directory that this user can write to".to_owned(),
+            Self::Key { fault: KeyFault::Missing, .. } => {
+                "give the key with which the associations were frozen, or remove their file: the clients will connect again"
+                    .to_owned()
+            }
             Self::Key { file, fault } => fault.advice(file),
             Self::Provider(_) => "add a cipher suite with a key of 256 bits to the provider".to_owned(),
             Self::Foreign(_) => "name another file".to_owned(),

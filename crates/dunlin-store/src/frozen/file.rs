@@ -70,17 +70,19 @@ impl FrozenFile {
         Ok(Self { path, keys: FileKeys::new(provider, key) })
     }
 
-    /// The same with the key in a file, which has 32 random bytes and mode 0600. A missing key file is created.
+    /// The same with the key in a file, which has 32 random bytes and mode 0600. A missing key file is created, unless `path` exists: no
+    /// new key can open that file.
     ///
     /// # Errors
-    /// The errors of [`Self::new`]; the key file cannot be read or created, belongs to another user or is open to one, or is a symbolic
-    /// link.
+    /// The errors of [`Self::new`]; the key file cannot be read or created, belongs to another user or is open to one, is a symbolic
+    /// link, or is missing although `path` exists.
     pub fn open(
         provider: &Arc<CryptoProvider>,
         path: impl AsRef<Path>,
         key: &Path,
     ) -> Result<Self, FrozenError> {
-        let opened = key_file::open(key, provider, true);
+        let is_first = fs::symlink_metadata(path.as_ref()).is_err();
+        let opened = key_file::open(key, provider, is_first);
         let (key, _) = opened.map_err(|fault| FrozenError::Key { file: key.to_owned(), fault })?;
         Self::new(provider, path, &key)
     }

@@ -291,6 +291,17 @@ fn a_directory_that_others_can_write_keeps_no_ids() {
 }
 
 #[test]
+fn no_key_is_created_for_a_file_that_has_one() {
+    let place = Place::new();
+    let key = place.directory.path().join("key");
+    fs::write(&place.path, "sealed with a key that is gone").unwrap();
+    let error = FrozenFile::open(&awslc(), &place.path, &key).unwrap_err();
+    let text = format!("{error}; {}", error.advice());
+    assert!(text.contains("key: no such key; give the key with which"), "{text}");
+    assert!(!key.exists());
+}
+
+#[test]
 fn a_key_file_is_created_with_mode_0600() {
     let place = Place::new();
     let key = place.directory.path().join("key");

@@ -50,7 +50,12 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let why = format!("{} files, but a page shows at most {MAX_FILES}", files.len());
         return Err(Error::failed("lab report", why, "make several pages"));
     }
-    let read = |path: &PathBuf| Ok(Report::read(path.display(), &files::read(path)?)?);
+    let read = |path: &PathBuf| match path.is_dir() {
+        true => {
+            Err(Error::failed(path.display(), "it is a directory", "give it with --in, or name its files"))
+        }
+        false => Ok(Report::read(path.display(), &files::read(path)?)?),
+    };
     let reports: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     let path = args.out.join(PAGE);
     files::create_directory_for_caller(&args.out)?;

@@ -36,13 +36,13 @@ paper_ marks the paper's figure. Units are part of the names.")]
 pub(crate) struct Run {
     /// The name of the experiment: see `dunlin lab list`.
     name: String,
-    /// Write the rows and the command to a JSON file, replacing an existing file.
+    /// Write the rows and the command to a JSON file, replacing an existing file. Its directory is created if missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is created if missing.
     #[arg(long, value_name = "DIR")]
     pcap: Option<PathBuf>,
-    /// Run once, with only the cases that have a target value: one to two minutes.
+    /// Run once, with only the cases that have a target value: one to two minutes, four for handover on real sockets.
     #[arg(long)]
     quick: bool,
     /// The number of measurements of each case.
