@@ -10,14 +10,14 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Fault, Faults, ListenerConfig};
+use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, RedirectConfig};
 use crate::listener::{Live, Settings};
 use crate::metrics::{Metrics, Role};
 use crate::policed::{self, PolicyFile};
-use crate::redirect;
 use crate::service::{self, Running, Service};
 use crate::sockets::Sockets;
 use crate::tls::{self, Stores};
+use crate::{listener, redirect};
 
 /// A TLS proxy in front of existing servers.
 ///
@@ -52,6 +52,9 @@ struct RunningRedirect {
     name: String,
     address: SocketAddr,
     local: SocketAddr,
+    join: Join,
+    /// The address of the listener.
+    to: SocketAddr,
     settings: Settings,
     removed: watch::Sender<bool>,
 }
@@ -59,8 +62,35 @@ struct RunningRedirect {
 impl RunningRedirect {
     /// Whether its socket serves these settings. Sockets with a free port are told apart by the names of their listeners.
     fn serves(&self, config: &ListenerConfig) -> bool {
-        let wanted = config.redirect.as_ref().map(|redirect| redirect.listen.value);
-        wanted == Some(self.address) && (self.address.port() != 0 || self.name == config.name)
+        let Some(wanted) = &config.redirect else { return false };
+        let is_same = wanted.listen.value == self.address && wanted.join == self.join;
+        // A pool of ports is on the address of the listener.
+        let is_there = matches!(self.join, Join::Name(_)) || config.listen.value.ip() == self.to.ip();
+        is_same && is_there && (self.address.port() != 0 || self.name == config.name)
+    }
+}
+
+/// The sockets of a redirection: the one for plain HTTP, and those of the pool.
+struct RedirectSockets {
+    plain: TcpListener,
+    pool: Vec<TcpListener>,
+}
+
+impl RedirectSockets {
+    /// Binds them.
+    ///
+    /// # Errors
+    /// The first address that cannot be bound.
+    async fn bind(service: &Service<Live>, config: &RedirectConfig, to: SocketAddr) -> Result<Self, Fault> {
+        let plain = service.bind_one(&config.listen).await?;
+        let mut pool = vec![];
+        if let Join::Port(ports) = &config.join {
+            for port in ports.clone() {
+                let value = SocketAddr::new(to.ip(), port);
+                pool.push(service.bind_one(&Field { value, place: config.place.clone() }).await?);
+            }
+        }
+        Ok(Self { plain, pool })
     }
 }
 
@@ -179,7 +209,7 @@ impl Gateway {
     }
 
     /// Binds the sockets for plain HTTP that no running task has: one for each listener, or none.
-    async fn bind_redirects(&self, next: &[Live], faults: &mut Vec<Fault>) -> Vec<Option<TcpListener>> {
+    async fn bind_redirects(&self, next: &[Live], faults: &mut Vec<Fault>) -> Vec<Option<RedirectSockets>> {
         let mut sockets = vec![];
         for live in next {
             let is_bound = {
@@ -188,7 +218,9 @@ impl Gateway {
             };
             let socket = match &live.config.redirect {
                 Some(redirect) if !is_bound => {
-                    self.service.bind_one(&redirect.listen).await.map_err(|fault| faults.push(fault)).ok()
+                    let to = live.config.listen.value;
+                    let bound = RedirectSockets::bind(&self.service, redirect, to).await;
+                    bound.map_err(|fault| faults.push(fault)).ok()
                 }
                 _ => None,
             };
@@ -198,7 +230,7 @@ impl Gateway {
     }
 
     /// Begins to serve the new sockets for plain HTTP, gives the others new settings, and ends those that are not wanted.
-    fn replace_redirects(&self, listeners: &[Arc<Live>], sockets: Vec<Option<TcpListener>>) {
+    fn replace_redirects(&self, listeners: &[Arc<Live>], sockets: Vec<Option<RedirectSockets>>) {
         let mut running = self.redirects.lock().unwrap_or_else(PoisonError::into_inner);
         let mut next = vec![];
         for (live, socket) in listeners.iter().zip(sockets) {
@@ -208,17 +240,25 @@ impl Gateway {
                 redirect.settings.store(live.clone());
                 next.push(RunningRedirect { name, ..redirect });
             } else if let (Some(socket), Some(config)) = (socket, &live.config.redirect) {
-                let Ok(local) = socket.local_addr() else { continue };
+                let RedirectSockets { plain, pool } = socket;
+                let Ok(local) = plain.local_addr() else { continue };
                 tracing::info!(listener = name, address = %local, "redirecting from plain HTTP");
                 let settings: Settings = Arc::new(ArcSwap::new(live.clone()));
                 let removed = watch::Sender::new(false);
                 tokio::spawn(redirect::run(
                     self.service.shared.clone(),
                     settings.clone(),
-                    socket,
+                    plain,
                     removed.subscribe(),
                 ));
-                next.push(RunningRedirect { name, address: config.listen.value, local, settings, removed });
+                for socket in pool {
+                    let port = socket.local_addr().ok().map(|local| local.port());
+                    let (shared, settings) = (self.service.shared.clone(), settings.clone());
+                    tokio::spawn(listener::tcp::run(shared, settings, socket, removed.subscribe(), port));
+                }
+                let (address, join) = (config.listen.value, config.join.clone());
+                let to = live.config.listen.value;
+                next.push(RunningRedirect { name, address, local, join, to, settings, removed });
             }
         }
         for redirect in std::mem::replace(&mut *running, next) {

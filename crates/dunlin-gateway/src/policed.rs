@@ -150,10 +150,22 @@ impl Maker {
         // Without what the check has missed, the configurations have more faults.
         for route in self.listener.routes.iter().filter(|_| !is_missing) {
             let default = &policy.default_profile().name;
+            let broken = |profile: &PolicyProfile| {
+                let name = profile.name.clone();
+                |error| Broken(Some(name), error)
+            };
             let made = PolicyServer::new(policy.clone(), |profile| {
                 let config = self.config(profile, route, profile.name == *default);
-                config.map_err(|error| Broken(Some(profile.name.clone()), error))
+                config.map_err(broken(profile))
             });
+            let made = match &self.listener.redirect {
+                Some(redirect) if redirect.danger_unauthenticated => made.and_then(|server| {
+                    server.danger_unauthenticated_redirection(|profile| {
+                        self.unauthenticated(profile, route).map_err(broken(profile))
+                    })
+                }),
+                _ => made,
+            };
             match made {
                 Ok(server) => servers.push(match &self.files.psks {
                     Some(psks) => server.with_psks(psks.clone()),
@@ -248,6 +260,19 @@ impl Maker {
             }
             None => Ok(config),
         }
+    }
+
+    /// The configuration of a profile without client authentication and sessions.
+    fn unauthenticated(
+        &self,
+        profile: &PolicyProfile,
+        route: &RouteConfig,
+    ) -> Result<ServerConfig, dunlin::Error> {
+        let own =
+            Files::credentials(self.listener.raw_public_key, self.certificates(profile).iter().copied());
+        let builder = profile.builder(&self.stores.provider, own, self.files.trust.clone());
+        let config = ServerConfig::new(builder.alpn(route.alpn.clone()).build()?)?;
+        self.stores.over_datagrams(config)
     }
 
     /// The certificates that the profile names, in its order, or all.

@@ -1,5 +1,6 @@
 //! What gateways and tunnels share: listeners that a reload adds, keeps and removes, the administrative listener, and an orderly end.
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,6 +37,8 @@ pub(crate) struct Shared {
     pub(crate) changed: watch::Sender<()>,
     /// The log lines of refused and failed clients.
     pub(crate) lines: Throttle,
+    /// The places of listeners by their names. The sockets of a listener share them.
+    places: Mutex<HashMap<String, Arc<Places>>>,
     /// Listeners and connections whose tasks have not ended.
     tasks: watch::Sender<usize>,
 }
@@ -53,6 +56,12 @@ impl Shared {
     pub(crate) fn alive(self: &Arc<Self>) -> Alive {
         self.tasks.send_modify(|tasks| *tasks += 1);
         Alive(self.clone())
+    }
+
+    /// The places of the listener with this name.
+    fn places_of(&self, listener: &str) -> Arc<Places> {
+        let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
+        places.entry(listener.to_owned()).or_default().clone()
     }
 
     /// The port of the listener with this name.
@@ -126,7 +135,7 @@ pub(crate) async fn accept<L: Serve, F>(
 ) where
     F: Future<Output = Result<(), Limit>> + Send + 'static,
 {
-    let places = Arc::new(Places::default());
+    let places = shared.places_of(settings.load().name());
     let phases = shared.phase.subscribe();
     loop {
         let accepted = tokio::select! {
@@ -277,6 +286,7 @@ impl<L: Serve> Service<L> {
                 max_connections: AtomicUsize::new(0),
                 changed: watch::Sender::new(()),
                 lines: Throttle::default(),
+                places: Mutex::default(),
                 tasks: watch::Sender::new(0),
             }),
             running: tokio::sync::Mutex::default(),

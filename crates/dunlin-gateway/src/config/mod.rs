@@ -20,7 +20,7 @@ pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
     RouteProtocol, TransportKind, UserName, Verify, Versions,
 };
-pub use redirect::RedirectConfig;
+pub use redirect::{Join, RedirectConfig};
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 4 << 20;

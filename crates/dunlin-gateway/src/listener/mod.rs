@@ -53,7 +53,7 @@ impl Serve for Live {
 
     async fn serve(shared: Arc<Shared>, settings: Settings, socket: Socket, removed: watch::Receiver<bool>) {
         match socket {
-            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed).await,
+            Socket::Tcp(socket) => tcp::run(shared, settings, socket, removed, None).await,
             Socket::Udp(socket) => udp::run(shared, settings, socket, removed).await,
         }
     }

@@ -24,15 +24,18 @@ use crate::service::{self, Shared};
 use crate::throttle::Line;
 use crate::{identity, proxy};
 
-/// Accepts clients until the gateway stops or `removed` becomes true.
+/// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it belongs to a pool for redirected
+/// clients.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
     socket: TcpListener,
     removed: watch::Receiver<bool>,
+    port: Option<u16>,
 ) {
-    let serve =
-        |shared, live, places, tcp, from| async move { client(&shared, &live, &places, tcp, from).await };
+    let serve = move |shared, live, places, tcp, from| async move {
+        client(&shared, &live, &places, tcp, (from, port)).await
+    };
     service::accept(shared, settings, socket, removed, serve).await;
 }
 
@@ -42,7 +45,7 @@ async fn client(
     live: &Arc<Live>,
     places: &Arc<Places>,
     tcp: TcpStream,
-    from: SocketAddr,
+    (from, port): (SocketAddr, Option<u16>),
 ) -> Result<(), Limit> {
     let limits = &live.config.limits;
     let max = shared.max_connections();
@@ -54,7 +57,7 @@ async fn client(
     // Records are sent when they are complete; waiting for more would only delay them.
     let _ = tcp.set_nodelay(true);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
-    let visit = Visit::new(shared.clone(), live.clone(), from);
+    let visit = Visit::new(shared.clone(), live.clone(), from, port);
     let tls = match shake_hands(shared, live, tcp, handshake.clone(), &visit).await {
         Ok(tls) => tls,
         Err(error) => {

@@ -99,7 +99,7 @@ impl Listener {
         let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
         let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
         let begin = Instant::now();
-        let visit = Visit::new(self.shared.clone(), live.clone(), from);
+        let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
         let dtls = match self.shake_hands(live, incoming, &visit).await {
             Ok(dtls) => dtls,
             Err(error) => {

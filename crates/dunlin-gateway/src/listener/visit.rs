@@ -23,6 +23,8 @@ pub(crate) struct Visit {
     shared: Arc<Shared>,
     live: Arc<Live>,
     from: SocketAddr,
+    /// The port of the pool to which the client has come ([`crate::config::Join::Port`]).
+    port: Option<u16>,
     progress: Mutex<Progress>,
 }
 
@@ -34,6 +36,8 @@ struct Progress {
     hints: Hints,
     /// Whether the hints have led below the default.
     is_lowered: bool,
+    /// The choice for a redirected client that need not prove who it is.
+    unauthenticated: Option<Decision>,
     /// The profiles that the gateway has answered with, as they were then.
     answered: Vec<Arc<PolicyProfile>>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
@@ -70,8 +74,13 @@ impl Drop for Visit {
 }
 
 impl Visit {
-    pub(crate) fn new(shared: Arc<Shared>, live: Arc<Live>, from: SocketAddr) -> Arc<Self> {
-        Arc::new(Self { shared, live, from, progress: Mutex::default() })
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        live: Arc<Live>,
+        from: SocketAddr,
+        port: Option<u16>,
+    ) -> Arc<Self> {
+        Arc::new(Self { shared, live, from, port, progress: Mutex::default() })
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
@@ -100,14 +109,16 @@ impl Visit {
         let (servers, now, memory) = (policed.servers(), now(), policed.memory());
         memory.handshakes.begin(self.from, now_s());
         let server = servers.get(route)?;
-        let redirected = redirected(&self.live, policed, hello.server_name.as_deref());
+        let redirected =
+            redirected(&self.live, policed, hello.server_name.as_deref(), self.port, self.from.ip());
         let (answered, hints) =
             server.choose(hello, self.from.ip(), redirected, Some(&memory.addresses), now);
         self.tell(&answered.decision);
         let mut progress = self.lock();
         progress.hints = hints;
         progress.is_lowered = answered.decision.downgrade.is_some();
-        progress.answered.push(answered.decision.profile);
+        progress.answered.push(answered.decision.profile.clone());
+        progress.unauthenticated = Some(answered.decision).filter(|_| answered.is_unauthenticated);
         answered.config
     }
 
@@ -137,7 +148,7 @@ impl Visit {
                     next: None,
                     ..answered.decision
                 };
-                answered = Answered { decision, config: None };
+                answered = Answered { decision, config: None, is_unauthenticated: false };
             }
             self.tell(&answered.decision);
             policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
@@ -163,6 +174,12 @@ impl Visit {
     pub(crate) fn completed(&self, negotiated: &Negotiated) -> Option<String> {
         let Some(policed) = self.live.tls.policed() else { return Some(String::new()) };
         let mut progress = self.lock();
+        if let Some(decision) = progress.unauthenticated.take() {
+            let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
+            tracing::warn!(listener, %client, profile, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
+            policed.memory().handshakes.decided(self.from, &decision, None, now_s());
+            return Some(decision.label().to_owned());
+        }
         let client = negotiated.peer.as_ref().map(Client::of);
         let decision = match (progress.decision.take(), &client) {
             (Some((decision, true)), Some(_)) => decision,

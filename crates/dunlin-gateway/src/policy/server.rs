@@ -27,6 +27,8 @@ pub struct PolicyServer {
     policy: Arc<Policy>,
     profiles: ServerProfiles,
     psks: Option<Arc<dyn FindPsk>>,
+    /// For redirected clients that prove nothing.
+    unauthenticated: Option<ServerProfiles>,
 }
 
 impl fmt::Debug for PolicyServer {
@@ -42,6 +44,9 @@ pub struct Answered {
     pub decision: Decision,
     /// The configuration.
     pub config: Option<Arc<ServerConfig>>,
+    /// Whether the client gets a profile below the default without a proof of who it is
+    /// ([`PolicyServer::danger_unauthenticated_redirection`]).
+    pub is_unauthenticated: bool,
 }
 
 impl PolicyServer {
@@ -60,7 +65,7 @@ impl PolicyServer {
             };
             Ok::<_, E>(build(profile)?.map_handshake_cache(judged))
         })?;
-        Ok(Self { policy, profiles, psks: None })
+        Ok(Self { policy, profiles, psks: None, unauthenticated: None })
     }
 
     /// Also recognizes clients by the identities of these pre-shared keys, which the default profile need not accept.
@@ -68,6 +73,25 @@ impl PolicyServer {
     pub fn with_psks(mut self, psks: Arc<dyn FindPsk>) -> Self {
         self.psks = Some(psks);
         self
+    }
+
+    /// Gives redirected clients the profile of the client whom they name without a proof, as the paper CAN-SEAT does. Anyone can name any
+    /// client, so this is for measurements only. `build` makes a configuration that requests no certificate and has no sessions.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn danger_unauthenticated_redirection<E: From<Error>>(
+        mut self,
+        build: impl FnMut(&PolicyProfile) -> Result<ServerConfig, E>,
+    ) -> Result<Self, E> {
+        let mut profiles: Vec<_> = self.policy.profiles().iter().map(|profile| &**profile).collect();
+        // The lowest profile is what a client without identity needs.
+        profiles.sort_by_key(|profile| profile.rank);
+        let mut configs = profiles.into_iter().map(build).collect::<Result<Vec<_>, E>>()?.into_iter();
+        if let Some(lowest) = configs.next() {
+            self.unauthenticated = Some(ServerProfiles::new(lowest, configs.collect(), self.policy.floor())?);
+        }
+        Ok(self)
     }
 
     /// The policy.
@@ -98,8 +122,15 @@ impl PolicyServer {
         let claims = known.into_iter().chain(redirected).chain(remembered).collect();
         let hints = Hints::of(info, address, claims);
         let decision = self.policy.before(&hints, now_s);
-        let config = self.config(&decision).filter(|_| decision.verdict != Verdict::Refuse);
-        (Answered { decision, config }, hints)
+        let by = hints.claims.iter().min_by_key(|claim| claim.source).map(|claim| claim.source);
+        let is_redirected = by == Some(Source::Redirect) && decision.downgrade.is_some();
+        let unauthenticated = self.unauthenticated.as_ref().filter(|_| is_redirected);
+        let config = match unauthenticated {
+            Some(profiles) => profiles.get(&decision.profile.name).cloned(),
+            None => self.config(&decision),
+        };
+        let config = config.filter(|_| decision.verdict != Verdict::Refuse);
+        (Answered { decision, config, is_unauthenticated: unauthenticated.is_some() }, hints)
     }
 
     /// The configuration that belongs to an authenticated client. The engine compares its rank with that of the profile in use, and
@@ -128,7 +159,7 @@ impl PolicyServer {
             Verdict::Refuse if client.is_proven || decision.profile.rank <= used.rank => None,
             _ => self.config(&decision),
         };
-        Answered { decision, config }
+        Answered { decision, config, is_unauthenticated: false }
     }
 
     fn by_psk(&self, info: &ClientHelloInfo, now: Now) -> Option<Claim> {

@@ -10,7 +10,7 @@ use dunlin::pki_types::pem::PemObject;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::{ClientConfig, Credential, Profile, ServerAddress, Trust};
 use dunlin_gateway::{Config, Gateway, Tunnel, TunnelConfig};
-use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
+use dunlin_pki::{KeyType, Subject, Tree, TreeSpec, certificates_to_pem};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 use dunlin_tokio::{TlsConnector, TlsStream};
 use tempfile::TempDir;
@@ -41,10 +41,12 @@ impl Place {
         self.make_pki_of(prefix, KeyType::P256, &["localhost", "127.0.0.1"]);
     }
 
-    /// Makes another tree of certificates with keys of this type and these names of the server, in files with this prefix.
+    /// Makes another tree of certificates with keys of this type and these names of the server, in files with this prefix. The client is
+    /// called `device-1` without a prefix, and otherwise `device-2`.
     pub(crate) fn make_pki_of(&self, prefix: &str, key: KeyType, names: &[&str]) {
         let server_names = names.iter().map(|name| name.parse().unwrap()).collect();
-        let spec = TreeSpec { server_names, ..TreeSpec::new(key, 2).unwrap() };
+        let client = Subject::common_name(if prefix.is_empty() { "device-1" } else { "device-2" }).unwrap();
+        let spec = TreeSpec { server_names, client, ..TreeSpec::new(key, 2).unwrap() };
         let tree = Tree::generate(&spec).unwrap();
         let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
         self.write(&format!("{prefix}root.pem"), &root);

@@ -199,8 +199,8 @@ async fn no_sequence_turns_a_policy_against_a_user() {
                 rank >= plan.floor && rank >= plan.demanded[client]
             };
             assert!(plans.iter().any(is_right), "{}", trace());
-            let expected = ["x509:", "x509:", "psk:sensor-7", "anonymous"][client];
-            assert!(identity.starts_with(expected), "{}", trace());
+            let expected = ["x509:cn:device-1", "x509:cn:device-2", "psk:sensor-7", "anonymous"][client];
+            assert_eq!(identity, expected, "{}", trace());
         }
     }
     // The sequences reach all profiles, in both versions, and clients that are refused.

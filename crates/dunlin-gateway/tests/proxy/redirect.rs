@@ -119,6 +119,58 @@ async fn curl_is_asked_who_it_is_and_sent_on_to_its_profile() {
     assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
 }
 
+/// The port of a pool joins the request and the connection, both from the same address.
+#[tokio::test]
+async fn curl_is_sent_on_to_a_port() {
+    let place = Place::new();
+    place.make_pki_of("", KeyType::P256, &["web.test"]);
+    place.write("policy.toml", POLICY);
+    // A pool has no port 0. Another program could take this one first, which is improbable.
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let text = LISTENER.replace("names = \"*.once.test\"", &format!("ports = \"{free}-{free}\""));
+    let config = text + &route(backend().await, "");
+    let (gateway, listener) = place.start(&config).await;
+    let port = gateway.redirect_addresses()[0].1.port();
+    let url = format!("http://web.test:{port}/?name=device-1");
+    for count in [1.0, 2.0] {
+        let text = String::from_utf8(curl(&place, &url, true).await.stdout).unwrap();
+        assert!(text.ends_with(&format!("https://web.test:{free}/")), "{text}");
+        assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), count);
+    }
+    // A client that comes without a request, or without an identity in it, gets the default.
+    assert!(curl(&place, &format!("https://web.test:{free}/"), true).await.status.success());
+    let text =
+        String::from_utf8(curl(&place, &format!("http://web.test:{port}/"), false).await.stdout).unwrap();
+    assert!(text.ends_with(&format!("https://web.test:{listener}/")), "{text}");
+    assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
+    // The pool stays through a reload.
+    gateway.reload(place.config(&config)).await.unwrap();
+    assert!(curl(&place, &url, true).await.status.success());
+    assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 3.0);
+}
+
+/// The paper's variant: anyone gets the profile of the client whom the URL names, but only by a redirection.
+#[tokio::test]
+async fn an_unauthenticated_redirection_lowers_without_a_certificate_only_if_the_configuration_says_so() {
+    let place = Place::new();
+    place.make_pki_of("", KeyType::P256, &["localhost", "*.once.test"]);
+    place.write("policy.toml", POLICY);
+    let text = LISTENER.replace("attributes =", "danger_redirect_unauthenticated = true\nattributes =");
+    let (gateway, to) = place.start(&(text + &route(backend().await, ""))).await;
+    let port = gateway.redirect_addresses()[0].1.port();
+    let output = curl(&place, &format!("http://web.test:{port}/?name=device-2"), false).await;
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+    let completed = "dunlin_gateway_handshakes_completed_total{listener=\"web\",version=\"TLSv1.3\",client=\"anonymous\",\
+                     kind=\"full\",profile=\"low\",rule=\"devices\"}";
+    assert_eq!(metric(&gateway, completed), 1.0, "{}", gateway.metrics());
+    // Without a redirection, the client proves who it is, or gets the default.
+    let direct = format!("https://localhost:{to}/");
+    assert!(curl(&place, &direct, false).await.status.success());
+    assert!(curl(&place, &direct, true).await.status.success());
+    assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
+}
+
 #[test]
 fn refuses_a_redirection_that_is_no_hint() {
     let place = Place::new();
@@ -142,4 +194,13 @@ fn refuses_a_redirection_that_is_no_hint() {
     );
     let found = found.unwrap_err().to_string();
     assert!(found.contains("listener[0].redirect: a redirection is a hint for the policy"), "{found}");
+    let both = LISTENER.replace("names =", "ports = \"9000-9001\"\nnames =") + &route(1, "");
+    let found = dunlin_gateway::Config::parse(&place.path("gateway.toml"), &both).unwrap_err().to_string();
+    assert!(found.contains("listener[0].redirect: either one-time names or ports join"), "{found}");
+    let ports = LISTENER.replace("names = \"*.once.test\"", "ports = \"9001-9000\"") + &route(1, "");
+    let found = dunlin_gateway::Config::parse(&place.path("gateway.toml"), &ports).unwrap_err().to_string();
+    assert!(
+        found.contains("listener[0].redirect.ports: \"9001-9000\" is not a range of at most 256 ports"),
+        "{found}"
+    );
 }
