@@ -57,6 +57,10 @@ pub(crate) async fn run(
                 return;
             }
         };
+    {
+        let (shared, settings) = (shared.clone(), settings.clone());
+        endpoint.set_refusal(move |from| settings.load().refuses(&shared, from));
+    }
     endpoint.set_server(live.tls.choosing());
     drop(live);
     let _watched = shared.metrics.watch(&settings, &endpoint);
@@ -76,9 +80,6 @@ pub(crate) async fn run(
             _ = removed.wait_for(|removed| *removed) => break,
         };
         let (listener, live) = (listener.clone(), settings.load_full());
-        if live.refuses(&listener.shared, incoming.peer_address()) {
-            continue;
-        }
         let (shared, from) = (listener.shared.clone(), incoming.peer_address());
         let serving = {
             let live = live.clone();

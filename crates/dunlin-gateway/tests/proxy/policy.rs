@@ -338,6 +338,57 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     assert_eq!(told["summary"], "3 profiles, 2 rules, 0 clients, default strong (rank 100), floor 10");
 }
 
+/// The datagram of a ClientHello with which this client begins.
+async fn client_hello(client: &Client) -> Vec<u8> {
+    let server = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let address = server.local_addr().unwrap();
+    let name = ServerAddress::parse("localhost", address.port()).unwrap();
+    let config = Arc::new(client.config());
+    let mut buffer = vec![0; 2048];
+    let received = tokio::select! {
+        received = server.recv_from(&mut buffer) => received,
+        _ = endpoint.connect(&config, name, address) => panic!("a handshake without a server"),
+    };
+    buffer.truncate(received.unwrap().0);
+    buffer
+}
+
+#[tokio::test]
+async fn a_blacklisted_dtls_client_gets_no_answer() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let text = text.replace("profile = \"low\"", "refuse = true");
+    place.write("policy.toml", &(text + "[blacklist]\nforeign = 1\n"));
+    let (gateway, port) =
+        place.start(&(LISTENER.replace("policy =", "transport = \"dtls\"\npolicy =") + &route(1, ""))).await;
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    let foreign = place.with_certificate(place.client("root.pem"), "");
+    let hello = client_hello(&foreign).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut buffer = [0; 2048];
+    socket.send_to(&hello, server).await.unwrap();
+    // It demands a cookie.
+    within(socket.recv_from(&mut buffer)).await.unwrap();
+
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    // In DTLS 1.3 a client completes its handshake before the server does.
+    let _association = within(endpoint.connect(&Arc::new(foreign.config()), name, server)).await;
+    metric_becomes(
+        &gateway,
+        "dunlin_gateway_networks_blocked_total{listener=\"test\",offence=\"foreign\"}",
+        1.0,
+    )
+    .await;
+    let blacklisted = "dunlin_gateway_blacklisted_total{listener=\"test\"}";
+    let before = metric(&gateway, blacklisted);
+    socket.send_to(&hello, server).await.unwrap();
+    metric_becomes(&gateway, blacklisted, before + 1.0).await;
+    let nothing = socket.try_recv_from(&mut buffer).unwrap_err();
+    assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+}
+
 #[tokio::test]
 async fn a_reload_takes_the_weaker_profile_away_although_the_client_has_its_ticket() {
     let place = place("");

@@ -149,6 +149,12 @@ impl DtlsEndpoint {
         });
     }
 
+    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new client without an answer
+    /// ([`dunlin::Endpoint::set_refusal`]). It must not use this endpoint.
+    pub fn set_refusal(&self, is_refused: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) {
+        self.handle.0.act(|state| state.endpoint.set_refusal(is_refused));
+    }
+
     /// Sets a function that says of each datagram, just before it is sent, whether to lose it instead. For tests of programs on bad
     /// networks.
     pub fn set_loss(&self, is_lost: impl FnMut() -> bool + Send + 'static) {

@@ -54,7 +54,8 @@ impl Default for EndpointLimits {
 pub struct EndpointDiscarded {
     /// Datagrams without a ClientHello, from an address without an association.
     pub unknown: u64,
-    /// ClientHellos to an endpoint that is not a server, or from the address of a server that this side is connecting to.
+    /// ClientHellos to an endpoint that is not a server, from the address of a server that this side is connecting to, or from one that
+    /// the server refuses ([`crate::Endpoint::set_refusal`]).
     pub unwanted: u64,
     /// ClientHellos beyond a limit of the endpoint, or for which it drew a connection ID that another association has.
     pub full: u64,

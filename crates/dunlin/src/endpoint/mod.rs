@@ -136,6 +136,8 @@ pub enum EndpointEvent {
 /// ```
 pub struct Endpoint {
     server: Option<Arc<ServerConfig>>,
+    /// Says whose ClientHellos get no answer.
+    is_refused: Option<Box<dyn Fn(SocketAddr) -> bool + Send + Sync>>,
     limits: EndpointLimits,
     associations: Table<Association>,
     index: Index,
@@ -169,6 +171,7 @@ impl Endpoint {
         }
         Self {
             server: None,
+            is_refused: None,
             limits,
             associations: Table::new(),
             index: Index::new(limits.idle),
@@ -441,6 +444,12 @@ impl Endpoint {
         }
     }
 
+    /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new client without an answer. The
+    /// address may be forged. Associations go on.
+    pub fn set_refusal(&mut self, is_refused: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) {
+        self.is_refused = Some(Box::new(is_refused));
+    }
+
     /// Lets a new connection answer a ClientHello, and keeps the connection only if the client may have one.
     fn begin(&mut self, now: Now, path: Path, datagram: &[u8], hello: Hello) {
         let from = path.peer;
@@ -449,6 +458,10 @@ impl Endpoint {
             self.discarded.unwanted += 1;
             return;
         };
+        if self.is_refused.as_ref().is_some_and(|is_refused| is_refused(from)) {
+            self.discarded.unwanted += 1;
+            return;
+        }
         let is_full = self.associations.len() >= self.limits.associations;
         if self.is_beyond_limit(from, route) || is_full && self.stalest(now.monotonic).is_none() {
             self.discarded.full += 1;
