@@ -5,10 +5,11 @@ CARGO := tools/cargo
 LAB := --features dunlin-cli/legacy-lab
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
+DOCKER ?= docker
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware deb race
+.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware deb image race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +75,12 @@ deb: ## Make a Debian package in target/deb
 	@tools/setup build
 	$(CARGO) build --release --locked -p dunlin-cli
 	tools/deb target/release/dunlin target/deb
+
+image: ## Make a container image FROM scratch with a static binary (needs musl-tools, and docker or DOCKER=podman)
+	@command -v musl-gcc >/dev/null || { echo "make image: musl-gcc is missing: install musl-tools" >&2; exit 1; }
+	rustup target add x86_64-unknown-linux-musl
+	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked -p dunlin-cli --target x86_64-unknown-linux-musl
+	$(DOCKER) build -t dunlin -f packaging/Containerfile target/x86_64-unknown-linux-musl/release
 
 race: ## Compare with rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
 	@tools/setup race
