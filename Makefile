@@ -80,7 +80,8 @@ image: ## Make a container image FROM scratch with a static binary (needs musl-t
 	@command -v musl-gcc >/dev/null || { echo "make image: musl-gcc is missing: install musl-tools" >&2; exit 1; }
 	rustup target add x86_64-unknown-linux-musl
 	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked -p dunlin-cli --target x86_64-unknown-linux-musl
-	$(DOCKER) build -t dunlin -f packaging/Containerfile target/x86_64-unknown-linux-musl/release
+	tar -c -C $(CURDIR)/target/x86_64-unknown-linux-musl/release dunlin -C $(CURDIR)/packaging Containerfile | \
+		$(DOCKER) build -t dunlin -f Containerfile -
 
 race: ## Compare with rustls and OpenSSL in memory: time, heap, instructions (docs/performance.md)
 	@tools/setup race
