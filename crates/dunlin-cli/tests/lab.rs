@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
+#[path = "lab/policy.rs"]
+mod policy;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

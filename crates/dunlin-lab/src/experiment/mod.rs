@@ -6,6 +6,7 @@ mod foreign;
 mod handover;
 mod key_exchange;
 mod link;
+mod policy;
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use caching::measured;
+pub use policy::side_of_upload;
 
 use crate::Error;
 use crate::report::Row;
@@ -95,7 +97,7 @@ impl Plan {
 
 /// All experiments, in the order of the list.
 pub fn all() -> &'static [&'static dyn Experiment] {
-    &[&caching::Caching, &handover::Handover, &key_exchange::KeyExchange, &link::Accuracy]
+    &[&caching::Caching, &handover::Handover, &key_exchange::KeyExchange, &link::Accuracy, &policy::Policy]
 }
 
 /// Finds the experiment of that name.

@@ -90,6 +90,7 @@ impl View {
             "caching" => caching(),
             "handover" => handover(),
             "key-exchange" => key_exchange(),
+            "policy" => policy(),
             "link" => vec![Self {
                 caption: Some("By how many milliseconds a round trip is longer than twice the delay"),
                 figure: Some("round_trip_error_ms"),
@@ -285,6 +286,20 @@ fn key_exchange() -> Vec<View> {
             reference: Reference::Paper("draft"),
             ..plain
         },
+    ]
+}
+
+/// The plots of `policy`: the server's time for each size, as in the paper's tables 3 and 4, since 10 MB would dwarf 10 KB.
+fn policy() -> Vec<View> {
+    let plain = View { figure: Some("server_us"), group: &["strategy", "client"], ..View::PLAIN };
+    let of = |caption, rows| View { caption: Some(caption), rows, ..plain };
+    vec![
+        of("Server's time for an upload of 10 KB in µs", |row| row.number("size_bytes") == Some(10_240.0)),
+        of("Server's time for an upload of 100 KB in µs", |row| row.number("size_bytes") == Some(102_400.0)),
+        of("Server's time for an upload of 1 MB in µs", |row| row.number("size_bytes") == Some(1_048_576.0)),
+        of("Server's time for an upload of 10 MB in µs", |row| {
+            row.number("size_bytes") == Some(10_485_760.0)
+        }),
     ]
 }
 

@@ -33,6 +33,8 @@ enum Command {
     Link(link::Args),
     #[command(hide = true)]
     Measured(run::Measured),
+    #[command(hide = true)]
+    Upload(run::Upload),
 }
 
 /// Runs `dunlin lab`.
@@ -43,6 +45,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Report(args) => report::run(&args, out),
         Command::Link(args) => link::run(&args, out),
         Command::Measured(args) => run::measured(args),
+        Command::Upload(args) => run::upload(&args),
     }
 }
 

@@ -84,6 +84,12 @@ pub(crate) struct Measured {
     files: Vec<OsString>,
 }
 
+/// Run one side of an upload: `dunlin lab run policy` starts this.
+#[derive(ClapArgs)]
+pub(crate) struct Upload {
+    words: Vec<OsString>,
+}
+
 /// Runs `dunlin lab list`.
 pub(crate) fn list(args: &List, out: &mut dyn Write) -> Result<(), Error> {
     if args.json {
@@ -111,6 +117,11 @@ pub(crate) fn measured(args: Measured) -> Result<(), Error> {
     let files =
         files.try_into().map_err(|_| Error::usage("lab measured", "not six files", "see its source"))?;
     Ok(experiment::measured(&[task, protocol, credential, mode], &files)?)
+}
+
+/// Runs `dunlin lab upload`.
+pub(crate) fn upload(args: &Upload) -> Result<(), Error> {
+    Ok(experiment::side_of_upload(&args.words)?)
 }
 
 /// Runs `dunlin lab run`.
