@@ -108,6 +108,41 @@ fn forged_datagrams_do_not_keep_a_client_from_the_next_port() {
     }
 }
 
+/// Random forgeries: ServerHellos of three other ports, before the true one or later, and datagrams that are not authentic, from all ports
+/// and at any time. `DUNLIN_SEEDS` sets how many seeds run.
+#[test]
+fn a_client_finds_its_server_among_random_forgeries() {
+    let seeds = std::env::var("DUNLIN_SEEDS").map_or(20, |seeds| seeds.parse().unwrap());
+    for seed in 0..seeds {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let scheme = random.choice([PortScheme::Ipc, PortScheme::IpcUnannounced]).unwrap();
+        let (mut world, client) = before_the_hello(&configs(random.choice(VERSIONS).unwrap(), scheme));
+        let forged_hello = |world: &mut World, random: &mut fastrand::Rng| {
+            let hello = match random.u8(0..3) {
+                0 => server_hello(world, other_suite),
+                _ => server_hello(world, |hello| hello[31] ^= random.u8(1..)),
+            };
+            forge(world, client, random.u16(7001..=7003), &hello);
+        };
+        (0..random.u8(0..4)).for_each(|_| forged_hello(&mut world, &mut random));
+        for _ in 0..40 {
+            world.network.run_for(Duration::from_millis(random.u64(0..4000))).unwrap();
+            if random.u8(0..3) == 0 {
+                forged_hello(&mut world, &mut random);
+            } else {
+                let junk = [random.choice([0xff, 22, 23, 0x2e]).unwrap(); 40];
+                forge(&mut world, client, random.choice([7001, 7002, 7003, POOL]).unwrap(), &junk);
+            }
+        }
+        world.network.run_for(Duration::from_secs(60)).unwrap();
+        world.pass(1);
+        assert!(world.is_connected(client), "seed {seed}");
+        assert_eq!(world.port(client), POOL, "seed {seed}");
+        let served = world.served()[0];
+        assert_eq!(world.exchange(client, served), [true; 2], "seed {seed}");
+    }
+}
+
 /// Many ServerHellos from one port lead to attempts that fail at once, each with keys of its own. The keys that are left suffice for the
 /// server.
 #[test]
