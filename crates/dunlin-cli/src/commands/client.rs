@@ -467,6 +467,12 @@ impl<'a> Client<'a> {
             let options = options.with_on_path(self.on_path(progress.at));
             match endpoint.connect_with(config, self.server(), address, &options).await {
                 Ok(association) => {
+                    if self.args.interfaces.interface.is_empty()
+                        && !association.peer_connection_id().is_empty()
+                    {
+                        // A connected socket would send from its first address alone.
+                        endpoint.watch_addresses()?;
+                    }
                     let (stream, _) = DtlsStream::new(association);
                     return Ok((Box::new(stream), progress, 0));
                 }
@@ -488,11 +494,14 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Reports that the association goes on over another path.
+    /// Reports that the association goes on over another path, or that it has none.
     fn on_path(&self, at: At) -> impl Fn(&PathEvent) + Send + Sync + use<> + 'static {
-        let (json, quiet) = (self.args.json, self.args.quiet);
+        let (json, quiet, server) = (self.args.json, self.args.quiet, self.what());
+        let survives = self.args.tls.datagrams.has_ids() || self.args.tls.datagrams.scheme.is_some();
         move |event| {
-            if json {
+            if let PathEvent::Unreachable(why) = event {
+                warn(&interfaces::outage(&server, *why, survives));
+            } else if json {
                 // A failed report must not end the connection.
                 let _ = interfaces::event(at, event).map(|event| emit(&event));
             } else if !quiet {

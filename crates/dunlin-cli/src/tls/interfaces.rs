@@ -59,6 +59,17 @@ impl InterfaceOptions {
     }
 }
 
+/// The warning that the system cannot send to the server.
+pub(crate) fn outage(server: &str, why: std::io::ErrorKind, survives: bool) -> String {
+    let advice = match survives {
+        true => "data is lost until this machine has an address and a route again",
+        false => {
+            "connect again if this machine's address has changed; with --cid on both sides, the association survives that"
+        }
+    };
+    format!("{server}: cannot send: {why}; {advice}")
+}
+
 /// A line about a path, without the peer's address.
 pub(crate) fn line(event: &PathEvent) -> String {
     match event {

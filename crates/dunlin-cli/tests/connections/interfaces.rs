@@ -4,6 +4,7 @@ use base64ct::{Base64, Encoding};
 use dunlin_lab::net::{End, Ground, Namespace, veth};
 use serde_json::Value;
 
+use crate::common::Place;
 use crate::common::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
 
 /// The server's address, which both devices of the client reach.
@@ -44,6 +45,17 @@ impl Lines {
         self.client.ip(&format!("link set a{line} down\n")).unwrap();
     }
 
+    /// A client with these options, and its server.
+    fn ends(&self, place: &Place, (server, client): (&str, &str)) -> [Running; 2] {
+        let server = format!("server --accept {ADDRESS}:0 {SERVER} --udp --json {server}");
+        let server = self.server.run(|| Running::new(place, &server)).unwrap();
+        let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
+        let to = listening["address"].as_str().unwrap();
+        let client = format!("client {to} {CLIENT} --servername localhost --udp --json {client}");
+        let client = self.client.run(|| Running::new(place, &client)).unwrap();
+        [server, client]
+    }
+
     fn up(&self, line: usize) {
         self.client.ip(&format!("link set a{line} up\n")).unwrap();
         self.route(line);
@@ -76,13 +88,8 @@ fn is_change(event: &Value) -> bool {
 #[test]
 fn an_association_survives_its_devices() {
     let (place, lines) = (place(), Lines::new());
-    let server = format!("server --accept {ADDRESS}:0 {SERVER} --udp --cid --json");
-    let server = lines.server.run(|| Running::new(&place, &server)).unwrap();
-    let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
-    let to = listening["address"].as_str().unwrap().to_owned();
-    let options = format!("{CLIENT} --servername localhost --udp --cid --json --interface a0 --interface a1");
-    let client = format!("client {to} {options} --multihoming linkable");
-    let mut client = lines.client.run(|| Running::new(&place, &client)).unwrap();
+    let options = "--cid --interface a0 --interface a1 --multihoming linkable";
+    let [_server, mut client] = lines.ends(&place, ("--cid", options));
     echo(&mut client, "over the first\n");
     // The best device goes down. What is sent now arrives over the other one.
     lines.down(0);
@@ -105,4 +112,49 @@ fn an_association_survives_its_devices() {
     });
     assert!(!events.is_empty());
     echo(&mut client, "from a new address\n");
+}
+
+/// Lets the client lose its address and its route, and then get others one by one, as by DHCP. Then only its route changes.
+fn move_about(options: (&str, &str)) {
+    let (place, lines) = (place(), Lines::new());
+    lines.down(1);
+    let [_server, mut client] = lines.ends(&place, options);
+    echo(&mut client, "at the first address\n");
+    lines.client.ip("address del 10.77.0.1/24 dev a0\n").unwrap();
+    client.write("without a route\n");
+    let warning = client.log();
+    assert!(warning.contains(&format!("server {ADDRESS}:")) && warning.contains("cannot send"), "{warning}");
+    client.write("without a route, again\n");
+    lines.client.ip("address add 10.77.0.9/24 dev a0\n").unwrap();
+    lines.route(0);
+    echo(&mut client, "at the second address\n");
+    // Both lines work, and the best route goes.
+    lines.up(1);
+    lines.client.ip(&format!("route del {ADDRESS} dev a0\n")).unwrap();
+    echo(&mut client, "over the other route\n");
+    let (status, _, errors) = client.end();
+    assert_eq!((status, errors.as_str()), (0, ""), "the client warns once");
+}
+
+#[test]
+fn a_connection_id_alone_survives_outages_and_other_routes() {
+    move_about(("--cid", "--cid"));
+    move_about(("--cid --tls1-2", "--cid --tls1-2"));
+}
+
+#[test]
+fn the_default_interface_follows_routes() {
+    move_about(("--cid", "--cid --interface default --multihoming linkable"));
+}
+
+#[test]
+fn a_client_without_connection_ids_warns_when_its_address_is_gone() {
+    let (place, lines) = (place(), Lines::new());
+    let [_server, mut client] = lines.ends(&place, ("", ""));
+    echo(&mut client, "at the first address\n");
+    lines.client.ip("address del 10.77.0.1/24 dev a0\naddress add 10.77.0.9/24 dev a0\n").unwrap();
+    lines.route(0);
+    client.write("lost\n");
+    let warning = client.log();
+    assert!(warning.contains("cannot send") && warning.contains("--cid"), "{warning}");
 }

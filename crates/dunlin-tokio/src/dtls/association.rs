@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
@@ -20,7 +20,7 @@ use crate::error::from_tls;
 use crate::handshake::OnMessage;
 use crate::stream::HandshakeBytes;
 
-/// An association goes on over another path.
+/// What happens to the path of an association.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PathEvent {
@@ -33,6 +33,9 @@ pub enum PathEvent {
         /// What has changed.
         change: PathChange,
     },
+    /// The system cannot send to the server for lack of a route or an address. Data is lost until it can. A client's association reports
+    /// this once until a datagram leaves again.
+    Unreachable(io::ErrorKind),
 }
 
 pub(super) type OnPath = dyn Fn(&PathEvent) + Send + Sync;
@@ -42,11 +45,20 @@ pub(super) struct Reporter {
     on_message: Option<Arc<OnMessage>>,
     on_path: Option<Arc<OnPath>>,
     reported: AtomicUsize,
+    /// The application knows that the system cannot send to the peer.
+    is_outage_reported: AtomicBool,
 }
 
 impl Reporter {
     pub(super) const fn new(on_message: Option<Arc<OnMessage>>, on_path: Option<Arc<OnPath>>) -> Self {
-        Self { on_message, on_path, reported: AtomicUsize::new(0) }
+        let is_outage_reported = AtomicBool::new(false);
+        Self { on_message, on_path, reported: AtomicUsize::new(0), is_outage_reported }
+    }
+
+    /// Returns the event of an outage that the application does not know yet.
+    fn outage(&self, outage: Option<io::ErrorKind>) -> Option<PathEvent> {
+        let is_known = self.is_outage_reported.swap(outage.is_some(), Ordering::Relaxed);
+        outage.filter(|_| !is_known).map(PathEvent::Unreachable)
     }
 
     /// Reports changes of paths.
@@ -227,6 +239,7 @@ impl DtlsAssociation {
                     *sockets = [change.from, change.to].map(|path| state.address(path.local));
                 }
             }
+            paths.extend(self.reporter.outage(state.outage(self.owned.peer, self.owned.id)));
             if let Some(data) = data.flatten() {
                 return Poll::Ready(Ok(Some(data)));
             }

@@ -106,11 +106,12 @@ impl DtlsEndpoint {
     }
 
     /// Lets associations of this client tell their servers at once when the machine sends from another address
-    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified address (`0.0.0.0` or `[::]`). On systems other
-    /// than Linux, this has no effect.
+    /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified address (`0.0.0.0` or `[::]`). If it is
+    /// connected, this ends its connection, which binds it to one address of the machine. On systems other than Linux, this has no
+    /// effect.
     ///
     /// # Errors
-    /// The system cannot report changes of addresses.
+    /// The system cannot report changes of addresses, or another program has taken the socket's port when its connection ended.
     ///
     /// # Panics
     /// Outside a tokio runtime.

@@ -74,7 +74,8 @@ impl DtlsOptions {
         self
     }
 
-    /// Sets a function that is called when the association goes on over another path, as soon as the application receives.
+    /// Sets a function that is called when the association goes on over another path, or the system has no route to the server, as soon
+    /// as the application receives.
     #[must_use]
     pub fn with_on_path(mut self, f: impl Fn(&PathEvent) + Send + Sync + 'static) -> Self {
         self.1 = Some(Arc::new(f));

@@ -165,7 +165,11 @@ impl Interfaces {
         let present = present.ok()?;
         let mut homes: Vec<Arc<Home>> = Vec::new();
         for interface in &self.list {
-            let Some(place) = interface.place(self.peer, present.as_deref()) else { continue };
+            let Some(place) = interface.place(self.peer, present.as_deref()) else {
+                // The system does not tell of everything on which a route depends.
+                self.lacks_something |= *interface == Interface::Default;
+                continue;
+            };
             if homes.iter().any(|home| home.place.as_ref() == Some(&place)) {
                 continue;
             }

@@ -127,6 +127,8 @@ pub(super) struct State {
     pub(super) is_frozen: bool,
     /// The association with each server, and whether the network says that no program receives there.
     servers: BTreeMap<SocketAddr, (AssociationId, bool)>,
+    /// The servers' addresses and the sockets between which the system has no route now, and its error.
+    outages: BTreeMap<(IpAddr, Local), io::ErrorKind>,
     /// The tasks to wake, or to forget, without the lock: both can run code of the application, which may use the endpoint.
     woken: Vec<Waker>,
 }
@@ -252,6 +254,7 @@ impl State {
             self.homes = homes.into();
             self.has_new_homes = true;
             let locals = self.locals();
+            self.outages.retain(|(_, local), _| locals.is_empty() || locals.contains(local));
             for (id, _) in self.servers.values() {
                 // The connection keeps its error.
                 self.endpoint.update(*id, |connection| connection.set_interfaces(now(), &locals));
@@ -289,6 +292,7 @@ impl State {
         self.wake(id);
         if self.servers.get(&peer).is_some_and(|(server, _)| *server == id) {
             self.servers.remove(&peer);
+            self.outages.retain(|(ip, _), _| *ip != peer.ip());
         }
         self.endpoint.remove(now(), id);
     }
@@ -324,6 +328,32 @@ impl State {
             let id = *id;
             self.wake(id);
         }
+    }
+
+    /// Handles a datagram to a server that the system cannot send for lack of a route. Tells the associations of the first one.
+    fn note_unsent(&mut self, error: &io::Error, lost: &Transmit) {
+        use io::ErrorKind::{
+            AddrNotAvailable, HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable,
+        };
+        let kind = error.kind();
+        // Linux calls a source address that is gone an invalid argument.
+        let kinds = [AddrNotAvailable, HostUnreachable, InvalidInput, NetworkDown, NetworkUnreachable];
+        let ip = lost.to.ip();
+        // An association may use another port of its server.
+        let mut affected: Vec<_> =
+            self.servers.iter().filter(|(peer, _)| peer.ip() == ip).map(|(_, (id, _))| *id).collect();
+        if !kinds.contains(&kind) || affected.is_empty() {
+            return;
+        }
+        if self.outages.insert((ip, lost.local), kind).is_none() {
+            affected.drain(..).for_each(|id| self.wake(id));
+        }
+    }
+
+    /// Why the system cannot send to the peer of this association.
+    pub(super) fn outage(&self, peer: SocketAddr, id: AssociationId) -> Option<io::ErrorKind> {
+        let local = self.endpoint.association(id)?.connection().path().local;
+        self.outages.get(&(peer.ip(), local)).copied()
     }
 
     /// Receives the datagrams that are there at one socket. Returns their number.
@@ -400,11 +430,19 @@ impl Outlet for Sending<'_> {
     }
 
     fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize> {
-        match self.state.homes.iter().find(|home| home.local == local) {
-            Some(home) => home.socket.send(datagrams),
+        let sent = match self.state.homes.iter().find(|home| home.local == local) {
+            Some(home) => home.socket.send(datagrams)?,
+            // There is no interface now.
+            None if self.state.homes.is_empty() => return Err(io::ErrorKind::NetworkUnreachable.into()),
             // Its interface is gone.
-            None => Ok(datagrams.len()),
+            None => return Ok(datagrams.len()),
+        };
+        if !self.state.outages.is_empty() {
+            for transmit in datagrams.iter().take(sent) {
+                self.state.outages.remove(&(transmit.to.ip(), local));
+            }
         }
+        Ok(sent)
     }
 
     fn is_left(&self, local: Local) -> bool {
@@ -415,8 +453,9 @@ impl Outlet for Sending<'_> {
         self.state.interfaces.is_some() && !self.state.servers.values().any(|(id, _)| uses(*id))
     }
 
-    fn failed(&mut self, error: &io::Error) {
+    fn failed(&mut self, error: &io::Error, lost: &Transmit) {
         self.state.note(error);
+        self.state.note_unsent(error, lost);
     }
 }
 
@@ -457,6 +496,7 @@ impl Shared {
             is_closed: false,
             is_frozen: false,
             servers: BTreeMap::new(),
+            outages: BTreeMap::new(),
             woken: Vec::new(),
         };
         let (watch, port) = (OnceLock::new(), OnceLock::new());
@@ -473,8 +513,12 @@ impl Shared {
         self.port.get().map_or(0, |port| port.handed_over.load(Ordering::Relaxed))
     }
 
-    /// Notices changes of this machine's addresses from now on.
+    /// Notices changes of this machine's addresses from now on. Ends the connection of a connected socket.
     pub(super) fn watch(&self) -> io::Result<()> {
+        let connected = |state: &State| {
+            state.homes.first().filter(|home| home.socket.peer_addr().is_some()).map(Arc::clone)
+        };
+        self.read(connected).map_or(Ok(()), |home| home.socket.disconnect())?;
         // A second one, which is dropped, does no harm.
         let _ = self.watch.set(AddressWatch::new()?);
         self.act(State::watch_sources);

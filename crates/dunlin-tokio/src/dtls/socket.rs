@@ -57,6 +57,27 @@ impl Socket {
         self.socket.peer_addr().ok()
     }
 
+    /// Ends the connection of the socket, which keeps its port. While it is connected, it sends only from the address that the system
+    /// chose then, also after the machine has lost that address.
+    #[cfg(target_os = "linux")]
+    pub(super) fn disconnect(&self) -> io::Result<()> {
+        let port = self.local_addr()?.port();
+        rustix::net::connect_unspec(&self.socket)?;
+        let now = self.local_addr()?;
+        if now.port() != port {
+            // The system takes back a port that the program did not choose itself.
+            rustix::net::bind(&self.socket, &SocketAddr::new(now.ip(), port))?;
+        }
+        Ok(())
+    }
+
+    /// Other systems do not tell when addresses change.
+    #[cfg(not(target_os = "linux"))]
+    #[allow(clippy::unused_self, clippy::unnecessary_wraps, reason = "as on Linux")]
+    pub(super) fn disconnect(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Whether the socket can be read; otherwise registers the task of `cx`.
     pub(super) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_recv_ready(cx).map(drop)

@@ -17,8 +17,8 @@ pub(super) trait Outlet {
     /// Whether every association has left this socket for another one.
     fn is_left(&self, local: Local) -> bool;
 
-    /// Takes note of an error of a socket. The datagram is lost, and the engine sends it again if it matters.
-    fn failed(&mut self, error: &io::Error);
+    /// Takes note of an error of a socket. This datagram is lost, and the engine sends it again if it matters.
+    fn failed(&mut self, error: &io::Error, lost: &Transmit);
 }
 
 /// The datagrams that wait.
@@ -81,8 +81,8 @@ impl Unsent {
                     }
                 }
                 Err(e) => {
-                    queue.waiting.remove(0);
-                    outlet.failed(&e);
+                    let lost = queue.waiting.remove(0);
+                    outlet.failed(&e, &lost);
                 }
             }
             self.queues.retain(|queue| !queue.waiting.is_empty());
@@ -142,7 +142,7 @@ mod tests {
             self.left.contains(&local)
         }
 
-        fn failed(&mut self, _: &io::Error) {
+        fn failed(&mut self, _: &io::Error, _: &Transmit) {
             self.errors += 1;
         }
     }

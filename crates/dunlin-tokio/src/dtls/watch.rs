@@ -1,8 +1,8 @@
-//! Changes of this machine's addresses, from the kernel.
+//! Changes of this machine's addresses and routes, from the kernel.
 
 use std::io;
 
-/// The kernel's notices about interfaces and addresses, from a netlink socket. On systems without netlink there are none.
+/// The kernel's notices about interfaces, addresses and routes, from a netlink socket. On systems without netlink there are none.
 ///
 /// tokio has no type for netlink. `UnixDatagram` only polls and receives, so it also works with a netlink descriptor.
 #[cfg(target_os = "linux")]
@@ -10,8 +10,10 @@ pub(super) struct AddressWatch(tokio::net::UnixDatagram);
 
 #[cfg(target_os = "linux")]
 impl AddressWatch {
-    /// The groups RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of rtnetlink(7).
-    const GROUPS: u32 = 0x1 | 0x10 | 0x100;
+    /// The groups RTMGRP_LINK, RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR of rtnetlink(7). DHCP adds the address first and the route
+    /// later, so also RTMGRP_IPV4_ROUTE and RTMGRP_IPV6_ROUTE; and for rules between routing tables RTMGRP_IPV4_RULE and
+    /// RTNLGRP_IPV6_RULE.
+    const GROUPS: u32 = 0x1 | 0x10 | 0x100 | 0x40 | 0x400 | 0x80 | 0x4_0000;
 
     /// Opens the socket.
     ///
