@@ -229,7 +229,7 @@ pub(crate) const COUNT: Kind =
 pub(crate) const MAX_COUNT: u64 = 10_000_000;
 
 /// The table under this key, which only one of the files may contain.
-fn single<'a>(sections: &mut [Section<'a>], key: &'static str) -> Option<Section<'a>> {
+pub(crate) fn single<'a>(sections: &mut [Section<'a>], key: &'static str) -> Option<Section<'a>> {
     let mut found: Option<Section<'a>> = None;
     for section in sections {
         let Some(table) = section.table(key) else { continue };

@@ -174,11 +174,24 @@ pub struct TunnelListener {
     pub place: Place,
 }
 
+/// The table `[frozen]`: where associations are while no tunnel runs.
+#[derive(Clone, Debug)]
+pub struct FrozenConfig {
+    /// The file with the associations.
+    pub file: FileField,
+    /// The directory with the IDs of files that may still be thawed.
+    pub ids: FileField,
+    /// The key file; by default the name of the file and `.key`.
+    pub key: Option<FileField>,
+}
+
 /// The configuration of a tunnel.
 #[derive(Clone, Debug)]
 pub struct TunnelConfig {
     /// The log, the end, and the administrative listener.
     pub common: Common,
+    /// Where associations are while no tunnel runs; `None`: they end with it.
+    pub frozen: Option<FrozenConfig>,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<TunnelListener>,
 }
@@ -212,9 +225,25 @@ impl TunnelConfig {
             }
             config::demand_listeners(listeners.is_empty(), sections, faults, "docs/tunnel.md");
             check_together(&listeners, faults);
-            Self { common, listeners }
+            let frozen = config::single(sections, "frozen").and_then(|section| frozen(section, &listeners));
+            Self { common, frozen, listeners }
         })
     }
+}
+
+fn frozen(mut section: Section<'_>, listeners: &[TunnelListener]) -> Option<FrozenConfig> {
+    let (file, ids, key) = (section.file("file"), section.file("ids"), section.file("key"));
+    for (name, what) in [("file", "name the file of the associations"), ("ids", "name a directory for IDs")] {
+        if !section.has(name) {
+            section.missing(name, what);
+        }
+    }
+    if let Some(listener) = listeners.iter().find(|listener| !listener.datagrams.interfaces.is_empty()) {
+        let what = "associations over several interfaces cannot be frozen";
+        section.fault(listener.place.fault(what, "leave interfaces out, or the table [frozen]"));
+    }
+    section.end();
+    Some(FrozenConfig { file: file?, ids: ids?, key })
 }
 
 fn check_together(listeners: &[TunnelListener], faults: &RefCell<Vec<Fault>>) {

@@ -1,9 +1,10 @@
 //! The device side of a gateway: local programs connect over TCP or UDP, and a server gets their data over TLS or DTLS.
 //!
 //! * `config`: the TOML files. `tls`: the engine's configurations, from files and stores.
-//! * `tcp`: TCP to TLS. `udp`: UDP to DTLS. `remote`: the way to the server.
+//! * `tcp`: TCP to TLS. `udp`: UDP to DTLS. `remote`: the way to the server. `frozen`: associations that survive a restart.
 
 pub mod config;
+mod frozen;
 mod remote;
 mod tcp;
 mod tls;
@@ -11,7 +12,7 @@ mod udp;
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use dunlin::ClientConfig;
@@ -20,6 +21,7 @@ use dunlin_tokio::HandshakeError;
 use tokio::sync::watch;
 
 use self::config::{TunnelConfig, TunnelListener};
+use self::frozen::{Freezer, Thawed};
 use self::remote::Failure;
 use self::tls::Stores;
 use crate::config::{Fault, Faults, Field, TransportKind};
@@ -33,9 +35,19 @@ pub(crate) struct Live {
     tls: Arc<ClientConfig>,
     /// For jitter.
     random: Arc<dyn SecureRandom>,
+    /// Takes associations that survive the tunnel.
+    freezer: Option<Arc<Freezer>>,
+    /// Associations of the previous tunnel, until the listener begins.
+    thawed: Mutex<Vec<Thawed>>,
 }
 
 type Settings = Arc<ArcSwap<Live>>;
+
+impl Live {
+    fn is_datagram(&self) -> bool {
+        self.config.transport == TransportKind::Dtls
+    }
+}
 
 impl Serve for Live {
     fn name(&self) -> &str {
@@ -89,12 +101,18 @@ struct Prepared {
 
 impl Prepared {
     /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
-    fn read(config: TunnelConfig, stores: &Stores, opens_stores: bool) -> Result<Self, Faults> {
+    fn read(
+        config: TunnelConfig,
+        stores: &Stores,
+        opens_stores: bool,
+        freezer: Option<&Arc<Freezer>>,
+    ) -> Result<Self, Faults> {
         let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
         for config in config.listeners {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
-            listeners.extend(tls.map(|tls| Live { config, tls, random }));
+            let (freezer, thawed) = (freezer.cloned(), Mutex::default());
+            listeners.extend(tls.map(|tls| Live { config, tls, random, freezer, thawed }));
         }
         Faults::none_in(faults)?;
         Ok(Self { listeners, warnings })
@@ -120,6 +138,7 @@ impl Prepared {
 pub struct Tunnel {
     service: Service<Live>,
     stores: Arc<Stores>,
+    freezer: Option<Arc<Freezer>>,
 }
 
 impl Tunnel {
@@ -129,7 +148,7 @@ impl Tunnel {
     /// # Errors
     /// All faults.
     pub fn check(config: TunnelConfig) -> Result<Vec<Fault>, Faults> {
-        Ok(Prepared::read(config, &Stores::new(), false)?.warnings)
+        Ok(Prepared::read(config, &Stores::new(), false, None)?.warnings)
     }
 
     /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server when a local program does.
@@ -146,8 +165,17 @@ impl Tunnel {
     /// The errors of [`Self::start`].
     pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
         let service = Service::new(Metrics::new(Role::Tunnel), sockets);
-        let tunnel = Self { service, stores: Arc::new(Stores::new()) };
-        tunnel.replace(config).await?;
+        let stores = Arc::new(Stores::new());
+        let freezer = match config.frozen.clone() {
+            None => None,
+            Some(config) => {
+                let provider = stores.provider.clone();
+                let open = move || Freezer::open(&config, &provider).map_err(Faults::one);
+                Some(Arc::new(service::off_thread(open).await?))
+            }
+        };
+        let tunnel = Self { service, stores, freezer };
+        tunnel.replace(config, true).await?;
         tunnel.service.warn_of_sockets().await;
         Ok(tunnel)
     }
@@ -158,7 +186,7 @@ impl Tunnel {
     /// # Errors
     /// All faults. The previous configuration then stays in force.
     pub async fn reload(&self, config: TunnelConfig) -> Result<(), Faults> {
-        let replaced = self.replace(config).await;
+        let replaced = self.replace(config, false).await;
         self.service.shared.metrics.reloaded(replaced.as_ref().err());
         replaced
     }
@@ -168,14 +196,32 @@ impl Tunnel {
         self.service.shared.metrics.reloaded(Some(faults));
     }
 
-    async fn replace(&self, config: TunnelConfig) -> Result<(), Faults> {
+    /// Replaces the listeners. The first ones take the frozen associations.
+    async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let (common, stores) = (config.common.clone(), self.stores.clone());
-        let prepared = service::off_thread(move || Prepared::read(config, &stores, true)).await?;
+        let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
+        let read = move || Prepared::read(config, &stores, true, freezer.as_ref());
+        let prepared = service::off_thread(read).await?;
         service::warn_of(&prepared.warnings);
         let bound = self.service.bind(&running, prepared.listeners, common, vec![]).await?;
+        if let Some(freezer) = self.freezer.clone().filter(|_| thaws) {
+            let listeners: Vec<_> = bound.listeners.iter().map(|(live, _)| live.clone()).collect();
+            let thaw = move || {
+                freezer.thaw(&listeners);
+                Ok(())
+            };
+            service::off_thread(thaw).await?;
+        }
         self.service.replace(running, bound);
         Ok(())
+    }
+
+    /// Writes the associations that were frozen.
+    async fn freeze(&self) {
+        if let Some(freezer) = self.freezer.clone() {
+            // It fails only if the runtime ends.
+            let _ = tokio::task::spawn_blocking(move || freezer.write()).await;
+        }
     }
 
     /// The address of the administrative listener.
@@ -194,13 +240,15 @@ impl Tunnel {
     }
 
     /// Stops: the tunnel accepts no more local programs. Established connections may go on for the `shutdown_time` of the configuration;
-    /// then they end. Dropping the future of this function and calling [`Self::end`] ends them earlier.
+    /// then they end, or are frozen. Dropping the future of this function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
+        self.freeze().await;
     }
 
     /// Ends all connections, and the tunnel.
     pub async fn end(&self) {
         self.service.end().await;
+        self.freeze().await;
     }
 }

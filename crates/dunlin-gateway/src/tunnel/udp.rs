@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dunlin::EndpointLimits;
@@ -12,6 +12,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed, outcome};
 use crate::identity;
@@ -72,6 +73,7 @@ pub(crate) async fn run(
         closing: watch::Sender::new(false),
     };
     let socket = listener.socket.clone();
+    listener.resume();
     let mut buffer = vec![0; MAX_DATAGRAM];
     loop {
         let is_open = !*listener.closing.borrow();
@@ -126,10 +128,31 @@ impl Listener {
         if *self.closing.borrow() {
             return self.lose(&live);
         }
-        let (sender, queue) = mpsc::channel(QUEUE);
+        let sender = self.begin(live, source, from, None);
         // The queue is empty.
         let _ = sender.try_send(datagram);
-        self.queues.insert(source, sender);
+    }
+
+    /// Begins with the associations of the previous tunnel.
+    fn resume(&mut self) {
+        let live = self.settings.load_full();
+        let thawed = std::mem::take(&mut *live.thawed.lock().unwrap_or_else(PoisonError::into_inner));
+        for thawed in thawed {
+            let (source, from) = ((!live.config.datagrams.shared).then_some(thawed.from), thawed.from);
+            self.begin(live.clone(), source, from, Some(thawed));
+        }
+    }
+
+    /// Begins to serve a program, and returns the way to it.
+    fn begin(
+        &mut self,
+        live: Arc<Live>,
+        source: Source,
+        from: SocketAddr,
+        thawed: Option<Thawed>,
+    ) -> mpsc::Sender<Datagram> {
+        let (sender, queue) = mpsc::channel(QUEUE);
+        self.queues.insert(source, sender.clone());
         let client = Client {
             shared: self.shared.clone(),
             settings: self.settings.clone(),
@@ -138,13 +161,14 @@ impl Listener {
             queue,
             closing: self.closing.subscribe(),
         };
-        let serving = service::counted(self.shared.clone(), live, from, client.serve(from));
+        let serving = service::counted(self.shared.clone(), live, from, client.serve(from, thawed));
         let ended = self.ended.clone();
         tokio::spawn(async move {
             serving.await;
             // It fails only if the listener has ended.
             let _ = ended.send(source);
         });
+        sender
     }
 
     fn lose(&self, live: &Live) {
@@ -165,10 +189,10 @@ struct Client {
 /// An association with the server, and its socket.
 struct Link {
     /// It drives the association.
-    _endpoint: DtlsEndpoint,
+    endpoint: DtlsEndpoint,
     dtls: DtlsAssociation,
-    /// Counts it as connected.
-    _established: Established,
+    /// Counts it as connected, after a handshake of this tunnel.
+    _established: Option<Established>,
 }
 
 /// Why an association has ended.
@@ -207,12 +231,21 @@ struct Passed {
 
 impl Client {
     /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
-    async fn serve(mut self, from: SocketAddr) -> Result<(), Limit> {
+    async fn serve(mut self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
         let live = self.settings.load_full();
         let max = self.shared.max_connections();
         let _of_all = limits::take(&self.shared.connections, max, Limit::Connections)?;
         let _of_host = self.places.connection(from.ip(), live.config.limits.connections_per_host)?;
         let mut outage = Outage::new(&live);
+        if let Some(thawed) = thawed {
+            match resume(&live, thawed).await {
+                Ok(link) if !self.pass(&live, &link, None, from).await => return Ok(()),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(listener = live.config.name, client = %from, %error, "an association was not thawed");
+                }
+            }
+        }
         loop {
             let limits = &self.settings.load_full().config.limits;
             let first = tokio::select! {
@@ -235,7 +268,8 @@ impl Client {
             match connected {
                 Ok(link) => {
                     outage = Outage::new(&live);
-                    if !self.pass(&live, &link, first).await {
+                    let from = first.from;
+                    if !self.pass(&live, &link, Some(first), from).await {
                         return Ok(());
                     }
                 }
@@ -254,14 +288,21 @@ impl Client {
     }
 
     /// Passes datagrams in both directions until the association ends. Returns whether the next datagram begins another one.
-    async fn pass(&mut self, live: &Live, link: &Link, first: Datagram) -> bool {
-        let (listener, dtls, from) = (&live.config.name, &link.dtls, first.from);
+    /// Answers go to the program that has sent last, at first to `from`.
+    async fn pass(
+        &mut self,
+        live: &Live,
+        link: &Link,
+        first: Option<Datagram>,
+        mut from: SocketAddr,
+    ) -> bool {
+        let (listener, dtls) = (&live.config.name, &link.dtls);
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
         let kind = dtls.negotiated().kind;
         tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
         let mut passed = Passed::default();
-        let end = self.exchange(live, dtls, first, &mut passed).await;
+        let end = self.exchange(live, dtls, first, &mut from, &mut passed).await;
         self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
         self.shared.metrics.dropped(listener, passed.dropped);
         let Passed { from_client: read, to_client: written, dropped } = passed;
@@ -272,6 +313,9 @@ impl Client {
             }
             _ => tracing::info!(listener, client = %from, read, written, dropped, why, "disconnected"),
         }
+        if matches!(end, End::Stopped) && self.freezes(live, link, from) {
+            return false;
+        }
         if matches!(end, End::Idle | End::Stopped) {
             dtls.close();
             // The endpoint sends the close_notify; the server's answer ends the association.
@@ -281,20 +325,26 @@ impl Client {
         !matches!(end, End::Idle | End::Stopped)
     }
 
+    /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it again.
+    fn freezes(&self, live: &Live, link: &Link, from: SocketAddr) -> bool {
+        let stops = *self.shared.phase.borrow() >= Phase::Draining;
+        let freezer = live.freezer.as_ref().filter(|_| stops && !link.dtls.peer_connection_id().is_empty());
+        freezer.is_some_and(|freezer| freezer.freeze(live, &link.endpoint, from))
+    }
+
     async fn exchange(
         &mut self,
         live: &Live,
         dtls: &DtlsAssociation,
-        first: Datagram,
+        first: Option<Datagram>,
+        from: &mut SocketAddr,
         passed: &mut Passed,
     ) -> End {
         let Self { shared, socket, queue, closing, .. } = self;
         let (limits, probe_time) = (&live.config.limits, live.config.datagrams.probe_time);
         let phases = shared.phase.subscribe();
-        let mut next = Some(first);
+        let mut next = first;
         let mut latest = Instant::now();
-        // Answers go to the program that has sent last.
-        let mut from = None;
         let mut unanswered = None;
         // The bytes that had come when the tunnel asked the server whether it still has the association: a KeyUpdate must be acknowledged
         // (RFC 9147 §8), also by a server that has no data to send. DTLS 1.2 has no such question.
@@ -302,7 +352,7 @@ impl Client {
         loop {
             if let Some(datagram) = next.take() {
                 latest = Instant::now();
-                from = Some(datagram.from);
+                *from = datagram.from;
                 unanswered.get_or_insert(latest);
                 passed.from_client += datagram.data.len() as u64;
                 match dtls.send(&datagram.data).await {
@@ -336,9 +386,8 @@ impl Client {
                     latest = Instant::now();
                     (question, unanswered) = (None, None);
                     passed.to_client += data.len() as u64;
-                    let Some(from) = from else { continue };
                     // The program may have closed its port.
-                    passed.dropped += u64::from(socket.send_to(&data, from).await.is_err());
+                    passed.dropped += u64::from(socket.send_to(&data, *from).await.is_err());
                 },
                 () = unheard => match question {
                     // The next datagram is asked about again, so a forged one delays the end only once.
@@ -409,8 +458,33 @@ async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, F
         .with_on_path(move |event| report_path(&name, event));
     let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
     let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
-    let _established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
-    Ok(Link { _endpoint: endpoint, dtls, _established })
+    let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
+    Ok(Link { endpoint, dtls, _established: Some(established) })
+}
+
+/// Continues an association of the previous tunnel, if possible on the same port, which the server and NATs know.
+async fn resume(live: &Live, thawed: Thawed) -> io::Result<Link> {
+    let any = unspecified(thawed.connection.peer_address());
+    let socket = match UdpSocket::bind(SocketAddr::new(any, thawed.port)).await {
+        Ok(socket) => socket,
+        Err(_) => UdpSocket::bind(SocketAddr::new(any, 0)).await?,
+    };
+    let mut resumed = DtlsEndpoint::resume(socket, EndpointLimits::default(), [*thawed.connection])?;
+    let refused = |(_, error): (SocketAddr, dunlin::Error)| io::Error::other(error);
+    let none = || resumed.refused.pop().map_or_else(|| io::ErrorKind::NotFound.into(), refused);
+    let dtls = resumed.associations.pop().ok_or_else(none)?;
+    if live.config.datagrams.connection_ids {
+        resumed.endpoint.watch_addresses()?;
+    }
+    Ok(Link { endpoint: resumed.endpoint, dtls, _established: None })
+}
+
+/// The address from which the system chooses by itself, in the family of `server`.
+const fn unspecified(server: SocketAddr) -> IpAddr {
+    match server {
+        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+    }
 }
 
 /// Opens the socket of an association, or one for each interface.
@@ -419,10 +493,7 @@ async fn open(live: &Live, server: SocketAddr) -> io::Result<DtlsEndpoint> {
     if !datagrams.interfaces.is_empty() {
         return DtlsEndpoint::over(datagrams.interfaces.clone(), server, limits);
     }
-    let any = match server {
-        SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-        SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-    };
+    let any = unspecified(server);
     let endpoint = DtlsEndpoint::new(UdpSocket::bind(SocketAddr::new(any, 0)).await?, limits)?;
     if datagrams.connection_ids {
         endpoint.watch_addresses()?;

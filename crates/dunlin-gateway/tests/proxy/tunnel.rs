@@ -202,6 +202,9 @@ connection_ids = false
 interfaces = ["wlan0", "wwan0"]
 [listener.psk]
 identity = "sensor-7"
+
+[frozen]
+file = "frozen"
 "#;
     let expected = [
         "tunnel.toml:2: tunnel.shutdown_tim: unknown key; allowed here: shutdown_time",
@@ -218,7 +221,9 @@ identity = "sensor-7"
          alpn, certificate, raw_public_key, tickets, psk, server, cache or limits",
         "tunnel.toml:13: listener[1]: without connection IDs, a change of the interface ends the association; leave connection_ids \
          out, or write multihoming = \"linkable\"",
+        "tunnel.toml:13: listener[1]: associations over several interfaces cannot be frozen; leave interfaces out, or the table [frozen]",
         "tunnel.toml:19: listener[1].psk: the key file is missing; name a file with the key, as `dunlin psk new` makes it",
+        "tunnel.toml:22: frozen: the key ids is missing; name a directory for IDs",
     ];
     let found = faults(text);
     for (found, expected) in found.iter().zip(expected) {

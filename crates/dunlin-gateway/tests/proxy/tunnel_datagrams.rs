@@ -146,6 +146,32 @@ async fn datagrams_wait_for_the_handshake_and_are_lost_during_a_pause() {
     metric_becomes(&tunnel, "dunlin_tunnel_datagrams_dropped_total{listener=\"local\"}", 1.0).await;
 }
 
+/// The next tunnel goes on with the associations: there is no handshake, and an answer that the server sends first arrives.
+#[tokio::test]
+async fn associations_survive_a_restart_of_the_tunnel() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let (gateway, port) = place.start(&dtls(to)).await;
+    let frozen = "[frozen]\nfile = \"frozen\"\nids = \"ids\"\n";
+    let config = frozen.to_owned() + &datagrams(port, "");
+    let (tunnel, first) = place.tunnel(&config).await;
+    let program = socket().await.0;
+    send(&program, first, "one").await;
+    let (_, from) = receive(&backend).await;
+    backend.send_to(b"to one", from).await.unwrap();
+    assert_eq!(receive(&program).await.0, "to one");
+    within(tunnel.stop()).await;
+    assert!(place.path("frozen").exists());
+    let (tunnel, second) = place.tunnel(&config).await;
+    assert!(!place.path("frozen").exists(), "nobody thaws it twice");
+    backend.send_to(b"to two", from).await.unwrap();
+    assert_eq!(receive(&program).await.0, "to two");
+    send(&program, second, "two").await;
+    assert_eq!(receive(&backend).await, ("two".to_owned(), from));
+    assert_eq!(metric(&tunnel, "dunlin_tunnel_handshakes_total"), 0.0, "{}", tunnel.metrics());
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
+}
+
 /// Two addresses of loopback stand for two interfaces.
 #[tokio::test]
 async fn an_association_uses_the_interfaces_of_the_configuration() {
