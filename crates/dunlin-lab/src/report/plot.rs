@@ -293,12 +293,26 @@ fn key_exchange() -> Vec<View> {
 fn policy() -> Vec<View> {
     let plain = View { figure: Some("server_us"), group: &["strategy", "client"], ..View::PLAIN };
     let of = |caption, rows| View { caption: Some(caption), rows, ..plain };
+    let operations = |caption, rows| View {
+        caption: Some(caption),
+        figure: Some("operation_us"),
+        rows,
+        bar: "algorithm",
+        group: &["operation"],
+        ..View::PLAIN
+    };
     vec![
         of("Server's time for an upload of 10 KB in µs", |row| row.number("size_bytes") == Some(10_240.0)),
         of("Server's time for an upload of 100 KB in µs", |row| row.number("size_bytes") == Some(102_400.0)),
         of("Server's time for an upload of 1 MB in µs", |row| row.number("size_bytes") == Some(1_048_576.0)),
         of("Server's time for an upload of 10 MB in µs", |row| {
             row.number("size_bytes") == Some(10_485_760.0)
+        }),
+        operations("Time of an RSA operation in µs (the paper's figure 7 a, c, e)", |row| {
+            row.get("operation").is_some_and(|of| of != "seal")
+        }),
+        operations("Time to encrypt a record of 16 KiB in µs (the paper's figure 7 b, d, f)", |row| {
+            row.get("operation").is_some_and(|of| of == "seal")
         }),
     ]
 }

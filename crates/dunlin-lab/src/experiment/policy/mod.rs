@@ -6,8 +6,10 @@
 mod apache;
 mod case;
 mod client;
+mod cost;
 mod count;
 mod keys;
+mod model;
 mod server;
 mod talk;
 mod tls;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use apache::Apache;
 use case::{Aes, Case, ClientKind, SIZES, Stack, Strategy};
 use keys::Keys;
+use model::Line;
 use talk::Talk;
 
 use super::foreign::{Foreign, Library};
@@ -132,7 +135,12 @@ impl Experiment for Policy {
                 }
             }
         }
-        Ok(rows(sizes, &cases, &figures))
+        let mut rows = rows(sizes, &cases, &figures);
+        for aes in aes.iter().filter(|_| !plan.quick) {
+            progress.now("single operations");
+            rows.extend(cost::rows(*aes)?);
+        }
+        Ok(rows)
     }
 }
 
@@ -295,6 +303,15 @@ fn rows(sizes: &[usize], cases: &[Case], figures: &BTreeMap<(usize, Case), Vec<U
                 .filter_map(|upload| upload.signatures)
                 .collect();
             let row = row.figure("signatures", &counted);
+            let cpu = |size: usize, case| median_of(&of(size, case, |upload| upload.server_cpu_us));
+            let row = match line(sizes, *case, cpu) {
+                Some(line) => {
+                    let model = line.at(*size as f64);
+                    let error = (model / cpu(*size, *case) - 1.0) * 100.0;
+                    row.figure("server_cpu_model_us", &[model]).figure("model_error_percent", &[error])
+                }
+                None => row,
+            };
             rows.push(match case.strategy {
                 Strategy::None => row,
                 _ => reduced(row, |case, figure| median_of(&of(*size, case, figure)), *case, *size),
@@ -302,6 +319,22 @@ fn rows(sizes: &[usize], cases: &[Case], figures: &BTreeMap<(usize, Case), Vec<U
         }
     }
     rows
+}
+
+/// The paper's model of a case: equation (1) fitted to its medians, or for renegotiations equation (2) with the fits of the others.
+fn line(sizes: &[usize], case: Case, cpu: impl Fn(usize, Case) -> f64) -> Option<Line> {
+    let of = |strategy| {
+        let case = Case { strategy, ..case };
+        let points: Vec<_> = sizes.iter().map(|size| (*size as f64, cpu(*size, case))).collect();
+        Line::through(&points).filter(|_| points.iter().all(|(_, us)| *us > 0.0))
+    };
+    if case.strategy != Strategy::Renegotiation {
+        return of(case.strategy);
+    }
+    let (first, last, resumed) = (of(Strategy::None)?, of(Strategy::Lowest)?, of(Strategy::Ticket)?);
+    // Apache shows the same certificate again.
+    let second = if case.stack == Stack::Apache { first } else { last };
+    Some(model::renegotiated(first, second, resumed, last))
 }
 
 /// Adds by how much the case costs less than the highest scheme, of the medians.
@@ -315,7 +348,8 @@ fn reduced(row: Row, median: impl Fn(Case, fn(&Upload) -> f64) -> f64, case: Cas
     row.figure("cpu_reduction_percent", &[percent(|upload| upload.server_cpu_us)])
 }
 
-/// Runs one side of an upload, when this program has started itself. `words` are the side and its arguments.
+/// Runs one side of an upload, or measures the cost of single operations, when this program has started itself. `words` are the side, or
+/// `costs`, and its arguments.
 ///
 /// # Errors
 /// A word is unknown, a file has other contents, or a connection failed.
@@ -323,6 +357,7 @@ pub fn side_of_upload(words: &[OsString]) -> Result<(), Error> {
     match words.split_first() {
         Some((side, words)) if side == "server" => server::run(words),
         Some((side, words)) if side == "client" => client::run(words),
+        Some((side, words)) if side == "costs" => cost::run(words),
         _ => Err(unknown()),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -253,6 +253,8 @@ fn serve(listener: &TcpListener, policy: &mut Policy, directory: &Path) -> Resul
     let line = format!("{us:.3} {} {} {kind}", signatures(), negotiated.profile);
     while !tls.connection.peer_has_closed() && tls.receive(&mut |_| Answer::Failed, &mut |_| Ok(()))? {}
     tls.close()?;
+    // The next upload must not pay for emptying this file.
+    fs::remove_file(directory.join(UPLOAD)).map_err(failed)?;
     Ok(line)
 }
 
