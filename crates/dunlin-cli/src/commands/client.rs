@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use clap::Args as ClapArgs;
 use dunlin::resume::ClientSessions;
 use dunlin::wire::{HandshakeType, ProtocolVersion};
-use dunlin::{ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, ServerAddress};
-use dunlin_tokio::{DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector};
+use dunlin::{
+    ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, PortScheme, ServerAddress,
+};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -328,7 +330,7 @@ impl<'a> Client<'a> {
             config = config.with_early_data(args.tls.early_data_protocols());
             early_data = files::read(path)?.to_vec();
         }
-        let config = args.interfaces.config(config, args.tls.datagrams.has_ids())?;
+        let config = args.interfaces.config(config, args.tls.datagrams.survives_changes())?;
         let config = Followed::client(config.with_server_name_sent(!args.noservername), lists);
         Ok(Self { args, target, name, config, tickets, early_data })
     }
@@ -456,9 +458,18 @@ impl<'a> Client<'a> {
         &self,
         config: &Arc<ClientConfig>,
     ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
-        let mut refused = None;
+        let (mut refused, mut lacking) = (None, None);
         for address in self.addresses().await.map_err(|e| self.unreachable(e))? {
             let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
+            let (missing, family) =
+                (endpoint.missing_interfaces(), if address.is_ipv4() { "IPv4" } else { "IPv6" });
+            if !missing.is_empty() {
+                if missing.len() == self.args.interfaces.interface.len() {
+                    lacking.get_or_insert_with(|| interfaces::none_up(&missing, family));
+                    continue;
+                }
+                warn(&interfaces::some_down(&missing, family));
+            }
             if let Some(loss) = &self.args.tls.datagrams.loss {
                 endpoint.set_loss(loss.decider());
             }
@@ -473,6 +484,7 @@ impl<'a> Client<'a> {
                         // A connected socket would send from its first address alone.
                         endpoint.watch_addresses()?;
                     }
+                    self.warn_if_bound(&association);
                     let (stream, _) = DtlsStream::new(association);
                     return Ok((Box::new(stream), progress, 0));
                 }
@@ -482,7 +494,26 @@ impl<'a> Client<'a> {
                 Err(e) => return Err(self.failed(self.explainer(&progress).handshake(&e))),
             }
         }
-        Err(self.unreachable(refused.unwrap_or_else(|| io::Error::other("the name has no address"))))
+        let nowhere = || self.unreachable(io::Error::other("the name has no address"));
+        Err(refused.map_or_else(|| lacking.unwrap_or_else(nowhere), |refused| self.unreachable(refused)))
+    }
+
+    /// Warns if the server has not accepted what would let the association survive a change of this machine's address.
+    fn warn_if_bound(&self, association: &DtlsAssociation) {
+        let datagrams = &self.args.tls.datagrams;
+        let (option, lacks) = match (datagrams.has_ids(), datagrams.scheme) {
+            _ if !association.peer_connection_id().is_empty() => return,
+            // The server of this scheme names the port later.
+            (_, Some(PortScheme::TcsMessage)) => return,
+            (_, Some(_)) if association.association_port().is_some() => return,
+            (true, _) => ("--cid", "no connection ID"),
+            (false, Some(_)) => ("--scheme", "no port of its own"),
+            (false, None) => return,
+        };
+        warn(&format!(
+            "{}: the server gave the association {lacks}, so it ends when this machine's address changes; check the server's {option}",
+            self.what()
+        ));
     }
 
     /// An endpoint for this server alone.
@@ -497,7 +528,7 @@ impl<'a> Client<'a> {
     /// Reports that the association goes on over another path, or that it has none.
     fn on_path(&self, at: At) -> impl Fn(&PathEvent) + Send + Sync + use<> + 'static {
         let (json, quiet, server) = (self.args.json, self.args.quiet, self.what());
-        let survives = self.args.tls.datagrams.has_ids() || self.args.tls.datagrams.scheme.is_some();
+        let survives = self.args.tls.datagrams.survives_changes();
         move |event| {
             if let PathEvent::Unreachable(why) = event {
                 warn(&interfaces::outage(&server, *why, survives));

@@ -1,5 +1,6 @@
 //! `dunlin server`: a TLS and DTLS server like `openssl s_server`.
 
+use std::fmt::Display;
 use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -130,6 +131,11 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         let why = "the server has no ports for its associations";
         return Err(Error::usage("--scheme", why, "add --port-pool, as in --port-pool 6000-6015"));
     }
+    let own = args.accept.port();
+    if own != 0 && args.port_pool.iter().flat_map(PortPool::ports).any(|port| *port == own) {
+        let why = format!("the server itself listens at port {own}");
+        return Err(Error::usage("--port-pool", why, "give other ports than --accept"));
+    }
     let (config, psks) = args.tls.server_config(&args.server)?;
     let frozen = args.frozen.open(&Arc::new(dunlin_awslc::provider()))?.map(Arc::new);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -186,7 +192,7 @@ struct Choice {
 }
 
 /// Explains why the ports for associations without connection IDs cannot be used.
-fn no_ports(error: io::Error) -> Error {
+fn no_ports(error: impl Display) -> Error {
     Error::failed("--port-pool", error, "give other ports, or auto:16 for any free ones")
 }
 
@@ -278,7 +284,8 @@ impl Server {
     async fn bind_ports(&self, ip: IpAddr) -> Result<Vec<UdpSocket>, Error> {
         let mut sockets = Vec::new();
         for port in self.args.port_pool.iter().flat_map(PortPool::ports) {
-            sockets.push(UdpSocket::bind((ip, *port)).await.map_err(no_ports)?);
+            let named = |e| if *port == 0 { no_ports(e) } else { no_ports(format!("port {port}: {e}")) };
+            sockets.push(UdpSocket::bind((ip, *port)).await.map_err(named)?);
         }
         Ok(sockets)
     }
@@ -299,7 +306,7 @@ impl Server {
             // Each connection chooses its configuration itself, since its keys remember what the client named.
             endpoint.set_server(Some(Arc::new(config.with_profile_choice(true))));
             let incoming = endpoint.accept().await;
-            let (server, from) = (self.clone(), incoming.peer_address());
+            let (server, from) = (self.clone(), interfaces::unmapped(incoming.peer_address()));
             connections.add(async move { server.serve(Incoming::Udp(incoming), from).await });
         }
         endpoint.set_server(None);
@@ -319,6 +326,7 @@ impl Server {
                     continue;
                 }
             };
+            let from = interfaces::unmapped(from);
             let slot = Slot { permit: Mutex::new(permit), lingering: lingering.clone() };
             let server = self.clone();
             let incoming = Incoming::Tcp(tcp, Arc::new(slot));

@@ -1,5 +1,6 @@
 //! The options of DTLS: datagrams, timeouts, connection IDs, ports of associations, and the emulation of loss.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,16 @@ impl DatagramOptions {
     /// Whether this side negotiates connection IDs.
     pub(crate) const fn has_ids(&self) -> bool {
         self.cid.is_some()
+    }
+
+    /// Whether this side offers what lets an association survive a change of the client's address.
+    pub(crate) const fn survives_changes(&self) -> bool {
+        self.cid.is_some() || self.scheme.is_some()
+    }
+
+    /// Whether a server moves associations without return routability checks to another address of the client.
+    pub(crate) fn follows_unchecked(&self) -> bool {
+        self.migrate == Some(Migration::default().with_unchecked(true))
     }
 
     /// The retransmission timeouts, if they differ from the default.
@@ -159,6 +170,10 @@ pub(crate) fn port_pool(text: &str) -> Result<PortPool, String> {
     };
     let ranges: Option<Vec<_>> = text.split(',').map(range).collect();
     let ports: Vec<u16> = ranges.into_iter().flatten().flatten().collect();
+    let mut seen = BTreeSet::new();
+    if let Some(port) = ports.iter().find(|port| !seen.insert(**port)) {
+        return Err(format!("port {port} is there twice"));
+    }
     match ports.len() {
         1..=MAX_POOL => Ok(PortPool(ports)),
         0 => {

@@ -1,7 +1,9 @@
 //! The interfaces of `client --udp`, and reports about paths.
 
+use std::net::{IpAddr, SocketAddr};
+
 use clap::{Args, ValueEnum};
-use dunlin::{ClientConfig, Multihoming};
+use dunlin::{ClientConfig, MAX_INTERFACES, Multihoming};
 use dunlin_tokio::{Interface, PathEvent};
 
 use crate::error::Error;
@@ -12,7 +14,7 @@ use crate::tls::events::{At, Event, PathChanged};
 pub(crate) struct InterfaceOptions {
     /// Send over this interface of this machine: a device, such as eth0; an address; or `default`, wherever the machine sends from.
     /// Repeat the option for several interfaces, the best first, at most four. The client uses the first one on which the server
-    /// answers, and goes on over the next one when it fails. With --cid, the association survives that.
+    /// answers, and goes on over the next one when it fails. With --cid or --scheme, the association survives that.
     #[arg(long, value_name = "NAME|ADDRESS", requires = "udp", help_heading = "Datagrams")]
     pub(crate) interface: Vec<Interface>,
     /// Whether observers may link what the client sends over its interfaces [default: unlinkable if each interface can have its
@@ -33,15 +35,29 @@ enum Mode {
 }
 
 impl InterfaceOptions {
-    /// A configuration for these interfaces.
-    pub(crate) fn config(&self, config: ClientConfig, has_ids: bool) -> Result<ClientConfig, Error> {
+    /// A configuration for these interfaces. `survives`: whether the client offers what lets an association outlive a change of the
+    /// interface.
+    pub(crate) fn config(&self, config: ClientConfig, survives: bool) -> Result<ClientConfig, Error> {
         if self.interface.is_empty() {
             return Ok(config);
         }
+        let count = self.interface.len();
+        if count > MAX_INTERFACES {
+            let why = format!("a client uses at most {MAX_INTERFACES} interfaces, not {count}");
+            return Err(Error::usage("--interface", why, "leave some out"));
+        }
+        if self.interface.iter().any(|interface| interface.to_string().is_empty()) {
+            let advice = "give a device, such as eth0; an address; or default";
+            return Err(Error::usage("--interface", "the name is empty", advice));
+        }
         let multihoming = match self.multihoming {
-            None if !has_ids => {
-                let why = "without connection IDs, a change of the interface ends the association";
-                return Err(Error::usage("--interface", why, "add --cid; or --multihoming linkable"));
+            None if !survives => {
+                let why = "without connection IDs or a port of its own, a change of the interface ends the association";
+                return Err(Error::usage(
+                    "--interface",
+                    why,
+                    "add --cid or --scheme tcs; or --multihoming linkable",
+                ));
             }
             None => match config.clone().with_multihoming(Multihoming::unlinkable()) {
                 Ok(config) => return Ok(config),
@@ -52,11 +68,27 @@ impl InterfaceOptions {
             Some(Mode::Duplicated) => Multihoming::duplicated(),
         };
         config.with_multihoming(multihoming).map_err(|_| {
-            let why = "two interfaces would have one connection ID";
+            let why = "an unlinkable client needs another connection ID for each address";
             let advice = "use DTLS 1.3 alone and --cid without HEX, or --multihoming linkable";
             Error::usage("--multihoming", why, advice)
         })
     }
+}
+
+/// The interfaces as the user gave them.
+fn names(interfaces: &[Interface]) -> String {
+    interfaces.iter().map(|interface| format!("--interface {interface}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The error of a client without any interface on the way to a server with addresses of this family.
+pub(crate) fn none_up(interfaces: &[Interface], family: &str) -> Error {
+    let why = format!("not up with an {family} address");
+    Error::failed(names(interfaces), why, "`ip address` lists this machine's interfaces; give another one")
+}
+
+/// The warning that some interfaces are missing.
+pub(crate) fn some_down(interfaces: &[Interface], family: &str) -> String {
+    format!("{}: not up with an {family} address; the client uses it as soon as it is", names(interfaces))
 }
 
 /// The warning that the system cannot send to the server.
@@ -70,10 +102,18 @@ pub(crate) fn outage(server: &str, why: std::io::ErrorKind, survives: bool) -> S
     format!("{server}: cannot send: {why}; {advice}")
 }
 
+/// The IPv4 address that a socket for both families shows as an IPv6 address (RFC 4291 §2.5.5.2); other addresses as they are.
+pub(crate) fn unmapped(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => (ip, address.port()).into(),
+        IpAddr::V6(_) => address,
+    }
+}
+
 /// A line about a path, without the peer's address.
 pub(crate) fn line(event: &PathEvent) -> String {
     match event {
-        PathEvent::PeerMoved(address) => format!("the peer is now at {address}"),
+        PathEvent::PeerMoved(address) => format!("the peer is now at {}", unmapped(*address)),
         PathEvent::Changed { sockets, change } => {
             let [from, to] = sockets.map(|socket| socket.map_or_else(|| "?".into(), |a| a.to_string()));
             let records = |n: usize| if n == 1 { "1 record".to_owned() } else { format!("{n} records") };
@@ -99,7 +139,7 @@ pub(crate) fn event(at: At, event: &PathEvent) -> Option<Event> {
             repeated_records: change.repeated,
             unrepeated_records: change.unrepeated,
         })),
-        PathEvent::PeerMoved(address) => Some(Event::PeerMoved(At { address: *address, ..at })),
+        PathEvent::PeerMoved(address) => Some(Event::PeerMoved(At { address: unmapped(*address), ..at })),
         _ => None,
     }
 }

@@ -255,7 +255,10 @@ fn an_association_gets_a_port_of_its_own() {
         let options = format!("--scheme {scheme} --port-pool auto:2 --migrate on-newer-record");
         let server = Server::new(&place, &format!("{SERVER} -dtls1_2 -dtls1_3 {options}"));
         for (version, _) in VERSIONS {
-            let told = server.echo(&place, &format!("{CLIENT} {version} --scheme {scheme} --json"), "hello");
+            let output =
+                server.client(&place, &format!("{CLIENT} {version} --scheme {scheme} --json"), "hello");
+            assert_eq!(String::from_utf8(output.stderr).unwrap(), "", "{scheme} {version}");
+            let told = String::from_utf8(output.stdout).unwrap();
             let connection = &events(&told)[0];
             let log = server.process.log_with(" connected: ");
             let port = log.split(", port ").nth(1).and_then(|rest| rest.split([',', ';']).next());
@@ -266,13 +269,41 @@ fn an_association_gets_a_port_of_its_own() {
             assert!(told == Some(port) || told.is_none() && !is_told, "{scheme} {version}: {told:?}");
         }
     }
+    // Without the server's consent, the client warns.
+    let server = Server::new(&place, &format!("{SERVER} --udp"));
+    assert_eq!(server.warnings, "");
+    for (options, lacks) in
+        [("--scheme ipc", "no port"), ("--scheme tcs", "no port"), ("--cid", "no connection ID")]
+    {
+        let output = server.client(&place, &format!("{CLIENT} --udp {options}"), "hello");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(told.contains(lacks) && told.lines().count() == 1, "{options}: {told}");
+    }
     // A client without the scheme uses the server's first port.
     let server = Server::new(&place, &format!("{SERVER} --udp --scheme tcs --port-pool auto:1"));
+    assert!(server.warnings.contains("add --migrate on-newer-record"), "{}", server.warnings);
     server.echo(&place, &format!("{CLIENT} --udp"), "hello");
     let log = server.process.log_with(" connected: ");
     assert!(!log.contains(", port "), "{log}");
     let line = place.dunlin_fails(&format!("server --accept 0 {SERVER} --udp --scheme tcs"), 2);
     assert!(line.contains("add --port-pool"), "{line}");
+    let line = place.dunlin_fails("server --accept 4433 --udp --scheme tcs --port-pool 4433-4435", 2);
+    assert!(line.contains("listens at port 4433"), "{line}");
+}
+
+#[test]
+fn a_server_for_both_families_logs_ipv4_addresses_as_such() {
+    let place = place();
+    for udp in ["--udp", ""] {
+        let server = Running::new(&place, &format!("server --accept [::]:0 {SERVER} {udp}"));
+        let listening = server.log_with("listening");
+        let port = listening.rsplit(':').next().unwrap();
+        let client = format!("client 127.0.0.1:{port} {CLIENT} --servername localhost {udp}");
+        let client = Running::new(&place, &client);
+        let log = server.log_with(" connected: ");
+        assert!(log.contains("127.0.0.1:") && !log.contains("ffff"), "{log}");
+        assert_eq!(client.end().0, 0);
+    }
 }
 
 /// A network address translator between a client and a server.
@@ -514,7 +545,7 @@ fn a_server_that_does_not_start_leaves_the_frozen_file_alone() {
     let taken = UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let told = place.dunlin_fails(&format!("server --accept 0 {options} --scheme tcs --port-pool {port}"), 1);
-    assert!(told.contains("--port-pool: "), "{told}");
+    assert!(told.contains(&format!("--port-pool: port {port}: ")), "{told}");
     assert!(place.path("server.frozen").exists());
 }
 

@@ -5,7 +5,7 @@ use dunlin_lab::net::{End, Ground, Namespace, veth};
 use serde_json::Value;
 
 use crate::common::Place;
-use crate::common::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
+use crate::common::peers::{CLIENT, KEY, PATIENCE, Running, SERVER, Server, json, place};
 
 /// The server's address, which both devices of the client reach.
 const ADDRESS: &str = "10.99.0.1";
@@ -157,4 +157,41 @@ fn a_client_without_connection_ids_warns_when_its_address_is_gone() {
     client.write("lost\n");
     let warning = client.log();
     assert!(warning.contains("cannot send") && warning.contains("--cid"), "{warning}");
+}
+
+#[test]
+fn the_client_names_the_interface_that_is_not_there() {
+    let place = place();
+    let client = format!("client 127.0.0.1:9 --psk {KEY} --udp --cid");
+    let told = place.dunlin_fails(&format!("{client} --interface nosuch0 --interface 192.0.2.7"), 1);
+    assert!(
+        told.contains("--interface nosuch0, --interface 192.0.2.7: not up with an IPv4 address"),
+        "{told}"
+    );
+    let told = place.dunlin_fails(&format!("{client} {}", "--interface lo ".repeat(5)), 2);
+    assert!(told.contains("at most 4 interfaces, not 5"), "{told}");
+    let told = place.dunlin_fails(&format!("{client} --interface="), 2);
+    assert!(told.contains("--interface: the name is empty"), "{told}");
+    let server = Server::new(&place, &format!("--psk {KEY} --echo --udp --cid"));
+    let options = format!("--psk {KEY} --udp --cid --interface lo --interface nosuch0");
+    let output = server.client(&place, &options, "hello\n");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("warning: --interface nosuch0: not up with an IPv4 address"), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+}
+
+#[test]
+fn interfaces_need_connection_ids_or_a_port_of_the_association() {
+    let place = place();
+    let options = format!("--psk {KEY} --udp --interface lo");
+    let told = place.dunlin_fails(&format!("client 127.0.0.1:9 {options}"), 2);
+    assert!(told.contains("add --cid or --scheme tcs"), "{told}");
+    let told = place.dunlin_fails(&format!("client 127.0.0.1:9 {options} --multihoming unlinkable"), 2);
+    assert!(told.contains("another connection ID for each address"), "{told}");
+    let pool = "--scheme tcs --port-pool auto:2 --migrate on-newer-record";
+    let server = Server::new(&place, &format!("--psk {KEY} --echo --udp {pool}"));
+    assert_eq!(server.warnings, "");
+    let output = server.client(&place, &format!("{options} --scheme tcs"), "hello\n");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && !told.contains("warning"), "{told}");
 }

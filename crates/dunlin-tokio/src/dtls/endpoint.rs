@@ -105,6 +105,12 @@ impl DtlsEndpoint {
         self.handle.0.act(|state| state.set_interfaces(interfaces));
     }
 
+    /// The interfaces of [`Self::over`] that are down or have no address of the server's family, in the order of the list. The endpoint
+    /// uses each as soon as it is up.
+    pub fn missing_interfaces(&self) -> Vec<Interface> {
+        self.handle.0.read(super::shared::State::missing_interfaces)
+    }
+
     /// Lets associations of this client tell their servers at once when the machine sends from another address
     /// ([`dunlin::DtlsConnection::address_changed`]). The socket must be bound to the unspecified address (`0.0.0.0` or `[::]`). If it is
     /// connected, this ends its connection, which binds it to one address of the machine. On systems other than Linux, this has no

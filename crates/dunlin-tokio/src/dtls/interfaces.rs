@@ -134,11 +134,13 @@ pub(super) struct Interfaces {
     next: u32,
     /// The system did not tell where addresses are, or gave no socket for one.
     lacks_something: bool,
+    /// The interfaces that are down or have no address.
+    missing: Vec<Interface>,
 }
 
 impl Interfaces {
     pub(super) const fn new(list: Vec<Interface>, peer: SocketAddr) -> Self {
-        Self { list, peer, next: 0, lacks_something: false }
+        Self { list, peer, next: 0, lacks_something: false, missing: Vec::new() }
     }
 
     pub(super) fn set(&mut self, list: Vec<Interface>) {
@@ -148,6 +150,11 @@ impl Interfaces {
     /// The sockets that belong to the interfaces now, the best first. Sockets in `before` that still fit stay. `None` if nothing changes.
     pub(super) fn refresh(&mut self, before: &[Arc<Home>]) -> Option<Vec<Arc<Home>>> {
         self.refresh_in(before, places())
+    }
+
+    /// The interfaces that are down or have no address, since the latest refresh.
+    pub(super) fn missing(&self) -> &[Interface] {
+        &self.missing
     }
 
     /// Whether the latest refresh should be repeated later, although no address changes.
@@ -163,11 +170,13 @@ impl Interfaces {
         self.lacks_something = present.is_err();
         // An interface of which nothing is known may be up.
         let present = present.ok()?;
+        self.missing.clear();
         let mut homes: Vec<Arc<Home>> = Vec::new();
         for interface in &self.list {
             let Some(place) = interface.place(self.peer, present.as_deref()) else {
                 // The system does not tell of everything on which a route depends.
                 self.lacks_something |= *interface == Interface::Default;
+                self.missing.push(interface.clone());
                 continue;
             };
             if homes.iter().any(|home| home.place.as_ref() == Some(&place)) {

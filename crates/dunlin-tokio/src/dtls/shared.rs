@@ -224,6 +224,11 @@ impl State {
         self.homes.first().map(|home| home.address)
     }
 
+    /// The interfaces that are down or have no address.
+    pub(super) fn missing_interfaces(&self) -> Vec<Interface> {
+        self.interfaces.as_ref().map_or_else(Vec::new, |interfaces| interfaces.missing().to_vec())
+    }
+
     /// Uses other interfaces.
     pub(super) fn set_interfaces(&mut self, list: Vec<Interface>) {
         if let Some(interfaces) = &mut self.interfaces {

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use super::{Connections, Listener, Server, at, no_ports};
 use crate::error::{Error, Explanation, count};
 use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
+use crate::tls::interfaces;
 use crate::tls::log::Level;
 use crate::tls::reasons::Explainer;
 use crate::tls::report::Report;
@@ -43,6 +44,11 @@ impl Server {
                 "let clients use connection IDs; those with a port need new handshakes after a restart";
             self.tell_error_first(&Error::failed("--frozen", why, advice));
         }
+        if !ports.is_empty() && !args.tls.datagrams.follows_unchecked() {
+            let why = "the server loses a client whose address changes";
+            let advice = "add --migrate on-newer-record to follow clients with a port of their own";
+            self.tell_error_first(&Error::failed("--scheme", why, advice));
+        }
         let thawed = self.clone().thaw().await?;
         let thawed = thawed.into_iter().map(|connection| *connection);
         let resumed = DtlsEndpoint::resume(socket, limits, thawed).map_err(failed)?;
@@ -59,7 +65,7 @@ impl Server {
             self.tell_error_first(&Error::failed("--frozen", why, advice));
         }
         for association in associations {
-            let (server, from) = (self.clone(), association.peer_address());
+            let (server, from) = (self.clone(), interfaces::unmapped(association.peer_address()));
             connections.resume(async move { server.resume(association, from).await });
         }
         if self.frozen.is_some() {
