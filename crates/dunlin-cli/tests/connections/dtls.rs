@@ -495,6 +495,8 @@ fn associations_survive_a_restart_of_the_server() {
     stop(server);
     std::fs::rename(place.path("server.frozen.refused"), place.path("server.frozen")).unwrap();
     // With another key the server does not start, and the file stays.
+    place.write("other.key", "0123456789abcdef0123456789abcdef");
+    place.set_mode("other.key", 0o600);
     let other_key = format!("server --accept 0 {} --frozen-key other.key", options("ids"));
     let told = place.dunlin_fails(&other_key, 1);
     assert!(told.contains("server.frozen: sealed with another key"), "{told}");
@@ -597,6 +599,8 @@ fn associations_need_a_store_to_survive() {
     let told = place.dunlin_fails(&redis, 1);
     assert!(told.contains("--frozen-store: Redis at 127.0.0.1:1: "), "{told}");
     // A file of another kind stays, because the server does not start with it.
+    place.write("notes.key", "0123456789abcdef0123456789abcdef");
+    place.set_mode("notes.key", 0o600);
     place.write("notes", "-----BEGIN PRIVATE KEY----- and more than the beginning of a file");
     let told = place.dunlin_fails(&format!("{options} --udp --frozen notes --frozen-store ids"), 1);
     assert!(told.contains("notes: not a file of frozen associations"), "{told}");
