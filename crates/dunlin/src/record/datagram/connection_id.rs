@@ -12,7 +12,7 @@ use crate::settings::{ConnectionIds, MAX_INTERFACES};
 use crate::wire::{HandshakeType, What};
 
 /// The most IDs of this side that are valid at one time, besides one that the peer must use at once: one for each interface, as many spare
-/// ones, and some that the peer has left. An ID that the peer has left makes room for a further one.
+/// ones, and some that the peer has left. An ID that the peer left long ago makes room for a further one.
 pub(super) const MAX_OWN_IDS: usize = 12;
 /// The most spare IDs of the peer that this side keeps.
 pub(super) const MAX_SPARE_IDS: usize = 8;
@@ -115,19 +115,22 @@ impl OwnIds {
         self.ids.iter().filter(|id| **id != self.latest && !self.left.contains(id)).count()
     }
 
-    /// Drops an ID that the peer probably uses no more: the one that it has left first, or else the oldest if it is older than the one in
-    /// use. `false` if there is none.
+    /// Drops an ID that the peer probably uses no more: the one that it has left first, or else the oldest unused one that is older than
+    /// the one in use. The latest [`MAX_KEPT_IDS`] that it has left stay, because it may keep them for other addresses and return to them.
+    /// `false` if there is none.
     fn make_room(&mut self) -> bool {
-        if let Some(at) = self.left.iter().find_map(|left| self.ids.iter().position(|id| id == left)) {
-            return self.ids.remove(at).is_some();
-        }
-        match self.ids.front() {
-            Some(oldest) if *oldest != self.latest => self.ids.pop_front().is_some(),
-            _ => false,
-        }
+        let mut left = self.left.iter().filter(|left| **left != self.latest && self.ids.contains(left));
+        let at = match left.next() {
+            Some(first) if left.count() >= MAX_KEPT_IDS => self.ids.iter().position(|id| id == first),
+            _ => {
+                let mut older = self.ids.iter().take_while(|id| **id != self.latest);
+                older.position(|id| !self.left.contains(id))
+            }
+        };
+        at.and_then(|at| self.ids.remove(at)).is_some()
     }
 
-    /// Issues new ones. An ID that the peer has left makes room. Without room it issues fewer, since the peer may still use
+    /// Issues new ones. An ID that the peer left long ago makes room. Without room it issues fewer, since the peer may still use
     /// each of the others (RFC 9147 §9). There is room for one that it must use at once, unless it has not used the previous one of this kind yet.
     pub(super) fn issue(&mut self, count: u8, usage: Usage) -> Result<Vec<Vec<u8>>, Error> {
         let Some(issuer) = self.issuer.clone().filter(|_| self.are_used()) else { return Ok(Vec::new()) };
@@ -289,26 +292,30 @@ mod tests {
         assert_eq!(own.issue(1, Usage::Immediate).unwrap(), [[12]]);
         assert!((0..=12).all(|id| own.fit(&[id])));
         assert!(own.issue(1, Usage::Immediate).unwrap().is_empty());
-        // The peer uses the newest one, so those before it make room.
+        // The peer uses the newest one, so unused ones before it make room. It may return to the first one.
         own.received(&[12]);
-        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
-        assert!(own.fit(&[12]) && own.iter().count() == MAX_OWN_IDS);
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 2);
+        assert!(own.fit(&[0]) && own.fit(&[12]) && own.iter().count() == MAX_OWN_IDS);
         let mut none = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![]);
         assert!(none.issue(1, Usage::Spare).unwrap().is_empty() && none.fit(&[]) && !none.fit(&[1]));
     }
 
     /// A peer with a quiet path, whose ID is the oldest, and one that often changes its ID.
     #[test]
-    fn an_id_that_the_peer_has_left_makes_room() {
+    fn an_id_that_the_peer_left_long_ago_makes_room() {
         let mut own = OwnIds::new(Some(Arc::new(Counter(1.into()))), vec![0]);
         assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), MAX_OWN_IDS - 1);
         for id in [1, 2, 3, 0] {
             own.received(&[id]);
         }
-        assert_eq!(own.issue(2, Usage::Spare).unwrap().len(), 2);
-        assert!(own.fit(&[0]) && own.fit(&[3]) && !own.fit(&[1]) && !own.fit(&[2]));
-        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), 1);
-        assert!(own.fit(&[0]) && !own.fit(&[3]) && own.fit(&[4]) && own.iter().count() == MAX_OWN_IDS);
+        // The peer may keep these three for other addresses.
+        assert!(own.issue(1, Usage::Spare).unwrap().is_empty());
+        for id in [4, 5, 0] {
+            own.received(&[id]);
+        }
+        assert_eq!(own.issue(255, Usage::Spare).unwrap().len(), 2);
+        assert!(!own.fit(&[1]) && !own.fit(&[2]) && [0, 3, 4, 5, 6].iter().all(|id| own.fit(&[*id])));
+        assert!(own.iter().count() == MAX_OWN_IDS);
         assert!(own.left.len() <= MAX_OWN_IDS);
     }
 
@@ -327,9 +334,9 @@ mod tests {
         let thaw = |bytes: &[u8]| OwnIds::thaw(&mut Reader::new(bytes, What::FrozenAssociation), issuer(200));
         let mut thawed = thaw(&bytes).unwrap();
         thawed.received(&[104]);
-        assert_eq!(thawed.issue(4, Usage::Spare).unwrap().len(), 4);
-        assert!([0, 100, 101, 102].iter().all(|id| thawed.iter().all(|valid| valid != [*id])));
-        assert!((103..111).all(|id| thawed.fit(&[id])));
+        assert_eq!(thawed.issue(4, Usage::Spare).unwrap().len(), 2);
+        assert!(!thawed.fit(&[100]) && !thawed.fit(&[101]));
+        assert!(thawed.fit(&[0]) && (102..111).all(|id| thawed.fit(&[id])));
         let end = bytes.len() - 1;
         let bad = [&bytes[..end], &[MAX_OWN_IDS as u8]].concat();
         assert!(thaw(&bad).is_err());
