@@ -34,7 +34,7 @@ const CLIENTS: usize = 3;
 const FORGERS: u8 = 4;
 /// How often clients begin anew.
 const MAX_RESTARTS: usize = 12;
-/// The most datagrams on the way to one side. Further ones push out the oldest. Without encryption, an older datagram could pass for a
+/// The most datagrams on the way from one side of an association to the other. Further ones push out the oldest. Without encryption, an older datagram could pass for a
 /// new one (RFC 9147 §4.2.2).
 const MAX_ON_WAY: usize = 32;
 /// The honest datagrams that a forger can copy.
@@ -177,8 +177,8 @@ struct Play<'s> {
     server: Endpoint,
     now: Now,
     clients: Vec<Client>,
-    /// Datagrams on the way to the server, with its port and their senders.
-    incoming: Vec<(u16, SocketAddr, Vec<u8>)>,
+    /// Datagrams on the way to the server, with its port, their senders, and the number of the client.
+    incoming: Vec<(u16, SocketAddr, Vec<u8>, usize)>,
     /// Honest datagrams in either direction, the latest ones.
     copied: Vec<Vec<u8>>,
     /// The associations of clients that the server has not forgotten.
@@ -379,7 +379,7 @@ impl Play<'_> {
     fn forward(&mut self, who: usize) {
         let which = self.script.below(self.incoming.len() + self.clients[who].incoming.len());
         let from = self.forger(CLIENTS);
-        if let Some((at, sender, copy)) = self.incoming.get(which) {
+        if let Some((at, sender, copy, _)) = self.incoming.get(which) {
             if is_protected(copy) {
                 // A server that follows a client there would take the records of others from that address for the client's, without keys.
                 let from = SocketAddr::new(from.ip(), sender.port());
@@ -567,13 +567,21 @@ impl Play<'_> {
                 if transmit.to.ip() == SERVER.ip() {
                     // The client has no other interface.
                     let Some(from) = client.addresses.get(transmit.local.0 as usize) else { continue };
-                    self.incoming.push((transmit.to.port(), *from, transmit.datagram.clone()));
+                    self.incoming.push((transmit.to.port(), *from, transmit.datagram.clone(), who));
                 } else {
                     let (received, sent) = client.unproven.entry(transmit.to).or_default();
                     check_amplification(&mut *sent, *received, transmit.datagram.len(), is_checked);
                 }
                 self.copy(&transmit.datagram);
             }
+            // Each client by itself: the others would push out all of one that begins before them, again and again.
+            let count = self.incoming.iter().filter(|datagram| datagram.3 == who).count();
+            let mut surplus = count.saturating_sub(MAX_ON_WAY);
+            self.incoming.retain(|datagram| {
+                let is_surplus = datagram.3 == who && surplus > 0;
+                surplus -= usize::from(is_surplus);
+                !is_surplus
+            });
         }
         while let Some(transmit) = self.server.poll_transmit(self.now) {
             if !self.proven.contains(&transmit.to) {
@@ -594,7 +602,6 @@ impl Play<'_> {
                 }
             }
         }
-        shorten(&mut self.incoming, MAX_ON_WAY);
     }
 
     fn copy(&mut self, datagram: &[u8]) {
@@ -607,7 +614,7 @@ impl Play<'_> {
         let mut were_any = false;
         if !self.incoming.is_empty() {
             were_any = true;
-            let (at, from, datagram) = self.incoming.remove(which % self.incoming.len());
+            let (at, from, datagram, _) = self.incoming.remove(which % self.incoming.len());
             self.receive(at, from, &datagram);
         }
         for client in &mut self.clients {
