@@ -329,6 +329,10 @@ impl Play<'_> {
             14 => {
                 let chosen = self.script.u8();
                 let (now, client) = (self.now, &mut self.clients[who]);
+                // Its ClientHello would begin two associations at the server, whose records look alike without keys.
+                if client.served.is_none() {
+                    return;
+                }
                 let chosen: Vec<_> =
                     client.interfaces().into_iter().filter(|local| chosen >> local.0 & 1 == 1).collect();
                 client.use_interfaces(now, &chosen);
@@ -336,6 +340,9 @@ impl Play<'_> {
             15 => {
                 let local = Local(self.script.u8().into());
                 let now = self.now;
+                if self.clients[who].served.is_none() {
+                    return;
+                }
                 let _ = self.clients[who].update(|connection| connection.address_changed(now, local));
             }
             16 => self.freeze_server(who),

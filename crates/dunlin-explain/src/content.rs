@@ -106,13 +106,22 @@ pub(crate) fn plain(typ: ContentType, content: &[u8]) -> Part {
         ContentType::APPLICATION_DATA => Part::new(Layer::ApplicationData, "application data", content.len()),
         ContentType::ACK => Part::new(Layer::Ack, "ACK", content.len()),
         ContentType::ASSOCIATION_PORT => {
-            let what = message::port_answer(content).unwrap_or_else(|| "malformed".into());
+            let what = association_port(content).unwrap_or_else(|| "malformed".into());
             Part::new(Layer::Other, format!("association_port {what}"), content.len())
         }
         ContentType::RETURN_ROUTABILITY_CHECK => path(content),
         // RFC 6520.
         ContentType(24) => Part::new(Layer::Other, "heartbeat", content.len()),
         _ => Part::new(Layer::Other, "unknown content", content.len()),
+    }
+}
+
+/// A record about an association's port (docs/association-ports.md).
+fn association_port(content: &[u8]) -> Option<String> {
+    match *content {
+        [2, a, b] => Some(format!("announcement, port {}", u16::from_be_bytes([a, b]))),
+        [3, a, b] => Some(format!("arrival, port {}", u16::from_be_bytes([a, b]))),
+        _ => None,
     }
 }
 

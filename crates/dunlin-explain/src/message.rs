@@ -446,8 +446,8 @@ fn port_modes(bits: u16) -> String {
     if modes.is_empty() { format!("unknown modes {bits:#04x}") } else { modes.join(", ") }
 }
 
-/// The answer to an offer of association_port, and the content of a record of that type.
-pub(crate) fn port_answer(body: &[u8]) -> Option<String> {
+/// The answer to an offer of association_port.
+fn port_answer(body: &[u8]) -> Option<String> {
     match *body {
         [1, 0, 0] => Some("IPC".to_owned()),
         [2, a, b] => Some(format!("TCS, port {}", u16::from_be_bytes([a, b]))),

@@ -15,6 +15,8 @@ use super::{Client, DELAY, POOL, PORT, TIMEOUT, World, bytes_to, configs, ip, li
 
 /// Longer than the client takes to return.
 const RETURN: Duration = Duration::from_secs(20);
+/// Longer than it takes a client that hears its server from the port to speak there and get an answer.
+const ANSWER: Duration = Duration::from_secs(2);
 /// The longest pause between two records about the port.
 const LONGEST: Duration = Duration::from_secs(61);
 
@@ -167,7 +169,51 @@ fn a_frozen_client_remembers_the_port_from_which_it_has_returned() {
             is_silent.store(false, Ordering::Relaxed);
             let served = world.served()[0];
             assert_eq!(world.exchange(client, served), [true; 2], "{version} {scheme:?}");
+            world.network.run_for(ANSWER).unwrap();
             assert_eq!(world.port(client), POOL, "{version} {scheme:?}");
+        }
+    }
+}
+
+/// The client's first records about the port are lost, and an attacker sends it a copy of the server's record from there. That proves
+/// nothing: the server is still at the welcome port, or its announcement itself was copied.
+#[test]
+fn a_copy_from_the_port_does_not_bring_the_client_there() {
+    for version in VERSIONS {
+        for scheme in TCS {
+            let what = format!("{version} {scheme:?}");
+            let configs = configs(version, scheme);
+            let mut world = World::new(&configs, None, 1);
+            let is_cut = Arc::new(AtomicBool::new(false));
+            let cut = Arc::clone(&is_cut);
+            let there = move |_: Duration, datagram: Vec<u8>| match cut.load(Ordering::Relaxed) {
+                true => Vec::new(),
+                false => vec![(DELAY, datagram)],
+            };
+            let client = world.begin_over(&configs, 1, [Box::new(there), Box::new(Delay(DELAY))]);
+            while world.port(client) != POOL {
+                world.network.run_for(DELAY / 4).unwrap();
+                let served = world.served();
+                let has_finished = |id| {
+                    world
+                        .server()
+                        .association(id)
+                        .is_some_and(|served| served.connection().negotiated().is_some())
+                };
+                is_cut.store(served.into_iter().any(has_finished), Ordering::Relaxed);
+                world.pass(0);
+            }
+            world.pass(1);
+            let served = world.served()[0];
+            world.server().update(served, |connection| connection.send(b"data")).unwrap().unwrap();
+            let now = world.network.now;
+            let record = world.server().poll_transmit(now).unwrap();
+            let from_port = Path { local: Local::default(), peer: SocketAddr::new(super::SERVER.ip(), POOL) };
+            world.network.host(client.host).endpoint.receive(now, from_port, &record.datagram);
+            is_cut.store(false, Ordering::Relaxed);
+            world.network.run_for(RETURN).unwrap();
+            world.network.host(client.host).endpoint.update(client.id, |connection| connection.read());
+            assert_eq!((world.exchange(client, served), world.port(client)), ([true; 2], POOL), "{what}");
         }
     }
 }

@@ -15,12 +15,20 @@ use super::receive::Heard;
 use super::{Datagram, Emitter, Side};
 use crate::address::{Local, Path};
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::Extension;
-use crate::extension::association_port::{Answer, PortMode};
+use crate::extension::association_port::Answer;
 use crate::flight::timers::Timer;
 use crate::settings::{NoPort, PortScheme};
 use crate::time::Instant;
 use crate::wire::{ContentType, ExtensionType, Reader, What, Writer};
+
+/// What a record about the port says. An attacker can forward an announcement to the client from the port, so an answer differs from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// The server of [`PortScheme::TcsMessage`] names the port.
+    Announcement = 2,
+    /// The client has come to the port; the server answers with the same bytes.
+    Arrival = 3,
+}
 
 /// How often a client speaks to the announced port before it returns to the old path. With the default timeouts that takes 15 seconds.
 const CLIENT_ATTEMPTS: u32 = 4;
@@ -301,12 +309,12 @@ impl Datagram {
     /// Sends a record about the port, and starts the timer of the next one. A client that has returned starts it with its next data.
     fn send_about_port(&mut self) -> Result<(), Error> {
         let mut path = self.paths.present();
-        let port = match self.ports.state {
-            State::Own { port, .. } => port.port,
-            State::Moving { .. } => path.peer.port(),
+        let (about, port) = match self.ports.state {
+            State::Own { port, .. } => (About::Announcement, port.port),
+            State::Moving { .. } => (About::Arrival, path.peer.port()),
             State::Returned { port } => {
                 path.peer.set_port(port);
-                port
+                (About::Arrival, port)
             }
             _ => return Ok(()),
         };
@@ -316,7 +324,7 @@ impl Datagram {
         if !matches!(self.ports.state, State::Returned { .. }) {
             self.timers.start(Timer::MovePort, self.now + pause);
         }
-        self.sender.about_port(path, &written(port))
+        self.sender.about_port(path, &written(about, port))
     }
 
     /// The pause after the records about the port that this side has sent.
@@ -393,13 +401,14 @@ impl Datagram {
             let typ = ContentType::ASSOCIATION_PORT;
             return Err(PeerMisbehaved::UnexpectedRecord(What::Record(typ)).into());
         }
-        let port = read(content)?;
+        let (about, port) = read(content)?;
         let wrong = PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::ASSOCIATION_PORT));
-        if is_newest && self.association_port().is_some_and(|(_, own)| own == port) {
+        if is_newest && about == About::Arrival && self.association_port().is_some_and(|(_, own)| own == port)
+        {
             self.arrive(path)?;
         }
         match self.ports.state {
-            State::Own { port: own, .. } if own.port != port => Err(wrong.into()),
+            State::Own { port: own, .. } if own.port != port || about != About::Arrival => Err(wrong.into()),
             // Each record gets one answer of equal length, over the path that counts.
             State::Own { port: own, .. } if path == self.paths.present() && path.local == own.local => {
                 match self.sender.has_room() {
@@ -407,9 +416,26 @@ impl Datagram {
                     false => Ok(()),
                 }
             }
-            State::Open => {
+            State::Open if about == About::Announcement => {
                 self.expect_port(port);
                 self.begin_to_move()
+            }
+            State::Moving { .. } if about == About::Arrival && path.peer == self.paths.present().peer => {
+                self.ports.state = State::Moved;
+                self.timers.stop(Timer::MovePort);
+                Ok(())
+            }
+            State::Returned { port: own }
+                if about == About::Arrival
+                    && own == port
+                    && path.peer == SocketAddr::new(self.paths.present().peer.ip(), own) =>
+            {
+                self.sender.fix_output(self.paths.present());
+                self.paths.set_peer_port(own);
+                self.ports.state = State::Moved;
+                self.timers.stop(Timer::MovePort);
+                self.has_moved = true;
+                Ok(())
             }
             State::Moving { old_port }
                 if path.peer.port() == old_port && port != self.paths.present().peer.port() =>
@@ -439,21 +465,16 @@ impl Datagram {
                 }
                 false
             }
-            State::Moving { .. } if heard.path.peer == present.peer => {
-                self.ports.state = State::Moved;
-                self.timers.stop(Timer::MovePort);
-                false
-            }
-            State::Moving { .. } => true,
+            // Only an answer proves that the server is at the port: an attacker can send what came over the old path from there.
+            State::Moving { .. } => heard.path.peer != present.peer,
             State::Returned { port } if heard.path.peer == SocketAddr::new(present.peer.ip(), *port) => {
-                // The server has moved, and only its answers were lost.
-                let port = *port;
-                self.sender.fix_output(present);
-                self.paths.set_peer_port(port);
-                self.ports.state = State::Moved;
-                self.timers.stop(Timer::MovePort);
-                self.has_moved = true;
-                false
+                // The server may have moved. So the client speaks to the port soon.
+                if heard.is_newest && self.ports.attempts > 0 {
+                    self.ports.attempts = 0;
+                    self.timers.stop(Timer::MovePort);
+                    self.await_server(self.now);
+                }
+                true
             }
             State::Returned { .. } if heard.is_newest && heard.path.peer == present.peer => {
                 // The server is still on the old path.
@@ -467,17 +488,17 @@ impl Datagram {
 }
 
 /// The content of a record about a port.
-fn written(port: u16) -> [u8; Answer::LEN] {
+fn written(about: About, port: u16) -> [u8; Answer::LEN] {
     let [a, b] = port.to_be_bytes();
-    [PortMode::Tcs as u8, a, b]
+    [about as u8, a, b]
 }
 
 /// Reads the content of a record about a port.
-fn read(content: &[u8]) -> Result<u16, Error> {
+fn read(content: &[u8]) -> Result<(About, u16), Error> {
     let what = What::Extension(ExtensionType::ASSOCIATION_PORT);
-    let Answer { mode, port } = Reader::all(content, what, |r| Answer::read(r))?;
-    match mode {
-        PortMode::Tcs => Ok(port),
-        PortMode::Ipc => Err(PeerMisbehaved::IllegalParameter(what).into()),
-    }
+    Reader::all(content, what, |r| match (r.u8()?, r.u16()?) {
+        (2, port @ 1..) => Ok((About::Announcement, port)),
+        (3, port @ 1..) => Ok((About::Arrival, port)),
+        _ => Err(r.bad_value().into()),
+    })
 }
