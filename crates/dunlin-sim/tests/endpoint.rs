@@ -501,7 +501,7 @@ fn finds_an_association_by_an_id_that_it_gave_later() {
     net.run();
     let [served] = net.served()[..] else { panic!("one client") };
     let first = datagram(&mut net, client(1), id, b"first ID");
-    for _ in 0..3 {
+    for _ in 0..5 {
         net.at(client(1)).update(id, |connection| connection.request_connection_ids(4)).unwrap().unwrap();
         net.run();
         assert!(net.at(client(1)).update(id, |connection| connection.use_spare_connection_id()).unwrap());
