@@ -53,8 +53,8 @@ pub struct RedirectConfig {
     pub port: Option<u16>,
     /// How long a one-time name waits for its client.
     pub lifetime: Duration,
-    /// Whether redirected clients get the profile of the client whom they name without a proof. Anyone can name any client: this is the
-    /// paper's variant, for measurements.
+    /// Whether a redirected client gets the profile of the client that it names, without a proof. Anyone can name any client: this is
+    /// the paper's variant, for measurements.
     pub danger_unauthenticated: bool,
     /// The place of the table.
     pub place: Place,

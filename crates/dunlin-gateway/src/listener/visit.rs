@@ -28,7 +28,7 @@ pub(crate) struct Visit {
     progress: Mutex<Progress>,
 }
 
-/// What has happened so far.
+/// What the gateway has learned of a connection so far.
 #[derive(Default)]
 struct Progress {
     /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC 8446 §4.1.2).
@@ -52,7 +52,7 @@ impl Progress {
         self.answered.iter().rev().find(|profile| profile.name == name).cloned()
     }
 
-    /// The client whom a redirection named, if that has led to a weaker profile.
+    /// The client that a redirection named, if its name has led to a weaker profile.
     fn redirected(&self) -> Option<&Client> {
         let claim = self.hints.claims.iter().min_by_key(|claim| claim.source)?;
         (claim.source == Source::Redirect && self.is_lowered).then_some(&claim.client)
@@ -224,7 +224,7 @@ impl Visit {
         }
     }
 
-    /// The decision about a client without an identity, of whom the engine does not ask.
+    /// The decision about a client without an identity. The engine asks only about clients that have one.
     fn of_stranger(
         &self,
         policed: &Policed,
