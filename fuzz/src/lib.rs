@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod files;
 pub mod fragments;
 pub mod handshake;
+pub mod identity;
 pub mod record;
 mod script;
 pub mod seeds;
@@ -37,7 +38,7 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [Target; 12] = [
     ("wire", wire::run),
     ("record", record::run),
     ("datagram", datagram::run),
@@ -47,4 +48,7 @@ pub const TARGETS: [Target; 9] = [
     ("server", handshake::server),
     ("api", api::run),
     ("files", files::run),
+    ("documents", identity::documents),
+    ("credentials", identity::credentials),
+    ("proofs", identity::proofs),
 ];

@@ -18,7 +18,7 @@ pub const MAX_JSON: usize = 16 * 1024;
 pub const MAX_JSON_DEPTH: usize = 32;
 
 /// The largest integer that every I-JSON reader represents exactly (RFC 7493 §2.2).
-const MAX_INTEGER: u64 = (1 << 53) - 1;
+pub(crate) const MAX_INTEGER: u64 = (1 << 53) - 1;
 
 /// How many characters of a name an error shows.
 const SHOWN: usize = 64;
@@ -160,7 +160,7 @@ impl Element<'_> {
 }
 
 /// The last two code points of each plane, and U+FDD0 to U+FDEF (Unicode §23.7).
-fn is_noncharacter(c: char) -> bool {
+pub(crate) fn is_noncharacter(c: char) -> bool {
     let code = u32::from(c);
     (0xfdd0..=0xfdef).contains(&code) || code & 0xfffe == 0xfffe
 }

@@ -3,9 +3,9 @@
 //! The crate does no I/O and knows no clock: texts, keys and the time are arguments, and the
 //! [crypto provider](dunlin::crypto::CryptoProvider) of the connection verifies signatures.
 //!
-//! [`json`] reads JSON from strangers and writes its canonical form, which signatures cover. [`did`] has the syntax of DIDs,
+//! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
 //! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials. [`method`] makes and resolves DIDs:
+//! credentials, and [`trust`] says whose count. [`method`] makes and resolves DIDs:
 //!
 //! ```
 //! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
@@ -19,9 +19,14 @@
 //! # }
 //! ```
 
+pub mod cbor;
 pub mod credential;
 pub mod did;
 pub mod document;
+pub mod gzip;
+pub mod holding;
 pub mod json;
 pub mod key;
+pub mod merkle;
 pub mod method;
+pub mod trust;

@@ -144,8 +144,8 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
                 _ => CertificateType::X509,
             };
             let certificate = Certificate::read(bytes, typ, &[ExtensionType::STATUS_REQUEST], true)?;
-            let Certificate { context, entries, ocsp_response, is_abbreviated: _ } = &certificate;
-            let written = Certificate::write(context, entries.iter().copied(), ocsp_response.as_deref())?;
+            let Certificate { context, entries, staples, is_abbreviated: _ } = &certificate;
+            let written = Certificate::write(context, entries.iter().copied(), staples.clone())?;
             // The engine keeps only the first entry's OCSP response.
             Rewritten { bytes: body(written), is_exact: entries.len() < 2 }
         }

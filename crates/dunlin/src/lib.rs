@@ -121,7 +121,7 @@ pub use record::datagram::{Datagram, Discarded, PathChecks, connection_id};
 pub use record::stream::Stream;
 pub use schedule::binder::PskKind;
 pub use settings::{
-    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, Migration, Multihoming, NoPort,
-    NodeIds, PathCheck, PortScheme, PskChoice, PskSource, Retransmission,
+    ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, MaskedNodeIds, Migration,
+    Multihoming, NoPort, NodeIds, NodeMask, PathCheck, PortScheme, PskChoice, PskSource, Retransmission,
 };
 pub use time::{Instant, Now};

@@ -5,3 +5,4 @@ mod chains;
 mod names;
 mod own_types;
 mod revocation;
+mod verifiable;

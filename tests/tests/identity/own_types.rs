@@ -22,8 +22,8 @@ use dunlin_store::{
 };
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
 
-/// The certificate type of draft-vesco-vcauthtls. Here its entries are a name, a public key, and a seal over both.
-const TOKEN: CertificateType = CertificateType(224);
+/// A certificate type that the engine does not know. Its entries are a name, a public key, and a seal over both.
+const TOKEN: CertificateType = CertificateType(225);
 
 const NOW_S: u64 = NOW.unix_ms / 1000;
 
@@ -187,7 +187,7 @@ fn authenticates_both_sides_by_an_own_type() {
         assert_eq!((id.certificate_type(), id.id(), id.text()), (TOKEN, name.as_bytes(), name));
         assert_eq!(id.key_fingerprint(), awslc().sha256.hash(&[&leaf.public_key]).as_ref());
         assert_eq!(&*id.entries()[1], &*leaf.public_key);
-        assert_eq!(end.peer.as_ref().unwrap().to_string(), format!("certificate type 0x00e0 {name}"));
+        assert_eq!(end.peer.as_ref().unwrap().to_string(), format!("certificate type 0x00e1 {name}"));
         assert_eq!(end.peer_validity.unwrap().until_s(), NOW_S + 1_000_000);
     }
 }

@@ -76,13 +76,13 @@ pub(super) struct Jwt<'t> {
 }
 
 impl<'t> Jwt<'t> {
-    pub(super) fn read(token: &'t [u8]) -> Result<Self, JwtError> {
+    pub(super) fn read(token: &'t [u8], limit: usize) -> Result<Self, JwtError> {
         let text = str::from_utf8(token).map_err(|_| JwtError::Parts)?;
         let (signed, signature) = text.rsplit_once('.').ok_or(JwtError::Parts)?;
         let (header, payload) = signed.split_once('.').ok_or(JwtError::Parts)?;
         let decode = |part| Base64UrlUnpadded::decode_vec(part).map_err(|_| JwtError::Parts);
         let header = json::read_bounded(&decode(header)?, MAX_JWT_HEADER)?;
-        let payload = json::read(&decode(payload)?)?;
+        let payload = json::read_bounded(&decode(payload)?, limit)?;
         let signature = decode(signature)?;
         let (scheme, method) = read_header(header.as_object().ok_or(JwtError::Parts)?)?;
         Ok(Self { payload, method, scheme, signed: signed.as_bytes(), signature })

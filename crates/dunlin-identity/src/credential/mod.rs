@@ -9,13 +9,19 @@ use crate::json::{self, JsonError};
 use crate::key::PublicKey;
 
 mod context;
+pub mod cose;
 pub mod jwt;
+pub mod presentation;
 pub mod proof;
+mod short;
+pub mod status;
 mod time;
 
 pub use context::{CREDENTIALS_V2, Context, Contexts};
+use cose::{COSE_SIGN1, Cose, CoseError};
 use jwt::JwtError;
 use proof::{Proof, ProofError};
+use status::{MAX_STATUS_CREDENTIAL, StatusEntry, StatusError, StatusLists};
 use time::DateTime;
 pub use time::Seconds;
 
@@ -32,8 +38,8 @@ pub enum CredentialError {
     /// The credential is longer than [`MAX_CREDENTIAL`].
     #[error("the credential is longer than {MAX_CREDENTIAL} bytes")]
     TooLong,
-    /// The first byte stands for neither JSON nor a JWT.
-    #[error("the credential is neither JSON nor a JWT")]
+    /// The first byte stands for neither JSON, a JWT nor COSE.
+    #[error("the credential is neither JSON, a JWT nor COSE")]
     Form,
     /// The text is not acceptable JSON.
     #[error("credential: {0}")]
@@ -62,6 +68,12 @@ pub enum CredentialError {
     /// The JWT is refused.
     #[error("credential: {0}")]
     Jwt(#[from] JwtError),
+    /// The compact credential is refused.
+    #[error("credential: {0}")]
+    Cose(#[from] CoseError),
+    /// The issuer has revoked or suspended the credential, or its status cannot be checked.
+    #[error("credential: {0}")]
+    Status(#[from] StatusError),
     /// The credential is about another subject than the DID that presents it.
     #[error("credential: its subject is {0:?}, which does not present it")]
     Subject(String),
@@ -84,6 +96,8 @@ pub struct VerifiedCredential {
     pub subject: Did,
     /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if neither expires.
     pub valid_until: Option<Seconds>,
+    /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has no status.
+    pub status_until: Option<Seconds>,
 }
 
 /// Verifies credentials: knows the trusted issuers, with their keys, and the contexts.
@@ -106,7 +120,8 @@ impl Verifier {
         self
     }
 
-    /// Verifies a credential that `holder` presents, as JSON with a Data Integrity proof or as a JWT.
+    /// Verifies a credential that `holder` presents, as JSON with a Data Integrity proof, as a JWT or in the compact form. A credential
+    /// with a status is refused: use [`Self::verify_with_status`].
     ///
     /// # Errors
     /// The first check that fails. What only the signature makes reliable, such as times, is checked after it.
@@ -117,41 +132,71 @@ impl Verifier {
         holder: &Did,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
+        self.verify_with_status(provider, credential, holder, &StatusLists::default(), now)
+    }
+
+    /// As [`Self::verify`], and checks the credential's status in the lists at hand.
+    ///
+    /// # Errors
+    /// As [`Self::verify`]; [`CredentialError::Status`], where [`StatusError::Missing`] and [`StatusError::Stale`] name the list to fetch.
+    pub fn verify_with_status(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        holder: &Did,
+        lists: &StatusLists,
+        now: Seconds,
+    ) -> Result<VerifiedCredential, CredentialError> {
         if credential.len() > MAX_CREDENTIAL {
             return Err(CredentialError::TooLong);
         }
-        let (credential, claims, secured_until) = match credential.first() {
+        let secured = self.secured(provider, credential, now, MAX_CREDENTIAL)?;
+        let valid_until = secured.check_holder_and_times(holder, now)?;
+        let Secured { credential, claims, .. } = secured;
+        let status_until = lists.check(&claims.issuer, &claims.statuses, now)?;
+        let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
+        Ok(VerifiedCredential { credential, issuer, subject: holder.clone(), valid_until, status_until })
+    }
+
+    /// Reads a credential and verifies its signature.
+    fn secured(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        now: Seconds,
+        limit: usize,
+    ) -> Result<Secured, CredentialError> {
+        match credential.first() {
             Some(b'{') => {
-                let secured = json::read(credential)?;
+                let secured = json::read_bounded(credential, limit)?;
                 let claims = Claims::read(&secured, &self.contexts)?;
-                let proof = Proof::take(&secured, now)?;
+                let proof = Proof::take(&secured, now, Relationship::AssertionMethod)?;
                 proof.verify(provider, self.key(&claims.issuer, &proof.method)?)?;
-                (proof.document, claims, proof.valid_until)
+                Ok(Secured { credential: proof.document, claims, valid_until: proof.valid_until })
             }
             Some(b'e') => {
-                let jwt = jwt::Jwt::read(credential)?;
+                let jwt = jwt::Jwt::read(credential, limit)?;
                 let claims = Claims::read(&jwt.payload, &self.contexts)?;
                 if jwt.payload.get("proof").is_some() {
                     return Err(CredentialError::Unchecked("proof"));
                 }
                 jwt.verify(provider, self.key(&claims.issuer, &jwt.method)?)?;
-                let secured_until = jwt.check_claims(&claims.issuer, &claims.subject, now)?;
-                (jwt.payload, claims, secured_until)
+                let subject = claims.subject.as_deref().unwrap_or_default();
+                let valid_until = jwt.check_claims(&claims.issuer, subject, now)?;
+                Ok(Secured { credential: jwt.payload, claims, valid_until })
             }
-            _ => return Err(CredentialError::Form),
-        };
-        if claims.subject != holder.as_str() {
-            return Err(CredentialError::Subject(shown(&claims.subject)));
+            Some(&COSE_SIGN1) => {
+                let cose = Cose::read(credential, limit)?;
+                let claims = Claims::read(&cose.credential, &self.contexts)?;
+                if cose.credential.get("proof").is_some() {
+                    return Err(CredentialError::Unchecked("proof"));
+                }
+                bounded(&cose.credential, limit)?;
+                cose.verify(provider, self.key(&claims.issuer, &cose.method(&claims.issuer)?)?)?;
+                Ok(Secured { credential: cose.credential, claims, valid_until: None })
+            }
+            _ => Err(CredentialError::Form),
         }
-        if claims.valid_from.is_some_and(|from| from.seconds() > now) {
-            return Err(CredentialError::NotYetValid);
-        }
-        if claims.valid_until.is_some_and(|until| until.seconds() < now) {
-            return Err(CredentialError::Expired);
-        }
-        let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
-        let valid_until = claims.valid_until.map(DateTime::seconds).into_iter().chain(secured_until).min();
-        Ok(VerifiedCredential { credential, issuer, subject: holder.clone(), valid_until })
     }
 
     /// The key of a trusted issuer, which must list it for assertions.
@@ -188,7 +233,7 @@ impl Issuer<'_> {
         self.check(credential, contexts)?;
         let secured = proof::sign(self.provider, self.signer, self.method, credential, created)?;
         let text = json::canonical(&secured).map_err(ProofError::Canonical)?;
-        if text.len() > MAX_CREDENTIAL { Err(CredentialError::TooLong) } else { Ok(text) }
+        if text.len() > limit(credential) { Err(CredentialError::TooLong) } else { Ok(text) }
     }
 
     /// Issues a credential as a JWT.
@@ -201,7 +246,21 @@ impl Issuer<'_> {
             return Err(CredentialError::Unchecked("proof"));
         }
         let text = jwt::sign(self.provider, self.signer, self.method, credential)?;
-        if text.len() > MAX_CREDENTIAL { Err(CredentialError::TooLong) } else { Ok(text) }
+        if text.len() > limit(credential) { Err(CredentialError::TooLong) } else { Ok(text) }
+    }
+
+    /// Issues a compact credential: CBOR and COSE. Of what the credential says, nothing is lost.
+    ///
+    /// # Errors
+    /// As [`Self::issue`], with [`CredentialError::Cose`].
+    pub fn issue_compact(&self, credential: &Value, contexts: &Contexts) -> Result<Vec<u8>, CredentialError> {
+        self.check(credential, contexts)?;
+        if credential.get("proof").is_some() {
+            return Err(CredentialError::Unchecked("proof"));
+        }
+        bounded(credential, limit(credential))?;
+        let message = cose::sign(self.provider, self.signer, self.method, credential)?;
+        if message.len() > limit(credential) { Err(CredentialError::TooLong) } else { Ok(message) }
     }
 
     fn check(&self, credential: &Value, contexts: &Contexts) -> Result<(), CredentialError> {
@@ -209,14 +268,84 @@ impl Issuer<'_> {
         if claims.issuer != self.method.did().as_str() {
             return Err(CredentialError::UntrustedIssuer(shown(&claims.issuer)));
         }
+        if claims.subject.is_none() && !status::is_list(credential) {
+            return Err(CredentialError::Member("credentialSubject"));
+        }
         Ok(())
+    }
+}
+
+/// The issuer of a credential about `holder`, before anything is verified.
+pub(crate) fn parties(
+    credential: &[u8],
+    holder: &Did,
+    contexts: &Contexts,
+) -> Result<String, CredentialError> {
+    if credential.len() > MAX_CREDENTIAL {
+        return Err(CredentialError::TooLong);
+    }
+    let value = match credential.first() {
+        Some(b'{') => json::read(credential)?,
+        Some(b'e') => jwt::Jwt::read(credential, MAX_CREDENTIAL)?.payload,
+        Some(&COSE_SIGN1) => Cose::read(credential, MAX_CREDENTIAL)?.credential,
+        _ => return Err(CredentialError::Form),
+    };
+    let claims = Claims::read(&value, contexts)?;
+    let subject = claims.subject.ok_or(CredentialError::Member("credentialSubject"))?;
+    if subject == holder.as_str() {
+        Ok(claims.issuer)
+    } else {
+        Err(CredentialError::Subject(shown(&subject)))
+    }
+}
+
+/// How long a credential may be.
+fn limit(credential: &Value) -> usize {
+    if status::is_list(credential) { MAX_STATUS_CREDENTIAL } else { MAX_CREDENTIAL }
+}
+
+/// A compact credential is no longer in JSON than the other forms may be.
+fn bounded(credential: &Value, limit: usize) -> Result<(), CredentialError> {
+    let text = json::canonical(credential).map_err(CoseError::Value)?;
+    if text.len() > limit { Err(CredentialError::TooLong) } else { Ok(()) }
+}
+
+/// A credential whose signature is right.
+struct Secured {
+    credential: Value,
+    claims: Claims,
+    /// The last second in which the proof or JWT is valid; `None` if it does not expire.
+    valid_until: Option<Seconds>,
+}
+
+impl Secured {
+    /// Checks who presents the credential and when. Returns the last second in which it is valid.
+    fn check_holder_and_times(&self, holder: &Did, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
+        let subject = self.claims.subject.as_deref().ok_or(CredentialError::Member("credentialSubject"))?;
+        if subject != holder.as_str() {
+            return Err(CredentialError::Subject(shown(subject)));
+        }
+        self.check_times(now)
+    }
+
+    fn check_times(&self, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
+        let (from, until) = (self.claims.valid_from, self.claims.valid_until.map(DateTime::seconds));
+        if from.is_some_and(|from| from.seconds() > now) {
+            return Err(CredentialError::NotYetValid);
+        }
+        if until.is_some_and(|until| until < now) {
+            return Err(CredentialError::Expired);
+        }
+        Ok(until.into_iter().chain(self.valid_until).min())
     }
 }
 
 /// What a credential says, before it is believed.
 struct Claims {
     issuer: String,
-    subject: String,
+    /// The id of the subject; `None` if there is none or there are several subjects.
+    subject: Option<String>,
+    statuses: Vec<StatusEntry>,
     valid_from: Option<DateTime>,
     valid_until: Option<DateTime>,
 }
@@ -224,7 +353,7 @@ struct Claims {
 impl Claims {
     fn read(credential: &Value, contexts: &Contexts) -> Result<Self, CredentialError> {
         /// Members by which the issuer restricts a credential.
-        const RESTRICTIONS: [&str; 3] = ["credentialStatus", "credentialSchema", "termsOfUse"];
+        const RESTRICTIONS: [&str; 2] = ["credentialSchema", "termsOfUse"];
         let object = credential.as_object().ok_or(CredentialError::Member("@context"))?;
         check_contexts(object, contexts)?;
         if !texts(object.get("type")).ok_or(CredentialError::Type)?.contains(&"VerifiableCredential") {
@@ -240,14 +369,15 @@ impl Claims {
         let issuer = issuer.and_then(Value::as_str).ok_or(CredentialError::Member("issuer"))?;
         // One subject: of several, no presenter is all.
         let subject = object.get("credentialSubject").and_then(|subject| subject.get("id"));
-        let subject = subject.and_then(Value::as_str).ok_or(CredentialError::Member("credentialSubject"))?;
+        let subject = subject.and_then(Value::as_str).map(ToOwned::to_owned);
         let time = |name| match object.get(name) {
             None => Ok(None),
             Some(value) => DateTime::read(value).map(Some).ok_or(CredentialError::Member(name)),
         };
         Ok(Self {
             issuer: issuer.to_owned(),
-            subject: subject.to_owned(),
+            subject,
+            statuses: StatusEntry::read_all(object)?,
             valid_from: time("validFrom")?,
             valid_until: time("validUntil")?,
         })

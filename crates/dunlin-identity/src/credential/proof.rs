@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::shown;
 use super::time::{DateTime, Seconds};
 use crate::did::DidUrl;
+use crate::document::Relationship;
 use crate::json::{self, JsonFault};
 use crate::key::{self, KeyError, KeyType, PublicKey};
 
@@ -37,9 +38,14 @@ pub enum ProofError {
     /// The key's type does not fit the cryptosuite.
     #[error("proof: {0} does not take a key of type {1}")]
     KeyType(&'static str, KeyType),
-    /// The proof is for another purpose than assertions.
-    #[error("proof: the purpose is {0:?} instead of \"assertionMethod\"")]
-    Purpose(String),
+    /// The proof is for another purpose than it should be.
+    #[error("proof: the purpose is {found:?} instead of {expected:?}")]
+    Purpose {
+        /// The purpose of the proof.
+        found: String,
+        /// What the purpose should be.
+        expected: &'static str,
+    },
     /// The proof rests on another proof, which is not supported.
     #[error("proof: it depends on a previous proof")]
     Chain,
@@ -106,7 +112,7 @@ pub(crate) struct Proof {
 
 impl Proof {
     /// Takes the proof out of a credential and checks everything but the signature.
-    pub(crate) fn take(credential: &Value, now: Seconds) -> Result<Self, ProofError> {
+    pub(crate) fn take(credential: &Value, now: Seconds, expected: Relationship) -> Result<Self, ProofError> {
         let mut document = credential.clone();
         let members = document.as_object_mut().ok_or(ProofError::Missing)?;
         let mut options = match members.remove("proof") {
@@ -126,8 +132,8 @@ impl Proof {
         let suite = Cryptosuite::ALL.into_iter().find(|suite| suite.name() == name);
         let suite = suite.ok_or_else(|| ProofError::Cryptosuite(shown(&name)))?;
         let purpose = text(&options, "proofPurpose")?;
-        if purpose != "assertionMethod" {
-            return Err(ProofError::Purpose(shown(&purpose)));
+        if purpose != expected.name() {
+            return Err(ProofError::Purpose { found: shown(&purpose), expected: expected.name() });
         }
         if options.contains_key("previousProof") {
             return Err(ProofError::Chain);
@@ -165,6 +171,11 @@ impl Proof {
         Ok(Self { method, suite, options: options.into(), document, valid_until, signature })
     }
 
+    /// A member of the proof that is a text.
+    pub(crate) fn option(&self, name: &str) -> Option<&str> {
+        self.options.get(name).and_then(Value::as_str)
+    }
+
     /// Verifies the signature.
     pub(crate) fn verify(&self, provider: &CryptoProvider, key: &PublicKey) -> Result<(), ProofError> {
         let message = hash_data(provider, self.suite, key.key_type(), &self.document, &self.options)?;
@@ -183,7 +194,7 @@ pub fn verify(
     key: &PublicKey,
     now: Seconds,
 ) -> Result<DidUrl, ProofError> {
-    let proof = Proof::take(document, now)?;
+    let proof = Proof::take(document, now, Relationship::AssertionMethod)?;
     proof.verify(provider, key)?;
     Ok(proof.method)
 }
@@ -199,6 +210,20 @@ pub fn sign(
     document: &Value,
     created: Seconds,
 ) -> Result<Value, ProofError> {
+    let purpose = Relationship::AssertionMethod;
+    sign_for(provider, signer, method, document, created, purpose, Map::new())
+}
+
+/// As [`sign`], for another purpose and with further members of the proof.
+pub(super) fn sign_for(
+    provider: &CryptoProvider,
+    signer: &dyn SigningKey,
+    method: &DidUrl,
+    document: &Value,
+    created: Seconds,
+    purpose: Relationship,
+    further: Map<String, Value>,
+) -> Result<Value, ProofError> {
     let mut secured = document.clone();
     let members = secured.as_object_mut().ok_or(ProofError::Member("@context"))?;
     if members.contains_key("proof") {
@@ -211,8 +236,11 @@ pub fn sign(
         "cryptosuite": suite.name(),
         "created": DateTime::from_seconds(created).ok_or(ProofError::Member("created"))?.to_string(),
         "verificationMethod": method.to_string(),
-        "proofPurpose": "assertionMethod",
+        "proofPurpose": purpose.name(),
     });
+    for (name, value) in further {
+        options[name] = value;
+    }
     if let Some(contexts) = members.get("@context") {
         options["@context"] = contexts.clone();
     }

@@ -5,6 +5,7 @@
 //! and proves the latest state; it is none of this module's business.
 
 use std::fmt;
+use std::str::FromStr;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::{Map, Value, json};
@@ -126,10 +127,18 @@ impl Sha256Hash {
     }
 
     fn read(value: Option<&Value>, name: &'static str) -> Result<Self, OperationError> {
-        let text = value.and_then(Value::as_str).filter(|text| text.starts_with('z'));
-        let bytes = text.and_then(|text| key::multibase_decode(text).ok());
-        let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
-        bytes.map(Self).ok_or(OperationError::Member(name))
+        let hash = value.and_then(Value::as_str).and_then(|text| text.parse().ok());
+        hash.ok_or(OperationError::Member(name))
+    }
+}
+
+impl FromStr for Sha256Hash {
+    type Err = KeyError;
+
+    /// Reads multibase in base58btc.
+    fn from_str(text: &str) -> Result<Self, KeyError> {
+        let bytes = if text.starts_with('z') { key::multibase_decode(text)? } else { Vec::new() };
+        bytes.try_into().map(Self).map_err(|_| KeyError::Multibase)
     }
 }
 

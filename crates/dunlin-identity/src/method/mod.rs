@@ -1,6 +1,7 @@
 //! DID methods: how a DID is made from a key, and how it leads to its document.
 //!
-//! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`].
+//! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`]. [`dunlin`], [`web`] and [`ott`] need
+//! information from elsewhere, and say which.
 
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
@@ -10,7 +11,9 @@ use crate::key::{KeyError, PublicKey};
 pub mod dunlin;
 mod jwk;
 mod key;
+pub mod ott;
 mod peer;
+pub mod web;
 
 pub use jwk::{JWK, Jwk};
 pub use key::{KEY, Key};

@@ -11,7 +11,8 @@
 //!          opaque details, with its length
 //! raw key  nothing: the key is the identity
 //! PSK      opaque digest[8]; opaque identity, with its length
-//! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity and opaque text, each with its length
+//! other    uint8 certificate type; opaque fingerprint[32] of the key; opaque identity, opaque text and opaque details, each with its
+//!          length
 //! ```
 //!
 //! The key, and the time until which the identity is good, are beside the identity. The length of a text or key takes one byte if
@@ -253,7 +254,7 @@ pub(crate) fn names_len(identity: &PeerIdentity) -> usize {
         }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.identity.len(),
-        PeerIdentity::Other(id) => id.id().len() + id.text().len(),
+        PeerIdentity::Other(id) => id.id().len() + id.text().len() + id.details().len(),
     }
 }
 
@@ -266,7 +267,7 @@ pub(crate) fn max_len(identity: &PeerIdentity) -> usize {
         }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.digest.len() + 2 + id.identity.len(),
-        PeerIdentity::Other(id) => 1 + 32 + 2 + id.id().len() + 2 + id.text().len(),
+        PeerIdentity::Other(id) => 1 + 32 + 2 + id.id().len() + 2 + id.text().len() + 2 + id.details().len(),
     }
 }
 
@@ -295,7 +296,8 @@ pub(crate) fn write(w: &mut Writer, identity: &PeerIdentity) -> Result<(), Error
             w.u8(id.certificate_type().0);
             w.put(id.key_fingerprint());
             write_vec(w, id.id())?;
-            write_vec(w, id.text().as_bytes())
+            write_vec(w, id.text().as_bytes())?;
+            write_vec(w, id.details())
         }
     }
 }
@@ -334,6 +336,8 @@ pub(crate) fn read(
             }
             let id = read_vec(r)?.to_vec();
             let id = OtherIdentity::decoded(certificate_type, fingerprint, id, read_text(r)?);
+            let details = read_vec(r)?.to_vec();
+            let id = id.and_then(|id| id.with_details(details));
             PeerIdentity::Other(id.map_err(|_| r.bad_length())?)
         }
         (PSK, None) => {

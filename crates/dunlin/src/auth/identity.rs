@@ -36,12 +36,17 @@ pub const MAX_OTHER_ID: usize = 2048;
 /// The longest [`OtherIdentity::text`], in bytes: a line for logs.
 pub const MAX_OTHER_TEXT: usize = 512;
 
-/// The identity of a peer in a certificate of an application's own type.
+/// The longest [`OtherIdentity::details`], in bytes.
+pub const MAX_OTHER_DETAILS: usize = 2048;
+
+/// The identity of a peer in a verifiable credential, or in a certificate of an application's own type.
 #[derive(Clone, PartialEq, Eq)]
 pub struct OtherIdentity {
+    // Slices, because every connection has room for the largest kind of identity.
     certificate_type: CertificateType,
-    id: Vec<u8>,
-    text: String,
+    id: Box<[u8]>,
+    text: Box<str>,
+    details: Box<[u8]>,
     key_fingerprint: [u8; 32],
     entries: Vec<CertificateDer<'static>>,
 }
@@ -59,6 +64,18 @@ impl OtherIdentity {
         Self::decoded(certificate_type, [0; 32], id.into(), text.into())
     }
 
+    /// Adds what the verifier knows beside the identity. Sessions and entries of the handshake cache keep it; it plays no part in
+    /// comparisons.
+    ///
+    /// # Errors
+    /// It has more than [`MAX_OTHER_DETAILS`] bytes.
+    pub fn with_details(self, details: Vec<u8>) -> Result<Self, Error> {
+        match details.len() > MAX_OTHER_DETAILS {
+            true => Err(Misuse::FieldTooLong.into()),
+            false => Ok(Self { details: details.into_boxed_slice(), ..self }),
+        }
+    }
+
     /// An identity of the key with this fingerprint, without the entries of its Certificate message.
     pub(super) fn decoded(
         certificate_type: CertificateType,
@@ -68,7 +85,11 @@ impl OtherIdentity {
     ) -> Result<Self, Error> {
         match id.len() > MAX_OTHER_ID || text.len() > MAX_OTHER_TEXT {
             true => Err(Misuse::FieldTooLong.into()),
-            false => Ok(Self { certificate_type, id, text, key_fingerprint, entries: Vec::new() }),
+            false => {
+                let (id, text) = (id.into_boxed_slice(), text.into_boxed_str());
+                let (details, entries) = (Box::default(), Vec::new());
+                Ok(Self { certificate_type, id, text, details, key_fingerprint, entries })
+            }
         }
     }
 
@@ -85,6 +106,11 @@ impl OtherIdentity {
     /// A text for logs. It may contain control characters; `Display` of [`PeerIdentity`] escapes them.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// What the verifier knows beside the identity, in a form of its own; empty if it keeps nothing.
+    pub fn details(&self) -> &[u8] {
+        &self.details
     }
 
     /// SHA-256 of the SubjectPublicKeyInfo of the peer's key.
@@ -114,6 +140,11 @@ pub struct PskIdentity {
 impl PskIdentity {
     pub(crate) fn new(identity: Vec<u8>, psk: &Psk, hash: &dyn Hash) -> Self {
         Self { identity, name: psk.name().map(String::from), digest: psk.digest(hash) }
+    }
+
+    /// Whether this key has proved the identity.
+    pub(crate) fn is_proved_by(&self, psk: &Psk, hash: &dyn Hash) -> bool {
+        psk.identity() == self.identity && bool::from(psk.digest(hash).ct_eq(&self.digest))
     }
 }
 
@@ -344,6 +375,9 @@ impl fmt::Display for PeerIdentity {
                     write!(f, "certificate type {}, key sha256:", id.certificate_type)?;
                     hex(f, &id.key_fingerprint)
                 }
+                text if id.certificate_type == CertificateType::VERIFIABLE_CREDENTIAL => {
+                    write!(f, "VC {}", text.escape_debug())
+                }
                 text => write!(f, "certificate type {} {}", id.certificate_type, text.escape_debug()),
             },
             Self::RawKey(key) => {
@@ -411,7 +445,7 @@ mod tests {
             (x509(alloc::vec![SubjectName::Uri("a:\n\u{1b}[2J".into())], None), "X.509 URI:a:\\n\\u{1b}[2J"),
             (x509(alloc::vec![SubjectName::Uri("a:\u{202e}b".into())], None), "X.509 URI:a:\\u{202e}b"),
             (x509(alloc::vec![], Some("a\rb")), "X.509 CN=a\\rb"),
-            (other("did:example:1\n"), "certificate type 0x00e0 did:example:1\\n"),
+            (other("did:example:1\n"), "VC did:example:1\\n"),
         ] {
             assert_eq!(identity.to_string(), shown);
         }

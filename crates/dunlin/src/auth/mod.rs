@@ -8,10 +8,11 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 
 use crate::crypto::{RsaDecryption, SigningKey};
-use crate::wire::{CertificateType, SignatureScheme};
+use crate::wire::{CertificateType, DidMethod, SignatureScheme};
 
 mod chain;
 pub(crate) mod codec;
+mod credential;
 pub(crate) mod der;
 mod identity;
 mod psk;
@@ -21,9 +22,11 @@ pub(crate) mod select;
 pub(crate) mod verifier;
 pub(crate) mod x509;
 
+pub use crate::extension::did_proof::KnownRegistry;
+pub use credential::{DidProofs, VerifiableCredential};
 pub use identity::{
-    MAX_OTHER_ID, MAX_OTHER_TEXT, MAX_X509_DETAILS, OtherIdentity, PeerIdentity, PskIdentity, SubjectName,
-    X509Details, X509Identity,
+    MAX_OTHER_DETAILS, MAX_OTHER_ID, MAX_OTHER_TEXT, MAX_X509_DETAILS, OtherIdentity, PeerIdentity,
+    PskIdentity, SubjectName, X509Details, X509Identity,
 };
 pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
@@ -80,6 +83,13 @@ pub enum Credential {
         /// Its private key.
         key: PrivateKey,
     },
+    /// A verifiable credential (docs/identity.md).
+    Verifiable {
+        /// The credential.
+        credential: VerifiableCredential,
+        /// The private key of the identifier that the credential is about. The engine cannot check that it belongs to it.
+        key: PrivateKey,
+    },
     /// A certificate of a type that the engine does not know. The peer needs a [`Verifier`] for it.
     Other {
         /// The type (RFC 7250).
@@ -106,6 +116,7 @@ impl Credential {
         match self {
             Self::X509 { .. } => CertificateType::X509,
             Self::RawKey { .. } => CertificateType::RAW_PUBLIC_KEY,
+            Self::Verifiable { .. } => CertificateType::VERIFIABLE_CREDENTIAL,
             Self::Other { certificate_type, .. } => *certificate_type,
         }
     }
@@ -116,6 +127,7 @@ impl Credential {
         match self {
             Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
             | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. }
+            | Self::Verifiable { .. }
             | Self::Other { .. } => true,
             Self::X509 { chain, key: PrivateKey::Here(key) } => {
                 // An empty chain passes here, because another rule of the profile rejects it.
@@ -128,7 +140,26 @@ impl Credential {
     /// Its private key.
     pub const fn key(&self) -> &PrivateKey {
         match self {
-            Self::X509 { key, .. } | Self::RawKey { key, .. } | Self::Other { key, .. } => key,
+            Self::X509 { key, .. }
+            | Self::RawKey { key, .. }
+            | Self::Verifiable { key, .. }
+            | Self::Other { key, .. } => key,
+        }
+    }
+
+    /// The method of the decentralised identifier that the peer must resolve.
+    pub(crate) const fn did_method(&self) -> Option<DidMethod> {
+        match self {
+            Self::Verifiable { credential, .. } => Some(credential.did_method),
+            _ => None,
+        }
+    }
+
+    /// The proof of what its identifier resolves to, for a peer that accepts those of these registries.
+    pub(crate) fn did_proof(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
+        match self {
+            Self::Verifiable { credential, .. } => credential.proof(accepted),
+            _ => None,
         }
     }
 
@@ -137,6 +168,7 @@ impl Credential {
         let (chain, raw, others): (&[CertificateDer<'static>], _, &[Vec<u8>]) = match self {
             Self::X509 { chain, .. } => (chain, None, &[]),
             Self::RawKey { public_key, .. } => (&[], Some(&**public_key), &[]),
+            Self::Verifiable { credential, .. } => (&[], Some(&*credential.bytes), &[]),
             Self::Other { entries, .. } => (&[], None, entries),
         };
         chain.iter().map(|c| &**c).chain(raw).chain(others.iter().map(Vec::as_slice))

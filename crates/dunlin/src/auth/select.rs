@@ -4,12 +4,12 @@ use alloc::vec::Vec;
 
 use pki_types::SignatureVerificationAlgorithm;
 
-use super::Credential;
 use super::verifier::KeyUse;
 use super::x509::{self, names, signature_algorithm};
+use super::{Credential, VerifiableCredential};
 use crate::crypto::SignatureAlgorithms;
 use crate::error::PeerIncompatible;
-use crate::wire::{CertificateType, SignatureScheme, What};
+use crate::wire::{CertificateType, DidMethod, SignatureScheme, What};
 
 /// The credentials that the peer accepts.
 pub(crate) struct Wanted<'a> {
@@ -21,6 +21,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
     /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: &'a [Vec<u8>],
+    /// The methods of decentralised identifiers that the peer resolves.
+    pub(crate) did_methods: &'a [DidMethod],
 }
 
 impl Wanted<'_> {
@@ -100,6 +102,10 @@ fn best<T>(
             reason = PeerIncompatible::CertificateType { ours, theirs: wanted.types.to_vec() };
             continue;
         }
+        if credential.did_method().is_some_and(|method| !wanted.did_methods.contains(&method)) {
+            reason = PeerIncompatible::NoCredential(What::NoneOfDidMethod);
+            continue;
+        }
         if reserved.contains(&index) && !is_named(credential, wanted.authorities) {
             reason = PeerIncompatible::NoCredential(What::NoneOfAuthority);
             continue;
@@ -167,9 +173,15 @@ fn leads_to(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
     authorities.is_empty() || is_named(credential, authorities)
 }
 
-/// Whether the peer named an issuer of the credential's chain. A raw key has no issuer and always passes.
+/// Whether the peer named an issuer of the credential. A raw key has no issuer and always passes.
 fn is_named(credential: &Credential, authorities: &[Vec<u8>]) -> bool {
-    let Credential::X509 { chain, .. } = credential else { return true };
+    let chain = match credential {
+        Credential::X509 { chain, .. } => chain,
+        Credential::Verifiable { credential: VerifiableCredential { issuer: Some(issuer), .. }, .. } => {
+            return authorities.iter().any(|name| name == issuer);
+        }
+        _ => return true,
+    };
     let issued_by_one = |certificate: &[u8]| {
         names(certificate).is_some_and(|(issuer, _)| authorities.iter().any(|name| name.ends_with(issuer)))
     };
@@ -229,6 +241,7 @@ mod tests {
             allows: &SignatureScheme::signs_handshakes,
             chain_schemes: None,
             authorities: &[],
+            did_methods: &[],
         };
         let signatures = SignatureAlgorithms { all: &[], schemes: &[] };
         select(signatures, &[credential], &[], &wanted).map(|choice| choice.index)

@@ -13,10 +13,11 @@ use super::der::tlv;
 use super::{PeerIdentity, Trust, chain};
 use crate::crypto::Hash;
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate, PeerMisbehaved, ShortKey};
+use crate::extension::did_proof::{KnownRegistry, MAX_REGISTRIES};
 use crate::proof::SignatureValid;
 use crate::protocol::Side;
 use crate::time::Now;
-use crate::wire::{CertificateType, What};
+use crate::wire::{CertificateType, DidMethod, What};
 
 /// The algorithms that may verify a signature.
 pub(crate) type Algorithms<'a> = &'a [&'static dyn SignatureVerificationAlgorithm];
@@ -43,6 +44,8 @@ pub struct Claim<'a> {
     pub name: Option<&'a ServerName<'static>>,
     /// The OCSP response that came with the first entry. The engine does not check it.
     pub ocsp_response: Option<&'a [u8]>,
+    /// The proof of what the identifier of a verifiable credential resolves to, if the peer has sent it. The engine does not check it.
+    pub did_proof: Option<&'a [u8]>,
     /// The algorithms that may verify signatures in the credential. The profile determines them.
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
     /// What the handshake does with the peer's key.
@@ -139,6 +142,24 @@ pub trait Verifier: Send + Sync + fmt::Debug {
     /// The distinguished names of the trust anchors in DER, for certificate_authorities (RFC 8446 §4.2.4).
     fn authorities(&self) -> Vec<Vec<u8>> {
         Vec::new()
+    }
+
+    /// The methods of decentralised identifiers that it resolves, for verifiable credentials (docs/identity.md).
+    fn did_methods(&self) -> Vec<DidMethod> {
+        Vec::new()
+    }
+
+    /// The registries whose proofs it accepts beside verifiable credentials, at most 64. The engine calls it in each handshake.
+    fn registries(&self) -> Vec<KnownRegistry> {
+        Vec::new()
+    }
+
+    /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks before it resumes a
+    /// session of the peer or uses a cache entry; after `false` the handshake is full. A verifier that has heard since of another
+    /// key of the identity, or of its revocation, answers `false`. Dates and [`Self::settings`] are checked already. The handshake
+    /// waits for it, so it must not block.
+    fn still_believes(&self, _identity: &PeerIdentity) -> bool {
+        true
     }
 
     /// What identifies the issuer of the credential, if there is one. Stores count peers by it, so that the peers of one issuer do
@@ -406,6 +427,22 @@ impl Verifiers {
     pub(crate) fn of(&self, typ: CertificateType) -> Result<&dyn Verifier, AuthenticationFailure> {
         let found = self.iter().find(|verifier| verifier.certificate_type() == typ);
         found.ok_or(AuthenticationFailure::UnsupportedType(typ))
+    }
+
+    /// Whether an earlier verdict on a peer still holds. Peers without a certificate have none.
+    pub(crate) fn still_believe(&self, peer: Option<&PeerIdentity>) -> bool {
+        let typed = peer.and_then(|peer| Some((peer, peer.certificate_type()?)));
+        typed.is_none_or(|(peer, typ)| self.of(typ).is_ok_and(|verifier| verifier.still_believes(peer)))
+    }
+
+    /// The methods of decentralised identifiers that this side resolves.
+    pub(crate) fn did_methods(&self) -> Vec<DidMethod> {
+        self.iter().flat_map(Verifier::did_methods).collect()
+    }
+
+    /// The registries whose proofs this side accepts.
+    pub(crate) fn registries(&self) -> Vec<KnownRegistry> {
+        self.iter().flat_map(Verifier::registries).take(MAX_REGISTRIES).collect()
     }
 
     /// The names of all trust anchors.

@@ -80,7 +80,7 @@ pub(crate) fn prepare(
     for (index, credential) in credentials.iter().enumerate() {
         for compressor in compressors {
             // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all peers.
-            let plain = message::Certificate::write(&[], credential.entries(), None)?;
+            let plain = message::Certificate::write(&[], credential.entries(), message::Staples::default())?;
             let algorithm = compressor.algorithm();
             let body = plain.get(HEADER_LEN..).unwrap_or_default();
             let compressed = compressor.compress(body).map_err(|CompressionFailed| {

@@ -85,6 +85,10 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
         if let Err(why) = verifier.check() {
             return fail(why.into());
         }
+        let typ = verifier.certificate_type();
+        if typ == CertificateType::VERIFIABLE_CREDENTIAL && verifier.did_methods().is_empty() {
+            return fail(format!("the verifier of the type {typ} resolves no method of identifiers"));
+        }
     }
     let trusted = profile.trust.types();
     if let Some(typ) = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t)) {
@@ -97,7 +101,7 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             return fail("an X.509 credential has no certificate".into());
         }
         if let Credential::Other { certificate_type, entries, .. } = credential {
-            if [CertificateType::X509, CertificateType::RAW_PUBLIC_KEY].contains(certificate_type) {
+            if certificate_type.has_variant() {
                 return fail(format!("a credential of the type {certificate_type} has a variant of its own"));
             }
             if entries.is_empty() || entries.iter().any(|entry| entry.is_empty()) {
@@ -105,6 +109,11 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
                     "a credential of the type {certificate_type} has no entry or an empty one"
                 ));
             }
+        }
+        if let Credential::Verifiable { credential, .. } = credential
+            && let Some(fault) = credential.fault()
+        {
+            return fail(fault);
         }
         if credential.key().schemes().is_empty() {
             return fail("a credential's key can sign with no scheme".into());

@@ -92,6 +92,16 @@ impl Connection<Datagram> {
         self.transport.heard_at().0
     }
 
+    /// Begins to look for the next authentic record that is not a copy.
+    pub(crate) const fn forget_authentic(&mut self) {
+        self.transport.forget_authentic();
+    }
+
+    /// Whether such a record has arrived since then.
+    pub(crate) const fn is_newly_authentic(&self) -> bool {
+        self.transport.is_newly_authentic()
+    }
+
     /// When the latest authentic record arrived, in milliseconds of the monotonic clock. It is negative if that was before the clock began: a thawed association may
     /// have been silent for longer than its process runs.
     pub(crate) fn heard_ms(&self) -> i64 {

@@ -21,7 +21,7 @@ use crate::record::datagram::{Datagram, KeyKind, Thawing};
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::RecordForm;
 use crate::schedule::{self, Export, tls13};
-use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings};
+use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings, PskChoice};
 use crate::sync::Arc;
 use crate::time::Now;
 use crate::transport::Emitter;
@@ -114,7 +114,8 @@ impl Connection<Datagram> {
     /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.
     ///
     /// # Errors
-    /// As [`Self::thaw_server`].
+    /// As [`Self::thaw_server`]; also [`Misuse::OtherSettings`] if the connection was made with another name of the server, or with a
+    /// pre-shared key that the configuration no longer has. Keys that the caller chooses ([`PskChoice`]) are not compared.
     pub fn thaw_client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
@@ -128,7 +129,13 @@ impl Connection<Datagram> {
             datagram: &config.datagram,
             issuer: config.connection_ids.clone(),
         };
-        owner.thaw(bytes, now, || Role::Client(Arc::clone(config), server))
+        let name = server.host();
+        let connection = owner.thaw(bytes, now, || Role::Client(Arc::clone(config), server))?;
+        let negotiated = connection.progress.negotiated.as_deref();
+        match negotiated.is_some_and(|negotiated| is_to(negotiated, &name) && has_psk(config, negotiated)) {
+            true => Ok(connection),
+            false => Err(Misuse::OtherSettings.into()),
+        }
     }
 
     /// Lets `issuer` issue further connection IDs of this side, instead of the configuration's, if its IDs have the length of those
@@ -136,6 +143,19 @@ impl Connection<Datagram> {
     pub fn set_connection_ids(&mut self, issuer: Arc<dyn ConnectionIds>) {
         self.transport.set_issuer(issuer);
     }
+}
+
+/// Whether a client's connection was made to the server of this name.
+fn is_to(negotiated: &Negotiated, name: &str) -> bool {
+    negotiated.server_name.as_deref() == Some(name)
+}
+
+/// Whether the configuration has the pre-shared key that has authenticated the server, if one has.
+fn has_psk(config: &ClientConfig, negotiated: &Negotiated) -> bool {
+    let Some(PeerIdentity::Psk(psk)) = &negotiated.peer else { return true };
+    let sha256 = config.profile.provider.sha256;
+    !matches!(config.psk_choice, PskChoice::First)
+        || config.psks.iter().any(|own| psk.is_proved_by(own, sha256))
 }
 
 /// What a configuration gives to a connection that continues.

@@ -260,16 +260,20 @@ impl Endpoint {
             self.discarded.unknown += 1;
             return;
         }
+        if let Some(association) = self.associations.get_mut(&id) {
+            association.connection.forget_authentic();
+        }
         self.deliver(now, from, id, datagram);
         let Some(association) = self.associations.get_mut(&id) else { return };
         let Some(following) = &mut association.following else { return };
         let Some(attempt) = following.attempt.as_mut().filter(|attempt| attempt.address == from.peer) else {
             return;
         };
-        if association.connection.heard_at() < now.monotonic {
-            self.turn_to(now, id, present);
-        } else {
+        // An authentic record from the present port may have arrived at the same time.
+        if association.connection.is_newly_authentic() {
             attempt.begun = now.monotonic;
+        } else {
+            self.turn_to(now, id, present);
         }
         self.refresh(id);
     }

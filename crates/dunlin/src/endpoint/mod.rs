@@ -250,6 +250,12 @@ impl Endpoint {
         Ok(id)
     }
 
+    /// Whether the first record of a datagram has a connection ID of an association here. Then [`Endpoint::receive`] gives it to this
+    /// association. A caller with several endpoints or machines asks before it gives a datagram to another one ([`crate::NodeMask`]).
+    pub fn has_id_of(&self, datagram: &[u8]) -> bool {
+        self.index.routes.with_id_of(datagram).iter().any(Option::is_some)
+    }
+
     /// Processes a datagram that was received over the path `from`; a caller with a single socket passes the sender's address.
     pub fn receive(&mut self, now: Now, from: impl Into<Path>, datagram: &[u8]) {
         self.receive_over(now, from.into().without_flow(), datagram);

@@ -287,7 +287,8 @@ pub enum Misuse {
     FlightWaits,
     /// The association continues elsewhere ([`crate::DtlsConnection::freeze`]).
     Frozen,
-    /// The association was frozen under other settings: trusted certificates, CRLs or client authentication.
+    /// The association was frozen under other settings: trusted certificates, CRLs, client authentication, a client's server name, or its
+    /// pre-shared key.
     OtherSettings,
     /// The endpoint has an association with this address already.
     AddressInUse,

@@ -271,7 +271,7 @@ texts!(Misuse "U" {
     16 Self::EndpointFull => "the endpoint has too many associations: end one first",
     18 Self::FlightWaits => "the peer has not acknowledged the last message yet",
     19 Self::Frozen => "the association was frozen and continues elsewhere",
-    20 Self::OtherSettings => "it was frozen under other trusted certificates, CRLs or client authentication",
+    20 Self::OtherSettings => "it was frozen under other trusted certificates, CRLs, client authentication, server name or pre-shared key",
 });
 
 texts!(Internal "B" {
@@ -316,6 +316,7 @@ texts!(What "W" {
     19 What::ExtensionList => "extensions",
     20 What::Alpn => "ALPN",
     21 What::CertificateList => "certificate_list",
+    119 What::VerifiableCredential => "verifiable credential",
     22 What::CertificateListRawKey => "certificate_list: more than one raw public key",
     23 What::CertificateRequestContext => "certificate_request_context",
     24 What::LegacySessionId => "legacy_session_id",
@@ -387,6 +388,7 @@ texts!(What "W" {
     86 What::NoneAtAll => "none is configured",
     87 What::NoneAndNoPsk => "none is configured, and the client offered no PSK",
     114 What::NoneOfUsage => "the keyUsage of its certificate forbids it",
+    118 What::NoneOfDidMethod => "the peer does not resolve its decentralised identifier",
     115 What::NoneWithoutSha1 => "its chain has a SHA-1 signature, which the peer does not accept",
     // Calls that a connection does not support.
     88 What::ExporterWithoutEms => "an exporter without extended master secret",

@@ -15,6 +15,8 @@ pub(crate) mod certificate_type;
 pub(crate) mod compress_certificate;
 pub(crate) mod connection_id;
 pub(crate) mod cookie;
+pub(crate) mod did_methods;
+pub(crate) mod did_proof;
 pub(crate) mod early_data;
 pub(crate) mod ec_point_formats;
 pub(crate) mod extended_master_secret;

@@ -7,10 +7,10 @@
 
 use super::{
     Extension, alpn, association_port, cached_info, certificate_authorities, certificate_type,
-    compress_certificate, connection_id, cookie, early_data, ec_point_formats, extended_master_secret,
-    handshake_cache, key_share, max_fragment_length, pre_shared_key, psk_key_exchange_modes,
-    record_size_limit, renegotiation_info, rrc, server_name, session_ticket, signature_algorithms,
-    status_request, supported_groups, supported_versions, tls_cert_with_extern_psk,
+    compress_certificate, connection_id, cookie, did_methods, did_proof, early_data, ec_point_formats,
+    extended_master_secret, handshake_cache, key_share, max_fragment_length, pre_shared_key,
+    psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name, session_ticket,
+    signature_algorithms, status_request, supported_groups, supported_versions, tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -170,6 +170,8 @@ const REGISTRY: &[Row] = &[
         typ: E::ASSOCIATION_PORT,
         forms: &[form::<association_port::Offer>(), form::<association_port::Answer>()],
     },
+    Row { typ: E::DID_METHODS, forms: &[form::<did_methods::DidMethods>()] },
+    Row { typ: E::DID_PROOF, forms: &[form::<did_proof::Registries>(), form::<did_proof::DidProof>()] },
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 
@@ -306,6 +308,10 @@ mod tests {
         // A number for private use, defined in docs/association-ports.md.
         (0xff23, "CH EE 12"),
         (0xff01, "CH 12"),
+        // draft-vesco-vcauthtls.
+        (0xff02, "CH CR"),
+        // A number for private use, defined in docs/identity.md.
+        (0xff22, "CH CR CT"),
     ];
 
     fn short(context: Context) -> &'static str {

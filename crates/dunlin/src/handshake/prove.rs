@@ -4,13 +4,13 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{AwaitAnswer, Cx, Step, signature};
-use crate::auth::PrivateKey;
 use crate::auth::select::Choice;
+use crate::auth::{KnownRegistry, PrivateKey};
 use crate::cache::Fingerprint;
 use crate::compression;
 use crate::error::{Error, Internal, Misuse};
 use crate::handshake::question::{Answer, Question};
-use crate::message;
+use crate::message::{self, Staples};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
@@ -26,6 +26,8 @@ pub(crate) struct Reads {
     pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
     /// Whether the peer accepts an OCSP response.
     pub(crate) ocsp: bool,
+    /// The registries whose proofs the peer accepts beside a verifiable credential.
+    pub(crate) registries: Vec<KnownRegistry>,
     /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message instead.
     pub(crate) cached: Option<Fingerprint>,
 }
@@ -42,24 +44,27 @@ pub(crate) fn prove(
 ) -> Result<Step, Error> {
     let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
-    let response = stapled.map(|(_, response)| response.as_slice());
+    let ocsp_response = stapled.map(|(_, response)| response.clone());
     if let Some(fingerprint) = &reads.cached {
-        let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), response)?;
+        // The peer's entry keeps what the identifier of a credential resolves to.
+        let staples = Staples { ocsp_response, did_proof: None };
+        let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), staples)?;
         let saved = message::Certificate::beyond_abbreviated(credential.entries());
         cx.draft.leave_own_out(saved);
         cx.send_in(&mut transcript, abbreviated)?;
         transcript.add(&fingerprint.cached_object());
         return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
     }
+    let staples = Staples { ocsp_response, did_proof: credential.did_proof(&reads.registries) };
     // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in advance
-    // contain no OCSP response.
+    // contain nothing beside their entries.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {
-        Some((algorithm, message)) if stapled.is_none() => {
+        Some((algorithm, message)) if staples.is_empty() => {
             cx.draft.own_certificate_compression = Some(algorithm);
             message.to_vec()
         }
         // RFC 8446 §4.4.2: the context is empty during the handshake.
-        _ => message::Certificate::write(&[], credential.entries(), response)?,
+        _ => message::Certificate::write(&[], credential.entries(), staples)?,
     };
     cx.send_in(&mut transcript, certificate)?;
     prove_key(cx, transcript, profile, side, Choice { index, scheme }, then)
@@ -109,7 +114,7 @@ pub(super) fn sign(
 
 /// Sends a Certificate message without certificates, so that no proof follows (RFC 8446 §4.4.2).
 pub(crate) fn decline(cx: &mut Cx<'_>, transcript: &mut Transcript) -> Result<(), Error> {
-    let certificate = message::Certificate::write(&[], core::iter::empty(), None)?;
+    let certificate = message::Certificate::write(&[], core::iter::empty(), Staples::default())?;
     cx.send_in(transcript, certificate)
 }
 

@@ -98,6 +98,9 @@ pub enum Question {
         name: Option<ServerName<'static>>,
         /// The OCSP response in DER that came with the first certificate. The engine has not checked it.
         ocsp_response: Option<Vec<u8>>,
+        /// The proof of what the identifier of a verifiable credential resolves to, if the peer has sent it. The engine has not
+        /// checked it.
+        did_proof: Option<Vec<u8>>,
     },
     /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].
     Sign {

@@ -14,7 +14,7 @@ use crate::cache::{CachedPeer, Proven, Vouched};
 use crate::compression;
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
 use crate::handshake::question::{Answer, Question};
-use crate::message::{self, Message};
+use crate::message::{self, Message, Staples};
 use crate::proof::{PeerVerified, SignatureValid};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
@@ -44,8 +44,8 @@ pub(crate) struct ExpectCertificate {
     pub(crate) name: Option<ServerName<'static>>,
     /// Whether the peer may decline, with an empty certificate list.
     pub(crate) optional: bool,
-    /// Whether this side requested an OCSP response.
-    pub(crate) ocsp: bool,
+    /// The extensions that may come with the certificate, since this side requested them.
+    pub(crate) staples: &'static [ExtensionType],
     /// The peer to whom an abbreviated Certificate refers. `None` if the two sides agreed on no abbreviation.
     pub(crate) cached: Option<Box<CachedPeer>>,
     pub(crate) then: Then,
@@ -62,10 +62,9 @@ impl ExpectMessage for ExpectCertificate {
             }
             _ => Cow::Borrowed(message.expect(HandshakeType::CERTIFICATE)?),
         };
-        let offered: &[_] = if self.ocsp { &[ExtensionType::STATUS_REQUEST] } else { &[] };
         let may_be_abbreviated = self.cached.is_some() && message.typ == HandshakeType::CERTIFICATE;
         let certificate =
-            message::Certificate::read(&body, self.certificate_type, offered, may_be_abbreviated)?;
+            message::Certificate::read(&body, self.certificate_type, self.staples, may_be_abbreviated)?;
         // RFC 8446 §4.4.2: the context is empty during the handshake, as in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
@@ -94,9 +93,9 @@ impl ExpectMessage for ExpectCertificate {
             };
         }
         let Self { profile, transcript, peer, certificate_type, name, then, .. } = *self;
-        let ocsp_response = certificate.ocsp_response;
+        let staples = certificate.staples;
         let usage = KeyUse::Sign;
-        let subject = Subject { profile, certificate_type, chain, peer, name, ocsp_response, usage };
+        let subject = Subject { profile, certificate_type, chain, peer, name, staples, usage };
         let then: Believed = Box::new(move |_, believed| {
             Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }))
         });
@@ -111,7 +110,7 @@ pub(super) struct Subject {
     pub(super) chain: Vec<CertificateDer<'static>>,
     pub(super) peer: Side,
     pub(super) name: Option<ServerName<'static>>,
-    pub(super) ocsp_response: Option<Vec<u8>>,
+    pub(super) staples: Staples,
     /// The purpose of the peer's key in this handshake.
     pub(super) usage: KeyUse,
 }
@@ -126,7 +125,8 @@ impl Subject {
             entries: &self.chain,
             peer: self.peer,
             name: self.name.as_ref(),
-            ocsp_response: self.ocsp_response.as_deref(),
+            ocsp_response: self.staples.ocsp_response.as_deref(),
+            did_proof: self.staples.did_proof.as_deref(),
             algorithms: &self.profile.chain_algorithms,
             usage: self.usage,
             sha256: self.profile.provider.sha256,
@@ -143,7 +143,8 @@ impl Subject {
                 certificate_type: self.certificate_type,
                 peer: self.peer,
                 name: self.name.clone(),
-                ocsp_response: self.ocsp_response.clone(),
+                ocsp_response: self.staples.ocsp_response.clone(),
+                did_proof: self.staples.did_proof.clone(),
             }),
         })
     }

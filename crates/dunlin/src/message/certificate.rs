@@ -4,18 +4,35 @@ use alloc::vec::Vec;
 
 use super::{HEADER_LEN, decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::extension::{Context, Extensions, ExtensionsWriter, rules, status_request};
+use crate::extension::{Context, Extensions, ExtensionsWriter, did_proof, rules, status_request};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
 
 /// The most certificates in one message, more than any real chain has. webpki limits the work of path building itself.
 const MAX_ENTRIES: usize = 64;
 
+/// The longest verifiable credential, in bytes. Its claims fit, but no collection of them.
+pub(crate) const MAX_VERIFIABLE_CREDENTIAL: usize = 16 * 1024;
+
+/// What comes with the first entry, as the receiver has requested.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Staples {
+    /// An OCSP response in DER.
+    pub(crate) ocsp_response: Option<Vec<u8>>,
+    /// The proof of what the identifier of a verifiable credential resolves to.
+    pub(crate) did_proof: Option<Vec<u8>>,
+}
+
+impl Staples {
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.ocsp_response.is_none() && self.did_proof.is_none()
+    }
+}
+
 pub(crate) struct Certificate<'a> {
     pub(crate) context: &'a [u8],
     /// cert_data of each entry: a certificate or a SubjectPublicKeyInfo, in DER.
     pub(crate) entries: Vec<&'a [u8]>,
-    /// The OCSP response for the first entry.
-    pub(crate) ocsp_response: Option<Vec<u8>>,
+    pub(crate) staples: Staples,
     /// Whether its only entry has empty cert_data, because the receiver has the certificate in its cache
     /// (docs/handshake-cache.md §3).
     pub(crate) is_abbreviated: bool,
@@ -34,26 +51,32 @@ impl<'a> Certificate<'a> {
             let context = r.vec8(0)?;
             let mut list = Reader::new(r.vec24(0)?, What::CertificateList);
             let mut entries = Vec::new();
-            let mut ocsp_response = None;
+            let mut staples = Staples::default();
             while !list.is_empty() {
                 list.limit(entries.len() + 1, MAX_ENTRIES)?;
                 entries.push(list.vec24(usize::from(!may_be_abbreviated))?);
                 let extensions = Extensions::read(&mut list, const { &rules(Context::Certificate) })?;
                 extensions.answer(offered)?;
                 if entries.len() == 1 {
-                    ocsp_response = extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0);
+                    staples = Staples {
+                        ocsp_response: extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0),
+                        did_proof: extensions.get::<did_proof::DidProof>()?.map(|proof| proof.0),
+                    };
                 }
             }
             let is_abbreviated = matches!(entries[..], [[]]);
             if !is_abbreviated && entries.iter().any(|entry| entry.is_empty()) {
                 return Err(Malformed::Length(What::CertificateList).into());
             }
+            if typ == CertificateType::VERIFIABLE_CREDENTIAL {
+                check_credential(&entries)?;
+            }
             // RFC 8446 §4.4.2: "If the RawPublicKey certificate type was negotiated, then the
             // certificate_list MUST contain no more than one CertificateEntry".
             if typ == CertificateType::RAW_PUBLIC_KEY && entries.len() > 1 {
                 return Err(PeerMisbehaved::IllegalParameter(What::CertificateListRawKey).into());
             }
-            Ok(Self { context, entries, ocsp_response, is_abbreviated })
+            Ok(Self { context, entries, staples, is_abbreviated })
         })
     }
 
@@ -77,7 +100,7 @@ impl<'a> Certificate<'a> {
                     entries
                 }
             };
-            Ok(Self { context: &[], entries, ocsp_response: None, is_abbreviated: false })
+            Ok(Self { context: &[], entries, staples: Staples::default(), is_abbreviated: false })
         })
     }
 
@@ -106,25 +129,56 @@ impl<'a> Certificate<'a> {
         entries.fold(0, |len, entry| len + FRAME + entry.len()).saturating_sub(FRAME)
     }
 
-    /// Writes the message, with an OCSP response for the first entry.
+    /// Writes the message, with what the first entry needs beside it.
     pub(crate) fn write<'e>(
         context: &[u8],
         entries: impl Iterator<Item = &'e [u8]>,
-        ocsp_response: Option<&[u8]>,
+        staples: Staples,
     ) -> Result<Vec<u8>, Error> {
-        let mut status = ExtensionsWriter::default();
-        status.put_some(ocsp_response.map(|r| status_request::CertificateStatus(r.to_vec())).as_ref());
+        let mut beside = ExtensionsWriter::default();
+        beside.put_some(staples.ocsp_response.map(status_request::CertificateStatus).as_ref());
+        beside.put_some(staples.did_proof.map(did_proof::DidProof).as_ref());
         encode(HandshakeType::CERTIFICATE, |w| {
             w.vec8(|w| w.put(context));
             w.vec24(|w| {
                 for (i, entry) in entries.enumerate() {
                     w.vec24(|w| w.put(entry));
                     match i {
-                        0 => status.write(w),
+                        0 => beside.write(w),
                         _ => w.u16(0),
                     }
                 }
             });
         })
+    }
+}
+
+/// Checks the entries of a verifiable credential: there is one, of limited length (docs/identity.md).
+fn check_credential(entries: &[&[u8]]) -> Result<(), Error> {
+    let r = Reader::new(entries.first().copied().unwrap_or_default(), What::VerifiableCredential);
+    r.limit(entries.len(), 1)?;
+    { r }.rest_up_to(MAX_VERIFIABLE_CREDENTIAL)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Unit;
+
+    /// docs/identity.md: one credential, of at most 16 KiB.
+    #[test]
+    fn reads_one_verifiable_credential_of_limited_length() {
+        let read = |entries: &[&[u8]]| {
+            let message = Certificate::write(&[], entries.iter().copied(), Staples::default()).unwrap();
+            let typ = CertificateType::VERIFIABLE_CREDENTIAL;
+            Certificate::read(&message[HEADER_LEN..], typ, &[], false).map(|read| read.entries.len())
+        };
+        let above =
+            |max, unit| Err(Malformed::AboveLimit { what: What::VerifiableCredential, max, unit }.into());
+        assert_eq!(read(&[]), Ok(0));
+        assert_eq!(read(&[&[1; 16384]]), Ok(1));
+        assert_eq!(read(&[&[1; 16385]]), above(16384, Unit::Bytes));
+        assert_eq!(read(&[&[1], &[2]]), above(1, Unit::Entries));
     }
 }

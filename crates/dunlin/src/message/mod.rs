@@ -22,7 +22,7 @@ pub(crate) mod server_hello;
 pub(crate) mod server_hello_done;
 pub(crate) mod server_key_exchange;
 
-pub(crate) use certificate::Certificate;
+pub(crate) use certificate::{Certificate, MAX_VERIFIABLE_CREDENTIAL, Staples};
 pub(crate) use certificate_request::{CertificateRequest, Tls12CertificateRequest};
 pub(crate) use certificate_verify::CertificateVerify;
 pub(crate) use client_hello::ClientHello;

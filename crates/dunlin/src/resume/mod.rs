@@ -8,11 +8,10 @@ use core::fmt;
 use core::time::Duration;
 
 use pki_types::CertificateDer;
-use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use crate::auth::codec::{self, Head};
-use crate::auth::{PeerIdentity, Psk, PskIdentity, Validity};
+use crate::auth::{PeerIdentity, Psk, Validity};
 use crate::crypto::{Hash, HashOutput};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
@@ -139,12 +138,11 @@ impl Session {
     /// the key's current name.
     pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
         let Some(PeerIdentity::Psk(psk)) = &mut self.peer else { return false };
-        let today = PskIdentity::new(psk.identity.clone(), key, hash);
-        let same = key.identity() == psk.identity && bool::from(today.digest.ct_eq(&psk.digest));
-        if same {
-            *psk = today;
+        let is_same = psk.is_proved_by(key, hash);
+        if is_same {
+            psk.name = key.name().map(String::from);
         }
-        same
+        is_same
     }
 
     /// The obfuscated age that the client sends to the server (RFC 8446 §4.2.11.1).
@@ -512,7 +510,7 @@ impl Tickets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::auth::{SubjectName, X509Identity};
+    use crate::auth::{PskIdentity, SubjectName, X509Identity};
 
     fn session(names: &[String]) -> Session {
         let peer = X509Identity {

@@ -112,6 +112,11 @@ impl ProfileSettings {
         self.peer_types.clone().unwrap_or_else(|| self.trust.types())
     }
 
+    /// Whether the peer may send a verifiable credential.
+    pub(crate) fn verifies_credentials(&self) -> bool {
+        self.peer_types().contains(&CertificateType::VERIFIABLE_CREDENTIAL)
+    }
+
     /// The certificate types that a client offers to send, in order of preference.
     pub(crate) fn own_types(&self) -> Vec<CertificateType> {
         self.own_types.clone().unwrap_or_else(|| {

@@ -326,6 +326,28 @@ wire_enum! {
         X509 = 0 => "X.509",
         /// A bare SubjectPublicKeyInfo
         RAW_PUBLIC_KEY = 2 => "RawPublicKey",
+        /// A verifiable credential (draft-vesco-vcauthtls)
+        VERIFIABLE_CREDENTIAL = 224 => "VerifiableCredential",
+    }
+}
+
+wire_enum! {
+    /// A method of decentralised identifiers (draft-vesco-vcauthtls).
+    DidMethod: u16 {
+        /// did:btcr
+        BTCR = 0 => "did:btcr",
+        /// did:ethr
+        ETHR = 1 => "did:ethr",
+        /// did:iota
+        IOTA = 2 => "did:iota",
+        /// A number for private use, defined in docs/identity.md
+        DUNLIN = 0xffe0 => "did:dunlin",
+        /// A number for private use, defined in docs/identity.md
+        KEY = 0xffe1 => "did:key",
+        /// A number for private use, defined in docs/identity.md
+        JWK = 0xffe2 => "did:jwk",
+        /// A number for private use, defined in docs/identity.md
+        WEB = 0xffe3 => "did:web",
     }
 }
 
@@ -504,10 +526,21 @@ wire_enum! {
         RRC = 61 => "rrc",
         /// RFC 5746
         RENEGOTIATION_INFO = 0xff01 => "renegotiation_info",
+        /// draft-vesco-vcauthtls
+        DID_METHODS = 0xff02 => "did_methods",
         /// A number for private use, defined in docs/handshake-cache.md
         HANDSHAKE_CACHE = 0xff20 => "handshake_cache",
+        /// A number for private use, defined in docs/identity.md
+        DID_PROOF = 0xff22 => "did_proof",
         /// A number for private use, defined in docs/association-ports.md
         ASSOCIATION_PORT = 0xff23 => "association_port",
+    }
+}
+
+impl CertificateType {
+    /// Whether a credential of this type has a variant of its own ([`crate::Credential`]).
+    pub(crate) fn has_variant(self) -> bool {
+        [Self::X509, Self::RAW_PUBLIC_KEY, Self::VERIFIABLE_CREDENTIAL].contains(&self)
     }
 }
 

@@ -8,8 +8,8 @@ pub(crate) mod writer;
 
 pub use enums::{
     AlertDescription, AlertLevel, CertificateCompressionAlgorithm, CertificateType, CipherSuite, ContentType,
-    ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode,
-    SignatureScheme,
+    DidMethod, ExtensionType, HandshakeType, KeyUpdateRequest, NamedGroup, ProtocolVersion,
+    PskKeyExchangeMode, SignatureScheme,
 };
 pub(crate) use malformed::FieldTooLong;
 pub use malformed::Malformed;

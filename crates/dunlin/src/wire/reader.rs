@@ -60,6 +60,14 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Everything that is left, at most `max` bytes, a limit of this side.
+    pub(crate) fn rest_up_to(&mut self, max: usize) -> Result<&'a [u8], Malformed> {
+        match self.rest.len() > max {
+            true => Err(Malformed::AboveLimit { what: self.what, max, unit: Unit::Bytes }),
+            false => Ok(self.rest()),
+        }
+    }
+
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         core::mem::take(&mut self.rest)
     }

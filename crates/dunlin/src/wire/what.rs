@@ -39,6 +39,8 @@ pub enum What {
     Alpn,
     /// `certificate_list`
     CertificateList,
+    /// `verifiable credential`
+    VerifiableCredential,
     /// `certificate_list: more than one raw public key`
     CertificateListRawKey,
     /// `certificate_request_context`
@@ -183,6 +185,8 @@ pub enum What {
     NoneAndNoPsk,
     /// `the keyUsage of its certificate forbids it`
     NoneOfUsage,
+    /// `the peer does not resolve its decentralised identifier`
+    NoneOfDidMethod,
     /// `its chain has a SHA-1 signature, which the peer does not accept`
     NoneWithoutSha1,
 

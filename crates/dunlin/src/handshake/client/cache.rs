@@ -199,7 +199,10 @@ impl Caching for ClientHandshakeCache {
         cx.draft.known_server = known;
         let CachedServer { server, certificate_request, mut tickets, suspended: _ } = entry;
         let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
-        let server = server.filter(|_| known == Known::Usable).map(Box::new);
+        let is_usable = |server: &CachedPeer| {
+            known == Known::Usable && profile.trust.still_believe(Some(&server.identity))
+        };
+        let server = server.filter(is_usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.
         let request = certificate_request.filter(|_| server.is_some() && profile.tls12.is_some());
         let request = request.and_then(|message| CachedRequest::new(self.mode, profile, message));

@@ -11,6 +11,7 @@ use crate::error::{AuthenticationFailure, Error};
 use crate::handshake::question::Answer;
 use crate::handshake::verify::Subject;
 use crate::handshake::{AwaitAnswer, Cx, Step};
+use crate::message::Staples;
 use crate::protocol::Side;
 use crate::settings::ProfileSettings;
 
@@ -40,7 +41,7 @@ pub(super) fn reverify(
         chain,
         peer: Side::Server,
         name: Some(server.name.clone()),
-        ocsp_response: None,
+        staples: Staples::default(),
         usage: KeyUse::Sign,
     };
     let known = subject.judge(cx)?;

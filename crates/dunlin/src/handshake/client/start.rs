@@ -326,10 +326,15 @@ struct ExpectServerHello {
 }
 
 impl ExpectMessage for ExpectServerHello {
-    fn reads(&mut self, _: Protocol, message: &Message) -> bool {
+    /// A HelloVerifyRequest that the client would refuse may be forged. The server's own answer is still to come.
+    fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
         match message.typ {
             HandshakeType::SERVER_HELLO => ServerHello::read(message.body()).is_ok(),
-            HandshakeType::HELLO_VERIFY_REQUEST => hello_verify_request::read(message.body()).is_ok(),
+            HandshakeType::HELLO_VERIFY_REQUEST => {
+                self.accepts_verify_request(protocol)
+                    && self.verified < MAX_VERIFY_REQUESTS
+                    && hello_verify_request::read(message.body()).is_ok()
+            }
             _ => false,
         }
     }

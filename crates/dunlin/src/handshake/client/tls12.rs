@@ -32,7 +32,7 @@ use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     Certificate, CertificateVerify, ClientKeyExchange, Message, ServerHello, ServerKeyExchange, ServerParams,
-    Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+    Staples, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
 use crate::resume::{ClientSession, DEFAULT_LIFETIME, MAX_LIFETIME, Session};
@@ -258,7 +258,7 @@ fn verify(
         chain,
         peer: Side::Server,
         name: Some(handshake.terms.server.name.clone()),
-        ocsp_response,
+        staples: Staples { ocsp_response, did_proof: None },
         usage,
     };
     let then: Believed = Box::new(move |cx, believed| believe(cx, handshake, believed, next));
@@ -430,6 +430,7 @@ fn send_certificate(
         },
         chain_schemes: None,
         authorities: &request.authorities,
+        did_methods: &[],
     };
     let signatures = profile.provider.signatures;
     let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {

@@ -29,7 +29,7 @@ use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
 use crate::settings::ProfileSettings;
 use crate::transport::Epoch;
-use crate::wire::{HandshakeType, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
 
 /// The state that the whole handshake shares.
 struct Common {
@@ -210,6 +210,17 @@ impl ExpectMessage for ExpectCertificateOrRequest {
     }
 }
 
+/// The extensions that the server may send with its certificate: of those that the client has offered, the ones of its type.
+fn staples(terms: &Terms) -> &'static [ExtensionType] {
+    match terms.types.server {
+        CertificateType::VERIFIABLE_CREDENTIAL if terms.offered.contains(&ExtensionType::DID_PROOF) => {
+            &[ExtensionType::DID_PROOF]
+        }
+        _ if terms.ocsp => &[ExtensionType::STATUS_REQUEST],
+        _ => &[],
+    }
+}
+
 fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Option<Demands>) -> Step {
     let terms = &handshake.common.terms;
     let certificate_type = terms.types.server;
@@ -221,7 +232,7 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
         certificate_type,
         name: Some(terms.server.name.clone()),
         optional: false,
-        ocsp: terms.ocsp,
+        staples: staples(terms),
         cached: cached.cloned().map(Box::new),
         then: Box::new(move |_, transcript, authenticated| {
             let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();

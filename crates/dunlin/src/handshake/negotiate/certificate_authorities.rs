@@ -1,6 +1,6 @@
 //! `certificate_authorities` (RFC 8446 §4.2.4): the names of the CAs that a side trusts.
 
-use super::{Demands, HelloDraft};
+use super::{Demands, HelloDraft, Request};
 use crate::error::Error;
 use crate::extension::certificate_authorities::CertificateAuthorities;
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -12,15 +12,20 @@ use alloc::vec::Vec;
 /// TLS 1.2 has it only in the server's CertificateRequest.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if offer.offers_tls13() {
-        request(&offer.terms.config.profile, &mut hello.extensions);
+        put(&offer.terms.config.profile, &mut hello.extensions);
     }
 }
 
-pub(super) fn request(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
+fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
     let authorities = profile.authorities();
     if !authorities.is_empty() {
         w.put(&CertificateAuthorities(authorities));
     }
+}
+
+pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    put(request.profile, w);
+    Ok(())
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates or raw public keys.
 
-use super::{Answers, Choices, Demands, HelloDraft};
+use super::{Answers, Choices, Demands, HelloDraft, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -10,7 +10,7 @@ use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::setup::ServerConfig;
 use crate::message::ClientHello;
 use crate::settings::ClientAuth;
-use crate::wire::{CertificateType, ExtensionType, What};
+use crate::wire::{CertificateType, ExtensionType, ProtocolVersion, What};
 use alloc::vec::Vec;
 
 /// The certificate types of the server and of the client (RFC 7250 §4.2). Without an answer they are X.509.
@@ -29,11 +29,16 @@ impl Default for CertificateTypes {
 /// RFC 7250 §4.1: the client omits an extension if X.509 is the only type.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
-    let verified = profile.peer_types();
+    // Verifiable credentials exist only in TLS 1.3.
+    let exists =
+        |typ: &CertificateType| offer.offers_tls13() || *typ != CertificateType::VERIFIABLE_CREDENTIAL;
+    let mut verified = profile.peer_types();
+    verified.retain(exists);
     if verified.iter().any(|t| *t != CertificateType::X509) {
         hello.extensions.put(&ServerTypes(verified));
     }
-    let own = profile.own_types();
+    let mut own = profile.own_types();
+    own.retain(exists);
     if own.iter().any(|t| *t != CertificateType::X509) {
         hello.extensions.put(&ClientTypes(own));
     }
@@ -41,14 +46,15 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let profile = &terms.config.profile;
+    let exists = |typ| !answers.version.is_1_2() || typ != CertificateType::VERIFIABLE_CREDENTIAL;
     if let Some(ServerType(typ)) = answers.extensions.get()? {
-        if !profile.peer_types().contains(&typ) {
+        if !profile.peer_types().contains(&typ) || !exists(typ) {
             return Err(PeerMisbehaved::NotOffered(What::ServerCertificateType).into());
         }
         terms.types.server = typ;
     }
     if let Some(ClientType(typ)) = answers.extensions.get()? {
-        if !profile.own_types().contains(&typ) {
+        if !profile.own_types().contains(&typ) || !exists(typ) {
             return Err(PeerMisbehaved::NotOffered(What::ClientCertificateType).into());
         }
         terms.types.client = typ;
@@ -73,6 +79,7 @@ pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Resu
 pub(crate) fn request(
     config: &ServerConfig,
     hello: &ClientHello,
+    version: ProtocolVersion,
     by_psk: bool,
 ) -> Result<Option<CertificateType>, Error> {
     if by_psk || config.client_auth == ClientAuth::None {
@@ -81,7 +88,11 @@ pub(crate) fn request(
     let theirs = hello.extensions().get::<ClientTypes>()?;
     let asked = theirs.is_some();
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
-    let ours = config.profile.peer_types();
+    let mut ours = config.profile.peer_types();
+    // The client's credential needs a method of decentralised identifiers that both sides resolve.
+    if version.is_1_2() || did_methods::requested(&config.profile, hello)?.is_empty() {
+        ours.retain(|typ| *typ != CertificateType::VERIFIABLE_CREDENTIAL);
+    }
     match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ) => Ok(Some(*typ)),
         // A client without this extension offered no type, so an optional request is simply omitted.

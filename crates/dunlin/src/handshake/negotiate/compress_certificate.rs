@@ -1,6 +1,6 @@
 //! `compress_certificate` (RFC 8879): the algorithms that a side can decompress.
 
-use super::{Demands, HelloDraft};
+use super::{Demands, HelloDraft, Request};
 use crate::error::Error;
 use crate::extension::compress_certificate::CompressCertificate;
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -12,14 +12,19 @@ use alloc::vec::Vec;
 /// RFC 8879 §3: only TLS 1.3 compresses certificates.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if offer.offers_tls13() {
-        request(&offer.terms.config.profile, &mut hello.extensions);
+        put(&offer.terms.config.profile, &mut hello.extensions);
     }
 }
 
-pub(super) fn request(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
+fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
     if !profile.decompressors.is_empty() {
         w.put(&CompressCertificate(profile.decompression_algorithms()));
     }
+}
+
+pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    put(request.profile, w);
+    Ok(())
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

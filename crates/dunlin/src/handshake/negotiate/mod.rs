@@ -37,10 +37,10 @@ use crate::crypto::{SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::key_share::Entry;
 use crate::extension::{Extensions, ExtensionsWriter};
-use crate::message::ClientHello;
+use crate::message::{CertificateRequest, ClientHello};
 use crate::protocol::Protocol;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateType, CipherSuite, ExtensionType, ProtocolVersion, SignatureScheme};
+use crate::wire::{CertificateType, CipherSuite, DidMethod, ExtensionType, ProtocolVersion, SignatureScheme};
 
 pub(crate) mod alpn;
 mod association_port;
@@ -49,6 +49,8 @@ pub(crate) mod certificate_type;
 mod compress_certificate;
 mod connection_id;
 pub(crate) mod cookie;
+pub(crate) mod did_methods;
+mod did_proof;
 pub(crate) mod early_data;
 mod ec_point_formats;
 pub(crate) mod extended_master_secret;
@@ -116,6 +118,8 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         status_request::offer,
         compress_certificate::offer,
         certificate_authorities::offer,
+        did_methods::offer,
+        did_proof::offer,
         tls_cert_with_extern_psk::offer,
     ],
     selects: &[tls_cert_with_extern_psk::select],
@@ -429,13 +433,30 @@ pub(crate) fn answer(
     Ok(w)
 }
 
+/// What a server requests of its client.
+pub(crate) struct Request<'a> {
+    pub(crate) profile: &'a ProfileSettings,
+    pub(crate) hello: &'a ClientHello,
+    /// The type of the client's certificate.
+    pub(crate) client_type: CertificateType,
+}
+
+type RequestStep = fn(&Request<'_>, &mut ExtensionsWriter) -> Result<(), Error>;
+
 /// The extensions of a CertificateRequest.
-pub(crate) fn request(profile: &ProfileSettings) -> ExtensionsWriter {
-    const REQUEST: [fn(&ProfileSettings, &mut ExtensionsWriter); 3] =
-        [signature_algorithms::request, compress_certificate::request, certificate_authorities::request];
+static REQUEST: &[RequestStep] = &[
+    signature_algorithms::request,
+    compress_certificate::request,
+    certificate_authorities::request,
+    did_methods::request,
+    did_proof::request,
+];
+
+/// Writes a CertificateRequest.
+pub(crate) fn request(request: &Request<'_>) -> Result<Vec<u8>, Error> {
     let mut w = ExtensionsWriter::default();
-    REQUEST.iter().for_each(|step| step(profile, &mut w));
-    w
+    REQUEST.iter().try_for_each(|step| step(request, &mut w))?;
+    CertificateRequest::write(&w)
 }
 
 /// What the peer accepts in this side's certificates.
@@ -448,6 +469,8 @@ pub(crate) struct Demands {
     pub(crate) chain_schemes: Option<Vec<SignatureScheme>>,
     /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: Vec<Vec<u8>>,
+    /// The methods of decentralised identifiers that the peer resolves, if it listed them.
+    pub(crate) did_methods: Option<Vec<DidMethod>>,
     pub(crate) reads: prove::Reads,
 }
 
@@ -460,6 +483,8 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
     certificate_authorities::demand,
     compress_certificate::demand,
     status_request::demand,
+    did_methods::demand,
+    did_proof::demand,
 ];
 
 /// The demands in a TLS 1.2 ClientHello.
@@ -467,8 +492,13 @@ static IN_CLIENT_HELLO_TLS12: &[DemandStep] =
     &[signature_algorithms::demand_tls12, certificate_type::demand, certificate_authorities::demand];
 
 /// The demands in a CertificateRequest.
-static IN_CERTIFICATE_REQUEST: &[DemandStep] =
-    &[signature_algorithms::demand, certificate_authorities::demand, compress_certificate::demand];
+static IN_CERTIFICATE_REQUEST: &[DemandStep] = &[
+    signature_algorithms::demand,
+    certificate_authorities::demand,
+    compress_certificate::demand,
+    did_methods::demand,
+    did_proof::demand,
+];
 
 impl Demands {
     fn read(extensions: &Extensions<'_>, steps: &[DemandStep]) -> Result<Self, Error> {
@@ -493,6 +523,9 @@ impl Demands {
         typ: CertificateType,
     ) -> Result<Self, Error> {
         let mut demands = Self::read(request, IN_CERTIFICATE_REQUEST)?;
+        if typ == CertificateType::VERIFIABLE_CREDENTIAL {
+            did_methods::require(&demands)?;
+        }
         demands.types.extend(profile.own_types().contains(&typ).then_some(typ));
         Ok(demands)
     }
@@ -504,6 +537,7 @@ impl Demands {
             allows,
             chain_schemes: self.chain_schemes.as_deref(),
             authorities: &self.authorities,
+            did_methods: self.did_methods.as_deref().unwrap_or_default(),
         }
     }
 
@@ -516,5 +550,27 @@ impl Demands {
     ) -> Result<select::Choice, PeerIncompatible> {
         let signatures = profile.provider.signatures;
         select::select(signatures, &profile.credentials, &profile.reserved, &self.wanted(allows))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::PeerMisbehaved;
+    use crate::extension::{Context, rules};
+
+    /// draft-vesco-vcauthtls: a server that requests a verifiable credential lists the methods of identifiers that it resolves.
+    #[test]
+    fn refuses_a_request_for_a_credential_without_methods() {
+        let read = |extensions: &[u8]| {
+            let extensions = Extensions::parse(extensions, &rules(Context::CertificateRequest)).unwrap();
+            let mut demands = Demands::read(&extensions, IN_CERTIFICATE_REQUEST).unwrap();
+            demands.types.push(CertificateType::VERIFIABLE_CREDENTIAL);
+            did_methods::require(&demands)
+        };
+        let schemes = [0, 13, 0, 4, 0, 2, 4, 3];
+        let missing = PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS);
+        assert_eq!(read(&schemes), Err(missing.into()));
+        assert_eq!(read(&[&schemes[..], &[0xff, 2, 0, 4, 0, 2, 0xff, 0xe0]].concat()), Ok(()));
     }
 }

@@ -105,6 +105,7 @@ pub(crate) fn session(
             && s.session.transport == cx.protocol().transport()
             && s.session.settings == config.session_settings
             && s.session.server_name.as_ref() == Some(&key.name)
+            && config.profile.trust.still_believe(s.session.peer.as_ref())
     };
     // A session that stems from a PSK is usable only while the client still has that PSK.
     let believed = |s: &mut ClientSession| {

@@ -1,6 +1,6 @@
 //! `signature_algorithms` and `signature_algorithms_cert` (RFC 8446 §4.2.3): the schemes that a side verifies.
 
-use super::{Demands, HelloDraft};
+use super::{Demands, HelloDraft, Request};
 use crate::error::Error;
 use crate::extension::signature_algorithms::{SignatureAlgorithms, SignatureAlgorithmsCert};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -20,8 +20,9 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     put(profile, schemes, &mut hello.extensions);
 }
 
-pub(super) fn request(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
-    put(profile, profile.signature_schemes.clone(), w);
+pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
+    put(request.profile, request.profile.signature_schemes.clone(), w);
+    Ok(())
 }
 
 fn put(profile: &ProfileSettings, schemes: Vec<SignatureScheme>, w: &mut ExtensionsWriter) {

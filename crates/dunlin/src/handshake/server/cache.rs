@@ -158,6 +158,7 @@ impl Caching for ServerHandshakeCache {
         let usable = |peer: &CachedPeer| {
             Some(peer.certificate_type) == sends.client_type
                 && peer.is_usable(cx.now, &config.settings, self.max_age)
+                && config.profile.trust.still_believe(Some(&peer.identity))
         };
         let find = |ticket: &Ticket| self.store.find(ticket).filter(usable);
         let mut tickets = offer.tickets.iter().zip(0..).filter(|_| sends.client_type.is_some());

@@ -469,6 +469,7 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
         && session.settings == config.settings
         && session.serves(config.profile.rank)
         && session.server_name == name
+        && config.profile.trust.still_believe(session.peer.as_ref())
 }
 
 /// The server's first suite that the client also offers, with this hash if one is given.

@@ -33,7 +33,7 @@ use crate::handshake::verify::{Believed, BelievedPeer, Subject};
 use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step, prove};
 use crate::message::{
     Certificate, CertificateVerify, ClientHello, ClientKeyExchange, Message, ServerHello, ServerKeyExchange,
-    Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
+    Staples, Tls12CertificateRequest, Tls12NewSessionTicket, certificate_status, server_hello_done,
 };
 use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
@@ -257,7 +257,7 @@ fn full(
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     let client_type = match suite.may_ask_for_certificate() {
-        true => certificate_type::request(&config, hello, false)?,
+        true => certificate_type::request(&config, hello, cx.protocol().version(), false)?,
         false => None,
     };
     let credential = own.and_then(|own| profile.credentials.get(own.index()));
@@ -480,9 +480,9 @@ impl ExpectMessage for ExpectCertificate {
                 _ => Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: None })),
             };
         }
-        let (peer, name, ocsp_response) = (Side::Client, None, None);
+        let (peer, name, staples) = (Side::Client, None, Staples::default());
         let usage = KeyUse::Sign;
-        let subject = Subject { profile, certificate_type, chain, peer, name, ocsp_response, usage };
+        let subject = Subject { profile, certificate_type, chain, peer, name, staples, usage };
         let then: Believed = Box::new(move |_, believed| {
             Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
         });

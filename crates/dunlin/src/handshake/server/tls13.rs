@@ -13,11 +13,11 @@ use crate::auth::PeerIdentity;
 use crate::auth::select;
 use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataOutcome, NoEarlyData};
-use crate::error::{Error, Internal, PeerMisbehaved};
+use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::cached::Use;
 use crate::handshake::event::Event;
 use crate::handshake::negotiate::{
-    self, Choices, Demands, ENCRYPTED_EXTENSIONS, SERVER_HELLO, alpn, certificate_type, early_data,
+    self, Choices, Demands, ENCRYPTED_EXTENSIONS, Request, SERVER_HELLO, alpn, certificate_type, early_data,
     key_share, psk, server_name,
 };
 use crate::handshake::negotiated::HandshakeKind;
@@ -27,9 +27,7 @@ use crate::handshake::prove;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step};
-use crate::message::{
-    self, CertificateRequest, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions,
-};
+use crate::message::{self, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions};
 use crate::protocol::Side;
 use crate::resume::{Session, TicketKind};
 use crate::schedule::Transcript;
@@ -37,7 +35,7 @@ use crate::schedule::binder::PskKind;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, ResumptionSecret, TrafficSecret};
 use crate::settings::ClientAuth;
 use crate::transport::Epoch;
-use crate::wire::{CertificateType, ExtensionType, HandshakeType, SignatureScheme, What};
+use crate::wire::{CertificateType, ExtensionType, HandshakeType, ProtocolVersion, SignatureScheme, What};
 
 /// The server's choice for this client.
 pub(super) struct Choice {
@@ -100,7 +98,8 @@ fn answer(
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
     let by_psk = psk.as_ref().is_some_and(|psk| psk.authenticates);
-    let Authentication { own, server_type, client_type } = authentication(&config, hello, by_psk)?;
+    let Authentication { own, server_type, client_type } =
+        authentication(&config, hello, protocol.version(), by_psk)?;
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
@@ -148,8 +147,8 @@ fn answer(
         cx.early_data(outcome);
     }
     cx.send_in(&mut transcript, encrypted_extensions::write(&encrypted)?)?;
-    if client_type.is_some() {
-        let request = CertificateRequest::write(&negotiate::request(&config.profile))?;
+    if let Some(client_type) = client_type {
+        let request = negotiate::request(&Request { profile: &config.profile, hello, client_type })?;
         cx.send_in(&mut transcript, request)?;
     }
 
@@ -223,7 +222,12 @@ struct Authentication {
     client_type: Option<CertificateType>,
 }
 
-fn authentication(config: &ServerConfig, hello: &ClientHello, by_psk: bool) -> Result<Authentication, Error> {
+fn authentication(
+    config: &ServerConfig,
+    hello: &ClientHello,
+    version: ProtocolVersion,
+    by_psk: bool,
+) -> Result<Authentication, Error> {
     let own = match by_psk {
         false => Some(own_certificate(config, hello)?),
         true if hello.extensions().has(ExtensionType::SERVER_CERTIFICATE_TYPE) => {
@@ -233,15 +237,21 @@ fn authentication(config: &ServerConfig, hello: &ClientHello, by_psk: bool) -> R
     };
     Ok(Authentication {
         server_type: own.as_ref().map(|own| own.typ),
-        client_type: certificate_type::request(config, hello, by_psk)?,
+        client_type: certificate_type::request(config, hello, version, by_psk)?,
         own: own.filter(|_| !by_psk),
     })
 }
 
-/// Selects the server's credential for this client.
+/// Selects the server's credential for this client. draft-vesco-vcauthtls: a client that accepts verifiable credentials lists the
+/// methods of identifiers that it resolves.
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
     let demands = Demands::of_client(hello)?;
-    let choice = demands.choose(&config.profile, &SignatureScheme::signs_for_servers)?;
+    let choice = match demands.choose(&config.profile, &SignatureScheme::signs_for_servers) {
+        Err(PeerIncompatible::NoCredential(What::NoneOfDidMethod)) if demands.did_methods.is_none() => {
+            return Err(PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS).into());
+        }
+        choice => choice?,
+    };
     let credential = config.profile.credentials.get(choice.index);
     let credential = credential.ok_or(Internal::Bug(What::CredentialIndex))?;
     Ok(OwnCertificate { choice, typ: credential.certificate_type(), reads: demands.reads })
@@ -306,7 +316,7 @@ impl Handshake {
             certificate_type,
             name: None,
             optional,
-            ocsp: false,
+            staples: &[ExtensionType::DID_PROOF],
             cached,
             then: Box::new(move |_, transcript, authenticated| {
                 let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();

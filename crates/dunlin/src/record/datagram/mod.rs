@@ -289,6 +289,16 @@ impl Datagram {
         self.receiver.heard_at()
     }
 
+    /// Begins to look for the next authentic record that is not a copy.
+    pub(crate) const fn forget_authentic(&mut self) {
+        self.receiver.forget_authentic();
+    }
+
+    /// Whether such a record has arrived since then.
+    pub(crate) const fn is_newly_authentic(&self) -> bool {
+        self.receiver.is_newly_authentic()
+    }
+
     /// When the keys of the previous epoch are too old; `None` without any.
     pub(crate) fn keys_expiry(&self) -> Option<Instant> {
         self.receiver.keys_expiry()

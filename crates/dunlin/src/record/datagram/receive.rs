@@ -130,6 +130,8 @@ pub(crate) struct Receiver {
     /// The record with the peer's close_notify.
     closed_by: Option<RecordNumber>,
     is_authentic: bool,
+    /// Whether an authentic record has arrived since [`Self::forget_authentic`].
+    is_newly_authentic: bool,
     /// Whether only the peer can send a record. Then unprotected errors and alerts count (RFC 9147 §4.5.2).
     is_unforgeable: bool,
     pub(super) discarded: Discarded,
@@ -162,6 +164,7 @@ impl Receiver {
             content_limit: MAX_PLAINTEXT,
             closed_by: None,
             is_authentic: false,
+            is_newly_authentic: false,
             is_unforgeable,
             discarded: Discarded::default(),
         }
@@ -516,6 +519,16 @@ impl Receiver {
         (self.heard_at, Duration::from_secs(self.silent_before.into()))
     }
 
+    /// Begins to look for the next authentic record that is not a copy.
+    pub(super) const fn forget_authentic(&mut self) {
+        self.is_newly_authentic = false;
+    }
+
+    /// Whether such a record has arrived since then.
+    pub(super) const fn is_newly_authentic(&self) -> bool {
+        self.is_newly_authentic
+    }
+
     /// Whether a key is expanded.
     pub(super) fn is_awake(&self) -> bool {
         self.epochs.iter().any(|epoch| epoch.key.is_awake())
@@ -659,7 +672,7 @@ impl Receiver {
             self.heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
             return Ok(Received::Nothing);
         }
-        (self.heard_at, self.silent_before) = (self.now, 0);
+        (self.heard_at, self.silent_before, self.is_newly_authentic) = (self.now, 0, true);
         if number.epoch < self.present() {
             // The peer still uses the previous keys, perhaps because the ACK of its last flight was lost.
             self.expiry = Some(self.now + KEEP_PREVIOUS_KEYS);

@@ -1,0 +1,440 @@
+//! The status of credentials: W3C Bitstring Status List 1.0, made and checked without network.
+//!
+//! An issuer publishes a list as a credential. A program fetches it, or receives it from the holder, and keeps it in [`StatusLists`], with
+//! which [`Verifier::verify_with_status`] checks credentials.
+
+use base64ct::{Base64UrlUnpadded, Encoding};
+use dunlin::crypto::CryptoProvider;
+use serde_json::{Map, Value, json};
+
+use super::time::DateTime;
+use super::{CREDENTIALS_V2, CredentialError, Seconds, Verifier, shown, texts};
+use crate::did::Did;
+use crate::gzip::{self, GzipError};
+
+/// The fewest entries of a list, so that an entry does not identify a holder (Bitstring Status List §3.1, §6.1).
+pub const MIN_STATUS_ENTRIES: u64 = 131_072;
+
+/// The most entries of a list: 128 KiB without compression. An issuer with more credentials has several lists.
+pub const MAX_STATUS_ENTRIES: u64 = 1 << 20;
+
+/// The longest credential that contains a list, in bytes: a list that does not shrink, in base64url, as a JWT also twice.
+pub const MAX_STATUS_CREDENTIAL: usize = 256 * 1024;
+
+/// How many statuses a credential may have.
+pub const MAX_STATUSES: usize = 4;
+
+/// How many lists a program keeps, unless it says otherwise. They take up to 8 MiB.
+pub const MAX_STATUS_LISTS: usize = 64;
+
+/// How old a list may be, unless the program says otherwise: the longest that a revocation can be missed.
+pub const DEFAULT_STATUS_AGE: Seconds = 24 * 3600;
+
+/// The longest URL of a list, in bytes.
+pub const MAX_STATUS_URL: usize = 2048;
+
+/// What the `ttl` of a list is, if it says nothing, in milliseconds (Bitstring Status List §2.2).
+const DEFAULT_TTL: u64 = 300_000;
+
+/// Why a status or a list is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// The issuer has revoked the credential, for ever.
+    #[error("the issuer has revoked the credential")]
+    Revoked,
+    /// The issuer has suspended the credential.
+    #[error("the issuer has suspended the credential")]
+    Suspended,
+    /// The program does not have the list.
+    #[error("the status list {0:?} is not at hand: fetch it")]
+    Missing(String),
+    /// The list is too old, or its validity has ended.
+    #[error("the status list {0:?} is too old: fetch it again")]
+    Stale(String),
+    /// The list is older than the one at hand.
+    #[error("the status list {0:?} is older than the one at hand")]
+    Older(String),
+    /// Another issuer than that of the credential signed the list.
+    #[error("the status list {0:?} has another issuer than the credential")]
+    OtherIssuer(String),
+    /// The list does not have the purpose of the entry.
+    #[error("the status list {0:?} has another purpose than the entry of the credential")]
+    OtherPurpose(String),
+    /// The list is not the one that was asked for.
+    #[error("the status list is {0:?}, which is not the one asked for")]
+    OtherList(String),
+    /// The list does not have that many entries.
+    #[error("the status list has no entry {0}")]
+    Index(u64),
+    /// A status has another type than `BitstringStatusListEntry`, or a list another one than `BitstringStatusListCredential`.
+    #[error("unknown type {0:?} of a status or status list")]
+    Type(String),
+    /// The purpose is neither revocation nor suspension, or an entry has several bits.
+    #[error("unknown purpose or size of a status")]
+    Purpose,
+    /// A member of a status or list is missing or malformed.
+    #[error("missing or malformed member {0:?} of a status or status list")]
+    Member(&'static str),
+    /// The credential has more than [`MAX_STATUSES`] statuses.
+    #[error("the credential has more than {MAX_STATUSES} statuses")]
+    TooMany,
+    /// The compressed list is malformed or too long.
+    #[error("status list: {0}")]
+    Gzip(#[from] GzipError),
+    /// The list has fewer than [`MIN_STATUS_ENTRIES`] entries or more than [`MAX_STATUS_ENTRIES`].
+    #[error("the status list has {0} entries: use {MIN_STATUS_ENTRIES} to {MAX_STATUS_ENTRIES}")]
+    Length(u64),
+}
+
+/// What a set bit means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum StatusPurpose {
+    /// The credential is invalid for ever.
+    Revocation,
+    /// The credential is invalid until the bit is cleared.
+    Suspension,
+}
+
+impl StatusPurpose {
+    const ALL: [Self; 2] = [Self::Revocation, Self::Suspension];
+
+    /// The name in entries and lists.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Revocation => "revocation",
+            Self::Suspension => "suspension",
+        }
+    }
+
+    fn read(name: &str) -> Result<Self, StatusError> {
+        Self::ALL.into_iter().find(|purpose| purpose.name() == name).ok_or(StatusError::Purpose)
+    }
+
+    const fn refusal(self) -> StatusError {
+        match self {
+            Self::Revocation => StatusError::Revoked,
+            Self::Suspension => StatusError::Suspended,
+        }
+    }
+}
+
+/// The place of a credential's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusEntry {
+    /// The URL of the list.
+    pub list: String,
+    /// The number of the bit, from 0. An issuer chooses it at random, so that it says nothing about the holder.
+    pub index: u64,
+    /// What the bit means.
+    pub purpose: StatusPurpose,
+}
+
+impl StatusEntry {
+    /// The member `credentialStatus` of a credential.
+    pub fn to_value(&self) -> Value {
+        json!({
+            "type": "BitstringStatusListEntry",
+            "statusPurpose": self.purpose.name(),
+            "statusListIndex": self.index.to_string(),
+            "statusListCredential": self.list,
+        })
+    }
+
+    /// The statuses of a credential.
+    pub(super) fn read_all(credential: &Map<String, Value>) -> Result<Vec<Self>, StatusError> {
+        match credential.get("credentialStatus") {
+            None => Ok(Vec::new()),
+            Some(Value::Array(entries)) if entries.len() > MAX_STATUSES => Err(StatusError::TooMany),
+            Some(Value::Array(entries)) => entries.iter().map(Self::read).collect(),
+            Some(entry) => Ok(vec![Self::read(entry)?]),
+        }
+    }
+
+    fn read(entry: &Value) -> Result<Self, StatusError> {
+        let text = |name| entry.get(name).and_then(Value::as_str).ok_or(StatusError::Member(name));
+        let typ = text("type")?;
+        if typ != "BitstringStatusListEntry" {
+            return Err(StatusError::Type(shown(typ)));
+        }
+        let purpose = StatusPurpose::read(text("statusPurpose")?)?;
+        // Bitstring Status List §2.1: several bits serve the purpose `message` alone.
+        if entry.get("statusSize").is_some_and(|size| size != 1) {
+            return Err(StatusError::Purpose);
+        }
+        let index = text("statusListIndex")?;
+        // Numbers in another form, such as +1 or 01, have no meaning there.
+        let number = index.parse().ok().filter(|number: &u64| number.to_string() == index);
+        let index = number.ok_or(StatusError::Member("statusListIndex"))?;
+        let list = text("statusListCredential")?;
+        if list.len() > MAX_STATUS_URL {
+            return Err(StatusError::Member("statusListCredential"));
+        }
+        Ok(Self { list: list.to_owned(), index, purpose })
+    }
+}
+
+/// The bits of a list. The first is the highest bit of the first byte (Bitstring Status List §3.2).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bitstring(Vec<u8>);
+
+impl Default for Bitstring {
+    /// [`MIN_STATUS_ENTRIES`] bits, all clear.
+    fn default() -> Self {
+        Self(vec![0; (MIN_STATUS_ENTRIES / 8) as usize])
+    }
+}
+
+impl Bitstring {
+    /// A list of so many clear bits, rounded up to bytes.
+    ///
+    /// # Errors
+    /// [`StatusError::Length`].
+    pub fn new(entries: u64) -> Result<Self, StatusError> {
+        Self::checked_len(entries)?;
+        Ok(Self(vec![0; entries.div_ceil(8) as usize]))
+    }
+
+    fn checked_len(entries: u64) -> Result<(), StatusError> {
+        let fits = (MIN_STATUS_ENTRIES..=MAX_STATUS_ENTRIES).contains(&entries);
+        if fits { Ok(()) } else { Err(StatusError::Length(entries)) }
+    }
+
+    /// How many entries the list has.
+    pub fn entries(&self) -> u64 {
+        self.0.len() as u64 * 8
+    }
+
+    /// Whether a bit is set.
+    ///
+    /// # Errors
+    /// [`StatusError::Index`].
+    pub fn get(&self, index: u64) -> Result<bool, StatusError> {
+        let byte = usize::try_from(index / 8).ok().and_then(|at| self.0.get(at));
+        Ok(byte.ok_or(StatusError::Index(index))? & 0x80 >> (index % 8) != 0)
+    }
+
+    /// Sets or clears a bit.
+    ///
+    /// # Errors
+    /// [`StatusError::Index`].
+    pub fn set(&mut self, index: u64, value: bool) -> Result<(), StatusError> {
+        let byte = usize::try_from(index / 8).ok().and_then(|at| self.0.get_mut(at));
+        let (byte, bit) = (byte.ok_or(StatusError::Index(index))?, 0x80 >> (index % 8));
+        *byte = if value { *byte | bit } else { *byte & !bit };
+        Ok(())
+    }
+
+    /// The member `encodedList`: gzip, in multibase with base64url.
+    pub fn encode(&self) -> String {
+        format!("u{}", Base64UrlUnpadded::encode_string(&gzip::compress(&self.0)))
+    }
+
+    /// Reads the member `encodedList`, of at most [`MAX_STATUS_ENTRIES`] entries.
+    ///
+    /// # Errors
+    /// [`StatusError::Member`], [`StatusError::Gzip`], [`StatusError::Length`].
+    pub fn decode(encoded: &str) -> Result<Self, StatusError> {
+        let malformed = StatusError::Member("encodedList");
+        let text = encoded.strip_prefix('u').ok_or(malformed.clone())?;
+        let bytes = Base64UrlUnpadded::decode_vec(text).map_err(|_| malformed)?;
+        let bits = gzip::decompress(&bytes, (MAX_STATUS_ENTRIES / 8) as usize)?;
+        Self::checked_len(bits.len() as u64 * 8)?;
+        Ok(Self(bits))
+    }
+
+    /// The credential in which an issuer publishes the list at `url`. [`Issuer`](super::Issuer) signs it.
+    ///
+    /// # Errors
+    /// [`CredentialError::Member`] if a time is out of range.
+    pub fn credential(
+        &self,
+        issuer: &Did,
+        url: &str,
+        purpose: StatusPurpose,
+        valid_from: Seconds,
+        valid_until: Seconds,
+    ) -> Result<Value, CredentialError> {
+        let time = |name, seconds| {
+            DateTime::from_seconds(seconds).map(|time| time.to_string()).ok_or(CredentialError::Member(name))
+        };
+        Ok(json!({
+            "@context": [CREDENTIALS_V2],
+            "id": url,
+            "type": ["VerifiableCredential", "BitstringStatusListCredential"],
+            "issuer": issuer.as_str(),
+            "validFrom": time("validFrom", valid_from)?,
+            "validUntil": time("validUntil", valid_until)?,
+            "credentialSubject": {
+                "id": format!("{url}#list"),
+                "type": "BitstringStatusList",
+                "statusPurpose": purpose.name(),
+                "encodedList": self.encode(),
+            },
+        }))
+    }
+}
+
+/// Whether a credential contains a list.
+pub(super) fn is_list(credential: &Value) -> bool {
+    texts(credential.get("type")).is_some_and(|types| types.contains(&"BitstringStatusListCredential"))
+}
+
+/// A list after all checks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusList {
+    url: String,
+    issuer: String,
+    purposes: Vec<StatusPurpose>,
+    bits: Bitstring,
+    made: Seconds,
+    valid_until: Option<Seconds>,
+    refresh: Seconds,
+}
+
+impl StatusList {
+    /// Verifies the credential that was fetched from `url`, or that a holder sent for it. The verifier must trust its issuer.
+    ///
+    /// # Errors
+    /// [`CredentialError`] of the credential; [`CredentialError::Status`] of the list.
+    pub fn verify(
+        verifier: &Verifier,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        url: &str,
+        now: Seconds,
+    ) -> Result<Self, CredentialError> {
+        if credential.len() > MAX_STATUS_CREDENTIAL {
+            return Err(CredentialError::TooLong);
+        }
+        let secured = verifier.secured(provider, credential, now, MAX_STATUS_CREDENTIAL)?;
+        let valid_until = secured.check_times(now)?;
+        let (credential, claims) = (&secured.credential, &secured.claims);
+        // The status of a list would be in a list.
+        if credential.get("credentialStatus").is_some() {
+            return Err(CredentialError::Unchecked("credentialStatus"));
+        }
+        if !is_list(credential) {
+            return Err(StatusError::Type("VerifiableCredential".to_owned()).into());
+        }
+        // Otherwise a holder could send one list of the issuer for another.
+        let id = credential.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))?;
+        if id != url {
+            return Err(StatusError::OtherList(shown(id)).into());
+        }
+        let subject = credential.get("credentialSubject").and_then(Value::as_object);
+        let subject = subject.ok_or(StatusError::Member("credentialSubject"))?;
+        match subject.get("type").and_then(Value::as_str) {
+            Some("BitstringStatusList") => {}
+            typ => return Err(StatusError::Type(shown(typ.unwrap_or_default())).into()),
+        }
+        let names = texts(subject.get("statusPurpose")).ok_or(StatusError::Member("statusPurpose"))?;
+        let purposes = names.into_iter().map(StatusPurpose::read).collect::<Result<_, _>>()?;
+        let encoded = subject.get("encodedList").and_then(Value::as_str);
+        let bits = Bitstring::decode(encoded.ok_or(StatusError::Member("encodedList"))?)?;
+        let ttl = match subject.get("ttl") {
+            None => DEFAULT_TTL,
+            Some(ttl) => ttl.as_u64().ok_or(StatusError::Member("ttl"))?,
+        };
+        // The signed time says how old the list is: a holder or a cache may have kept it.
+        let made = claims.valid_from.ok_or(CredentialError::Member("validFrom"))?.seconds();
+        let ttl = Seconds::try_from(ttl / 1000).unwrap_or(Seconds::MAX);
+        let refresh = now.saturating_add(ttl);
+        let issuer = claims.issuer.clone();
+        Ok(Self { url: url.to_owned(), issuer, purposes, bits, made, valid_until, refresh })
+    }
+
+    /// The URL of the list.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The bits.
+    pub fn bits(&self) -> &Bitstring {
+        &self.bits
+    }
+
+    /// When the issuer made the list.
+    pub fn made(&self) -> Seconds {
+        self.made
+    }
+}
+
+/// The lists that a program has at hand.
+#[derive(Clone, Debug)]
+pub struct StatusLists {
+    lists: Vec<StatusList>,
+    max_age: Seconds,
+    capacity: usize,
+}
+
+impl Default for StatusLists {
+    /// At most [`MAX_STATUS_LISTS`] lists, not older than [`DEFAULT_STATUS_AGE`].
+    fn default() -> Self {
+        Self::new(DEFAULT_STATUS_AGE, MAX_STATUS_LISTS)
+    }
+}
+
+impl StatusLists {
+    /// At most `capacity` lists that are not older than `max_age` seconds: the longest that a revocation can be missed.
+    pub const fn new(max_age: Seconds, capacity: usize) -> Self {
+        Self { lists: Vec::new(), max_age, capacity }
+    }
+
+    /// Takes a list in the place of an older one with this URL. When there are too many lists, the one that the issuer made first leaves.
+    ///
+    /// # Errors
+    /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation.
+    pub fn insert(&mut self, list: StatusList) -> Result<(), StatusError> {
+        let same = |other: &&mut StatusList| other.url == list.url && other.issuer == list.issuer;
+        if let Some(present) = self.lists.iter_mut().find(same) {
+            if list.made < present.made {
+                return Err(StatusError::Older(shown(&list.url)));
+            }
+            *present = list;
+            return Ok(());
+        }
+        self.lists.push(list);
+        if self.lists.len() > self.capacity
+            && let Some((oldest, _)) = self.lists.iter().enumerate().min_by_key(|(_, list)| list.made)
+        {
+            self.lists.remove(oldest);
+        }
+        Ok(())
+    }
+
+    /// The URLs of lists that the program should fetch again, because their `ttl` has passed.
+    pub fn due(&self, now: Seconds) -> impl Iterator<Item = &str> {
+        self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
+    }
+
+    /// Checks the statuses of a credential. Returns the last second for which the answer holds; `None` if there are no statuses.
+    pub(super) fn check(
+        &self,
+        issuer: &str,
+        entries: &[StatusEntry],
+        now: Seconds,
+    ) -> Result<Option<Seconds>, StatusError> {
+        let mut until = None;
+        for entry in entries {
+            let named = || self.lists.iter().filter(|list| list.url == entry.list);
+            let list = named().find(|list| list.issuer == issuer).ok_or_else(|| match named().next() {
+                Some(_) => StatusError::OtherIssuer(shown(&entry.list)),
+                None => StatusError::Missing(shown(&entry.list)),
+            })?;
+            let end = list.made.saturating_add(self.max_age);
+            let end = list.valid_until.map_or(end, |valid_until| valid_until.min(end));
+            if now > end {
+                return Err(StatusError::Stale(shown(&entry.list)));
+            }
+            if !list.purposes.contains(&entry.purpose) {
+                return Err(StatusError::OtherPurpose(shown(&entry.list)));
+            }
+            if list.bits.get(entry.index)? {
+                return Err(entry.purpose.refusal());
+            }
+            until = Some(until.map_or(end, |until: Seconds| until.min(end)));
+        }
+        Ok(until)
+    }
+}

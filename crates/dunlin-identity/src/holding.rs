@@ -1,0 +1,142 @@
+//! What a program can show of itself, and which of several suits a peer.
+
+use std::sync::Arc;
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::SignatureScheme;
+
+use crate::credential::{Contexts, CredentialError, parties};
+use crate::did::{Did, DidUrl};
+
+/// A DID with its key, and perhaps a credential about it.
+#[derive(Clone, Debug)]
+pub struct Holding {
+    method: DidUrl,
+    signer: Arc<dyn SigningKey>,
+    credential: Option<Shown>,
+}
+
+#[derive(Clone, Debug)]
+struct Shown {
+    bytes: Vec<u8>,
+    issuer: String,
+}
+
+impl Holding {
+    /// A DID, whose verification method `method` has the key of `signer`.
+    pub fn of_did(signer: Arc<dyn SigningKey>, method: DidUrl) -> Self {
+        Self { method, signer, credential: None }
+    }
+
+    /// A credential about the DID of `method`. Nothing but its form, issuer and subject is checked here.
+    ///
+    /// # Errors
+    /// [`CredentialError`] of a malformed credential; [`CredentialError::Subject`] if it is about another DID.
+    pub fn of_credential(
+        signer: Arc<dyn SigningKey>,
+        method: DidUrl,
+        credential: Vec<u8>,
+        contexts: &Contexts,
+    ) -> Result<Self, CredentialError> {
+        let issuer = parties(&credential, method.did(), contexts)?;
+        Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }) })
+    }
+
+    /// The DID.
+    pub fn did(&self) -> &Did {
+        self.method.did()
+    }
+
+    /// The verification method whose key signs.
+    pub fn method(&self) -> &DidUrl {
+        &self.method
+    }
+
+    /// The key.
+    pub fn signer(&self) -> &Arc<dyn SigningKey> {
+        &self.signer
+    }
+
+    /// The credential; `None` if there is the DID alone.
+    pub fn credential(&self) -> Option<&[u8]> {
+        self.credential.as_ref().map(|shown| shown.bytes.as_slice())
+    }
+
+    /// The issuer of the credential.
+    pub fn issuer(&self) -> Option<&str> {
+        self.credential.as_ref().map(|shown| shown.issuer.as_str())
+    }
+}
+
+/// What a peer asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r> {
+    /// Whether it asks for a credential instead of a DID alone.
+    pub credential: bool,
+    /// The names of the DID methods that it resolves.
+    pub methods: &'r [&'r str],
+    /// Its signature schemes.
+    pub schemes: &'r [SignatureScheme],
+    /// The issuers that it trusts ([`issuer_hash`]); empty if it names none.
+    pub issuers: &'r [[u8; 32]],
+}
+
+/// Why nothing suits a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SelectError {
+    /// The peer asks for a credential, and there is none.
+    #[error("the peer asks for a credential, and none is configured")]
+    NoCredential,
+    /// There is nothing to show.
+    #[error("no DID is configured")]
+    Nothing,
+    /// The peer resolves no method of the DIDs.
+    #[error("the peer resolves none of the configured DID methods")]
+    NoMethod,
+    /// The peer accepts no scheme of the keys.
+    #[error("the peer accepts no signature scheme of the configured keys")]
+    NoScheme,
+}
+
+/// Chooses what to show: something that the peer asks for, with a common DID method and a common scheme. Of several, one by an issuer
+/// that the peer names comes first, then the order of `holdings`. Returns the peer's first scheme that the key has, too.
+///
+/// # Errors
+/// [`SelectError`].
+pub fn select<'h>(
+    provider: &CryptoProvider,
+    holdings: &'h [Holding],
+    request: &Request<'_>,
+) -> Result<(&'h Holding, SignatureScheme), SelectError> {
+    let missing = if request.credential { SelectError::NoCredential } else { SelectError::Nothing };
+    let asked: Vec<_> =
+        holdings.iter().filter(|holding| !request.credential || holding.credential.is_some()).collect();
+    if asked.is_empty() {
+        return Err(missing);
+    }
+    let resolved: Vec<_> =
+        asked.into_iter().filter(|holding| request.methods.contains(&holding.did().method())).collect();
+    if resolved.is_empty() {
+        return Err(SelectError::NoMethod);
+    }
+    let common = resolved.into_iter().filter_map(|holding| {
+        let known = holding.signer.schemes();
+        Some((holding, *request.schemes.iter().find(|scheme| known.contains(scheme))?))
+    });
+    let is_named = |holding: &Holding| {
+        let issuer = holding.issuer().filter(|_| request.credential);
+        issuer.is_some_and(|issuer| request.issuers.contains(&issuer_hash(provider, issuer)))
+    };
+    // Of equals, this takes the first.
+    common.min_by_key(|(holding, _)| !is_named(holding)).ok_or(SelectError::NoScheme)
+}
+
+/// How a peer names an issuer: the SHA-256 of its DID.
+pub fn issuer_hash(provider: &CryptoProvider, issuer: &str) -> [u8; 32] {
+    let mut hash = [0; 32];
+    for (byte, hashed) in hash.iter_mut().zip(provider.sha256.hash(&[issuer.as_bytes()]).as_ref()) {
+        *byte = *hashed;
+    }
+    hash
+}

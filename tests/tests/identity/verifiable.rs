@@ -1,0 +1,408 @@
+//! Verifiable credentials as certificates (docs/identity.md). The verifier of these tests knows who is who, so that the tests see what
+//! the engine does with credentials: methods, staples, issuers, limits, sessions and cache entries.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use dunlin::auth::{
+    Claim, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
+    VerifiableCredential, Verified, Verifier, Verifiers,
+};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
+use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::resume::Tickets;
+use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, What};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, Profile,
+    ProfileBuilder, ServerConfig,
+};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
+use dunlin_tests::tamper::extension_at;
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
+
+const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
+
+/// A registry, and a proof that it accepts.
+const REGISTRY: KnownRegistry = KnownRegistry { key_id: *b"registry", oldest_size: 7 };
+const PROOF: &[u8] = b"a proof of the current document";
+
+fn pki() -> &'static Pki {
+    Pki::shared(KeyType::P256)
+}
+
+/// Believes every credential that contains a key of the tests, as `name NUL key`.
+#[derive(Debug)]
+struct Wallet {
+    methods: Vec<DidMethod>,
+    registries: Vec<KnownRegistry>,
+    /// The names of issuers in certificate_authorities.
+    issuers: Vec<Vec<u8>>,
+    believes: AtomicBool,
+    /// The staples that came with credentials.
+    seen: Mutex<Vec<Option<Vec<u8>>>>,
+}
+
+impl Wallet {
+    fn of(methods: &[DidMethod]) -> Self {
+        Self {
+            methods: methods.to_vec(),
+            registries: Vec::new(),
+            issuers: Vec::new(),
+            believes: AtomicBool::new(true),
+            seen: Mutex::default(),
+        }
+    }
+
+    fn asking_for_proofs() -> Self {
+        Self { registries: vec![REGISTRY], ..Self::of(&[DidMethod::DUNLIN]) }
+    }
+}
+
+impl Verifier for Wallet {
+    fn certificate_type(&self) -> CertificateType {
+        VC
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        add(b"everybody in the tests");
+    }
+
+    fn did_methods(&self) -> Vec<DidMethod> {
+        self.methods.clone()
+    }
+
+    fn registries(&self) -> Vec<KnownRegistry> {
+        self.registries.clone()
+    }
+
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        self.issuers.clone()
+    }
+
+    fn still_believes(&self, identity: &PeerIdentity) -> bool {
+        let PeerIdentity::Other(id) = identity else { return false };
+        // A session and a cache entry keep what the verifier has added.
+        assert_eq!(id.details(), b"sequence 3");
+        self.believes.load(Ordering::Relaxed)
+    }
+
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        self.seen.lock().unwrap().push(claim.did_proof.map(<[u8]>::to_vec));
+        let [credential] = claim.entries else { panic!("{} entries", claim.entries.len()) };
+        let at = credential.iter().position(|byte| *byte == 0).ok_or(AuthenticationFailure::BadEncoding)?;
+        let (name, key) = (&credential[..at], &credential[at + 1..]);
+        let identity = OtherIdentity::new(VC, name, String::from_utf8_lossy(name)).unwrap();
+        let identity = PeerIdentity::Other(identity.with_details(b"sequence 3".to_vec()).unwrap());
+        Ok(Verdict::Accepted(Verified::new(key.to_vec().into(), identity, Validity::ALWAYS)))
+    }
+}
+
+/// The source of [`PROOF`], for [`REGISTRY`] alone.
+#[derive(Debug)]
+struct Prover(Vec<u8>);
+
+impl DidProofs for Prover {
+    fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
+        accepted.contains(&REGISTRY).then(|| self.0.clone())
+    }
+}
+
+fn credential(name: &str, leaf: &Leaf) -> VerifiableCredential {
+    let bytes = [name.as_bytes(), &[0], &*leaf.public_key].concat();
+    VerifiableCredential::new(bytes, DidMethod::DUNLIN)
+}
+
+fn own(credential: VerifiableCredential, leaf: &Leaf) -> Credential {
+    Credential::Verifiable { credential, key: PrivateKey::Here(leaf.signing_key(&awslc())) }
+}
+
+fn vc(name: &str, leaf: &Leaf) -> Credential {
+    own(credential(name, leaf), leaf)
+}
+
+fn stapled(name: &str, leaf: &Leaf, proof: &[u8]) -> Credential {
+    let proofs: Arc<dyn DidProofs> = Arc::new(Prover(proof.to_vec()));
+    own(VerifiableCredential { proofs: Some(proofs), ..credential(name, leaf) }, leaf)
+}
+
+fn trust(wallet: &Arc<Wallet>) -> Verifiers {
+    Verifiers::default().with(wallet.clone())
+}
+
+fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
+    Profile::builder(awslc()).trust(trust.into()).credentials(own)
+}
+
+fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
+    Arc::new(ClientConfig::new(profile.build().unwrap()))
+}
+
+fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_client_auth(auth).unwrap())
+}
+
+fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
+}
+
+fn failure(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Error {
+    Pair::new(client, server).run().unwrap_err()
+}
+
+fn types(ends: &[Negotiated; 2]) -> [Option<CertificateType>; 2] {
+    [0, 1].map(|end| ends[end].peer.as_ref().and_then(PeerIdentity::certificate_type))
+}
+
+#[test]
+fn authenticates_both_sides_by_verifiable_credentials() {
+    let wallet = || Arc::new(Wallet::of(&[DidMethod::WEB, DidMethod::DUNLIN]));
+    let client = client(profile(trust(&wallet()), vec![vc("did:dunlin:device", &pki().client)]));
+    let server =
+        server(profile(trust(&wallet()), vec![vc("did:dunlin:hub", &pki().server)]), ClientAuth::Required);
+    let ends = negotiated(&client, &server);
+    for (end, name) in ends.iter().zip(["did:dunlin:hub", "did:dunlin:device"]) {
+        let Some(PeerIdentity::Other(id)) = &end.peer else { panic!("{:?}", end.peer) };
+        assert_eq!((id.certificate_type(), id.id(), id.text()), (VC, name.as_bytes(), name));
+        assert_eq!(id.details(), b"sequence 3");
+    }
+}
+
+#[test]
+fn mixes_with_x509_in_both_directions() {
+    let wallet = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
+    let x509 = || Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None });
+    let [vc_client, x509_client] = [vc("did:dunlin:device", &pki().client), pki().client.x509(&awslc())];
+    let [vc_server, x509_server] = [vc("did:dunlin:hub", &pki().server), pki().server.x509(&awslc())];
+    // The server shows a credential, and the client a certificate.
+    let ends = negotiated(
+        &client(profile(trust(&wallet), vec![x509_client])),
+        &server(profile(x509(), vec![vc_server]), ClientAuth::Required),
+    );
+    assert_eq!(types(&ends), [Some(VC), Some(CertificateType::X509)]);
+    let ends = negotiated(
+        &client(profile(x509(), vec![vc_client])),
+        &server(profile(trust(&wallet), vec![x509_server]), ClientAuth::Required),
+    );
+    assert_eq!(types(&ends), [Some(CertificateType::X509), Some(VC)]);
+}
+
+/// Without a common method the two sides fall back to X.509 where both have it, and never to a credential of another method.
+#[test]
+fn needs_a_common_method_of_identifiers() {
+    let other = || Arc::new(Wallet::of(&[DidMethod::WEB]));
+    let both = |own: Credential, x509: Credential| vec![own, x509];
+    let x509 = Trust { x509: Some(pki().trust()), raw_key: None };
+    let believer = Verifiers::from(x509).with(other());
+    let servers = both(vc("did:dunlin:hub", &pki().server), pki().server.x509(&awslc()));
+    let clients = both(vc("did:dunlin:device", &pki().client), pki().client.x509(&awslc()));
+    let ends = negotiated(
+        &client(profile(believer, clients)),
+        &server(profile(Trust { x509: Some(pki().trust()), raw_key: None }, servers), ClientAuth::Required),
+    );
+    assert_eq!(types(&ends), [Some(CertificateType::X509); 2]);
+
+    let alone =
+        server(profile(Verifiers::default(), vec![vc("did:dunlin:hub", &pki().server)]), ClientAuth::None);
+    let why = PeerIncompatible::NoCredential(What::NoneOfDidMethod);
+    assert_eq!(failure(&client(profile(trust(&other()), vec![])), &alone), why.into());
+
+    // The client can send its credential alone, the server resolves other methods than the client does.
+    let dunlin = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
+    let asks =
+        server(profile(trust(&dunlin), vec![vc("did:dunlin:hub", &pki().server)]), ClientAuth::Required);
+    let resolves_both = Arc::new(Wallet::of(&[DidMethod::DUNLIN, DidMethod::WEB]));
+    let of_web =
+        VerifiableCredential { did_method: DidMethod::WEB, ..credential("did:web:device", &pki().client) };
+    let client = client(profile(trust(&resolves_both), vec![own(of_web, &pki().client)]));
+    let error = failure(&client, &asks);
+    assert_eq!(error.alert(), Some(AlertDescription::CERTIFICATE_REQUIRED), "{error}");
+}
+
+/// draft-vesco-vcauthtls is for TLS 1.3. With TLS 1.2, both sides use their other credentials.
+#[test]
+fn exists_only_in_tls_1_3() {
+    let ends = |tls13: [bool; 2]| {
+        let of = |leaf: &Leaf, tls13: bool| {
+            let wallet = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
+            let x509 = Trust { x509: Some(pki().trust()), raw_key: None };
+            let own = vec![vc("did:dunlin:one", leaf), leaf.x509(&awslc())];
+            let profile = profile(Verifiers::from(x509).with(wallet), own);
+            let profile = profile.tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec());
+            if tls13 { profile } else { profile.cipher_suites(vec![]) }
+        };
+        let server = server(of(&pki().server, tls13[1]), ClientAuth::Required);
+        types(&negotiated(&client(of(&pki().client, tls13[0])), &server))
+    };
+    assert_eq!(ends([true, true]), [Some(VC); 2]);
+    for tls13 in [[true, false], [false, true], [false, false]] {
+        assert_eq!(ends(tls13), [Some(CertificateType::X509); 2], "{tls13:?}");
+    }
+}
+
+#[test]
+fn sends_a_stapled_proof_to_those_who_accept_it() {
+    for (proof, accepts, arrives) in [
+        (PROOF.to_vec(), true, true),
+        (PROOF.to_vec(), false, false),
+        (vec![1; 16 * 1024], true, true),
+        // A longer one would end the handshake at the peer.
+        (vec![1; 16 * 1024 + 1], true, false),
+    ] {
+        let wallet = || match accepts {
+            true => Arc::new(Wallet::asking_for_proofs()),
+            false => Arc::new(Wallet::of(&[DidMethod::DUNLIN])),
+        };
+        let wallets = [wallet(), wallet()];
+        let own_client = stapled("did:dunlin:device", &pki().client, &proof);
+        let own_server = stapled("did:dunlin:hub", &pki().server, &proof);
+        negotiated(
+            &client(profile(trust(&wallets[0]), vec![own_client])),
+            &server(profile(trust(&wallets[1]), vec![own_server]), ClientAuth::Required),
+        );
+        for wallet in wallets {
+            assert_eq!(*wallet.seen.lock().unwrap(), [arrives.then(|| proof.clone())]);
+        }
+    }
+}
+
+#[test]
+fn prefers_the_credential_whose_issuer_the_peer_names() {
+    let wallet = Arc::new(Wallet { issuers: vec![b"issuer 2".to_vec()], ..Wallet::of(&[DidMethod::DUNLIN]) });
+    let issued = |name: &str, issuer: &[u8]| {
+        let issuer = Some(issuer.to_vec());
+        own(VerifiableCredential { issuer, ..credential(name, &pki().server) }, &pki().server)
+    };
+    let both = vec![issued("did:dunlin:first", b"issuer 1"), issued("did:dunlin:second", b"issuer 2")];
+    for (names, chosen) in [(true, "did:dunlin:second"), (false, "did:dunlin:first")] {
+        let [end, _] = negotiated(
+            &client(profile(trust(&wallet), vec![]).send_authorities(names)),
+            &server(profile(Verifiers::default(), both.clone()), ClientAuth::None),
+        );
+        assert_eq!(end.peer.unwrap().to_string(), format!("VC {chosen}"));
+    }
+}
+
+/// The handshake is that of any other certificate: after a HelloRetryRequest, compressed, and over datagrams.
+#[test]
+fn works_after_a_retry_compressed_and_over_datagrams() {
+    let wallet = || Arc::new(Wallet::asking_for_proofs());
+    // The zeros make compression worthwhile.
+    let long = |name: &str, leaf: &Leaf| {
+        let name = format!("{name}{}", "0".repeat(400));
+        (stapled(&name, leaf, PROOF), vc(&name, leaf))
+    };
+    let ((stapled_client, plain_client), (stapled_server, plain_server)) =
+        (long("did:dunlin:device", &pki().client), long("did:dunlin:hub", &pki().server));
+    let packs = |profile: ProfileBuilder| {
+        profile
+            .certificate_compressors(vec![ZLIB_COMPRESSOR])
+            .certificate_decompressors(vec![ZLIB_DECOMPRESSOR])
+    };
+    for (own_client, own_server, compressed) in
+        [(stapled_client.clone(), stapled_server.clone(), false), (plain_client, plain_server, true)]
+    {
+        let config = ClientConfig::new(packs(profile(trust(&wallet()), vec![own_client])).build().unwrap());
+        // Without shares, the server must send a HelloRetryRequest.
+        let client = Arc::new(config.with_key_shares(vec![]).unwrap());
+        let server = server(packs(profile(trust(&wallet()), vec![own_server])), ClientAuth::Required);
+        let ends = negotiated(&client, &server);
+        assert_eq!(types(&ends), [Some(VC); 2]);
+        for end in &ends {
+            assert!(end.retried);
+            // A Certificate that was compressed in advance has no room for a proof.
+            assert_eq!(end.own_certificate_compression.is_some(), compressed);
+        }
+    }
+    let wallets = [wallet(), wallet()];
+    let client = client(profile(trust(&wallets[0]), vec![stapled_client]));
+    let server = server(profile(trust(&wallets[1]), vec![stapled_server]), ClientAuth::Required);
+    let client = DtlsConnection::client(&client, localhost(), SERVER_ADDRESS, NOW).unwrap();
+    let server = DtlsConnection::server(&server, CLIENT_ADDRESS, NOW);
+    let mut pair = dunlin_sim::Pair::new(client, server, NOW, Duration::from_millis(20));
+    pair.run().unwrap();
+    for end in [&pair.client, &pair.server] {
+        let peer = end.negotiated().unwrap().peer.as_ref().unwrap();
+        assert_eq!(peer.certificate_type(), Some(VC));
+    }
+    assert!(wallets.iter().all(|wallet| *wallet.seen.lock().unwrap() == [Some(PROOF.to_vec())]));
+}
+
+/// Sessions and cache entries serve as long as the verifier does not know better.
+#[test]
+fn asks_the_verifier_before_it_resumes_or_uses_the_cache() {
+    for caches in [false, true] {
+        let wallets = [(); 2].map(|()| Arc::new(Wallet::asking_for_proofs()));
+        let mut client =
+            (*client(profile(trust(&wallets[0]), vec![stapled("did:dunlin:device", &pki().client, PROOF)])))
+                .clone();
+        let own_server = stapled("did:dunlin:hub", &pki().server, PROOF);
+        let mut server =
+            (*server(profile(trust(&wallets[1]), vec![own_server]), ClientAuth::Required)).clone();
+        if caches {
+            let (ours, theirs) =
+                (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+            client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
+            server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
+        } else {
+            client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
+            server =
+                server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap())));
+        }
+        let (client, server) = (Arc::new(client), Arc::new(server));
+        let shortened = |ends: [Negotiated; 2]| match caches {
+            true => ends.map(|end| end.is_peer_cached()),
+            false => ends.map(|end| end.is_resumed()),
+        };
+        assert_eq!(shortened(negotiated(&client, &server)), [false; 2]);
+        assert_eq!(shortened(negotiated(&client, &server)), [true; 2]);
+        // A cached handshake needs no proof, and a resumption no credential.
+        assert!(wallets.iter().all(|wallet| wallet.seen.lock().unwrap().len() == 1));
+        for doubts in 0..2 {
+            wallets[doubts].believes.store(false, Ordering::Relaxed);
+            let ends = shortened(negotiated(&client, &server));
+            // The doubts of one side concern the other's identity alone; a resumption needs both.
+            assert!(!ends[doubts], "side {doubts}, caches: {caches}");
+            assert!(caches || ends == [false; 2]);
+            wallets[doubts].believes.store(true, Ordering::Relaxed);
+            negotiated(&client, &server);
+        }
+    }
+}
+
+#[test]
+fn refuses_a_credential_that_is_too_long() {
+    let long = VerifiableCredential::new(vec![1; 16 * 1024 + 1], DidMethod::DUNLIN);
+    let refused = profile(Verifiers::default(), vec![own(long, &pki().server)]).build().unwrap_err();
+    assert!(refused.to_string().contains("1 to 16384 bytes"), "{refused}");
+    let empty = VerifiableCredential::new(Vec::new(), DidMethod::DUNLIN);
+    profile(Verifiers::default(), vec![own(empty, &pki().server)]).build().unwrap_err();
+}
+
+#[test]
+fn a_verifier_of_credentials_resolves_some_method() {
+    let refused = profile(trust(&Arc::new(Wallet::of(&[]))), vec![]).build().unwrap_err();
+    assert!(refused.to_string().contains("resolves no method of identifiers"), "{refused}");
+}
+
+/// draft-vesco-vcauthtls: a client that accepts credentials must send did_methods.
+#[test]
+fn refuses_a_client_that_accepts_credentials_without_naming_methods() {
+    let wallet = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
+    let client = client(profile(trust(&wallet), vec![]));
+    let server =
+        server(profile(Verifiers::default(), vec![vc("did:dunlin:hub", &pki().server)]), ClientAuth::None);
+    let mut pair = Pair::new(&client, &server);
+    let mut hello = pair.client.transmit().to_vec();
+    let body = extension_at(&hello, ExtensionType::DID_METHODS.0).unwrap();
+    // GREASE takes the place of the extension (RFC 8701).
+    hello[body.start - 4..body.start - 2].copy_from_slice(&[0x0a, 0x0a]);
+    let missing = PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS);
+    assert_eq!(pair.server.receive(NOW, &hello).unwrap_err(), missing.into());
+}
