@@ -9,7 +9,7 @@ use common::{App, Configs, DELAY, OwnPair, VERSIONS, close, connect, exchange, s
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::Tickets;
 use dunlin::wire::ProtocolVersion;
-use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, Side};
+use dunlin::{ConnectionIds, MAX_CONNECTION_ID, NodeIds, NodeMask, Side};
 use dunlin_sim::Pair;
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::awslc;
@@ -121,6 +121,31 @@ fn ids_begin_with_the_node() {
         let error = NodeIds::new(node, len, random.clone()).unwrap_err();
         assert!(matches!(error, Error::Misuse(Misuse::Config(_))));
     }
+}
+
+/// The expected mask is HMAC-SHA256 as OpenSSL calculates it:
+/// `printf 'dunlin node of connection id 1\1\2\3\4\5\6\7\10' | openssl dgst -sha256 -mac HMAC -macopt hexkey:0707…`.
+#[test]
+fn masked_ids_name_their_node_to_the_key_alone() {
+    let provider = awslc();
+    let mask = |key| NodeMask::new(&provider, &[key; 32]).unwrap();
+    let [ours, others] = [7, 8].map(mask);
+    assert_eq!(ours.node_of(&[0x9c, 0xe7, 1, 2, 3, 4, 5, 6, 7, 8]), Some(0));
+    let random = &awslc().random;
+    for node in [0, 1, 0x0100, u16::MAX] {
+        let ids = ours.ids(node, random.clone());
+        assert_eq!(ids.id_len(), NodeMask::ID_LEN);
+        let issued: Vec<_> = (0..64).map(|_| ids.issue().unwrap()).collect();
+        assert!(issued.iter().all(|id| id.len() == ids.id_len() && ours.node_of(id) == Some(node)));
+        // No byte stays the same, and another key finds other nodes. Each fails by chance once in 2^500 times.
+        assert!((0..ids.id_len()).all(|at| issued.iter().any(|id| id[at] != issued[0][at])));
+        assert!(issued.iter().any(|id| others.node_of(id) != Some(node)));
+    }
+    assert!(
+        ours.node_of(&[0; 9]).is_none() && ours.node_of(&[0; 11]).is_none() && ours.node_of(&[]).is_none()
+    );
+    let error = NodeMask::new(&provider, &[7; 31]).unwrap_err();
+    assert!(matches!(error, Error::Misuse(Misuse::Config(_))));
 }
 
 /// With an ID, a record without it, with another one, or with a changed one is dropped.

@@ -12,7 +12,9 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::error::{Error, PeerIncompatible, PeerMisbehaved, What};
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, ProtocolVersion};
-use dunlin::{ClientConfig, Now, Profile, ProfileBuilder, PskSource, Retransmission, ServerConfig, Side};
+use dunlin::{
+    ClientConfig, DtlsConnection, Now, Profile, ProfileBuilder, PskSource, Retransmission, ServerConfig, Side,
+};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_sim::{Conditions, Delay, Impaired, Link, Pair};
 use dunlin_store::{
@@ -367,28 +369,50 @@ fn forged_repetitions_repeat_little() {
     assert!(flight > 1000 && repeated == flight, "{repeated} bytes after {flight}");
 }
 
-/// A HelloVerifyRequest has a cookie. A server that demands cookies for ever ends the handshake.
+/// Sends a client HelloVerifyRequests with this cookie. Returns the number of its ClientHellos, and the alerts that it has sent.
+fn demand_cookies(client: &mut DtlsConnection, cookie: &[u8]) -> (usize, Vec<Vec<u8>>) {
+    let address = client.peer_address();
+    let (mut hellos, mut alerts) = (0, Vec::new());
+    for number in 0..100 {
+        while let Some(sent) = client.poll_transmit(NOW) {
+            match sent.datagram[0] {
+                22 => hellos += 1,
+                _ => alerts.push(sent.datagram[13..].to_vec()),
+            }
+        }
+        let _ = client.receive(NOW, address, &plain(3, number, cookie));
+    }
+    (hellos, alerts)
+}
+
+const NO_COOKIE: [u8; 3] = [0xfe, 0xff, 0];
+const COOKIE: [u8; 5] = [0xfe, 0xff, 2, 7, 7];
+
+/// A HelloVerifyRequest has a cookie. Further ones are forged, as far as the client knows, and do not end the handshake.
 #[test]
 fn a_client_answers_at_most_four_hello_verify_requests() {
-    let flood = Error::PeerMisbehaved(PeerMisbehaved::Flood(What::HelloVerifyRequests));
-    let cases = [(&[0xfe, 0xff, 0][..], 1, None), (&[0xfe, 0xff, 2, 7, 7], 5, Some(flood))];
-    for (cookie, most, error) in cases {
+    for (cookie, most) in [(&NO_COOKIE[..], 1), (&COOKIE[..], 5)] {
         let mut client = configs().client();
-        let address = client.peer_address();
-        let (mut hellos, mut alerts) = (0, Vec::new());
-        for number in 0..100 {
-            while let Some(sent) = client.poll_transmit(NOW) {
-                match sent.datagram[0] {
-                    22 => hellos += 1,
-                    _ => alerts.push(sent.datagram[13..].to_vec()),
-                }
-            }
-            let _ = client.receive(NOW, address, &plain(3, number, cookie));
-        }
-        assert_eq!((hellos, client.error()), (most, error.as_ref()));
-        let alert = vec![2, AlertDescription::UNEXPECTED_MESSAGE.0];
-        assert_eq!(alerts, error.map_or(Vec::new(), |_| vec![alert]));
+        assert_eq!(demand_cookies(&mut client, cookie), (most, vec![]));
+        assert_eq!(client.error(), None);
     }
+    // A client without DTLS 1.2 answers none.
+    let configs = Configs::ecdsa(&awslc());
+    let mut pair = configs.pair();
+    assert_eq!(demand_cookies(&mut pair.client, &COOKIE), (1, vec![]));
+    assert_eq!(pair.client.error(), None);
+}
+
+/// Over a transport on which only the server can have sent them, a server that demands cookies for ever ends the handshake.
+#[test]
+fn a_fifth_demand_for_a_cookie_ends_the_handshake_if_nobody_can_have_forged_it() {
+    let mut configs = configs();
+    configs.client = configs.client.with_unforgeable_transport(true);
+    let mut client = configs.client();
+    let alert = vec![2, AlertDescription::UNEXPECTED_MESSAGE.0];
+    assert_eq!(demand_cookies(&mut client, &COOKIE), (5, vec![alert]));
+    let flood = Error::PeerMisbehaved(PeerMisbehaved::Flood(What::HelloVerifyRequests));
+    assert_eq!(client.error(), Some(&flood));
 }
 
 /// A forged alert counts only if nothing else arrives for some time.

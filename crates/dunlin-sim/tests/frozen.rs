@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
-use dunlin::auth::{RawKeyTrust, SubjectName};
+use dunlin::auth::{Psk, PskTable, RawKeyTrust, SubjectName};
 use dunlin::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
-    AssociationId, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now, PeerIdentity,
-    Profile, ProfileBuilder, Side, Trust,
+    AssociationId, ClientConfig, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now,
+    PeerIdentity, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig, Side, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::SERVER_ADDRESS;
@@ -341,6 +341,52 @@ fn refuses_bytes_that_are_cut_changed_or_of_another_owner() {
         let other = Configs::of(profile(&awslc(), Side::Client, KeyType::Ed25519).build().unwrap(), other);
         let refused = thaw(&other, Side::Server, &frozen).map(drop);
         assert_eq!(refused, Err(Error::Misuse(Misuse::OtherSettings)));
+    }
+}
+
+#[test]
+fn a_client_does_not_thaw_an_association_with_another_server() {
+    for version in VERSIONS {
+        let configs = configs(version, true);
+        let mut pair = connected(&configs);
+        let frozen = freeze(&configs, &mut pair, Side::Client);
+        let client = Arc::new(configs.client.clone());
+        let thaw = |name| {
+            let server = ServerAddress::parse(name, 1).unwrap();
+            DtlsConnection::thaw_client(&client, server, &frozen, configs.now).map(drop)
+        };
+        assert_eq!(thaw("other.example"), Err(Error::Misuse(Misuse::OtherSettings)), "{version}");
+        assert_eq!(thaw("localhost"), Ok(()), "{version}");
+    }
+}
+
+#[test]
+fn a_client_does_not_thaw_an_association_with_a_key_that_it_has_no_longer() {
+    let psk = |key: u8| Psk::new("sensor", &[key; 16]).unwrap();
+    for version in VERSIONS {
+        let profile = || match version {
+            ProtocolVersion::DTLS1_2 => Profile::builder(awslc())
+                .cipher_suites(vec![])
+                .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            _ => Profile::builder(awslc()),
+        };
+        let client = |keys: &[u8]| {
+            let keys = keys.iter().map(|key| Arc::new(psk(*key))).collect();
+            ClientConfig::psk_only(profile().build().unwrap(), keys).unwrap()
+        };
+        let keys: PskTable = [psk(1)].into_iter().collect();
+        let server =
+            ServerConfig::psk_only(profile().build().unwrap(), PskSource::Here(Arc::new(keys))).unwrap();
+        let mut configs = Configs::new(client(&[1]), server);
+        let mut pair = connected(&configs);
+        let frozen = freeze(&configs, &mut pair, Side::Client);
+        // The same identity with another key is another proof.
+        configs.client = client(&[2]);
+        let refused = thaw(&configs, Side::Client, &frozen).map(drop);
+        assert_eq!(refused, Err(Error::Misuse(Misuse::OtherSettings)), "{version}");
+        configs.client = client(&[2, 1]);
+        replace(&mut pair, Side::Client, thaw(&configs, Side::Client, &frozen).unwrap());
+        exchange(&mut pair);
     }
 }
 

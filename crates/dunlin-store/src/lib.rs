@@ -2,7 +2,8 @@
 //!
 //! * Sessions of a client: [`MemoryClientSessions`].
 //! * Sessions of a server that keeps them: [`MemoryServerSessions`].
-//! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds [`MemoryUseOnce`].
+//! * Tickets that carry the session: [`RotatingTickets`]; a server that accepts early data adds [`MemoryUseOnce`]. Several
+//!   servers share the keys of tickets through Redis, and messages: `SharedTickets` and `SharedLog`, with the feature `redis`.
 //! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
 //! * Associations that survive a restart: the module [`frozen`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
@@ -19,10 +20,14 @@ mod once;
 #[cfg(feature = "psk")]
 pub mod psk;
 mod server;
+#[cfg(feature = "redis")]
+mod shared;
 mod tickets;
 
 pub use cache::{MemoryClientCache, MemoryServerCache};
 pub use client::MemoryClientSessions;
 pub use once::MemoryUseOnce;
 pub use server::MemoryServerSessions;
+#[cfg(feature = "redis")]
+pub use shared::{MAX_MESSAGE, SharedLog, SharedTickets};
 pub use tickets::RotatingTickets;

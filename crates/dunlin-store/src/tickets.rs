@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use dunlin::crypto::{Aead, AeadKey, CryptoError, CryptoProvider, MAX_KEY_LEN, MAX_TAG_LEN, NONCE_LEN};
+use dunlin::crypto::{
+    Aead, AeadKey, CryptoError, CryptoProvider, MAX_KEY_LEN, MAX_TAG_LEN, NONCE_LEN, SecureRandom,
+};
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::{DEFAULT_LIFETIME, SealTickets};
 use dunlin::{Instant, Now};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The name only tells the keys of one server apart. It need not be unguessable.
-const KEY_NAME_LEN: usize = 4;
+pub(crate) const KEY_NAME_LEN: usize = 4;
 
 /// How many tickets one key seals. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
 /// SP 800-38D §8.3).
@@ -128,33 +130,49 @@ impl SealTickets for RotatingTickets {
         let keys = self.read();
         let key = keys.last()?;
         key.seals.fetch_add(1, Ordering::Relaxed);
-        let mut nonce = [0; NONCE_LEN];
-        self.provider.random.fill(&mut nonce).ok()?;
-        let mut ticket = Vec::with_capacity(KEY_NAME_LEN + NONCE_LEN + plaintext.len() + MAX_TAG_LEN);
-        ticket.extend_from_slice(&key.name);
-        ticket.extend_from_slice(&nonce);
-        let start = ticket.len();
-        ticket.extend_from_slice(plaintext);
-        let mut tag = [0; MAX_TAG_LEN];
-        if key.key.seal(&nonce, aad, ticket.get_mut(start..)?, &mut tag).is_err() {
-            ticket.zeroize();
-            return None;
-        }
-        ticket.extend_from_slice(&tag);
-        Some(ticket)
+        seal_with(&*self.provider.random, &key.name, &*key.key, aad, plaintext)
     }
 
     fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         self.wipe(now);
-        let (name, rest) = ticket.split_first_chunk::<KEY_NAME_LEN>()?;
-        let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
-        let (ciphertext, tag) = rest.split_last_chunk::<MAX_TAG_LEN>()?;
         let keys = self.read();
-        let key = keys.iter().find(|k| k.name == *name)?;
-        let mut plaintext = Zeroizing::new(ciphertext.to_vec());
-        key.key.open(nonce, aad, &mut plaintext, tag).ok()?;
-        Some(plaintext)
+        let key = keys.iter().find(|key| ticket.starts_with(&key.name))?;
+        open_with(&*key.key, aad, ticket)
     }
+}
+
+/// Makes a ticket with this key: the key's name, a random nonce, the ciphertext and its tag.
+pub(crate) fn seal_with(
+    random: &dyn SecureRandom,
+    name: &[u8; KEY_NAME_LEN],
+    key: &dyn AeadKey,
+    aad: &[u8],
+    plaintext: &[u8],
+) -> Option<Vec<u8>> {
+    let mut nonce = [0; NONCE_LEN];
+    random.fill(&mut nonce).ok()?;
+    let mut ticket = Vec::with_capacity(KEY_NAME_LEN + NONCE_LEN + plaintext.len() + MAX_TAG_LEN);
+    ticket.extend_from_slice(name);
+    ticket.extend_from_slice(&nonce);
+    let start = ticket.len();
+    ticket.extend_from_slice(plaintext);
+    let mut tag = [0; MAX_TAG_LEN];
+    if key.seal(&nonce, aad, ticket.get_mut(start..)?, &mut tag).is_err() {
+        ticket.zeroize();
+        return None;
+    }
+    ticket.extend_from_slice(&tag);
+    Some(ticket)
+}
+
+/// Opens a ticket that this key has sealed.
+pub(crate) fn open_with(key: &dyn AeadKey, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let (_, rest) = ticket.split_first_chunk::<KEY_NAME_LEN>()?;
+    let (nonce, rest) = rest.split_first_chunk::<NONCE_LEN>()?;
+    let (ciphertext, tag) = rest.split_last_chunk::<MAX_TAG_LEN>()?;
+    let mut plaintext = Zeroizing::new(ciphertext.to_vec());
+    key.open(nonce, aad, &mut plaintext, tag).ok()?;
+    Some(plaintext)
 }
 
 impl fmt::Debug for RotatingTickets {

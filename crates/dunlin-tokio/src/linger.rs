@@ -4,6 +4,7 @@
 //! makes the peer's TCP discard what it has received, the alert included. So this side ends its sending direction after the
 //! alert, then reads and drops what the peer still sends, within limits.
 
+use std::future::poll_fn;
 use std::mem::MaybeUninit;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -52,6 +53,16 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         if !self.connection.error().is_some_and(last_word) {
             return self.poll_drain(cx, task).map(drop);
         }
+        self.poll_linger(cx, task)
+    }
+
+    /// Ends the connection with a fatal alert, and waits until the peer has closed, within limits ([`dunlin::Connection::abort`]).
+    pub async fn abort(&mut self, alert: AlertDescription) {
+        self.connection.abort(alert);
+        poll_fn(|cx| self.poll_linger(cx, Task::Writer)).await;
+    }
+
+    fn poll_linger(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<()> {
         let mut going = match std::mem::replace(&mut self.linger, Linger::Done) {
             Linger::Idle => {
                 if let Some(on_linger) = self.on_linger.take() {

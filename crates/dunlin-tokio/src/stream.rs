@@ -21,8 +21,9 @@ use crate::linger::Linger;
 /// The length of a record header in bytes: type, version and length (RFC 8446 §5.1).
 const HEADER_LEN: usize = 5;
 
-/// The size of one read from the transport, in bytes: the largest record (RFC 8446 §5.2) with its header.
-pub(crate) const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
+/// The size of one read from the transport, in bytes: four of the largest records (RFC 8446 §5.2) with their headers. A peer that sends
+/// faster than it is read costs at most so much memory.
+pub(crate) const READ_LEN: usize = 4 * (HEADER_LEN + (1 << 14) + 256);
 
 /// A TLS connection over `IO`, after its handshake.
 ///
@@ -57,8 +58,9 @@ pub(crate) const READ_LEN: usize = HEADER_LEN + (1 << 14) + 256;
 pub struct TlsStream<IO> {
     pub(crate) io: IO,
     pub(crate) connection: TlsConnection,
-    /// Bytes from the transport for which the connection had no room.
+    /// Bytes from the transport for which the connection had no room, from `waiting_at` on.
     waiting: Vec<u8>,
+    waiting_at: usize,
     /// Early data that a server received.
     early: Vec<u8>,
     /// Whether the transport accepted bytes that were not flushed yet.
@@ -97,6 +99,7 @@ impl<IO> TlsStream<IO> {
             io,
             connection,
             waiting: Vec::new(),
+            waiting_at: 0,
             early: Vec::new(),
             unflushed: false,
             bytes_read: 0,
@@ -196,7 +199,7 @@ impl<IO> TlsStream<IO> {
             _ => self.connection.transmit().len(),
         };
         self.handshake_bytes = HandshakeBytes {
-            read: self.bytes_read - self.waiting.len() as u64,
+            read: self.bytes_read - (self.waiting.len() - self.waiting_at) as u64,
             written: self.bytes_written + unsent as u64,
         };
     }
@@ -237,7 +240,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
     fn poll_receive(&mut self, cx: &mut Context<'_>, task: Task) -> Poll<io::Result<()>> {
         if !self.waiting.is_empty() {
             let bytes = std::mem::take(&mut self.waiting);
-            if self.give(&bytes) == 0 {
+            let taken = self.give(bytes.get(self.waiting_at..).unwrap_or_default());
+            self.waiting_at += taken;
+            // An idle connection keeps no buffer.
+            (self.waiting, self.waiting_at) = match self.waiting_at < bytes.len() {
+                true => (bytes, self.waiting_at),
+                false => (Vec::new(), 0),
+            };
+            if taken == 0 {
                 // The task that makes room wakes the tasks that wait here.
                 self.receiving.wait(cx, task);
                 return Poll::Pending;
@@ -263,13 +273,14 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         if bytes.is_empty() {
             let _ = self.connection.receive_end();
         } else {
-            self.give(bytes);
+            let taken = self.give(bytes);
+            self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
         }
         Poll::Ready(Ok(()))
     }
 
-    /// Passes bytes to the connection, and keeps those for which it has no room. Returns how many it took. During the handshake it
-    /// gets one record at a time, so that the bytes of the handshake can be counted exactly.
+    /// Passes bytes to the connection. Returns how many it took, which may be fewer if it has no room. During the handshake it gets one
+    /// record at a time, so that the bytes of the handshake can be counted exactly.
     fn give(&mut self, bytes: &[u8]) -> usize {
         let piece = match self.connection.is_handshaking() {
             true => bytes.get(..self.records.piece(bytes)).unwrap_or(bytes),
@@ -277,7 +288,6 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> TlsStream<IO> {
         };
         let taken = self.connection.receive(now(), piece).unwrap_or(bytes.len());
         self.collect_early_data();
-        self.waiting = bytes.get(taken..).unwrap_or_default().to_vec();
         taken
     }
 

@@ -217,6 +217,36 @@ fn a_forged_hello_does_not_end_a_handshake_that_has_begun() {
     }
 }
 
+/// An attacker copies the ServerHello to another port. An authentic datagram from the server leads the client away from there; one that is
+/// not authentic does not lead it back, even in the same instant.
+#[test]
+fn only_an_authentic_datagram_leads_to_another_port_of_an_attempt() {
+    let (mut world, client) = before_the_hello(&configs(ProtocolVersion::DTLS1_3, PortScheme::Ipc).mtu(600));
+    let last = world.network.sent.iter().rfind(|sent| sent.host == world.server);
+    let protected = last.unwrap().datagram.clone();
+    assert_eq!(protected[0] >> 5, 1);
+    let hello = server_hello(&world, |_| ());
+    for port in [7001, POOL] {
+        forge(&mut world, client, port, &hello);
+    }
+    // The attacker's port is silent.
+    for _ in 0..100 {
+        let now = &mut world.network.now;
+        now.monotonic = now.monotonic + Duration::from_millis(100);
+        let now = *now;
+        let endpoint = &mut world.network.host(client.host).endpoint;
+        endpoint.handle_timeout(now);
+        while endpoint.poll_transmit(now).is_some() {}
+        if world.port(client) == POOL {
+            break;
+        }
+    }
+    for (port, datagram) in [(POOL, &protected[..]), (7001, &[0xff; 40])] {
+        forge(&mut world, client, port, datagram);
+        assert_eq!(world.port(client), POOL);
+    }
+}
+
 /// Splits the ServerHello in a record into two records, each with a fragment. The first one has `len` bytes of it.
 fn in_fragments(record: &[u8], len: usize) -> Vec<u8> {
     let body = &record[25..];

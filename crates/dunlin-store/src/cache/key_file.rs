@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 
 use super::trouble::{self, NO_FILE};
 
-/// The key of a store.
-pub(crate) type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
+/// The key of a store, or one that several servers share.
+pub type Key = Zeroizing<[u8; MAX_KEY_LEN]>;
 
 /// Why a key file cannot be used.
 #[derive(Debug)]
@@ -41,7 +41,8 @@ pub enum KeyFault {
 }
 
 impl KeyFault {
-    pub(crate) fn advice(&self, file: &Path) -> String {
+    /// What the user can do about it; `file` is the key file.
+    pub fn advice(&self, file: &Path) -> String {
         let file = file.display();
         match self {
             Self::Missing => format!(
@@ -74,7 +75,7 @@ impl fmt::Display for KeyFault {
                 write!(f, "others than its owner have access to the key in it (mode {mode:04o})")
             }
             Self::Length(len) => {
-                write!(f, "it has {len} bytes, and a key that seals a store has {MAX_KEY_LEN}")
+                write!(f, "it has {len} bytes, and a key has {MAX_KEY_LEN}")
             }
             Self::Unreadable(error) => write!(f, "{error}"),
             Self::Unwritable(error) => match trouble::is_full(error) {
@@ -102,7 +103,11 @@ pub(crate) fn open(path: &Path, provider: &CryptoProvider, make: bool) -> Result
     }
 }
 
-fn read(path: &Path) -> Result<Key, KeyFault> {
+/// Reads a key file: 32 random bytes, which belong to this user and to which nobody else has access.
+///
+/// # Errors
+/// The file is missing, cannot be read, or is not such a file.
+pub fn read(path: &Path) -> Result<Key, KeyFault> {
     // Without O_NONBLOCK, opening a pipe would wait for a writer.
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path);

@@ -116,6 +116,11 @@ impl Link {
         self.timed.room = MAX_ANSWER_LEN;
     }
 
+    /// Starts another question with the same deadline.
+    pub(crate) const fn go_on(&mut self) {
+        self.timed.room = MAX_ANSWER_LEN;
+    }
+
     /// Returns `result`. After an error of the connection or the protocol, the connection is not used again.
     fn checked<T>(&mut self, result: RedisResult<T>) -> RedisResult<T> {
         self.is_open &= result.is_ok();

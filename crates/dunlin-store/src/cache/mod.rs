@@ -26,7 +26,7 @@ pub(crate) mod trouble;
 use dunlin::cache::Ticket;
 
 pub use file::FileRecords;
-pub use key_file::KeyFault;
+pub use key_file::{Key, KeyFault, read as read_key};
 pub use memory::MemoryServerCache;
 pub use memory_client::MemoryClientCache;
 pub use open::{CacheStore, OpenError, PersistentClientCache, PersistentServerCache};

@@ -10,5 +10,7 @@ mod open;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;
+#[cfg(feature = "redis")]
+mod shared;
 #[cfg(feature = "sqlite")]
 mod sqlite;

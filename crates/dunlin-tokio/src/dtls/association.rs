@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
+use dunlin::wire::AlertDescription;
 use dunlin::{
-    Answer, Association, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated, NoPort,
-    PathChange, PathChecks, PortScheme, Side,
+    Answer, Association, AssociationId, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated,
+    NoPort, PathChange, PathChecks, PortScheme, Side,
 };
 
 use super::shared::Owned;
@@ -158,6 +159,11 @@ impl DtlsAssociation {
     /// Why this is an ordinary association, although it was to have a port of its own.
     pub fn lacks_port(&self) -> Option<NoPort> {
         self.read(Association::lacks_port).flatten()
+    }
+
+    /// The name of the association at its endpoint.
+    pub const fn id(&self) -> AssociationId {
+        self.owned.id
     }
 
     /// Which side this is.
@@ -314,6 +320,12 @@ impl DtlsAssociation {
     /// Sends close_notify, after which this side sends no more data. The peer may still send. The close_notify can be lost.
     pub fn close(&self) {
         self.owned.shared().act(|state| state.endpoint.update(self.owned.id, DtlsConnection::close));
+    }
+
+    /// Ends the association with a fatal alert ([`dunlin::DtlsConnection::abort`]), which can be lost.
+    pub fn abort(&self, alert: AlertDescription) {
+        let abort = |connection: &mut DtlsConnection| connection.abort(alert);
+        self.owned.shared().act(|state| state.endpoint.update(self.owned.id, abort));
     }
 
     fn read<R>(&self, f: impl FnOnce(&Association) -> R) -> Option<R> {

@@ -48,6 +48,18 @@ impl DtlsEndpoint {
     /// # Errors
     /// The first error of `write`, after which no further association is frozen. Those that were frozen before are lost.
     pub fn freeze(&self, mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<Frozen> {
+        self.freeze_each(|_, bytes| write(bytes))
+    }
+
+    /// Does the same, and names each association ([`DtlsAssociation::id`]) for an application that stores more about it. A further call
+    /// freezes those that the previous one has left and that can be frozen now.
+    ///
+    /// # Errors
+    /// Those of [`Self::freeze`].
+    pub fn freeze_each(
+        &self,
+        mut write: impl FnMut(AssociationId, &[u8]) -> io::Result<()>,
+    ) -> io::Result<Frozen> {
         self.handle.0.act_at_rest(|state| {
             state.is_frozen = true;
             let (now, mut frozen) = (now(), Frozen::default());
@@ -62,7 +74,7 @@ impl DtlsEndpoint {
                 let peer = connection.peer_address();
                 match state.endpoint.freeze(now, id) {
                     Some(Ok(bytes)) => {
-                        write(&bytes)?;
+                        write(id, &bytes)?;
                         frozen.associations += 1;
                     }
                     Some(Err(error)) => frozen.left.push((peer, error)),

@@ -3,13 +3,14 @@
 //! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
 //! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
 //! interfaces. [`watch`]: changes of addresses. [`unsent`]: what the sockets have
-//! not taken yet. `port`: several sockets on one port.
+//! not taken yet. [`nodes`]: several machines with the same clients. `port`: several sockets on one port.
 
 mod association;
 mod endpoint;
 mod frozen;
 mod handshake;
 mod interfaces;
+mod nodes;
 #[cfg(target_os = "linux")]
 mod port;
 mod shared;
@@ -22,5 +23,6 @@ pub use endpoint::{DtlsEndpoint, DtlsIncoming};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
 pub use interfaces::Interface;
+pub use nodes::{OtherNodes, WeakDtlsEndpoint};
 #[cfg(target_os = "linux")]
 pub use port::{DtlsPort, ResumedPort};

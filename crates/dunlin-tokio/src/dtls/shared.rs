@@ -18,6 +18,7 @@ use tokio::net::UdpSocket;
 use tokio::sync::Notify;
 
 use super::interfaces::{Home, Interface, Interfaces, source};
+use super::nodes::{OtherNodes, node};
 use super::socket::Buffers;
 use super::unsent::{Outlet, Unsent};
 use super::watch::AddressWatch;
@@ -95,6 +96,8 @@ pub(super) struct State {
     homes: Arc<[Arc<Home>]>,
     /// The interfaces of a client that uses several.
     interfaces: Option<Interfaces>,
+    /// The other machines that serve the same clients.
+    pub(super) nodes: Option<Arc<dyn OtherNodes>>,
     /// The addresses of the latest sockets of interfaces.
     addresses: BTreeMap<Local, SocketAddr>,
     /// The address from which the single socket sends to each server, if it is watched.
@@ -192,7 +195,9 @@ impl State {
     /// socket.
     pub(super) fn adopt(&mut self, mut connection: DtlsConnection) -> Result<AssociationId, dunlin::Error> {
         let locals = self.locals();
-        if !locals.contains(&connection.path().local) {
+        // A client whose datagrams arrive at another node may still send them there.
+        let local = connection.path().local;
+        if !locals.contains(&local) && node(local).is_none() {
             let has_changed = connection.set_interfaces(now(), &locals).is_ok();
             locals
                 .first()
@@ -361,6 +366,12 @@ impl State {
         self.outages.get(&(peer.ip(), local)).copied()
     }
 
+    /// Sends a datagram over the first socket, which may not take it.
+    pub(super) fn send_now(&self, transmit: &Transmit) -> io::Result<()> {
+        let home = self.homes.first().ok_or(io::ErrorKind::NetworkUnreachable)?;
+        home.socket.send(std::slice::from_ref(transmit)).map(drop)
+    }
+
     /// Receives the datagrams that are there at one socket. Returns their number.
     fn receive<'a>(
         &mut self,
@@ -371,12 +382,19 @@ impl State {
     ) -> usize {
         let mut received = 0;
         while received < BATCH {
-            let endpoint = &mut self.endpoint;
-            let take =
-                |from: SocketAddr, datagram: &[u8]| match port.and_then(|port| port.other(from, datagram)) {
-                    Some(other) => strays.push((other, from, datagram.to_vec())),
-                    None => endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram),
-                };
+            let (endpoint, nodes) = (&mut self.endpoint, &self.nodes);
+            let take = |from: SocketAddr, datagram: &[u8]| {
+                if let Some(other) = port.and_then(|port| port.other(from, datagram)) {
+                    return strays.push((other, from, datagram.to_vec()));
+                }
+                if let Some(nodes) = nodes
+                    && !endpoint.has_id_of(datagram)
+                    && nodes.take(from, datagram)
+                {
+                    return;
+                }
+                endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram);
+            };
             match home.socket.receive(buffers, take) {
                 Ok(datagrams) => received += datagrams,
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
@@ -435,7 +453,13 @@ impl Outlet for Sending<'_> {
     }
 
     fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize> {
-        let sent = match self.state.homes.iter().find(|home| home.local == local) {
+        let state = &self.state;
+        if state.send_over_node(local, datagrams) {
+            return Ok(datagrams.len());
+        }
+        // A node that is gone leaves its clients to this endpoint.
+        let is_home = |home: &&Arc<Home>| home.local == local || node(local).is_some();
+        let sent = match state.homes.iter().find(is_home) {
             Some(home) => home.socket.send(datagrams)?,
             // There is no interface now.
             None if self.state.homes.is_empty() => return Err(io::ErrorKind::NetworkUnreachable.into()),
@@ -485,6 +509,7 @@ impl Shared {
             endpoint: Endpoint::new(limits),
             homes,
             interfaces,
+            nodes: None,
             addresses: BTreeMap::new(),
             sources: None,
             retry_at: None,
