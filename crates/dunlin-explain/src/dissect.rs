@@ -211,11 +211,25 @@ impl<'k> Dissector<'k> {
             return flow;
         }
         let (first, second) = (of(0), of(1));
-        let session = self.datagram_session([&first, &second]);
+        let mut session = self.datagram_session([&first, &second]);
+        let answer =
+            hello.filter(|_| session.awaits_server_hello()).and_then(|_| paths.answer(index, client));
+        let answer = answer.and_then(|(at, client)| Some((at, client, paths.flows.get(at)?)));
+        if let Some((_, client, raw)) = answer
+            && let Content::Udp(datagrams) = &raw.content
+        {
+            let is_from_server =
+                |place: usize| raw.packets.get(place).is_some_and(|packet| packet.from != client);
+            let by_server = datagrams.iter().filter(|(place, _)| is_from_server(*place));
+            dtls::read_hellos(&mut session, by_server.map(|(_, bytes)| *bytes));
+        }
         flow.describe("DTLS", &session);
         let mut directions = [Side::Client, Side::Server].map(|side| dtls::Direction::new(&session, side));
         let mut unread = [0; 2];
         let mut joined = Joined::new(index, client, raw);
+        if let Some((at, client, raw)) = answer {
+            joined.decide(at, Some(client), raw);
+        }
         for (of_flow, place, bytes) in paths.datagrams(index, hello.is_some()) {
             let Some(raw) = paths.flows.get(of_flow) else { continue };
             let Some(side) = joined.side(of_flow, raw, place, bytes, &mut directions) else { continue };

@@ -114,6 +114,11 @@ pub(crate) fn is_client_hello(datagram: &[u8]) -> bool {
     first_fragment(datagram).is_some_and(|fragment| fragment.typ == HandshakeType::CLIENT_HELLO)
 }
 
+/// Whether a datagram begins with a ServerHello.
+pub(crate) fn is_server_hello(datagram: &[u8]) -> bool {
+    first_fragment(datagram).is_some_and(|fragment| fragment.typ == HandshakeType::SERVER_HELLO)
+}
+
 /// The random of the ClientHello at the beginning of a datagram. A new random means a new association.
 pub(crate) fn client_random(datagram: &[u8]) -> Option<[u8; 32]> {
     first_fragment(datagram)

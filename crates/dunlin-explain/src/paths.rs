@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use dunlin::Side;
 
-use crate::dtls::Direction;
+use crate::dtls::{self, Direction};
 use crate::flow::{Content, Flow};
 
 /// The most flows that are compared with one association. Each of them costs an attempt to decrypt.
@@ -25,6 +25,21 @@ impl<'f, 'a> Paths<'f, 'a> {
     /// Whether a flow belongs to an earlier one.
     pub(crate) fn is_joined(&self, index: usize) -> bool {
         self.joined.contains(&index)
+    }
+
+    /// The first flow after this one in which the server answers its ClientHello from another port of its address, as a server with ports
+    /// for associations does. Returns its index, and which of its ends is the client's.
+    pub(crate) fn answer(&self, index: usize, client: usize) -> Option<(usize, usize)> {
+        let ends = self.flows.get(index)?.ends;
+        let later = self.flows.iter().enumerate().skip(index + 1).take(MAX_COMPARED);
+        let mut later = later.filter(|(other, flow)| flow.may_continue_another() && !self.is_joined(*other));
+        later.find_map(|(other, flow)| {
+            let own = flow.ends.iter().position(|end| *end == ends[client])?;
+            let is_server = flow.ends[1 - own].ip() == ends[1 - client].ip();
+            let Content::Udp(datagrams) = &flow.content else { return None };
+            let (_, first) = datagrams.first()?;
+            (is_server && dtls::is_server_hello(first)).then_some((other, own))
+        })
     }
 
     /// The datagrams of a flow and, with `others`, of those after it that may belong to the same association, in the order of the
@@ -68,7 +83,8 @@ impl Joined {
         joined
     }
 
-    fn decide(&mut self, index: usize, client: Option<usize>, flow: &Flow<'_>) {
+    /// Decides whether a flow belongs to the association, and which of its ends is then the client's.
+    pub(crate) fn decide(&mut self, index: usize, client: Option<usize>, flow: &Flow<'_>) {
         self.paths.push((index, client));
         self.known.insert(index, client);
         if let Some(client) = client {

@@ -49,6 +49,11 @@ impl<'k> Session<'k> {
         }
     }
 
+    /// Whether the hellos have no ServerHello but perhaps a HelloRetryRequest.
+    pub(crate) fn awaits_server_hello(&self) -> bool {
+        self.hello.is_none_or(|hello| hello.is_retry)
+    }
+
     /// The length of the connection IDs in the records of this side, in bytes: those that its peer wants to receive. 0 without them.
     pub(crate) fn id_len(&self, side: Side) -> usize {
         match self.ids {

@@ -590,6 +590,21 @@ fn an_association_that_moves_is_one_flow_with_several_paths() {
     }
 }
 
+#[test]
+fn an_association_whose_server_answers_from_another_port_is_one_flow() {
+    let older = |ids| dtls12(&TLS12_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, ids);
+    for traffic in [dtls(&TLS13_AES_128_GCM_SHA256), older(false), older(true)] {
+        let frames = common::frames_with_a_port(&traffic, 6000);
+        let explanation = explained(&pcap(DataLink::ETHERNET, &frames), Some(&traffic.key_log()));
+        assert_eq!(explanation.problems, Vec::<String>::new());
+        let [flow] = &explanation.flows[..] else { panic!("{} flows", explanation.flows.len()) };
+        let servers: Vec<_> = flow.paths.iter().map(|path| path.server.to_string()).collect();
+        assert_eq!(servers, ["10.0.0.2:4433", "10.0.0.2:6000"]);
+        let names = messages(&explanation, Side::Server);
+        assert!(names.iter().any(|name| name == "Finished"), "{names:?}");
+    }
+}
+
 /// Scripts rely on these names.
 #[test]
 fn json_keeps_its_field_names() {

@@ -1,10 +1,7 @@
 //! The administrative listener: `/metrics` for Prometheus, `/status` for health checks and programs, `/` for people.
 
-use std::convert::Infallible;
-use std::net::IpAddr;
-use std::pin::pin;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -13,70 +10,44 @@ use hyper::header::{
     X_CONTENT_TYPE_OPTIONS,
 };
 use hyper::http::uri::Authority;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode, Version};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore, watch};
-use tokio::time::{sleep, timeout};
 
 use crate::dashboard;
-use crate::listener::{ACCEPT_PAUSE, Phase, reached};
+use crate::listener::Phase;
 use crate::metrics::Role;
+use crate::plain::Answers;
 use crate::service::Shared;
 use crate::status;
 
-/// The simultaneous connections, so that a broken client cannot take all file descriptors.
-const MAX_CONNECTIONS: usize = 64;
-/// How long a connection may last after it was accepted, or after its latest request. Clients that stay silent leave their places soon,
-/// and a response that its client does not read ends, too.
-const IDLE_TIME: Duration = Duration::from_secs(5);
+/// How many connections one host may have. Load balancers and Prometheus need one each, a browser six.
+const MAX_PER_HOST: usize = 8;
 
-/// Answers clients until the gateway ends or `removed` becomes true. Status stays available while the gateway drains.
-pub(crate) async fn run(shared: Arc<Shared>, socket: TcpListener, mut removed: watch::Receiver<bool>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let phases = shared.phase.subscribe();
-    loop {
-        let accept = async {
-            // The semaphore is never closed.
-            let place = places.clone().acquire_owned().await;
-            (place, socket.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = accept => accepted,
-            () = reached(&phases, Phase::Ending) => return,
-            _ = removed.wait_for(|removed| *removed) => return,
-        };
-        let Ok((tcp, _)) = accepted else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            serve(&shared, tcp).await;
-            drop(place);
-        });
+/// The administrative listener.
+pub(crate) struct Admin(pub(crate) Arc<Shared>);
+
+impl Answers for Admin {
+    // So that a broken client cannot take all file descriptors.
+    const MAX_CONNECTIONS: usize = 64;
+    // Status stays available while the gateway drains.
+    const UNTIL: Phase = Phase::Ending;
+    // A dashboard asks every second.
+    const KEEPS_ALIVE: bool = true;
+
+    fn name(&self) -> &str {
+        "[admin]"
     }
-}
 
-/// Serves a client until it is done or stays silent.
-async fn serve(shared: &Shared, tcp: TcpStream) {
-    let requested = Notify::new();
-    let service = service_fn(|request| {
-        requested.notify_one();
-        let response = answer(shared, &request);
-        async { Ok::<_, Infallible>(response) }
-    });
-    let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
-    let mut served = pin!(http.serve_connection(TokioIo::new(tcp), service));
-    loop {
-        tokio::select! {
-            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
-            _ = &mut served => return,
-            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
-        }
+    /// Programs on this machine share one address, and can be trusted not to lock each other out.
+    fn max_per_host(&self, from: IpAddr) -> usize {
+        if from.to_canonical().is_loopback() { usize::MAX } else { MAX_PER_HOST }
+    }
+
+    fn refuses(&self, _: SocketAddr) -> bool {
+        false
+    }
+
+    fn answer(&self, request: &Request<Incoming>, _: SocketAddr) -> Response<Full<Bytes>> {
+        answer(&self.0, request)
     }
 }
 
@@ -162,4 +133,18 @@ fn with_type(code: StatusCode, form: &'static str, text: impl Into<Bytes>) -> Re
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn only_hosts_of_the_network_have_a_limit_of_their_own() {
+        let admin = Admin(Arc::new(Shared::new(Metrics::new(Role::Gateway))));
+        let of = |address: &str| admin.max_per_host(address.parse().unwrap());
+        assert_eq!([of("127.0.0.9"), of("::1"), of("::ffff:127.0.0.1")], [usize::MAX; 3]);
+        assert_eq!([of("192.0.2.1"), of("2001:db8::1"), of("::ffff:192.0.2.1")], [8; 3]);
+    }
 }

@@ -3,21 +3,23 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, RedirectConfig};
+use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
 use crate::listener::{Live, Settings};
 use crate::metrics::{Metrics, Role};
+use crate::nodes::{NodeKeys, Nodes};
 use crate::policed::{self, PolicyFile};
+use crate::redirect::Redirecting;
 use crate::service::{self, Running, Service};
 use crate::sockets::Sockets;
 use crate::tls::{self, Stores};
-use crate::{listener, redirect};
+use crate::{acme, listener, plain, shared};
 
 /// A TLS proxy in front of existing servers.
 ///
@@ -41,9 +43,11 @@ use crate::{listener, redirect};
 pub struct Gateway {
     service: Service<Live>,
     stores: Arc<Stores>,
-    /// The tasks that follow the files of policies.
+    /// The tasks that follow the files of policies and shared ticket keys, and those that renew certificates.
     followers: Mutex<Vec<JoinHandle<()>>>,
     redirects: Mutex<Vec<RunningRedirect>>,
+    /// The table `[nodes]` with which the gateway has started.
+    nodes: OnceLock<Option<NodesConfig>>,
 }
 
 /// A listener for plain HTTP whose task runs.
@@ -104,6 +108,14 @@ impl Prepared {
     /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
     fn read(config: Config, stores: &Arc<Stores>, opens_stores: bool) -> Result<Self, Faults> {
         let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+        if let Some(nodes) = &config.nodes
+            && stores.nodes.get().is_none()
+        {
+            match NodeKeys::read(nodes, &stores.provider) {
+                Ok(keys) => drop(stores.nodes.set(Arc::new(keys))),
+                Err(fault) => faults.push(fault),
+            }
+        }
         let mut policies: HashMap<PathBuf, Option<Arc<PolicyFile>>> = HashMap::new();
         for config in config.listeners {
             let policy = config.policy.as_ref().map(|file| {
@@ -121,7 +133,32 @@ impl Prepared {
             };
             let tls = tls::server_configs(&config, policy, stores, opens_stores, &mut faults, &mut warnings);
             let passwords = tls::passwords(&config, &mut faults);
-            listeners.extend(tls.map(|tls| Live { config, tls, passwords }));
+            let acme = acme::managed(&config, &stores.provider, &mut faults);
+            let frozen = match config.frozen.as_ref().filter(|_| opens_stores).map(|it| stores.frozen(it)) {
+                Some(Err(fault)) => {
+                    faults.push(fault);
+                    None
+                }
+                Some(Ok(place)) => Some(place),
+                None => None,
+            };
+            let shared = stores.shared_tickets(&config);
+            let shared_clients = tls.as_ref().and_then(|tls| tls.policed());
+            let shared_clients =
+                shared_clients.map(|policed| stores.shared_clients(&config, policed)).transpose();
+            let shared_clients = shared_clients.unwrap_or_else(|fault| {
+                faults.push(fault);
+                None
+            });
+            listeners.extend(tls.map(|tls| Live {
+                config,
+                tls,
+                passwords,
+                shared,
+                shared_clients: shared_clients.flatten(),
+                acme,
+                frozen,
+            }));
         }
         Faults::none_in(faults)?;
         Ok(Self { listeners, warnings })
@@ -157,6 +194,7 @@ impl Gateway {
             stores: Arc::new(Stores::new()),
             followers: Mutex::default(),
             redirects: Mutex::default(),
+            nodes: OnceLock::new(),
         };
         gateway.replace(config).await?;
         gateway.service.warn_of_sockets().await;
@@ -181,12 +219,15 @@ impl Gateway {
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let (common, stores) = (config.common.clone(), self.stores.clone());
+        let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
+        self.check_nodes(nodes.as_ref())?;
         let prepared = service::off_thread(move || Prepared::read(config, &stores, true)).await?;
         service::warn_of(&prepared.warnings);
         let mut faults = vec![];
         let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;
+        let link = self.bind_nodes(nodes.as_ref(), &mut faults).await;
         let bound = self.service.bind(&running, prepared.listeners, common, faults).await?;
+        self.begin_nodes(nodes, link);
         let listeners: Vec<_> = bound.listeners.iter().map(|(live, _)| live.clone()).collect();
         self.follow(&running, &listeners);
         self.replace_redirects(&listeners, redirects);
@@ -194,7 +235,52 @@ impl Gateway {
         Ok(())
     }
 
-    /// Puts the policies of these listeners in force, and follows their files instead of those of the running listeners.
+    /// Checks that a reload keeps the other gateways: present connection IDs name them.
+    fn check_nodes(&self, next: Option<&NodesConfig>) -> Result<(), Faults> {
+        let Some(present) = self.nodes.get() else { return Ok(()) };
+        let is_same = match (present, next) {
+            (Some(present), Some(next)) => present.is_same(next),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same {
+            return Ok(());
+        }
+        let (what, advice) =
+            ("a reload cannot change the table [nodes]", "restart the gateway, or restore it");
+        let place = next.or(present.as_ref()).map(|nodes| nodes.place.clone());
+        Err(Faults::one(Fault { place, ..Fault::elsewhere(what, advice) }))
+    }
+
+    /// Binds the socket for datagrams of other gateways, unless the gateway runs already.
+    async fn bind_nodes(
+        &self,
+        nodes: Option<&NodesConfig>,
+        faults: &mut Vec<Fault>,
+    ) -> Option<(Arc<Nodes>, UdpSocket)> {
+        let keys = self.stores.nodes.get().filter(|_| self.nodes.get().is_none())?;
+        let config = nodes?;
+        let nodes = Nodes::new(config, keys.clone(), &self.service.shared.metrics);
+        let nodes = nodes.map_err(|fault| faults.push(fault)).ok()?;
+        let bound = self.service.bind_datagrams(&config.listen).await;
+        Some((nodes, bound.map_err(|fault| faults.push(fault)).ok()?))
+    }
+
+    /// Begins to exchange datagrams with other gateways. Only the first call has an effect.
+    fn begin_nodes(&self, config: Option<NodesConfig>, link: Option<(Arc<Nodes>, UdpSocket)>) {
+        let shared = &self.service.shared;
+        if let Some((nodes, socket)) = link {
+            if let Ok(address) = socket.local_addr() {
+                tracing::info!(%address, "nodes: other gateways send datagrams here");
+            }
+            tokio::spawn(nodes.clone().run(socket, shared.phase.subscribe()));
+            drop(shared.nodes.set(nodes));
+        }
+        drop(self.nodes.set(config));
+    }
+
+    /// Puts the policies of these listeners in force, and follows their files instead of those of the running listeners. Likewise renews
+    /// their certificates.
     fn follow(&self, running: &[Running<Live>], next: &[Arc<Live>]) {
         for listener in running {
             if let Some(policed) = listener.settings.load().tls.policed() {
@@ -203,8 +289,11 @@ impl Gateway {
         }
         let policed: Vec<_> = next.iter().filter_map(|live| live.tls.policed().cloned()).collect();
         policed.iter().for_each(|policed| policed.adopt());
+        let mut tasks = policed::follow(&self.service.shared, policed);
+        tasks.extend(acme::follow(&self.service.shared, next));
+        tasks.extend(shared::follow(&self.service.shared, next));
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
-        let followers = std::mem::replace(&mut *followers, policed::follow(&self.service.shared, policed));
+        let followers = std::mem::replace(&mut *followers, tasks);
         followers.iter().for_each(JoinHandle::abort);
     }
 
@@ -245,12 +334,10 @@ impl Gateway {
                 tracing::info!(listener = name, address = %local, "redirecting from plain HTTP");
                 let settings: Settings = Arc::new(ArcSwap::new(live.clone()));
                 let removed = watch::Sender::new(false);
-                tokio::spawn(redirect::run(
-                    self.service.shared.clone(),
-                    settings.clone(),
-                    plain,
-                    removed.subscribe(),
-                ));
+                let (shared, of_redirect) = (self.service.shared.clone(), settings.clone());
+                let answers = move || Redirecting { shared: shared.clone(), live: of_redirect.load_full() };
+                let shared = self.service.shared.clone();
+                tokio::spawn(plain::run(shared, answers, plain, removed.subscribe()));
                 for socket in pool {
                     let port = socket.local_addr().ok().map(|local| local.port());
                     let (shared, settings) = (self.service.shared.clone(), settings.clone());

@@ -8,24 +8,33 @@
 //! * `gateway`: start, reload, stop; `service`: the parts of these that a tunnel has, too.
 //! * `listener`: sockets that accept clients. `proxy`: what happens with the data of clients, a module for each protocol.
 //! * `redirect`: plain HTTP, from which clients are sent on to HTTPS under one-time names.
+//! * `nodes`: several gateways with the same clients, which pass datagrams on to each other.
+//! * `frozen`: the file of associations that survive a restart.
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores.
+//! * `acme`: certificates that the gateway orders and renews.
+//! * `shared`: what several gateways share through Redis.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
+//! * `plain`: listeners for plain HTTP, for `redirect` and `admin`.
 //! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
 //! * `limits`, `metrics`: limits by name, and counters. `throttle`: log lines that clients cause.
 //! * [`tunnel`]: the device side, with clients that know no TLS.
 //! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
 
+mod acme;
 mod admin;
 pub mod config;
 mod dashboard;
 mod document;
+mod frozen;
 mod gateway;
 mod identity;
 mod limits;
 mod listener;
 mod metrics;
+mod nodes;
+mod plain;
 mod policed;
 pub mod policy;
 mod proxy;
@@ -33,6 +42,7 @@ mod proxy_protocol;
 mod redirect;
 mod route;
 mod service;
+mod shared;
 mod sockets;
 mod status;
 mod throttle;
@@ -41,6 +51,7 @@ pub mod tunnel;
 
 pub use config::{Config, Fault, Faults};
 pub use gateway::Gateway;
+pub use route::RouteReport;
 pub use sockets::Sockets;
 pub use tunnel::Tunnel;
 pub use tunnel::config::TunnelConfig;

@@ -101,7 +101,7 @@ impl Places {
 }
 
 /// The host behind an address. A host with IPv6 usually has a whole network of 64 bits.
-fn host(address: IpAddr) -> IpAddr {
+pub(crate) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6((u128::from(v6) >> 64 << 64).into()),
         v4 => v4,

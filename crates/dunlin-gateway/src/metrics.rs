@@ -18,9 +18,10 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use serde::Serialize;
 
-use crate::config::Faults;
+use crate::config::{AcmeChallenge, Faults};
 use crate::identity;
 use crate::listener::Settings;
+use crate::nodes::Passed;
 use crate::policy::{Decision, Offence, Stage, Verdict};
 use endpoints::{Endpoints, Watched};
 pub(crate) use failure::{Failure, reason};
@@ -167,11 +168,18 @@ pub(crate) struct Metrics {
     backends: Counters,
     bytes: Counters,
     dropped: Counters,
+    passed_on: Counters,
+    frozen: Counters,
     decisions: Counters,
     renegotiations: Counters,
     blocked: Counters,
     blacklisted: Counters,
     redirected: Counters,
+    shared_refreshes: Counters,
+    denied: Counters,
+    acme_orders: Counters,
+    acme_challenges: Counters,
+    acme_expiry: Family<Labels, Gauge>,
     policy_reloads: Counters,
     reloads: Counters,
     reload_succeeded: Gauge,
@@ -201,11 +209,18 @@ impl Metrics {
             backends: Family::default(),
             bytes: Family::default(),
             dropped: Family::default(),
+            passed_on: Family::default(),
+            frozen: Family::default(),
             decisions: Family::default(),
             renegotiations: Family::default(),
             blocked: Family::default(),
             blacklisted: Family::default(),
             redirected: Family::default(),
+            shared_refreshes: Family::default(),
+            denied: Family::default(),
+            acme_orders: Family::default(),
+            acme_challenges: Family::default(),
+            acme_expiry: Family::default(),
             policy_reloads: Family::default(),
             reloads: Family::default(),
             reload_succeeded: Gauge::default(),
@@ -219,17 +234,24 @@ impl Metrics {
             ("handshakes_completed", "Completed handshakes by what they negotiated", &m.completed),
             (role.connects(), "Connections to servers behind it by outcome", &m.backends),
             ("datagrams_dropped", "Datagrams that did not get to the other side", &m.dropped),
+            ("frozen_associations", "Associations at the end or start of the gateway by outcome", &m.frozen),
+            ("node_datagrams", "Datagrams between gateways by what became of them", &m.passed_on),
             ("policy_decisions", "Decisions of policies by rule", &m.decisions),
             ("renegotiations", "Renegotiations that a policy demanded, by outcome", &m.renegotiations),
             ("policy_reloads", "Changed policies by whether they came into force", &m.policy_reloads),
             ("networks_blocked", "Networks that came onto the blacklist, by offence", &m.blocked),
             ("blacklisted", "Clients refused since the blacklist has their network", &m.blacklisted),
             ("redirected", "Requests over plain HTTP that were sent on to HTTPS", &m.redirected),
+            ("access_denied", "Clients that the key allow of their route does not admit", &m.denied),
+            ("acme_orders", "Certificates that the gateway has ordered, by outcome", &m.acme_orders),
+            ("acme_challenges", "Names that authorities have validated here", &m.acme_challenges),
+            ("shared_refreshes", "Questions to Redis for what gateways share", &m.shared_refreshes),
             ("reloads", "Reloads of the configuration by outcome", &m.reloads),
         ];
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
         let (saved, bytes) = (m.saved.clone(), m.bytes.clone());
         let (open, time) = (m.open.clone(), m.handshake_time.clone());
+        let expiry = m.acme_expiry.clone();
         let (established, endpoints) = (m.established.clone(), m.endpoints.clone());
         let begin: Gauge<f64, AtomicU64> = Gauge::default();
         begin.set(since_1970(m.started).as_secs_f64());
@@ -244,6 +266,8 @@ impl Metrics {
         registry.register("connections", "Open connections, also those in a handshake", open);
         let help = "Clients that have completed their handshakes, and are connected";
         registry.register("established", help, established);
+        let help = "When certificates by ACME expire, since 1970";
+        registry.register_with_unit("acme_expiry", help, Unit::Seconds, expiry);
         let help = "Time of completed handshakes, from the client's first byte to its Finished";
         registry.register_with_unit("handshake", help, Unit::Seconds, time);
         registry.register_collector(Box::new(endpoints));
@@ -304,12 +328,7 @@ impl Metrics {
             [("listener", listener), ("outcome", "completed"), ("reason", ""), ("result", failure::SUCCESS)];
         self.handshakes.get_or_create(&labels(outcome)).inc();
         let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
-        let kind = match negotiated.kind {
-            HandshakeKind::Full => "full",
-            HandshakeKind::Cached { .. } => "cached",
-            HandshakeKind::Resumed => "resumed",
-            _ => "other",
-        };
+        let kind = kind(negotiated);
         let peer = (self.role.peer(), identity::way(negotiated.peer.as_ref()));
         let profile = &*negotiated.profile;
         let what = [
@@ -332,9 +351,24 @@ impl Metrics {
                 self.saved.get_or_create(&labels).inc_by(u64::try_from(saved).unwrap_or(u64::MAX));
             }
         }
+        self.established(listener, negotiated)
+    }
+
+    /// Counts a client as connected until the caller drops the answer.
+    pub(crate) fn established(&self, listener: &str, negotiated: &Negotiated) -> Established {
+        let peer = (self.role.peer(), identity::way(negotiated.peer.as_ref()));
+        let (profile, kind) = (&*negotiated.profile, kind(negotiated));
         let connected =
             self.without_policy([("listener", listener), ("profile", profile), peer, ("kind", kind)]);
         Established::new(&self.established, connected)
+    }
+
+    /// Counts associations that were frozen, left, thawed, or refused at the thaw.
+    pub(crate) fn frozen(&self, listener: &str, outcome: &'static str, associations: usize) {
+        if associations > 0 {
+            let labels = labels([("listener", listener), ("outcome", outcome)]);
+            self.frozen.get_or_create(&labels).inc_by(associations as u64);
+        }
     }
 
     /// These labels; of a tunnel, which has no policy, without those of policies.
@@ -386,9 +420,57 @@ impl Metrics {
         }
     }
 
+    /// What counts datagrams from and for the gateway with this number.
+    pub(crate) fn of_node(&self, node: u16) -> Box<dyn Fn(Passed) + Send + Sync> {
+        self.of_node_named(node.to_string())
+    }
+
+    /// What counts datagrams that no gateway has sent.
+    pub(crate) fn of_no_node(&self) -> Box<dyn Fn(Passed) + Send + Sync> {
+        self.of_node_named(String::new())
+    }
+
+    fn of_node_named(&self, node: String) -> Box<dyn Fn(Passed) + Send + Sync> {
+        let family = self.passed_on.clone();
+        Box::new(move |passed| {
+            family.get_or_create(&labels([("node", &*node), ("outcome", passed.name())])).inc();
+        })
+    }
+
     /// Counts a request over plain HTTP that was sent on to HTTPS.
     pub(crate) fn redirected(&self, listener: &str) {
         self.redirected.get_or_create(&labels([("listener", listener)])).inc();
+    }
+
+    pub(crate) fn access_denied(&self, listener: &str, route: &str) {
+        self.denied.get_or_create(&labels([("listener", listener), ("route", route)])).inc();
+    }
+
+    /// Counts a question to Redis for `what` the gateways share.
+    pub(crate) fn shared_refreshed(&self, listener: &str, what: &str, is_answered: bool) {
+        let outcome = if is_answered { "succeeded" } else { "failed" };
+        let labels = labels([("listener", listener), ("what", what), ("outcome", outcome)]);
+        self.shared_refreshes.get_or_create(&labels).inc();
+    }
+
+    /// Counts an order of a certificate.
+    pub(crate) fn acme_ordered(&self, listener: &str, certificate: &str, is_issued: bool) {
+        let outcome = if is_issued { "issued" } else { "failed" };
+        let labels = labels([("listener", listener), ("certificate", certificate), ("outcome", outcome)]);
+        self.acme_orders.get_or_create(&labels).inc();
+    }
+
+    /// Sets when a certificate by ACME expires.
+    pub(crate) fn acme_expiry(&self, listener: &str, certificate: &str, not_after: SystemTime) {
+        let labels = labels([("listener", listener), ("certificate", certificate)]);
+        let seconds = i64::try_from(since_1970(not_after).as_secs()).unwrap_or(i64::MAX);
+        self.acme_expiry.get_or_create(&labels).set(seconds);
+    }
+
+    /// Counts an authority that has looked at the answer to its challenge.
+    pub(crate) fn acme_challenged(&self, listener: &str, challenge: AcmeChallenge) {
+        let labels = labels([("listener", listener), ("challenge", challenge.name())]);
+        self.acme_challenges.get_or_create(&labels).inc();
     }
 
     /// The latest reload, if there was one.
@@ -459,6 +541,16 @@ impl Metrics {
         let faults = refused.into_iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
         let latest = Reloaded { time: now.as_secs(), succeeded: refused.is_none(), faults: faults.collect() };
         *self.latest_reload.lock().unwrap_or_else(PoisonError::into_inner) = Some(latest);
+    }
+}
+
+/// The kind of a handshake.
+const fn kind(negotiated: &Negotiated) -> &'static str {
+    match negotiated.kind {
+        HandshakeKind::Full => "full",
+        HandshakeKind::Cached { .. } => "cached",
+        HandshakeKind::Resumed => "resumed",
+        _ => "other",
     }
 }
 

@@ -5,14 +5,14 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
-use dunlin::{PskSource, ServerConfig};
+use dunlin::{CryptoProvider, Negotiated, PskSource, ServerConfig};
 use dunlin_tokio::now;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -21,8 +21,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::config::{Fault, Faults, FileField, ListenerConfig, Place, RouteConfig};
 use crate::listener::{Phase, reached};
 use crate::policy::{
-    AddressTable, Blacklist, Blocked, Demand, HandshakeTable, LivePolicy, Offence, Policy, PolicyProfile,
-    PolicyServer, Reload,
+    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, Offence,
+    Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
 };
 use crate::redirect::Redirects;
 use crate::service::Shared;
@@ -68,6 +68,13 @@ impl Default for Memory {
 }
 
 impl Memory {
+    /// The longest time for which a profile of the policy remembers an address.
+    pub(crate) fn max_address_lifetime_s(&self) -> u64 {
+        let policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let profiles = policy.iter().flat_map(|policy| policy.profiles());
+        profiles.map(|profile| profile.address_lifetime_s.into()).max().unwrap_or(0)
+    }
+
     /// Puts a policy in force. The blacklist keeps its networks unless its limits change.
     fn adopt(&self, file: &PolicyFile, policy: &Arc<Policy>) {
         let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,6 +130,7 @@ pub(crate) struct Maker {
     pub(crate) tickets: Tickets,
     pub(crate) cache: Option<Cache>,
     pub(crate) stores: Arc<Stores>,
+    pub(crate) change: Mutex<()>,
 }
 
 /// The engine's refusal of a profile, and the name of the profile if it is known.
@@ -135,17 +143,27 @@ impl From<dunlin::Error> for Broken {
 }
 
 impl Maker {
+    /// Waits for other changes of the configurations: by the policy, or by a new certificate.
+    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+        self.change.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// The configurations for this policy: for each route, one for each profile.
     ///
     /// # Errors
     /// What the profiles need and the listener does not have.
-    fn servers(&self, path: &Path, policy: &Arc<Policy>) -> Result<Vec<PolicyServer>, Vec<Fault>> {
+    fn servers(
+        &self,
+        path: &Path,
+        policy: &Arc<Policy>,
+        own: &[Own],
+    ) -> Result<Vec<PolicyServer>, Vec<Fault>> {
         let mut faults = vec![];
         let mut fault = |key: String, what: String, advice: String| {
             // The policy is parsed, so its lines are no longer known.
             faults.push(Place { file: path.into(), line: 0, key }.fault(what, advice));
         };
-        let is_missing = self.check(policy, &mut fault);
+        let is_missing = self.check(policy, own, &mut fault);
         let mut servers = vec![];
         // Without what the check has missed, the configurations have more faults.
         for route in self.listener.routes.iter().filter(|_| !is_missing) {
@@ -155,13 +173,13 @@ impl Maker {
                 |error| Broken(Some(name), error)
             };
             let made = PolicyServer::new(policy.clone(), |profile| {
-                let config = self.config(profile, route, profile.name == *default);
+                let config = self.config(profile, route, own, profile.name == *default);
                 config.map_err(broken(profile))
             });
             let made = match &self.listener.redirect {
                 Some(redirect) if redirect.danger_unauthenticated => made.and_then(|server| {
                     server.danger_unauthenticated_redirection(|profile| {
-                        self.unauthenticated(profile, route).map_err(broken(profile))
+                        self.unauthenticated(profile, route, own).map_err(broken(profile))
                     })
                 }),
                 _ => made,
@@ -184,14 +202,14 @@ impl Maker {
     }
 
     /// Finds what the profiles name and the listener does not have. Returns whether there is such a fault.
-    fn check(&self, policy: &Policy, report: &mut impl FnMut(String, String, String)) -> bool {
+    fn check(&self, policy: &Policy, own: &[Own], report: &mut impl FnMut(String, String, String)) -> bool {
         let mut is_missing = false;
         let mut fault = |key, what, advice: &str| {
             is_missing = true;
             report(key, what, advice.to_owned());
         };
         let listener = &self.listener.name;
-        let known: HashSet<_> = self.files.own.iter().filter_map(|own| own.name.as_ref()).collect();
+        let known: HashSet<_> = own.iter().filter_map(|own| own.name.as_ref()).collect();
         for profile in policy.profiles() {
             let name = &profile.name;
             for wanted in profile.certificates.iter().filter(|wanted| !known.contains(wanted)) {
@@ -227,13 +245,14 @@ impl Maker {
         &self,
         profile: &PolicyProfile,
         route: &RouteConfig,
+        own: &[Own],
         is_default: bool,
     ) -> Result<ServerConfig, dunlin::Error> {
         let provider = &self.stores.provider;
         let credentials = match profile.client {
             // With keys alone, a pre-shared key authenticates every client.
             Demand::Psk => vec![],
-            _ => Files::credentials(self.listener.raw_public_key, self.certificates(profile).iter().copied()),
+            _ => Files::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied()),
         };
         let has_credentials = !credentials.is_empty();
         let psks = self.files.psks.clone().filter(|_| profile.accepts_psk());
@@ -241,7 +260,9 @@ impl Maker {
         if self.listener.clients.psk_without_dhe && psks.is_some() {
             builder = builder.psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE]);
         }
-        let built = builder.alpn(route.alpn.clone()).build()?;
+        let keeps_details = profile.keeps_details || self.listener.needs_details();
+        let builder = builder.x509_details(keeps_details);
+        let built = builder.alpn(route.alpn.clone()).send_authorities(route.names_authorities()).build()?;
         let config = match psks.map(PskSource::Here) {
             Some(source) if !has_credentials => ServerConfig::psk_only(built, source)?,
             Some(source) => {
@@ -267,22 +288,13 @@ impl Maker {
         &self,
         profile: &PolicyProfile,
         route: &RouteConfig,
+        own: &[Own],
     ) -> Result<ServerConfig, dunlin::Error> {
         let own =
-            Files::credentials(self.listener.raw_public_key, self.certificates(profile).iter().copied());
+            Files::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied());
         let builder = profile.builder(&self.stores.provider, own, self.files.trust.clone());
         let config = ServerConfig::new(builder.alpn(route.alpn.clone()).build()?)?;
         self.stores.over_datagrams(config)
-    }
-
-    /// The certificates that the profile names, in its order, or all.
-    fn certificates(&self, profile: &PolicyProfile) -> Vec<&Own> {
-        let named =
-            |name: &String| self.files.own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
-        match profile.certificates.is_empty() {
-            true => self.files.own.iter().collect(),
-            false => profile.certificates.iter().filter_map(named).collect(),
-        }
     }
 
     fn tickets(&self, profile: &PolicyProfile, is_default: bool) -> Tickets {
@@ -297,6 +309,34 @@ impl Maker {
     }
 }
 
+/// The certificates that the profile names, in its order, or all.
+fn certificates<'a>(profile: &PolicyProfile, own: &'a [Own]) -> Vec<&'a Own> {
+    let named = |name: &String| own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
+    match profile.certificates.is_empty() {
+        true => own.iter().collect(),
+        false => profile.certificates.iter().filter_map(named).collect(),
+    }
+}
+
+/// Tells profiles apart that have the same name. Zero for listeners without a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct ProfileDigest(pub(crate) [u8; 8]);
+
+impl ProfileDigest {
+    pub(crate) fn of(profile: &PolicyProfile, provider: &CryptoProvider) -> Self {
+        let hash = provider.sha256.hash(&[format!("{profile:?}").as_bytes()]);
+        Self(hash.as_ref().first_chunk().copied().unwrap_or_default())
+    }
+}
+
+/// What a policy says about a client that is served. By default, there is no policy.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    /// The label of the rule that decided.
+    pub(crate) rule: String,
+    pub(crate) profile: ProfileDigest,
+}
+
 /// A listener with a policy.
 pub(crate) struct Policed {
     file: Arc<PolicyFile>,
@@ -309,8 +349,27 @@ impl Policed {
     /// # Errors
     /// What the profiles of the policy need and the listener does not have.
     pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
-        let servers = maker.servers(&file.path, &file.live.current())?;
+        let servers = maker.servers(&file.path, &file.live.current(), &maker.files.own.load())?;
         Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
+    }
+
+    pub(crate) const fn maker(&self) -> &Maker {
+        &self.maker
+    }
+
+    /// Whether the listener waits for a certificate by ACME, without which it serves no client.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.maker.files.own.load().iter().any(|own| own.is_pending)
+    }
+
+    /// Makes the configurations anew, for these certificates. The caller has the lock of a change.
+    ///
+    /// # Errors
+    /// What the profiles of the policy need and the certificates do not have.
+    pub(crate) fn remake(&self, own: &[Own]) -> Result<(), Vec<Fault>> {
+        let servers = self.maker.servers(&self.file.path, &self.file.live.current(), own)?;
+        self.servers.store(Arc::new(servers));
+        Ok(())
     }
 
     /// The policy with its configurations, for each route.
@@ -323,11 +382,50 @@ impl Policed {
         self.servers.load().first().map(|server| server.profiles().server().clone())
     }
 
+    /// Tells a profile apart from others of its name.
+    pub(crate) fn digest(&self, profile: &PolicyProfile) -> ProfileDigest {
+        ProfileDigest::of(profile, &self.maker.stores.provider)
+    }
+
+    /// The configurations of the profile with this digest, each with its route. None if the policy no longer has the profile as it was.
+    pub(crate) fn thawing(&self, digest: ProfileDigest) -> Vec<(usize, Arc<ServerConfig>)> {
+        let servers = self.servers();
+        let config = |server: &PolicyServer| {
+            let profiles = server.policy().profiles().iter();
+            let same = profiles.filter(|profile| self.digest(profile) == digest);
+            same.filter_map(|profile| server.profiles().get(&profile.name).cloned()).next()
+        };
+        servers.iter().enumerate().filter_map(|(route, server)| Some((route, config(server)?))).collect()
+    }
+
+    /// Whether the policy serves a client whose association goes on after a restart under the same profile: its rank suffices, as for a
+    /// resumed session. Returns the terms, or why the association ends.
+    pub(crate) fn goes_on(&self, route: usize, negotiated: &Negotiated) -> Result<Terms, String> {
+        let servers = self.servers();
+        let server = servers.get(route).ok_or("its route is gone")?;
+        let used = server.policy().profiles().iter().find(|profile| profile.name == negotiated.profile);
+        let used = used.ok_or("the policy no longer has its profile")?;
+        let mut client = negotiated.peer.as_ref().map(Client::of);
+        if let (Some(client), Some(validity)) = (&mut client, negotiated.peer_validity)
+            && client.has_unknown_end()
+        {
+            client.set_not_after_s(validity.until_s());
+        }
+        let hints = Hints::default();
+        let turn = Turn::Impossible;
+        let finished = Finished { used, client: client.as_ref(), hints: &hints, is_resumed: true, turn };
+        let decision = server.policy().after(&finished, now_s());
+        match decision.verdict {
+            Verdict::Refuse => Err(decision.to_string()),
+            _ => Ok(Terms { rule: decision.label().to_owned(), profile: self.digest(used) }),
+        }
+    }
+
     pub(crate) fn random(&self) -> &dyn SecureRandom {
         self.maker.stores.provider.random.as_ref()
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
+    pub(crate) fn memory(&self) -> &Arc<Memory> {
         &self.file.memory
     }
 
@@ -415,11 +513,12 @@ async fn follow_file(shared: Arc<Shared>, listeners: Arc<[Arc<Policed>]>) {
 /// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or for none.
 fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
     let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
+    let _changes: Vec<_> = listeners.iter().map(|listener| listener.maker.change()).collect();
     let mut made = vec![];
     let reload = file.live.poll_with(|policy| {
         let mut faults = vec![];
         for listener in listeners {
-            match listener.maker.servers(&file.path, policy) {
+            match listener.maker.servers(&file.path, policy, &listener.maker.files.own.load()) {
                 Ok(servers) => made.push(Arc::new(servers)),
                 Err(found) => faults.extend(found),
             }

@@ -2,48 +2,41 @@
 //! address, and sends the client to the listener for HTTPS. A one-time name or a port joins the request and the connection. Anyone can send
 //! such a request, so the identity is a hint: the profile that it leads to demands the client's certificate.
 
-use std::collections::HashMap;
-use std::convert::Infallible;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use hashlink::LinkedHashMap;
-use http_body_util::Empty;
+use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
-use tokio::time::{sleep, timeout};
 
-use crate::config::{Join, RedirectConfig};
-use crate::listener::{ACCEPT_PAUSE, Live, Phase, Settings, reached};
+use crate::config::{AcmeChallenge, Join, RedirectConfig};
+use crate::limits::host;
+use crate::listener::{Live, Phase};
+use crate::plain::Answers;
 use crate::policed::{Policed, now_s};
-use crate::policy::{Attribute, Client};
+use crate::policy::{Attribute, Client, email};
 use crate::route::NamePattern;
 use crate::service::{Serve, Shared};
 
-/// The simultaneous connections to a listener for plain HTTP.
-const MAX_CONNECTIONS: usize = 1024;
+/// How many connections one host may have, so that a few hosts cannot take all. `connections_per_host` may lower it.
+const MAX_PER_HOST: usize = 128;
 
 /// How many redirected clients have not come yet, for each policy.
 const MAX_PENDING: usize = 16_384;
 
+/// How many of these may have come from one host, so that a few hosts cannot take all names or ports.
+const MAX_PENDING_PER_HOST: usize = 4;
+
 /// How many attributes of one request count, and how long their values are, in bytes.
 const MAX_ATTRIBUTES: usize = 8;
 const MAX_VALUE: usize = 512;
-
-/// How long a request may take.
-const REQUEST_TIME: Duration = Duration::from_secs(10);
-
-/// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
-const MAX_HEADER: usize = 8192;
 
 /// The random bytes of a one-time name.
 const NAME_BYTES: usize = 16;
@@ -51,10 +44,10 @@ const NAME_BYTES: usize = 16;
 /// The clients that were redirected and have not come yet.
 #[derive(Default)]
 pub(crate) struct Redirects {
-    /// By their one-time names. The oldest makes room.
-    names: Mutex<LinkedHashMap<String, Pending>>,
+    /// By their one-time names.
+    names: Mutex<Waiting<String>>,
     /// By listener and port.
-    ports: Mutex<HashMap<(String, u16), Pending>>,
+    ports: Mutex<Waiting<(String, u16)>>,
 }
 
 struct Pending {
@@ -64,18 +57,61 @@ struct Pending {
     until_s: u64,
 }
 
-impl Redirects {
-    /// Expects this client under `name`, until `until_s`.
-    fn expect(&self, name: String, client: Pending) {
-        let mut pending = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        pending.insert(name, client);
-        while pending.len() > MAX_PENDING {
-            pending.pop_front();
+/// Clients that wait for a connection. The oldest makes room; a host with [`MAX_PENDING_PER_HOST`] loses its own oldest one.
+struct Waiting<K> {
+    clients: LinkedHashMap<K, Pending>,
+    /// The keys of each host, the oldest first.
+    of_hosts: HashMap<IpAddr, VecDeque<K>>,
+}
+
+impl<K> Default for Waiting<K> {
+    fn default() -> Self {
+        Self { clients: LinkedHashMap::new(), of_hosts: HashMap::new() }
+    }
+}
+
+impl<K: Clone + Eq + Hash> Waiting<K> {
+    /// Makes room for another client of the host with this address.
+    fn make_room(&mut self, from: IpAddr) {
+        while let Some(keys) =
+            self.of_hosts.get(&host(from)).filter(|keys| keys.len() >= MAX_PENDING_PER_HOST)
+        {
+            let Some(oldest) = keys.front().cloned() else { return };
+            self.remove(&oldest);
+        }
+        while self.clients.len() >= MAX_PENDING {
+            let Some(oldest) = self.clients.front().map(|(key, _)| key.clone()) else { return };
+            self.remove(&oldest);
         }
     }
 
+    fn insert(&mut self, key: K, client: Pending) {
+        self.remove(&key);
+        self.make_room(client.from);
+        self.of_hosts.entry(host(client.from)).or_default().push_back(key.clone());
+        self.clients.insert(key, client);
+    }
+
+    fn remove(&mut self, key: &K) -> Option<Pending> {
+        let client = self.clients.remove(key)?;
+        if let Entry::Occupied(mut keys) = self.of_hosts.entry(host(client.from)) {
+            keys.get_mut().retain(|other| other != key);
+            if keys.get().is_empty() {
+                keys.remove();
+            }
+        }
+        Some(client)
+    }
+}
+
+impl Redirects {
+    /// Expects this client under `name`.
+    fn expect(&self, name: String, client: Pending) {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner).insert(name, client);
+    }
+
     /// The client that was redirected to this name. A name works once.
-    fn take(&self, name: &str, now_s: u64) -> Option<Client> {
+    fn take(&self, name: &String, now_s: u64) -> Option<Client> {
         let mut pending = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         pending.remove(name).filter(|pending| pending.until_s > now_s).map(|pending| pending.client)
     }
@@ -89,8 +125,10 @@ impl Redirects {
         now_s: u64,
     ) -> Option<u16> {
         let mut pending = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
+        pending.make_room(client.from);
         let key = |port| (listener.to_owned(), port);
-        let is_free = |port: &u16| pending.get(&key(*port)).is_none_or(|other| other.until_s <= now_s);
+        let is_free =
+            |port: &u16| pending.clients.get(&key(*port)).is_none_or(|other| other.until_s <= now_s);
         let port = ports.find(is_free)?;
         pending.insert(key(port), client);
         Some(port)
@@ -100,7 +138,8 @@ impl Redirects {
     fn take_at(&self, listener: &str, port: u16, from: IpAddr, now_s: u64) -> Option<Client> {
         let mut pending = self.ports.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (listener.to_owned(), port);
-        if pending.get(&key)?.from != from {
+        // The socket of the pool may be for IPv4, and that of the request for both.
+        if pending.clients.get(&key)?.from.to_canonical() != from.to_canonical() {
             return None;
         }
         pending.remove(&key).filter(|pending| pending.until_s > now_s).map(|pending| pending.client)
@@ -126,57 +165,42 @@ pub(crate) fn redirected(
     policed.memory().redirects.take(&label.to_ascii_lowercase(), now_s()).filter(|_| is_below)
 }
 
-/// Answers requests until the gateway stops or `removed` becomes true.
-pub(crate) async fn run(
-    shared: Arc<Shared>,
-    settings: Settings,
-    socket: TcpListener,
-    mut removed: watch::Receiver<bool>,
-) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let phases = shared.phase.subscribe();
-    loop {
-        let accept = async {
-            // The semaphore is never closed.
-            let place = places.clone().acquire_owned().await;
-            (place, socket.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = accept => accepted,
-            () = reached(&phases, Phase::Draining) => return,
-            _ = removed.wait_for(|removed| *removed) => return,
-        };
-        let Ok((tcp, from)) = accepted else {
-            sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        let live = settings.load_full();
-        if live.refuses(&shared, from) {
-            continue;
-        }
-        let shared = shared.clone();
-        tokio::spawn(async move {
-            serve(&shared, &live, tcp, from).await;
-            drop(place);
-        });
+/// The listener for plain HTTP, with the settings in force when its client came.
+pub(crate) struct Redirecting {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) live: Arc<Live>,
+}
+
+impl Answers for Redirecting {
+    const MAX_CONNECTIONS: usize = 1024;
+    const UNTIL: Phase = Phase::Draining;
+    const KEEPS_ALIVE: bool = false;
+
+    fn name(&self) -> &str {
+        &self.live.config.name
+    }
+
+    fn max_per_host(&self, _: IpAddr) -> usize {
+        self.live.config.limits.connections_per_host.min(MAX_PER_HOST)
+    }
+
+    fn refuses(&self, from: SocketAddr) -> bool {
+        self.live.refuses(&self.shared, from)
+    }
+
+    fn answer(&self, request: &Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>> {
+        answer(&self.shared, &self.live, request, from.ip())
     }
 }
 
-/// Answers the requests of one connection.
-async fn serve(shared: &Shared, live: &Live, tcp: TcpStream, from: SocketAddr) {
-    let service = service_fn(|request| {
-        let response = answer(shared, live, &request, from.ip());
-        async { Ok::<_, Infallible>(response) }
-    });
-    let mut http = http1::Builder::new();
-    let http = http.timer(TokioTimer::new()).header_read_timeout(REQUEST_TIME);
-    let http = http.max_buf_size(MAX_HEADER).keep_alive(false);
-    // A client that breaks the protocol gets hyper's answer; nothing else is to do.
-    let _ = timeout(REQUEST_TIME, http.serve_connection(TokioIo::new(tcp), service)).await;
-}
-
-fn answer(shared: &Shared, live: &Live, request: &Request<Incoming>, from: IpAddr) -> Response<Empty<Bytes>> {
-    let mut response = Response::new(Empty::new());
+fn answer(shared: &Shared, live: &Live, request: &Request<Incoming>, from: IpAddr) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    // Nothing secret is in the answer to an authority, and only an order lets it exist.
+    if let Some(authorization) = shared.challenges.by_http(request.uri().path()) {
+        shared.metrics.acme_challenged(&live.config.name, AcmeChallenge::Http01);
+        *response.body_mut() = Full::from(authorization);
+        return response;
+    }
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let target = live.config.redirect.as_ref().zip(live.tls.policed()).and_then(|(config, policed)| {
         let port = config.port.or_else(|| shared.port_of(&live.config.name))?;
@@ -228,7 +252,7 @@ impl Going<'_> {
             }
             Join::Port(ports) => {
                 let lease = |pending| memory.redirects.expect_at(listener, ports.clone(), pending, now_s());
-                (host(request)?, pending.and_then(lease).unwrap_or(port))
+                (requested_host(request)?, pending.and_then(lease).unwrap_or(port))
             }
         };
         let mut location = format!("https://{host}");
@@ -244,7 +268,7 @@ impl Going<'_> {
 }
 
 /// The host that a request names, without its port: a name or an address.
-fn host(request: &Request<Incoming>) -> Option<String> {
+fn requested_host(request: &Request<Incoming>) -> Option<String> {
     let authority = request.headers().get(HOST)?.to_str().ok()?;
     let host = match authority.rsplit_once(':') {
         Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
@@ -267,6 +291,7 @@ fn identity(attributes: &[Attribute], query: &str) -> (Option<Client>, String) {
         match attribute.zip(decoded(value)) {
             Some((attribute, value)) if known < MAX_ATTRIBUTES => {
                 known += 1;
+                let value = if *attribute == Attribute::Email { email(&value) } else { value };
                 client.get_or_insert_with(|| Client::of_kind("x509")).add(attribute.clone(), value);
             }
             _ => rest.push(parameter),
@@ -297,6 +322,8 @@ fn decoded(value: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
@@ -307,6 +334,8 @@ mod tests {
         };
         let alice = (Attribute::Email, "alice@example.com".to_owned());
         assert_eq!(of("a=1&email=alice%40example.com&b"), (Some(vec![alice.clone()]), "a=1&b".to_owned()));
+        // As in certificates: the domain has no case.
+        assert_eq!(of("email=alice@Example.COM").0, Some(vec![alice.clone()]));
         let issuer = (Attribute::Issuer, "CN=A B".to_owned());
         assert_eq!(of("issuer=CN%3DA+B&email=alice@example.com"), (Some(vec![issuer, alice]), String::new()));
         // Nothing that is no text, and no attribute that the configuration does not name.
@@ -320,16 +349,40 @@ mod tests {
         let redirects = Redirects::default();
         let (client, from) = (|| Client::of_kind("x509"), IpAddr::from([192, 0, 2, 1]));
         let pending = || Pending { client: client(), from, until_s: 100 };
+        let take = |name: &str, now_s| redirects.take(&name.to_owned(), now_s);
         redirects.expect("a".into(), pending());
         redirects.expect("b".into(), pending());
-        assert_eq!(redirects.take("a", 99), Some(client()));
-        assert_eq!(redirects.take("a", 99), None);
-        assert_eq!(redirects.take("b", 100), None);
+        assert_eq!([take("a", 99), take("a", 99), take("b", 100)], [Some(client()), None, None]);
         for i in 0..=MAX_PENDING {
-            redirects.expect(i.to_string(), pending());
+            let from = Ipv4Addr::from_bits(u32::try_from(i).unwrap()).into();
+            redirects.expect(i.to_string(), Pending { from, ..pending() });
         }
-        assert_eq!(redirects.take("0", 0), None);
-        assert_eq!(redirects.take("1", 0), Some(client()));
+        assert_eq!([take("0", 0), take("1", 0)], [None, Some(client())]);
+    }
+
+    #[test]
+    fn a_host_replaces_only_what_it_waits_for_itself() {
+        let redirects = Redirects::default();
+        let client = || Client::of_kind("x509");
+        let pending = |from: &str| Pending { client: client(), from: from.parse().unwrap(), until_s: 100 };
+        redirects.expect("other".into(), pending("2001:db8:0:1::1"));
+        for i in 0..=MAX_PENDING_PER_HOST {
+            redirects.expect(i.to_string(), pending(&format!("2001:db8::{i}")));
+        }
+        let take = |name: &str| redirects.take(&name.to_owned(), 0).is_some();
+        assert_eq!([take("0"), take("1"), take("4"), take("other")], [false, true, true, true]);
+
+        let lease = |from: &str| redirects.expect_at("web", 9000..=9031, pending(from), 0);
+        assert_eq!(lease("192.0.2.2"), Some(9000));
+        for _ in 0..32 {
+            assert!(lease("192.0.2.1").is_some());
+        }
+        let take = |port, from: &str| redirects.take_at("web", port, from.parse().unwrap(), 0).is_some();
+        assert_eq!(lease("192.0.2.3"), Some(9005));
+        assert!(take(9000, "192.0.2.2"));
+        let left = (9001..=9031).filter(|port| take(*port, "192.0.2.1")).count();
+        assert_eq!(left, MAX_PENDING_PER_HOST);
+        assert!(redirects.ports.lock().unwrap().of_hosts.len() == 1);
     }
 
     #[test]
@@ -346,6 +399,10 @@ mod tests {
         assert_eq!(redirects.take_at("other", 9000, from, 1), None);
         assert_eq!(redirects.take_at("web", 9000, from, 1), Some(client()));
         assert_eq!(redirects.take_at("web", 9000, from, 1), None);
+        // The same host at a socket for IPv4 and IPv6.
+        assert_eq!(lease(1), Some(9000));
+        let mapped = "::ffff:192.0.2.1".parse().unwrap();
+        assert_eq!(redirects.take_at("web", 9000, mapped, 1), Some(client()));
         // A port is free again when its client has come, or not come in time.
         assert_eq!([lease(1), lease(1)], [Some(9000), None]);
         assert_eq!(redirects.take_at("web", 9001, from, 10), None);

@@ -1,8 +1,13 @@
 //! Routes: which backend a client gets, by the server name and the application protocols of its ClientHello.
 
-use dunlin::ClientHelloInfo;
+use std::fmt;
+use std::net::IpAddr;
 
-use crate::config::RouteConfig;
+use dunlin::{ClientHelloInfo, Negotiated};
+use serde::Serialize;
+
+use crate::config::{ListenerConfig, RouteConfig, RouteProtocol};
+use crate::policy::{Client, EntryReport};
 
 /// A server name, or all names below a domain with one more label.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +44,12 @@ impl NamePattern {
 }
 
 impl RouteConfig {
+    /// Whether clients learn the names of the authorities that their certificates may have. A browser offers its user only certificates of
+    /// these authorities, and sends intermediate certificates only if it finds a chain to one of them.
+    pub(crate) const fn names_authorities(&self) -> bool {
+        matches!(self.protocol, RouteProtocol::Http)
+    }
+
     /// Whether a client with this ClientHello takes the route.
     fn takes(&self, hello: &ClientHelloInfo) -> bool {
         let by_name = self.sni.is_empty()
@@ -47,9 +58,73 @@ impl RouteConfig {
     }
 }
 
+/// The index of the route that a client has taken who negotiated this. The same as [`find`] for its ClientHello, if the routes are the same:
+/// a route with protocols always selects one of them, and one without selects none.
+pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
+    let alpn = negotiated.alpn.as_ref();
+    routes.iter().position(|route| {
+        let name = negotiated.server_name.as_ref();
+        let by_name =
+            route.sni.is_empty() || name.is_some_and(|name| route.sni.iter().any(|sni| sni.covers(name)));
+        by_name && alpn.map_or(route.alpn.is_empty(), |alpn| route.alpn.contains(alpn))
+    })
+}
+
 /// The index of the first route that takes a client with this ClientHello.
 pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Option<usize> {
     routes.iter().position(|route| route.takes(hello))
+}
+
+/// The route of a listener that a client takes, and whether the client may use it. Scripts rely on its JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct RouteReport {
+    /// The name of the listener.
+    pub listener: String,
+    /// The name of the route; `None` if no route matches the ClientHello.
+    pub route: Option<String>,
+    /// The file and the line of the route, or of the listener without one.
+    pub place: String,
+    /// Whether the client may use the route.
+    pub is_admitted: bool,
+    /// The entries of the key `allow`. Without one, every client may use the route.
+    pub allow: Vec<EntryReport>,
+}
+
+impl RouteReport {
+    /// What happens to a client with this ClientHello, whose handshake proves `client`. `now_s` is the time in seconds since 1970.
+    pub fn of(
+        listener: &ListenerConfig,
+        hello: &ClientHelloInfo,
+        client: Option<&Client>,
+        address: Option<IpAddr>,
+        now_s: u64,
+    ) -> Self {
+        let route = find(&listener.routes, hello).and_then(|route| listener.routes.get(route));
+        Self {
+            listener: listener.name.clone(),
+            route: route.map(|route| route.name.clone()),
+            place: route.map_or(&listener.place, |route| &route.place).line().to_string(),
+            is_admitted: route.is_some_and(|route| route.access.admits(client, address, now_s)),
+            allow: route.map_or_else(Vec::new, |route| route.access.explain(client, address, now_s)),
+        }
+    }
+}
+
+/// The report for people.
+impl fmt::Display for RouteReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { listener, route, place, is_admitted, allow } = self;
+        let Some(route) = route else {
+            return writeln!(f, "listener {listener}: no route takes this ClientHello ({place})");
+        };
+        writeln!(f, "listener {listener}: route {route} ({place})")?;
+        allow.iter().try_for_each(|entry| write!(f, "{entry}"))?;
+        f.write_str(match (is_admitted, allow.is_empty()) {
+            (_, true) => "access: admitted, since the route has no key allow\n",
+            (true, false) => "access: admitted\n",
+            (false, false) => "access: denied, since no entry of allow holds\n",
+        })
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -11,16 +11,21 @@ use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::acme::Challenges;
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
 use crate::limits::Places;
 use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
 use crate::metrics::{Limit, Metrics};
+use crate::nodes::Nodes;
 use crate::sockets::Sockets;
 use crate::throttle::{Line, Throttle};
-use crate::{admin, proxy};
+use crate::{admin, plain, proxy};
 
 /// How long connections may take to end once the service ends them all: each waits for its client this long at most.
 const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
+
+/// How long the service waits for listeners that freeze their associations: Redis or a slow disk may need time, and systemd waits 90 s.
+const FREEZE_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What all connections share.
 pub(crate) struct Shared {
@@ -35,27 +40,73 @@ pub(crate) struct Shared {
     pub(crate) admin_hosts: ArcSwap<Vec<String>>,
     /// Sent when configurations of the engine have changed, by a reload or a policy.
     pub(crate) changed: watch::Sender<()>,
+    /// Other gateways that serve the same clients.
+    pub(crate) nodes: OnceLock<Arc<Nodes>>,
     /// The log lines of refused and failed clients.
     pub(crate) lines: Throttle,
+    /// What a gateway answers to authorities that validate its names.
+    pub(crate) challenges: Challenges,
     /// The places of listeners by their names. The sockets of a listener share them.
     places: Mutex<HashMap<String, Arc<Places>>>,
     /// Listeners and connections whose tasks have not ended.
-    tasks: watch::Sender<usize>,
+    tasks: watch::Sender<Tasks>,
+}
+
+/// The tasks that have not ended.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tasks {
+    /// Those that may end by themselves while the service drains.
+    ordinary: usize,
+    /// Those that go on until the service ends all connections, and freezes theirs.
+    freezable: usize,
 }
 
 /// A task of the service, counted until the value is dropped.
-pub(crate) struct Alive(Arc<Shared>);
+pub(crate) struct Alive {
+    shared: Arc<Shared>,
+    is_freezable: bool,
+}
 
 impl Drop for Alive {
     fn drop(&mut self) {
-        self.0.tasks.send_modify(|tasks| *tasks = tasks.saturating_sub(1));
+        self.shared.tasks.send_modify(|tasks| {
+            let count = tasks.of(self.is_freezable);
+            *count = count.saturating_sub(1);
+        });
+    }
+}
+
+impl Tasks {
+    const fn of(&mut self, is_freezable: bool) -> &mut usize {
+        match is_freezable {
+            true => &mut self.freezable,
+            false => &mut self.ordinary,
+        }
     }
 }
 
 impl Shared {
-    pub(crate) fn alive(self: &Arc<Self>) -> Alive {
-        self.tasks.send_modify(|tasks| *tasks += 1);
-        Alive(self.clone())
+    pub(crate) fn new(metrics: Metrics) -> Self {
+        Self {
+            metrics,
+            phase: watch::Sender::new(Phase::Running),
+            connections: Arc::default(),
+            listening: ArcSwap::default(),
+            admin_hosts: ArcSwap::default(),
+            max_connections: AtomicUsize::new(0),
+            changed: watch::Sender::new(()),
+            nodes: OnceLock::new(),
+            lines: Throttle::default(),
+            challenges: Challenges::default(),
+            places: Mutex::default(),
+            tasks: watch::Sender::new(Tasks::default()),
+        }
+    }
+
+    /// Counts a task. If it is freezable, a service that drains does not wait for its end.
+    pub(crate) fn alive(self: &Arc<Self>, is_freezable: bool) -> Alive {
+        self.tasks.send_modify(|tasks| *tasks.of(is_freezable) += 1);
+        Alive { shared: self.clone(), is_freezable }
     }
 
     /// The places of the listener with this name.
@@ -113,6 +164,10 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     fn transport(&self) -> TransportKind;
     /// Whether this client gets no byte and is not counted.
     fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool;
+    /// Whether its connections go on until the service ends all, and are frozen then.
+    fn freezes(&self) -> bool {
+        false
+    }
     /// The settings as those of a gateway, for its status.
     fn of_gateway(settings: &Arc<ArcSwap<Self>>) -> Option<Settings>;
     /// Accepts clients until the service stops or `removed` becomes true. A reload replaces `settings`.
@@ -136,51 +191,60 @@ pub(crate) async fn accept<L: Serve, F>(
     F: Future<Output = Result<(), Limit>> + Send + 'static,
 {
     let places = shared.places_of(settings.load().name());
-    let phases = shared.phase.subscribe();
-    loop {
-        let accepted = tokio::select! {
-            accepted = socket.accept() => accepted,
-            () = reached(&phases, Phase::Draining) => return,
-            _ = removed.wait_for(|removed| *removed) => return,
-        };
-        let (tcp, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                let listener = settings.load().name().to_owned();
-                tracing::error!(listener, %error, "a connection was not accepted; free file descriptors or memory");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+    let name = || settings.load().name().to_owned();
+    while let Some((tcp, from)) = accept_one(&shared, Phase::Draining, &socket, &mut removed, name).await {
         let live = settings.load_full();
         if live.refuses(&shared, from) {
             continue;
         }
         let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
-        tokio::spawn(counted(shared.clone(), live, from, serving));
+        let alive = shared.alive(false);
+        tokio::spawn(counted(alive, live, from, serving));
     }
 }
 
-/// Serves a client, and counts it. The service does not end before the future does.
-pub(crate) fn counted<L: Serve>(
-    shared: Arc<Shared>,
+/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true. `name` is the listener's.
+pub(crate) async fn accept_one(
+    shared: &Shared,
+    until: Phase,
+    socket: &TcpListener,
+    removed: &mut watch::Receiver<bool>,
+    name: impl Fn() -> String,
+) -> Option<(TcpStream, SocketAddr)> {
+    let phases = shared.phase.subscribe();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = reached(&phases, until) => return None,
+            _ = removed.wait_for(|removed| *removed) => return None,
+        };
+        match accepted {
+            Ok(accepted) => return Some(accepted),
+            Err(error) => {
+                let listener = name();
+                tracing::error!(listener, %error, "a connection was not accepted; free file descriptors or memory");
+                sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves a client, and counts it.
+pub(crate) async fn counted<L: Serve>(
+    alive: Alive,
     live: Arc<L>,
     from: SocketAddr,
     serving: impl Future<Output = Result<(), Limit>>,
-) -> impl Future<Output = ()> {
-    let alive = shared.alive();
-    async move {
-        let listener = live.name();
-        shared.metrics.accepted(listener);
-        if let Err(limit) = serving.await {
-            shared.metrics.limit_reached(listener, limit);
-            if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
-                tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached");
-            }
+) {
+    let (shared, listener) = (&alive.shared, live.name());
+    shared.metrics.accepted(listener);
+    if let Err(limit) = serving.await {
+        shared.metrics.limit_reached(listener, limit);
+        if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
+            tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached");
         }
-        shared.metrics.closed(listener);
-        drop(alive);
     }
+    shared.metrics.closed(listener);
 }
 
 /// A listener whose task runs.
@@ -209,12 +273,17 @@ async fn bind_listener<L: Serve>(live: &L, inherited: &mut Sockets) -> Result<So
     if live.transport() == TransportKind::Tls {
         return bind(live.address(), inherited).await.map(Socket::Tcp);
     }
-    let Field { value: address, place } = live.address();
+    bind_udp(live.address(), inherited).await.map(Socket::Udp)
+}
+
+/// Takes the inherited UDP socket with this address, or binds one.
+async fn bind_udp(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Result<UdpSocket, Fault> {
+    let Field { value: address, place } = address;
     let socket = match inherited.take_udp(*address) {
         Some(socket) => UdpSocket::from_std(socket),
         None => UdpSocket::bind(address).await,
     };
-    socket.map(Socket::Udp).map_err(|error| not_bound(*address, place, &error))
+    socket.map_err(|error| not_bound(*address, place, &error))
 }
 
 fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Fault {
@@ -277,18 +346,7 @@ impl<L: Serve> Service<L> {
     /// A service without listeners. Later ones take the sockets with their addresses.
     pub(crate) fn new(metrics: Metrics, sockets: Sockets) -> Self {
         Self {
-            shared: Arc::new(Shared {
-                metrics,
-                phase: watch::Sender::new(Phase::Running),
-                connections: Arc::default(),
-                listening: ArcSwap::default(),
-                admin_hosts: ArcSwap::default(),
-                max_connections: AtomicUsize::new(0),
-                changed: watch::Sender::new(()),
-                lines: Throttle::default(),
-                places: Mutex::default(),
-                tasks: watch::Sender::new(0),
-            }),
+            shared: Arc::new(Shared::new(metrics)),
             running: tokio::sync::Mutex::default(),
             shutdown_time: Mutex::default(),
             admin: Mutex::default(),
@@ -302,6 +360,11 @@ impl<L: Serve> Service<L> {
             let advice = "add a listener with this address, or remove it from the unit of the sockets";
             tracing::warn!(%address, "no listener has the address of an inherited socket; {advice}");
         }
+    }
+
+    /// The same for a UDP socket.
+    pub(crate) async fn bind_datagrams(&self, address: &Field<SocketAddr>) -> Result<UdpSocket, Fault> {
+        bind_udp(address, &mut *self.inherited.lock().await).await
     }
 
     /// Takes the inherited socket with this address, or binds one.
@@ -391,9 +454,10 @@ impl<L: Serve> Service<L> {
         let (name, address, transport) = (live.name().to_owned(), live.address().value, live.transport());
         let local = socket.local_addr().ok()?;
         tracing::info!(listener = name, address = %local, "listening");
+        let freezes = live.freezes();
         let settings = Arc::new(ArcSwap::new(live));
         let removed = watch::Sender::new(false);
-        let (shared, alive) = (self.shared.clone(), self.shared.alive());
+        let (shared, alive) = (self.shared.clone(), self.shared.alive(freezes));
         let (task_settings, task_removed) = (settings.clone(), removed.subscribe());
         tokio::spawn(async move {
             L::serve(shared, task_settings, socket, task_removed).await;
@@ -421,7 +485,9 @@ impl<L: Serve> Service<L> {
             let local = socket.local_addr().ok()?;
             tracing::info!(address = %local, "metrics and status");
             let removed = watch::Sender::new(false);
-            tokio::spawn(admin::run(self.shared.clone(), socket, removed.subscribe()));
+            let shared = self.shared.clone();
+            let answers = move || admin::Admin(shared.clone());
+            tokio::spawn(plain::run(self.shared.clone(), answers, socket, removed.subscribe()));
             Some(Admin { address, local, removed })
         });
     }
@@ -446,20 +512,30 @@ impl<L: Serve> Service<L> {
             is_news
         });
         let time = *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner);
-        if timeout(time, self.ended()).await.is_err() {
+        // What freezes goes on as long as anything else does.
+        let _ = timeout(time, self.ended(|tasks| tasks.ordinary == 0)).await;
+        if self.has_tasks() {
             self.end().await;
         }
     }
 
-    /// Ends all connections at once.
+    /// Ends all connections at once, or freezes them.
     pub(crate) async fn end(&self) {
         self.shared.phase.send_replace(Phase::Ending);
-        let _ = timeout(END_PATIENCE, self.ended()).await;
+        let is_over = |tasks: &Tasks| tasks.ordinary == 0 && tasks.freezable == 0;
+        if timeout(END_PATIENCE, self.ended(is_over)).await.is_err() {
+            let _ = timeout(FREEZE_PATIENCE, self.ended(|tasks| tasks.freezable == 0)).await;
+        }
     }
 
-    /// Waits until all tasks have ended.
-    async fn ended(&self) {
+    fn has_tasks(&self) -> bool {
+        let tasks = *self.shared.tasks.borrow();
+        tasks.ordinary > 0 || tasks.freezable > 0
+    }
+
+    /// Waits until so many tasks have ended.
+    async fn ended(&self, is_enough: impl FnMut(&Tasks) -> bool) {
         // It fails only if the sender is gone, which is part of the service.
-        let _ = self.shared.tasks.subscribe().wait_for(|tasks| *tasks == 0).await;
+        let _ = self.shared.tasks.subscribe().wait_for(is_enough).await;
     }
 }

@@ -113,8 +113,8 @@ impl Policy {
         let Version { since_s, sha256 } = policed.live().version();
         let faults = policed.live().faults();
         let faults = faults.iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
-        let blocked = policed.blacklist().map(|blacklist| blacklist.snapshot(now_s()));
-        let networks = blocked.iter().flatten().take(MAX_BLOCKED).map(|blocked| Blocked {
+        let blocked = policed.blacklist().map(|blacklist| blacklist.first(MAX_BLOCKED, now_s()));
+        let networks = blocked.iter().flat_map(|(_, first)| first).map(|blocked| Blocked {
             network: blocked.network.to_string(),
             offence: match blocked.offence {
                 Offence::Failed => "failed",
@@ -128,7 +128,7 @@ impl Policy {
             since: since_s,
             summary: policed.live().current().summary(),
             faults: faults.collect(),
-            blocked: blocked.as_ref().map(Vec::len),
+            blocked: blocked.as_ref().map(|(count, _)| *count),
             blacklist: networks.collect(),
         }
     }

@@ -2,34 +2,40 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, X509Trust};
 use dunlin::cache::{CacheMode, ServerCache};
-use dunlin::crypto::CryptoProvider;
+use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{
-    ClientAuth, CookieKeys, Credential, NodeIds, Profile, ProfileBuilder, PskSource, ServerConfig, Side,
-    Trust,
+    ClientAuth, ConnectionIds, CookieKeys, Credential, NodeIds, Profile, ProfileBuilder, PskSource,
+    ServerConfig, Side, Trust,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_pki::{Item, LoadedCredential};
-use dunlin_store::cache::{CacheFault, CacheStore};
+use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
-use dunlin_store::{MemoryServerCache, MemoryServerSessions, RotatingTickets};
+use dunlin_store::{MemoryServerCache, MemoryServerSessions, RotatingTickets, SharedLog, SharedTickets};
 
 use zeroize::Zeroizing;
 
+use crate::acme;
 use crate::config::{
-    CacheConfig, CertificateFiles, Fault, FileField, ListenerConfig, RouteConfig, RouteProtocol, Verify,
+    CacheConfig, CertificateFiles, Fault, Faults, FileField, FrozenConfig, ListenerConfig, RouteConfig,
+    RouteProtocol, SharedConfig, Verify,
 };
+use crate::frozen::FrozenPlace;
 use crate::listener::Password;
-use crate::policed::{Maker, Memory, Policed, PolicyFile};
+use crate::nodes::NodeKeys;
+use crate::policed::{Maker, Memory, Policed, PolicyFile, ProfileDigest};
+use crate::shared::SharedClients;
 
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
@@ -46,17 +52,28 @@ const MAX_FILE: u64 = 16 << 20;
 /// The state that outlives a reload: ticket keys and handshake caches. A gateway has one.
 pub(crate) struct Stores {
     pub(crate) provider: Arc<CryptoProvider>,
+    /// What the gateway shares with others that serve the same clients, if there are others.
+    pub(crate) nodes: OnceLock<Arc<NodeKeys>>,
     /// The keys of cookies: a cookie of one configuration is valid for the next one.
     cookies: Mutex<Option<CookieKeys>>,
     /// Ticket keys by the names of listeners.
     tickets: Mutex<HashMap<String, Arc<RotatingTickets>>>,
+    /// Ticket keys that other gateways have, too.
+    shared_tickets: Mutex<HashMap<SharedName, Arc<SharedTickets>>>,
+    /// Messages between gateways with the same policy.
+    shared_logs: Mutex<HashMap<SharedName, Arc<SharedLog>>>,
     /// Sessions in memory by the names of listeners.
     sessions: Mutex<HashMap<String, Arc<MemoryServerSessions>>>,
     /// Caches by their stores; those in memory by the names of listeners.
     caches: Mutex<HashMap<CacheName, Arc<dyn ServerCache>>>,
     /// What the gateway remembers about clients, by the files of policies.
     memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
+    /// Files of frozen associations.
+    frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
 }
+
+/// The store, the key file and the name of a listener.
+type SharedName = (String, PathBuf, String);
 
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum CacheName {
@@ -69,11 +86,15 @@ impl Stores {
         let provider = Arc::new(dunlin_awslc::provider());
         Self {
             provider,
+            nodes: OnceLock::new(),
             cookies: Mutex::default(),
             tickets: Mutex::default(),
+            shared_tickets: Mutex::default(),
+            shared_logs: Mutex::default(),
             sessions: Mutex::default(),
             caches: Mutex::default(),
             memories: Mutex::default(),
+            frozen: Mutex::default(),
         }
     }
 
@@ -83,7 +104,21 @@ impl Stores {
         all.entry(policy.to_owned()).or_default().clone()
     }
 
+    /// The file of frozen associations with its store. Those that are open stay.
+    pub(crate) fn frozen(&self, config: &FrozenConfig) -> Result<Arc<FrozenPlace>, Fault> {
+        let mut all = self.frozen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = all.get(&config.file.value) {
+            return Ok(place.clone());
+        }
+        let place = Arc::new(FrozenPlace::open(config, &self.provider)?);
+        all.insert(config.file.value.clone(), place.clone());
+        Ok(place)
+    }
+
     fn cookies(&self) -> Result<CookieKeys, dunlin::Error> {
+        if let Some(nodes) = self.nodes.get() {
+            return Ok(nodes.cookies.clone());
+        }
         let mut cookies = self.cookies.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(keys) = &*cookies {
             return Ok(keys.clone());
@@ -97,21 +132,28 @@ impl Stores {
 
     /// The settings of datagrams, without an effect on streams.
     pub(crate) fn over_datagrams(&self, config: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
-        let ids = NodeIds::new(&[], CONNECTION_ID, self.provider.random.clone())?;
-        Ok(config.with_cookie_keys(self.cookies()?).with_connection_ids(Arc::new(ids)))
+        let random = self.provider.random.clone();
+        let ids: Arc<dyn ConnectionIds> = match self.nodes.get() {
+            Some(nodes) => Arc::new(nodes.mask.ids(nodes.own, random)),
+            None => Arc::new(NodeIds::new(&[], CONNECTION_ID, random)?),
+        };
+        Ok(config.with_cookie_keys(self.cookies()?).with_connection_ids(ids))
     }
 
     fn tickets(&self, listener: &ListenerConfig) -> Result<Tickets, Fault> {
         if listener.tickets == 0 {
             return Ok(Tickets::none());
         }
-        if listener.routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http)) {
-            // A stateless ticket does not carry the client's certificates, which servers over HTTP get.
+        if listener.needs_certificates() {
+            // A stateless ticket does not carry the client's certificates.
             let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             let sessions = all
                 .entry(listener.name.clone())
                 .or_insert_with(|| Arc::new(MemoryServerSessions::new(MAX_SESSIONS)));
             return Ok(Tickets::stateful(sessions.clone()).count(listener.tickets));
+        }
+        if let Some(shared) = &listener.shared {
+            return Ok(Tickets::stateless(self.open_shared(listener, shared)?).count(listener.tickets));
         }
         let mut all = self.tickets.lock().unwrap_or_else(PoisonError::into_inner);
         let seal = match all.get(&listener.name) {
@@ -124,6 +166,55 @@ impl Stores {
             }
         };
         Ok(Tickets::stateless(seal).count(listener.tickets))
+    }
+
+    /// The ticket keys that the listener shares with other gateways, once its configurations are made.
+    pub(crate) fn shared_tickets(&self, listener: &ListenerConfig) -> Option<Arc<SharedTickets>> {
+        let all = self.shared_tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(&shared_name(listener, listener.shared.as_ref()?)).cloned()
+    }
+
+    /// What the listener's policy remembers about clients, with the messages to other gateways whose policies have files of the same name.
+    ///
+    /// # Errors
+    /// The table `[shared]` cannot be used.
+    pub(crate) fn shared_clients(
+        &self,
+        listener: &ListenerConfig,
+        policed: &Policed,
+    ) -> Result<Option<SharedClients>, Fault> {
+        let Some(shared) = &listener.shared else { return Ok(None) };
+        let file = policed.path().file_name().unwrap_or_default().to_string_lossy();
+        let name = (shared.store.value.clone(), shared.key.value.clone(), file.into_owned());
+        let mut all = self.shared_logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = match all.get(&name) {
+            Some(log) => log.clone(),
+            None => {
+                let opened =
+                    SharedLog::open(&shared.store.value, &name.2, &shared.key.value, self.provider.clone());
+                let log = Arc::new(opened.map_err(|error| fault_of(shared, &error))?);
+                all.insert(name, log.clone());
+                log
+            }
+        };
+        Ok(Some(SharedClients { log, memory: policed.memory().clone() }))
+    }
+
+    fn open_shared(
+        &self,
+        listener: &ListenerConfig,
+        shared: &SharedConfig,
+    ) -> Result<Arc<SharedTickets>, Fault> {
+        let mut all = self.shared_tickets.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = shared_name(listener, shared);
+        if let Some(tickets) = all.get(&name) {
+            return Ok(tickets.clone());
+        }
+        let (store, key) = (&shared.store, &shared.key);
+        let opened = SharedTickets::open(&store.value, &listener.name, &key.value, self.provider.clone());
+        let tickets = Arc::new(opened.map_err(|error| fault_of(shared, &error))?);
+        all.insert(name, tickets.clone());
+        Ok(tickets)
     }
 
     fn cache(&self, listener: &ListenerConfig, config: &CacheConfig) -> Result<Arc<dyn ServerCache>, Fault> {
@@ -147,6 +238,16 @@ impl Stores {
         all.insert(name, cache.clone());
         Ok(cache)
     }
+}
+
+/// The fault of the key that the error is about.
+fn fault_of(shared: &SharedConfig, error: &OpenError) -> Fault {
+    let place = if matches!(error, OpenError::Key { .. }) { &shared.key.place } else { &shared.store.place };
+    place.fault(error.to_string(), error.advice())
+}
+
+fn shared_name(listener: &ListenerConfig, shared: &SharedConfig) -> SharedName {
+    (shared.store.value.clone(), shared.key.value.clone(), listener.name.clone())
 }
 
 const REPORT: &str = "report this error";
@@ -173,12 +274,7 @@ pub(crate) fn report_cache(fault: &CacheFault) {
 /// A listener's configurations for the engine.
 pub(crate) enum ServerConfigs {
     /// Each route has one for all its clients.
-    ByRoute {
-        /// Chooses one of the others for each ClientHello.
-        choosing: Arc<ServerConfig>,
-        /// One for each route.
-        routes: Vec<Arc<ServerConfig>>,
-    },
+    ByRoute(Box<Routed>),
     /// The listener's policy chooses.
     ByPolicy(Arc<Policed>),
 }
@@ -188,15 +284,133 @@ impl ServerConfigs {
     /// configuration refuses.
     pub(crate) fn choosing(&self) -> Option<Arc<ServerConfig>> {
         match self {
-            Self::ByRoute { choosing, .. } => Some(choosing.clone()),
+            Self::ByRoute(routed) => Some(routed.made.load().choosing.clone()),
             Self::ByPolicy(policed) => policed.choosing(),
+        }
+    }
+
+    /// The configurations for frozen associations that have begun with this profile, each with its route.
+    pub(crate) fn thawing(&self, profile: ProfileDigest) -> Vec<(usize, Arc<ServerConfig>)> {
+        match self {
+            Self::ByRoute(routed) if profile == ProfileDigest::default() => {
+                routed.made.load().routes.iter().cloned().enumerate().collect()
+            }
+            Self::ByRoute(_) => vec![],
+            Self::ByPolicy(policed) => policed.thawing(profile),
         }
     }
 
     pub(crate) const fn policed(&self) -> Option<&Arc<Policed>> {
         match self {
-            Self::ByRoute { .. } => None,
+            Self::ByRoute(_) => None,
             Self::ByPolicy(policed) => Some(policed),
+        }
+    }
+
+    fn maker(&self) -> &Maker {
+        match self {
+            Self::ByRoute(routed) => &routed.maker,
+            Self::ByPolicy(policed) => policed.maker(),
+        }
+    }
+
+    pub(crate) fn provider(&self) -> Arc<CryptoProvider> {
+        self.maker().stores.provider.clone()
+    }
+
+    /// Whether this is the certificate with this number.
+    pub(crate) fn is_in_force(&self, at: usize, own: &Own) -> bool {
+        let all = self.maker().files.own.load();
+        all.get(at).is_some_and(|other| !other.is_pending && other.leaf() == own.leaf())
+    }
+
+    /// Replaces the certificate with this number, for new connections.
+    ///
+    /// # Errors
+    /// What the settings need and the certificate does not have. The previous one then stays in force.
+    pub(crate) fn renew(&self, at: usize, own: Own) -> Result<(), Faults> {
+        let maker = self.maker();
+        let _change = maker.change();
+        let mut all = maker.files.own.load().to_vec();
+        if let Some(place) = all.get_mut(at) {
+            *place = own;
+        }
+        match self {
+            Self::ByRoute(routed) => {
+                routed.made.store(Arc::new(Made::new(maker, &all).map_err(Faults::sorted)?));
+            }
+            Self::ByPolicy(policed) => policed.remake(&all).map_err(Faults::sorted)?,
+        }
+        maker.files.own.store(Arc::new(all));
+        Ok(())
+    }
+}
+
+/// The configurations of a listener without a policy.
+pub(crate) struct Routed {
+    maker: Maker,
+    made: ArcSwap<Made>,
+}
+
+impl Routed {
+    /// # Errors
+    /// Settings that contradict each other.
+    fn new(maker: Maker) -> Result<Self, Vec<Fault>> {
+        let made = Made::new(&maker, &maker.files.own.load())?;
+        Ok(Self { maker, made: ArcSwap::from_pointee(made) })
+    }
+
+    /// The configuration of the route with this number. `None` while it has no certificate.
+    pub(crate) fn route(&self, number: usize) -> Option<Arc<ServerConfig>> {
+        self.made.load().routes.get(number).cloned()
+    }
+}
+
+/// The configurations made from a set of certificates.
+struct Made {
+    /// Chooses one of the others for each ClientHello.
+    choosing: Arc<ServerConfig>,
+    /// One for each route; none as long as clients would get neither a certificate nor a pre-shared key.
+    routes: Vec<Arc<ServerConfig>>,
+}
+
+impl Made {
+    fn new(maker: &Maker, own: &[Own]) -> Result<Self, Vec<Fault>> {
+        let Maker { listener, files, tickets, cache, stores, .. } = maker;
+        let mut faults = vec![];
+        let own: Vec<_> = own.iter().filter(|own| !own.is_pending).collect();
+        let profile = || profile(listener, files, &own, &stores.provider);
+        let make = |route: &RouteConfig| {
+            let config = server_config(listener, route, files, own.is_empty(), profile())?;
+            let config = stores.over_datagrams(config.with_tickets(tickets.clone()))?;
+            match cache {
+                Some(Cache { mode, store, max_age }) => {
+                    config.with_handshake_cache(*mode, store.clone(), *max_age)
+                }
+                None => Ok(config),
+            }
+        };
+        let mut routes = vec![];
+        let has_credentials = !own.is_empty() || files.psks.is_some();
+        for route in listener.routes.iter().filter(|_| has_credentials) {
+            match make(route) {
+                Ok(config) => routes.push(Arc::new(config)),
+                Err(error) => {
+                    faults.push(
+                        listener.place.fault(reason(&error), "change the settings or files named here"),
+                    );
+                }
+            }
+        }
+        // Before a client has returned its cookie, this profile chooses version, suite and group, so it is that of the routes.
+        let base = profile().build().and_then(ServerConfig::choosing);
+        match base.and_then(|config| stores.over_datagrams(config)) {
+            Ok(choosing) if faults.is_empty() => Ok(Self { choosing: Arc::new(choosing), routes }),
+            Ok(_) => Err(faults),
+            Err(error) => {
+                faults.push(listener.place.fault(reason(&error), REPORT));
+                Err(faults)
+            }
         }
     }
 }
@@ -228,16 +442,44 @@ pub(crate) fn passwords(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> V
 }
 
 /// A certificate of a listener, and its key as a raw public key.
+#[derive(Clone)]
 pub(crate) struct Own {
     /// The name under which profiles of a policy list it.
     pub(crate) name: Option<String>,
     chain: Credential,
     raw: Credential,
+    /// Whether it only stands for one that the gateway has not got yet by ACME. Clients do not get it.
+    pub(crate) is_pending: bool,
+}
+
+impl Own {
+    pub(crate) fn new(name: Option<String>, loaded: LoadedCredential) -> Self {
+        let LoadedCredential { credential, key, .. } = loaded;
+        Self { name, chain: credential, raw: Credential::raw_key(key), is_pending: false }
+    }
+
+    pub(crate) fn pending(
+        name: Option<String>,
+        leaf: CertificateDer<'static>,
+        key: Arc<dyn SigningKey>,
+    ) -> Self {
+        let chain = Credential::x509(vec![leaf], key.clone());
+        Self { name, chain, raw: Credential::raw_key(key), is_pending: true }
+    }
+
+    /// The certificate itself, without its chain.
+    pub(crate) fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        match &self.chain {
+            Credential::X509 { chain, .. } => chain.first(),
+            _ => None,
+        }
+    }
 }
 
 /// What the files of a listener contain.
 pub(crate) struct Files {
-    pub(crate) own: Vec<Own>,
+    /// In the order of the configuration. Those by ACME change.
+    pub(crate) own: ArcSwap<Vec<Own>>,
     pub(crate) trust: Trust,
     pub(crate) psks: Option<Arc<dyn FindPsk>>,
 }
@@ -278,8 +520,9 @@ pub(crate) fn server_configs(
     warnings: &mut Vec<Fault>,
 ) -> Option<ServerConfigs> {
     let (before, clients) = (faults.len(), &listener.clients);
+    let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
     let files = Files {
-        own: credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings),
+        own: ArcSwap::from_pointee(own),
         trust: trust([&clients.ca, &clients.crl, &clients.raw_keys], faults),
         psks: psks(listener, &stores.provider, faults),
     };
@@ -295,38 +538,19 @@ pub(crate) fn server_configs(
     if faults.len() > before {
         return None;
     }
-    if let Some(policy) = policy {
-        let maker = Maker { listener: listener.clone(), files, tickets, cache, stores: stores.clone() };
-        let policed = Policed::new(policy, maker);
-        return policed
-            .map_err(|found| faults.extend(found))
-            .ok()
-            .map(|policed| ServerConfigs::ByPolicy(Arc::new(policed)));
-    }
-    let make = |route: &RouteConfig| {
-        let config = server_config(listener, route, &files, &stores.provider)?.with_tickets(tickets.clone());
-        let config = stores.over_datagrams(config)?;
-        match &cache {
-            Some(Cache { mode, store, max_age }) => {
-                config.with_handshake_cache(*mode, store.clone(), *max_age)
-            }
-            None => Ok(config),
-        }
+    let maker = Maker {
+        listener: listener.clone(),
+        files,
+        tickets,
+        cache,
+        stores: stores.clone(),
+        change: Mutex::default(),
     };
-    let mut routes = vec![];
-    for route in &listener.routes {
-        match make(route) {
-            Ok(config) => routes.push(Arc::new(config)),
-            Err(error) => {
-                faults.push(listener.place.fault(reason(&error), "change the settings or files named here"));
-            }
-        }
-    }
-    // Before a client has returned its cookie, this profile chooses version, suite and group, so it is that of the routes.
-    let base = profile(listener, &files, &stores.provider).build().and_then(ServerConfig::choosing);
-    let base = base.and_then(|config| stores.over_datagrams(config));
-    let choosing = base.map_err(|error| faults.push(listener.place.fault(reason(&error), REPORT))).ok()?;
-    (faults.len() == before).then(|| ServerConfigs::ByRoute { choosing: Arc::new(choosing), routes })
+    let made = match policy {
+        Some(policy) => Policed::new(policy, maker).map(|policed| ServerConfigs::ByPolicy(Arc::new(policed))),
+        None => Routed::new(maker).map(|routed| ServerConfigs::ByRoute(Box::new(routed))),
+    };
+    made.map_err(|found| faults.extend(found)).ok()
 }
 
 /// The engine's words for settings that contradict each other.
@@ -338,10 +562,16 @@ pub(crate) fn reason(error: &dunlin::Error) -> String {
 }
 
 /// The part of a profile that all routes of a listener share.
-fn profile(listener: &ListenerConfig, files: &Files, provider: &Arc<CryptoProvider>) -> ProfileBuilder {
+fn profile(
+    listener: &ListenerConfig,
+    files: &Files,
+    own: &[&Own],
+    provider: &Arc<CryptoProvider>,
+) -> ProfileBuilder {
     let mut profile = Profile::builder(provider.clone())
-        .credentials(Files::credentials(listener.raw_public_key, files.own.iter()))
-        .trust(files.trust.clone());
+        .credentials(Files::credentials(listener.raw_public_key, own.iter().copied()))
+        .trust(files.trust.clone())
+        .x509_details(listener.needs_details());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
         if listener.clients.psk_without_dhe {
@@ -364,12 +594,13 @@ fn server_config(
     listener: &ListenerConfig,
     route: &RouteConfig,
     files: &Files,
-    provider: &Arc<CryptoProvider>,
+    is_psk_only: bool,
+    profile: ProfileBuilder,
 ) -> Result<ServerConfig, dunlin::Error> {
-    let profile = profile(listener, files, provider).alpn(route.alpn.clone()).build()?;
+    let profile = profile.alpn(route.alpn.clone()).send_authorities(route.names_authorities()).build()?;
     let source = files.psks.clone().map(PskSource::Here);
     let config = match source {
-        Some(source) if files.own.is_empty() => ServerConfig::psk_only(profile, source)?,
+        Some(source) if is_psk_only => ServerConfig::psk_only(profile, source)?,
         Some(source) => ServerConfig::new(profile)?.with_psks(source),
         None => ServerConfig::new(profile)?,
     };
@@ -392,11 +623,21 @@ pub(crate) fn credentials(
 ) -> Vec<Own> {
     let mut own = vec![];
     for files in certificates {
+        if let Some(acme) = files.acme.as_ref().filter(|_| !files.chain.value.exists()) {
+            let what = format!("there is no certificate for {} yet", acme.names.join(", "));
+            let advice = "the gateway orders it when it runs, and refuses clients that need it until then";
+            warnings.push(files.chain.place.fault(what, advice));
+            match acme::placeholder(files, acme, provider) {
+                Ok(pending) => own.push(pending),
+                Err(error) => faults.push(files.chain.place.fault(error, REPORT)),
+            }
+            continue;
+        }
         let key = files.key.as_ref().map(|key| key.value.as_path());
         let now = SystemTime::now();
         match LoadedCredential::load(&files.chain.value, key, side, now, provider) {
             Ok(loaded) => {
-                if let Some(refusal) = &loaded.refusal {
+                if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
                     let what = format!("{}: {refusal}", files.chain.value.display());
                     let advice = match side {
                         Side::Server => "clients will refuse it: renew it",
@@ -405,7 +646,7 @@ pub(crate) fn credentials(
                     warnings.push(files.chain.place.fault(what, advice));
                 }
                 let name = files.name.as_ref().map(|name| name.value.clone());
-                own.push(Own { name, chain: loaded.credential, raw: Credential::raw_key(loaded.key) });
+                own.push(Own::new(name, loaded));
             }
             Err(error) => {
                 let of_key = files.key.as_ref().filter(|key| key.value == error.file);

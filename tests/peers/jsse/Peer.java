@@ -1,5 +1,6 @@
 // Java's own TLS (JSSE), held to TLS 1.2, as a client for the tests. For each line of its input it connects, sends the line, reads one
-// back, and prints that with the length of the server's key. Arguments: port, chain, private key (PKCS#8) and roots, in PEM files.
+// back, and prints that with the length of the server's key. Arguments: port, chain, private key (PKCS#8) and roots, in PEM files; with a
+// fifth one, it reads a greeting before it sends.
 
 import java.io.BufferedReader;
 import java.io.ByteArrayInputStream;
@@ -49,9 +50,12 @@ public class Peer {
                 parameters.setEndpointIdentificationAlgorithm("HTTPS");
                 tls.setSSLParameters(parameters);
                 tls.startHandshake();
+                var input = new BufferedReader(new InputStreamReader(tls.getInputStream(), StandardCharsets.UTF_8));
+                if (args.length > 4) {
+                    input.readLine();
+                }
                 tls.getOutputStream().write((line + "\n").getBytes(StandardCharsets.UTF_8));
-                var input = new InputStreamReader(tls.getInputStream(), StandardCharsets.UTF_8);
-                String answer = new BufferedReader(input).readLine();
+                String answer = input.readLine();
                 ECPublicKey server = (ECPublicKey) tls.getSession().getPeerCertificates()[0].getPublicKey();
                 System.out.println(answer + " " + server.getParams().getOrder().bitLength());
             }

@@ -335,6 +335,23 @@ fn udp_frame(from: ([u8; 4], u16), to: ([u8; 4], u16), datagram: &[u8]) -> Vec<u
     frame
 }
 
+/// The same, if the server answers from a port of its own for this association.
+pub(crate) fn frames_with_a_port(traffic: &Traffic, port: u16) -> Vec<Vec<u8>> {
+    // The beginning of the random in a HelloRetryRequest (RFC 8446 §4.1.3).
+    let is_retry = |datagram: &[u8]| datagram[27..31] == [0xcf, 0x21, 0xad, 0x74];
+    let mut server = SERVER;
+    let frame = |(side, datagram): &(Side, Vec<u8>)| {
+        if *side == Side::Server && (datagram[0], datagram[13]) == (22, 2) && !is_retry(datagram) {
+            server.1 = port;
+        }
+        match side {
+            Side::Client => udp_frame(CLIENT, server, datagram),
+            Side::Server => udp_frame(server, CLIENT, datagram),
+        }
+    };
+    traffic.sent.iter().map(frame).collect()
+}
+
 /// UDP frames of the datagrams.
 pub(crate) fn udp_frames(traffic: &Traffic) -> Vec<Vec<u8>> {
     let frame = |(side, datagram): &(Side, Vec<u8>)| {

@@ -8,8 +8,11 @@ use std::time::Duration;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use toml::de::DeValue;
 
+use super::acme::{self, AcmeConfig};
 use super::redirect::RedirectConfig;
-use super::{COUNT, Fault, Field, FileField, Kind, MAX_COUNT, Place, Section};
+use super::shared::SharedConfig;
+use super::{COUNT, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, Place, Section};
+use crate::policy::Access;
 use crate::route::NamePattern;
 
 pub(crate) const ADDRESS: Kind = Kind {
@@ -30,7 +33,7 @@ const SERVER_NAME: Kind = Kind {
 };
 const PROTOCOL: Kind = Kind {
     name: "an ALPN protocol of 1 to 255 bytes",
-    allowed: "write it as in \"mqtt\" or \"http/1.1\" (IANA lists the names)",
+    allowed: "write it as in \"mqtt\", \"coap\" or \"http/1.1\" (IANA lists the names)",
 };
 const VERSION: Kind =
     Kind { name: "an enabled version", allowed: "write \"1.2\" or \"1.3\", or both in an array" };
@@ -125,6 +128,8 @@ pub struct CertificateFiles {
     pub chain: FileField,
     /// The private key; by default it is in the file of the chain.
     pub key: Option<FileField>,
+    /// The gateway writes the file of the chain, which it orders by ACME. It holds the key, too.
+    pub acme: Option<AcmeConfig>,
 }
 
 /// Whether clients must authenticate themselves.
@@ -218,6 +223,8 @@ pub struct RouteConfig {
     pub to: Field<String>,
     /// Whether the backend gets a PROXY protocol header of version 2.
     pub proxy_protocol: bool,
+    /// `allow`: the clients that may use the route.
+    pub access: Access,
     /// The place of the table.
     pub place: Place,
 }
@@ -244,10 +251,14 @@ pub struct ListenerConfig {
     pub raw_public_key: bool,
     /// The number of tickets after a full handshake.
     pub tickets: u8,
+    /// `[shared]`: where the gateway shares the keys of tickets with others; `None`: nowhere.
+    pub shared: Option<SharedConfig>,
     /// How clients authenticate themselves.
     pub clients: ClientsConfig,
     /// The handshake cache.
     pub cache: Option<CacheConfig>,
+    /// Where associations are while no gateway runs; `None`: they end with it.
+    pub frozen: Option<FrozenConfig>,
     /// Limits on clients.
     pub limits: Limits,
     /// The routes in order of preference; at least one.
@@ -267,7 +278,7 @@ impl ListenerConfig {
         let policy = section.file("policy");
         let versions = versions(&mut section, policy.is_some());
         let certificates: Vec<_> =
-            section.tables("certificate").into_iter().filter_map(certificate).collect();
+            section.tables("certificate").into_iter().filter_map(own_certificate).collect();
         check_names(&certificates, policy.is_some(), &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
         let tickets = section.number("tickets", TICKETS, 0, 10).and_then(|n| n.try_into().ok()).unwrap_or(2);
@@ -276,6 +287,11 @@ impl ListenerConfig {
             None => ClientsConfig::none(place.clone()),
         };
         let cache = section.table("cache").and_then(cache);
+        let frozen = section.table("frozen").and_then(FrozenConfig::read);
+        if let Some(frozen) = frozen.as_ref().filter(|_| transport == TransportKind::Tls) {
+            let what = "only DTLS associations survive a restart";
+            section.fault(frozen.place.fault(what, "write transport = \"dtls\", or leave this table out"));
+        }
         let redirect = section.table("redirect").and_then(RedirectConfig::read);
         if let Some(redirect) = &redirect
             && (policy.is_none() || transport == TransportKind::Dtls)
@@ -311,6 +327,22 @@ impl ListenerConfig {
                 cache.place.fault(what, "write mode = \"rfc7924\", which omits those of the gateway alone"),
             );
         }
+        if let Some(cache) = &cache
+            && !has_http
+            && cache.mode != CacheMode::Rfc7924
+            && compares_keys(&routes, &clients)
+        {
+            let what = "allow compares the keys of certificates, which this mode omits";
+            let advice = "write mode = \"rfc7924\", or compare fingerprint instead of key";
+            section.fault(cache.place.fault(what, advice));
+        }
+        let is_anonymous = clients.ca.is_empty() && clients.raw_keys.is_empty() && clients.psk.is_none();
+        if let Some(place) =
+            routes.iter().find_map(|route| route.access.by_identity()).filter(|_| is_anonymous)
+        {
+            let what = "this entry admits nobody, because clients of this listener prove no identity";
+            section.fault(place.fault(what, "add ca, raw_keys or psk to [listener.clients]"));
+        }
         if !certificates.is_empty() && clients.needs_psk() {
             let what = "the certificates have no effect, because clients can authenticate by psk only";
             let advice = "add ca or raw_keys to [listener.clients], write verify = \"none\" there, or leave the certificates out";
@@ -331,13 +363,41 @@ impl ListenerConfig {
             certificates,
             raw_public_key,
             tickets,
+            shared: None,
             clients,
             cache,
+            frozen,
             limits,
             routes,
             place,
         })
     }
+
+    /// Whether sessions must have the certificates of clients.
+    pub(crate) fn needs_certificates(&self) -> bool {
+        let is_http = |route: &RouteConfig| matches!(route.protocol, RouteProtocol::Http);
+        self.routes.iter().any(is_http) || compares_keys(&self.routes, &self.clients)
+    }
+
+    /// Whether sessions and cache entries must have subject, issuer and e-mail addresses of clients.
+    pub(crate) fn needs_details(&self) -> bool {
+        self.routes.iter().any(|route| route.access.needs_details())
+    }
+}
+
+/// Whether a route admits clients by the keys of their certificates.
+fn compares_keys(routes: &[RouteConfig], clients: &ClientsConfig) -> bool {
+    !clients.ca.is_empty() && routes.iter().any(|route| route.access.needs_certificate())
+}
+
+/// Reads the application protocols.
+pub(crate) fn alpn(section: &mut Section<'_>) -> Vec<Vec<u8>> {
+    let protocol = |value: &DeValue<'_>| {
+        let name = value.as_str()?.as_bytes().to_vec();
+        (1..=255).contains(&name.len()).then_some(name)
+    };
+    let names = section.list("alpn", PROTOCOL, protocol);
+    names.into_iter().flatten().map(|name| name.value).collect()
 }
 
 /// Reads the enabled versions: by default both.
@@ -387,7 +447,29 @@ pub(crate) fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> 
         section.missing("chain", "name the file of the certificate chain in PEM, leaf first");
     }
     section.end();
-    Some(CertificateFiles { name, chain: chain?, key })
+    Some(CertificateFiles { name, chain: chain?, key, acme: None })
+}
+
+/// Reads a table of a server's certificate, which may come by ACME.
+fn own_certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
+    if !section.has("acme") {
+        return certificate(section);
+    }
+    let name = section.text("name");
+    for key in ["chain", "key"] {
+        if section.has(key) {
+            let what = format!(
+                "the gateway itself writes the files of a certificate by ACME, so {key} has no effect"
+            );
+            section.fault(section.place().fault(what, format!("leave {key} out, or the table acme")));
+        }
+    }
+    let _ = (section.file("chain"), section.file("key"));
+    let acme = section.table("acme").and_then(AcmeConfig::read);
+    section.end();
+    let acme = acme?;
+    let chain = Field { value: acme.file(), place: acme.place.clone() };
+    Some(CertificateFiles { name, chain, key: None, acme: Some(acme) })
 }
 
 impl ClientsConfig {
@@ -486,16 +568,13 @@ impl RouteConfig {
     fn read(mut section: Section<'_>, index: usize, transport: TransportKind) -> Option<Self> {
         let place = section.place().clone();
         let sni = section.list("sni", SERVER_NAME, |value| NamePattern::parse(value.as_str()?));
-        let protocol = |value: &DeValue<'_>| {
-            let name = value.as_str()?.as_bytes().to_vec();
-            (1..=255).contains(&name.len()).then_some(name)
-        };
-        let alpn = section.list("alpn", PROTOCOL, protocol);
+        let alpn = alpn(&mut section);
         let to = section.read("to", BACKEND, |value| host_and_port(value.as_str()?));
         let name = section.text("name").map(|name| name.value);
         let proxy_protocol = section.switch("proxy_protocol").unwrap_or(false);
         let remote = section.switch("remote").unwrap_or(false);
         let protocol = route_protocol(&mut section, transport);
+        let access = Access::read(&mut section);
         match &to {
             None if section.has("to") => {}
             None => section.missing("to", BACKEND.allowed),
@@ -507,15 +586,14 @@ impl RouteConfig {
             Some(_) => {}
         }
         section.end();
-        let values =
-            |list: Option<Vec<Field<_>>>| list.into_iter().flatten().map(|field| field.value).collect();
         Some(Self {
             name: name.unwrap_or_else(|| index.to_string()),
             sni: sni.into_iter().flatten().map(|field| field.value).collect(),
-            alpn: values(alpn),
+            alpn,
             protocol: protocol?,
             to: to?,
             proxy_protocol,
+            access,
             place,
         })
     }
@@ -585,6 +663,14 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
         (&listener.listen, listener.transport == TransportKind::Dtls, &*listener.name, &listener.place)
     });
     check_unique(sockets, addresses, faults);
+    acme::check_together(listeners, faults);
+    let mut files = HashMap::new();
+    for frozen in listeners.iter().filter_map(|listener| listener.frozen.as_ref()) {
+        if let Some(first) = files.insert(&frozen.file.value, &frozen.place) {
+            let what = format!("{} is also the file of {first}", frozen.file.value.display());
+            faults.borrow_mut().push(frozen.file.place.fault(what, "give each listener a file of its own"));
+        }
+    }
     for listener in listeners {
         let mut names = HashMap::new();
         for route in &listener.routes {

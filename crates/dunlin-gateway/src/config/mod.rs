@@ -3,8 +3,12 @@
 //! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. It opens no other file: keys and
 //! certificates are read when a gateway starts or reloads ([`crate::Gateway`]), so that `--check` can report both kinds of fault.
 
+mod acme;
+mod frozen;
 mod listener;
+mod nodes;
 mod redirect;
+mod shared;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -13,14 +17,18 @@ use std::time::Duration;
 
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
+pub use acme::{AcmeChallenge, AcmeConfig};
+pub use frozen::FrozenConfig;
 pub(crate) use listener::{
-    ADDRESS, cache, certificate, check_names, check_unique, host_and_port, host_of, versions,
+    ADDRESS, alpn, cache, certificate, check_names, check_unique, host_and_port, host_of, versions,
 };
 pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
     RouteProtocol, TransportKind, UserName, Verify, Versions,
 };
+pub use nodes::{NodeConfig, NodesConfig};
 pub use redirect::{Join, RedirectConfig};
+pub use shared::SharedConfig;
 
 /// The largest configuration file, in bytes.
 const MAX_FILE: u64 = 4 << 20;
@@ -123,6 +131,8 @@ impl Common {
 pub struct Config {
     /// The log, the end, and the administrative listener.
     pub common: Common,
+    /// `[nodes]`: other gateways that serve the same clients; `None`: there is none.
+    pub nodes: Option<NodesConfig>,
     /// The listeners, in the order of the file; at least one.
     pub listeners: Vec<ListenerConfig>,
 }
@@ -158,13 +168,19 @@ impl Config {
         walk(sources, found, |sections, faults| {
             let (common, defaults) =
                 Common::read(sections, "gateway", |limits| Limits::read(limits, &Limits::default()));
+            let nodes = NodesConfig::read(sections, faults);
             let mut listeners = vec![];
             for table in listener_tables(sections) {
                 listeners.extend(ListenerConfig::read(table, &defaults));
             }
             demand_listeners(listeners.is_empty(), sections, faults, "docs/gateway.md");
+            if let Some(shared) = SharedConfig::read(sections) {
+                listeners
+                    .iter_mut()
+                    .for_each(|listener: &mut ListenerConfig| listener.shared = Some(shared.clone()));
+            }
             listener::check_together(&listeners, faults);
-            Self { common, listeners }
+            Self { common, nodes, listeners }
         })
     }
 }

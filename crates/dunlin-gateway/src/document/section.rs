@@ -119,6 +119,13 @@ impl<'a> Section<'a> {
         self.table.iter().any(|(name, _)| name.get_ref() == key)
     }
 
+    /// How many values the file contains for `key`: those of an array, or one, valid or not.
+    pub(crate) fn length(&self, key: &str) -> usize {
+        let value =
+            self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value.get_ref());
+        value.map_or(0, |value| value.as_array().map_or(1, |array| array.len()))
+    }
+
     /// Demands a value that the file does not contain.
     pub(crate) fn missing(&self, key: &str, advice: &str) {
         let what = format!("the key {key} is missing");

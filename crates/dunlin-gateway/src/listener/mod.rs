@@ -1,5 +1,6 @@
 //! Listeners: sockets that accept clients, with settings that a reload replaces.
 
+mod frozen;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 pub(crate) mod visit;
@@ -9,10 +10,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin::Negotiated;
+use dunlin_store::SharedTickets;
 use tokio::sync::watch;
 
+use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
+use crate::frozen::FrozenPlace;
 use crate::service::{Serve, Shared, Socket};
+use crate::shared::SharedClients;
 use crate::tls::ServerConfigs;
 
 /// The settings of a listener that are in force. Each connection keeps those with which it began.
@@ -21,6 +27,14 @@ pub(crate) struct Live {
     pub(crate) tls: ServerConfigs,
     /// The password of each route, for its broker.
     pub(crate) passwords: Vec<Option<Password>>,
+    /// The ticket keys that other gateways have, too.
+    pub(crate) shared: Option<Arc<SharedTickets>>,
+    /// The addresses of clients that other gateways have, too.
+    pub(crate) shared_clients: Option<SharedClients>,
+    /// The certificates that the gateway orders.
+    pub(crate) acme: Vec<Managed>,
+    /// Where associations are while no gateway runs.
+    pub(crate) frozen: Option<Arc<FrozenPlace>>,
 }
 
 impl Serve for Live {
@@ -45,6 +59,10 @@ impl Serve for Live {
         shared.metrics.blacklisted(listener);
         tracing::debug!(listener, client = %from, "{blocked}");
         true
+    }
+
+    fn freezes(&self) -> bool {
+        self.frozen.is_some()
     }
 
     fn of_gateway(settings: &Settings) -> Option<Settings> {
@@ -90,6 +108,14 @@ impl Phase {
 pub(crate) async fn reached(phases: &watch::Receiver<Phase>, phase: Phase) {
     // It fails only if the gateway is gone, which is later than every phase.
     let _ = phases.clone().wait_for(|now| *now >= phase).await;
+}
+
+/// The profile and the label of the rule for the log line of a connection. Without a policy, the line has neither.
+fn chosen<'a>(negotiated: &'a Negotiated, rule: &'a str) -> (Option<&'a str>, Option<&'a str>) {
+    match rule {
+        "" => (None, None),
+        rule => (Some(&negotiated.profile), Some(rule)),
+    }
 }
 
 /// A listener as its socket's task sees it.

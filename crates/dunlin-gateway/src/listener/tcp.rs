@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use dunlin::wire::AlertDescription;
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -13,7 +14,7 @@ use tokio::time::timeout;
 use super::visit::Visit;
 use super::watched::Watched;
 use super::{Live, Phase, Settings, reached};
-use crate::config::{MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
+use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
@@ -73,6 +74,13 @@ async fn client(
         }
     };
     end(&handshake);
+    if visit.is_challenge() {
+        shared.metrics.acme_challenged(listener, AcmeChallenge::TlsAlpn01);
+        tracing::info!(listener, client = %from, "an authority has validated a name");
+        let mut tls = tls;
+        let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
+        return Ok(());
+    }
     let rule = visit.completed(tls.negotiated());
     visit.established(shared.metrics.handshake_completed(
         listener,
@@ -80,12 +88,12 @@ async fn client(
         rule.as_deref().unwrap_or_default(),
         tls.handshake_time(),
     ));
-    let Some(route) = visit.route().filter(|_| rule.is_some()) else {
+    let Some((route, rule)) = visit.route().zip(rule) else {
         // The engine asks for every first ClientHello, so the answer is known. It also refuses clients whose profile is too weak.
         tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");
         return Ok(());
     };
-    serve(&visit, live, route, tls, [from, to]).await
+    serve(&visit, live, (route, &rule), tls, [from, to]).await
 }
 
 /// Gives back the place of a handshake.
@@ -113,11 +121,12 @@ async fn shake_hands(
     acceptor.accept_until(tcp, reached(&phases, Phase::Draining)).await
 }
 
-/// Connects the client to the backend of its route. `addresses` are the client's and the one to which it has connected.
+/// Connects the client to the backend of its route. `rule` is the label of the policy's rule. `addresses` are the client's and the one to
+/// which it has connected.
 async fn serve(
     visit: &Arc<Visit>,
     live: &Live,
-    route: &RouteConfig,
+    (route, rule): (&RouteConfig, &str),
     mut tls: TlsStream<TcpStream>,
     addresses: [SocketAddr; 2],
 ) -> Result<(), Limit> {
@@ -131,10 +140,16 @@ async fn serve(
         tracing::error!(listener, client = %from, "a client without identity passed its handshake; report this error");
         return Ok(());
     }
+    let is_admitted = visit.admits(route, negotiated);
+    if !is_admitted && !matches!(route.protocol, RouteProtocol::Http) {
+        tls.abort(AlertDescription::ACCESS_DENIED).await;
+        return Ok(());
+    }
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
-    tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, "connected");
+    let (profile, rule) = super::chosen(negotiated, rule);
+    tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, profile, rule, "connected");
     let mqtt = match &route.protocol {
-        RouteProtocol::Http => return web(visit, live, route, tls, addresses).await,
+        RouteProtocol::Http => return web(visit, live, route, tls, addresses, is_admitted).await,
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
             Ok(connect) => Some(connect),
@@ -189,13 +204,14 @@ async fn serve(
     }
 }
 
-/// Serves the HTTP requests of a client.
+/// Serves the HTTP requests of a client, or refuses each of them.
 async fn web(
     visit: &Arc<Visit>,
     live: &Live,
     route: &RouteConfig,
     tls: TlsStream<TcpStream>,
     [from, to]: [SocketAddr; 2],
+    is_admitted: bool,
 ) -> Result<(), Limit> {
     let (shared, listener, limits) = (visit.shared(), live.config.name.clone(), &live.config.limits);
     let negotiated = tls.negotiated();
@@ -209,7 +225,8 @@ async fn web(
         Box::new(move |outcome| shared.metrics.backend(&listener, &route, outcome))
     };
     let to = route.to.value.clone();
-    let exchange = Exchange { to, connect_time: limits.connect_time, proxy_header, headers, connected };
+    let exchange =
+        Exchange { to, connect_time: limits.connect_time, proxy_header, headers, connected, is_admitted };
     let phases = shared.phase.subscribe();
     let stops = [Phase::Draining, Phase::Ending].map(|phase| reached(&phases, phase));
     let tls = Watched::new(tls, visit.clone());

@@ -4,30 +4,38 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use dunlin::EndpointLimits;
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
+use dunlin::wire::AlertDescription;
+use dunlin::{DtlsConnection, EndpointLimits, Negotiated};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout};
 
+use super::frozen::Freezer;
 use super::visit::Visit;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
 use crate::identity;
 use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
+use crate::policed::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
 use crate::proxy::udp::{self, Backend, End, Passed};
 use crate::proxy_protocol::{self, Transport};
+use crate::route;
 use crate::service::{self, Serve, Shared};
 use crate::throttle::Line;
 
-/// The limits of an endpoint. It also discards datagrams itself, before the gateway sees a client.
-fn endpoint_limits(limits: &Limits) -> EndpointLimits {
+/// The limits of an endpoint, for a gateway with at most `connections`. It also discards datagrams itself, before the gateway sees a
+/// client.
+fn endpoint_limits(limits: &Limits, connections: usize) -> EndpointLimits {
     let mut endpoint = EndpointLimits::default();
+    endpoint.associations = endpoint.associations.max(connections);
     endpoint.associations_per_host = limits.connections_per_host;
     endpoint.half_open = limits.handshakes;
-    endpoint.half_open_per_host = limits.handshakes.div_ceil(4);
+    // A host cannot displace all handshakes of others.
+    endpoint.half_open_per_host = limits.handshakes_per_host.min(limits.handshakes.div_ceil(4));
     endpoint
 }
 
@@ -38,9 +46,12 @@ struct Listener {
     local: SocketAddr,
     /// The next source address of sockets to backends.
     next_source: AtomicUsize,
+    /// What freezes the associations at the end.
+    freezer: Option<Arc<Freezer>>,
 }
 
-/// Accepts clients until the gateway stops or `removed` becomes true.
+/// Accepts clients until the gateway stops or `removed` becomes true. Thaws associations before, and freezes them after, if the settings at
+/// the beginning say so.
 pub(crate) async fn run(
     shared: Arc<Shared>,
     settings: Settings,
@@ -48,27 +59,44 @@ pub(crate) async fn run(
     mut removed: watch::Receiver<bool>,
 ) {
     let live = settings.load_full();
-    let limits = endpoint_limits(&live.config.limits);
-    let (endpoint, local) =
-        match socket.local_addr().and_then(|local| Ok((DtlsEndpoint::new(socket, limits)?, local))) {
-            Ok(endpoint) => endpoint,
-            Err(error) => {
-                tracing::error!(listener = live.config.name, %error, "the socket does not work; start again");
-                return;
-            }
-        };
+    let freezer = live.frozen.clone().map(|place| Arc::new(Freezer::new(place)));
+    let limits = endpoint_limits(&live.config.limits, shared.max_connections());
+    let thawed = thaw(freezer.clone(), live.clone(), shared.clone()).await;
+    let begun = socket.local_addr();
+    let begun = begun.and_then(|local| Ok((DtlsEndpoint::resume(socket, limits, thawed)?, local)));
+    let (Resumed { endpoint, associations, refused, .. }, local) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            tracing::error!(listener = live.config.name, %error, "the socket does not work; start again");
+            return;
+        }
+    };
+    if let Some((client, error)) = refused.first() {
+        let (listener, refused) = (&live.config.name, refused.len());
+        tracing::warn!(listener, refused, %client, %error, "some thawed associations have no place, the first one for this reason");
+    }
     {
         let (shared, settings) = (shared.clone(), settings.clone());
         endpoint.set_refusal(move |from| settings.load().refuses(&shared, from));
     }
+    if let Some(nodes) = shared.nodes.get() {
+        nodes.join(&live.config.name, &endpoint);
+    }
     endpoint.set_server(live.tls.choosing());
-    drop(live);
     let _watched = shared.metrics.watch(&settings, &endpoint);
     let mut changed = shared.changed.subscribe();
     let phases = shared.phase.subscribe();
     let places = Arc::default();
-    let listener = Arc::new(Listener { shared, places, local, next_source: AtomicUsize::new(0) });
-    loop {
+    let next_source = AtomicUsize::new(0);
+    let listener = Arc::new(Listener { shared, places, local, next_source, freezer });
+    for dtls in associations {
+        let (listener, live) = (listener.clone(), live.clone());
+        listener
+            .clone()
+            .begin(dtls.peer_address(), live.clone(), async move { listener.thawed(&live, dtls).await });
+    }
+    drop(live);
+    let is_stopping = loop {
         let incoming = tokio::select! {
             incoming = endpoint.accept() => incoming,
             // It fails only if the gateway is gone.
@@ -76,22 +104,46 @@ pub(crate) async fn run(
                 endpoint.set_server(settings.load().tls.choosing());
                 continue;
             }
-            () = reached(&phases, Phase::Draining) => break,
-            _ = removed.wait_for(|removed| *removed) => break,
+            () = reached(&phases, Phase::Draining) => break true,
+            _ = removed.wait_for(|removed| *removed) => break false,
         };
         let (listener, live) = (listener.clone(), settings.load_full());
-        let (shared, from) = (listener.shared.clone(), incoming.peer_address());
-        let serving = {
-            let live = live.clone();
-            async move { listener.client(&live, incoming).await }
-        };
-        tokio::spawn(service::counted(shared, live, from, serving));
-    }
+        listener.clone().begin(incoming.peer_address(), live.clone(), async move {
+            listener.client(&live, incoming).await
+        });
+    };
     // Associations keep the socket.
     endpoint.set_server(None);
+    let Some(freezer) = listener.freezer.clone() else { return };
+    if is_stopping {
+        reached(&phases, Phase::Ending).await;
+        let (freezer, shared, name) =
+            (freezer.clone(), listener.shared.clone(), settings.load().config.name.clone());
+        // It fails only if the runtime ends.
+        let _ = spawn_blocking(move || freezer.freeze(&endpoint, &name, &shared.metrics)).await;
+    }
+    freezer.end();
+}
+
+/// The connections of the file of frozen associations, if there is one.
+async fn thaw(freezer: Option<Arc<Freezer>>, live: Arc<Live>, shared: Arc<Shared>) -> Vec<DtlsConnection> {
+    let Some(freezer) = freezer else { return vec![] };
+    // It fails only if the runtime ends.
+    spawn_blocking(move || freezer.thaw(&live, &shared.metrics)).await.unwrap_or_default()
 }
 
 impl Listener {
+    /// Begins to serve a client.
+    fn begin(
+        &self,
+        from: SocketAddr,
+        live: Arc<Live>,
+        serving: impl Future<Output = Result<(), Limit>> + Send + 'static,
+    ) {
+        let alive = self.shared.alive(self.freezer.is_some());
+        tokio::spawn(service::counted(alive, live, from, serving));
+    }
+
     /// Serves a client. The error is the limit that it has reached.
     async fn client(&self, live: &Arc<Live>, incoming: DtlsIncoming) -> Result<(), Limit> {
         let (name, from, limits) = (&live.config.name, incoming.peer_address(), &live.config.limits);
@@ -120,30 +172,62 @@ impl Listener {
         let (negotiated, took) = (dtls.negotiated(), begin.elapsed());
         let _established =
             metrics.handshake_completed(name, negotiated, rule.as_deref().unwrap_or_default(), took);
-        let route = visit.route().filter(|_| rule.is_some());
-        let Some((route, RouteProtocol::Udp(sources))) = route.map(|route| (route, &route.protocol)) else {
+        let Some((route, rule)) = visit.route().zip(rule) else {
             tracing::error!(listener = name, client = %from, "no route or profile was chosen; report this error");
             return Ok(());
         };
-        if dtls.negotiated().peer.is_none() && live.config.clients.verify == Verify::Required {
-            // The engine refuses such clients itself; this is the second lock on the door.
-            tracing::error!(listener = name, client = %from, "a client without identity passed its handshake; report this error");
+        if !visit.admits(route, dtls.negotiated()) {
+            dtls.abort(AlertDescription::ACCESS_DENIED);
             return Ok(());
         }
-        let header = |from: SocketAddr| match route.proxy_protocol {
-            true => proxy_protocol::header(Transport::Datagram, from, self.local, dtls.negotiated()),
-            false => vec![],
-        };
-        let backend = Backend {
-            to: &route.to.value,
-            sources,
-            next: &self.next_source,
-            idle_time: limits.idle_time,
-            connect_time: limits.connect_time,
-            header: &header,
-        };
-        self.serve(live, route, &dtls, &backend).await;
+        let profile = visit.profile_digest(dtls.negotiated());
+        self.serve(live, route, &dtls, &Terms { rule, profile }).await;
         Ok(())
+    }
+
+    /// Serves a client whose association was thawed, unless its policy or a limit of now refuses it. The error is the limit.
+    async fn thawed(&self, live: &Arc<Live>, dtls: DtlsAssociation) -> Result<(), Limit> {
+        let (name, from, limits) = (&live.config.name, dtls.peer_address(), &live.config.limits);
+        // Without a place, the client gets a close_notify.
+        let max = self.shared.max_connections();
+        let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
+        let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
+        let (route, terms) = match self.goes_on(live, dtls.negotiated(), from) {
+            Ok(goes_on) => goes_on,
+            Err(why) => {
+                self.shared.metrics.frozen(name, "refused", 1);
+                tracing::warn!(listener = name, client = %from, why, "a thawed association ends");
+                return Ok(());
+            }
+        };
+        let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
+        if !visit.admits(route, dtls.negotiated()) {
+            self.shared.metrics.frozen(name, "refused", 1);
+            dtls.abort(AlertDescription::ACCESS_DENIED);
+            return Ok(());
+        }
+        let _established = self.shared.metrics.established(name, dtls.negotiated());
+        self.serve(live, route, &dtls, &terms).await;
+        Ok(())
+    }
+
+    /// The route and the terms with which a thawed association goes on, or why it ends.
+    fn goes_on<'a>(
+        &self,
+        live: &'a Live,
+        negotiated: &Negotiated,
+        from: SocketAddr,
+    ) -> Result<(&'a RouteConfig, Terms), String> {
+        if live.refuses(&self.shared, from) {
+            return Err("the blacklist has its network".to_owned());
+        }
+        let routes = &live.config.routes;
+        let at = route::of(routes, negotiated);
+        let (at, route) = at.and_then(|at| Some((at, routes.get(at)?))).ok_or("its route is gone")?;
+        let policed = live.tls.policed();
+        let terms =
+            policed.map_or_else(|| Ok(Terms::default()), |policed| policed.goes_on(at, negotiated))?;
+        Ok((route, terms))
     }
 
     /// Does the handshake. The ClientHello chooses the route.
@@ -165,13 +249,47 @@ impl Listener {
         }
     }
 
-    async fn serve(&self, live: &Live, route: &RouteConfig, dtls: &DtlsAssociation, backend: &Backend<'_>) {
-        let (listener, route, metrics) = (&live.config.name, &route.name, &self.shared.metrics);
+    /// Passes the datagrams of a client until its association ends, or is frozen.
+    async fn serve(&self, live: &Live, route: &RouteConfig, dtls: &DtlsAssociation, terms: &Terms) {
+        let RouteProtocol::Udp(sources) = &route.protocol else { return };
+        let (name, limits) = (&live.config.name, &live.config.limits);
+        if dtls.negotiated().peer.is_none() && live.config.clients.verify == Verify::Required {
+            // The engine refuses such clients itself; this is the second lock on the door.
+            let client = dtls.peer_address();
+            tracing::error!(listener = name, %client, "a client without identity passed its handshake; report this error");
+            return;
+        }
+        let _remembered = self.freezer.as_ref().map(|freezer| freezer.remember(dtls, terms.profile));
+        let header = |from: SocketAddr| match route.proxy_protocol {
+            true => proxy_protocol::header(Transport::Datagram, from, self.local, dtls.negotiated()),
+            false => vec![],
+        };
+        let backend = Backend {
+            to: &route.to.value,
+            sources,
+            next: &self.next_source,
+            idle_time: limits.idle_time,
+            connect_time: limits.connect_time,
+            header: &header,
+        };
+        self.pass(live, (&route.name, &terms.rule), dtls, &backend).await;
+    }
+
+    /// Passes datagrams. `rule` is the label of the policy's rule.
+    async fn pass(
+        &self,
+        live: &Live,
+        (route, rule): (&str, &str),
+        dtls: &DtlsAssociation,
+        backend: &Backend<'_>,
+    ) {
+        let (listener, metrics) = (&live.config.name, &self.shared.metrics);
         let from = dtls.peer_address();
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
         let kind = dtls.negotiated().kind;
-        tracing::info!(listener, client = %from, route, identity, version, ?kind, "connected");
+        let (profile, rule) = super::chosen(dtls.negotiated(), rule);
+        tracing::info!(listener, client = %from, route, identity, version, ?kind, profile, rule, "connected");
         let opened = |result: &std::io::Result<UdpSocket>| match result {
             Ok(_) => metrics.backend(listener, route, "connected"),
             Err(error) => {
@@ -182,22 +300,50 @@ impl Listener {
         };
         let phases = self.shared.phase.subscribe();
         let mut passed = Passed::default();
-        let stop = reached(&phases, Phase::Ending);
+        let stop = async {
+            reached(&phases, Phase::Ending).await;
+            if let Some(freezer) = &self.freezer {
+                freezer.done().await;
+            }
+        };
         let end = udp::pass(dtls, backend, &mut passed, opened, stop).await;
         metrics.transferred(listener, passed.from_client, passed.to_client);
         metrics.dropped(listener, passed.dropped);
         let why = match &end {
             End::Closed => "closed".to_owned(),
             End::Stopped => "the gateway stops".to_owned(),
+            End::Frozen => "frozen".to_owned(),
             End::Failed(error) => format!("the client's connection failed: {error}"),
         };
         let Passed { from_client: read, to_client: written, dropped } = passed;
         tracing::info!(listener, client = %from, route, identity, read, written, dropped, why, "disconnected");
-        if !matches!(end, End::Failed(_)) {
+        if !matches!(end, End::Failed(_) | End::Frozen) {
             dtls.close();
             // The endpoint sends the close_notify; the client's answer ends the association.
             let answered = async { while let Ok(Some(_)) = dtls.recv().await {} };
             let _ = timeout(CLOSE_PATIENCE, answered).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_has_the_handshakes_of_the_configuration_and_at_most_a_quarter() {
+        let of = |handshakes_per_host, handshakes| {
+            endpoint_limits(&Limits { handshakes_per_host, handshakes, ..Limits::default() }, 1)
+                .half_open_per_host
+        };
+        assert_eq!([of(100, 1000), of(100, 100), of(7, 10), of(1, 1)], [100, 25, 3, 1]);
+    }
+
+    #[test]
+    fn an_endpoint_takes_as_many_associations_as_the_gateway_has_connections() {
+        let limits = Limits::default();
+        assert_eq!(endpoint_limits(&limits, 200_000).associations, 200_000);
+        let default = EndpointLimits::default().associations;
+        assert_eq!(endpoint_limits(&limits, 10).associations, default);
     }
 }

@@ -2,20 +2,24 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
 use super::Live;
-use crate::config::RouteConfig;
+use crate::config::{RouteConfig, TransportKind};
+use crate::identity;
 use crate::metrics::{self, Established};
-use crate::policed::{Policed, now_s};
+use crate::policed::{Policed, ProfileDigest, now_s};
 use crate::policy::{
-    Answered, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source, Turn, Verdict,
+    Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
+    Stage, Turn, Verdict,
 };
 use crate::redirect::redirected;
 use crate::route;
 use crate::service::Shared;
+use crate::throttle::Line;
 use crate::tls::ServerConfigs;
 
 /// A connection of a client. Dropping the value ends its entry in the table of handshakes.
@@ -31,6 +35,8 @@ pub(crate) struct Visit {
 /// What the gateway has learned of a connection so far.
 #[derive(Default)]
 struct Progress {
+    /// Whether the client is an authority that validates a name.
+    is_challenge: bool,
     /// The number of the route. The first ClientHello chooses it; a second one names the same server (RFC 8446 §4.1.2).
     route: Option<usize>,
     hints: Hints,
@@ -42,6 +48,8 @@ struct Progress {
     answered: Vec<Arc<PolicyProfile>>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
     decision: Option<(Decision, bool)>,
+    /// Whether the client is refused only since a redirection has named another one.
+    is_misled: bool,
     /// Counts the client as connected.
     established: Option<Established>,
 }
@@ -50,6 +58,14 @@ impl Progress {
     /// The profile of this name, as the gateway has last answered with it.
     fn answered(&self, name: &str) -> Option<Arc<PolicyProfile>> {
         self.answered.iter().rev().find(|profile| profile.name == name).cloned()
+    }
+
+    /// Notes the profile that the connection uses after this answer, perhaps by a renegotiation. A session that is not resumed changes
+    /// nothing: the handshake goes on with the profile of the ClientHello, which a new policy may define in another way.
+    fn note(&mut self, answered: &Answered, is_proven: bool) {
+        if is_proven && answered.config.is_some() {
+            self.answered.push(answered.decision.profile.clone());
+        }
     }
 
     /// The client that a redirection named, if its name has led to a weaker profile.
@@ -100,10 +116,15 @@ impl Visit {
 
     /// The configuration for a client with this ClientHello.
     pub(crate) fn choose(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
+        if let Some(config) = self.challenge(hello) {
+            self.lock().is_challenge = true;
+            return Some(config);
+        }
         let route = route::find(&self.live.config.routes, hello)?;
         let route = *self.lock().route.get_or_insert(route);
         let policed = match &self.live.tls {
-            ServerConfigs::ByRoute { routes, .. } => return routes.get(route).cloned(),
+            ServerConfigs::ByRoute(routed) => return routed.route(route),
+            ServerConfigs::ByPolicy(policed) if policed.is_pending() => return None,
             ServerConfigs::ByPolicy(policed) => policed,
         };
         let (servers, now, memory) = (policed.servers(), now(), policed.memory());
@@ -122,6 +143,17 @@ impl Visit {
         answered.config
     }
 
+    /// The configuration for an authority that validates a name of a certificate (RFC 8737, which has no form for datagrams).
+    fn challenge(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
+        let is_stream = self.live.config.transport == TransportKind::Tls;
+        self.shared.challenges.by_tls(hello, &self.live.tls.provider()).filter(|_| is_stream)
+    }
+
+    /// Whether the client is an authority that validates a name. The finished handshake is all that it wants.
+    pub(crate) fn is_challenge(&self) -> bool {
+        self.lock().is_challenge
+    }
+
     /// The configuration for a client with this identity.
     pub(crate) fn profile_of(&self, client: &IdentifiedClient) -> Option<Arc<ServerConfig>> {
         let policed = self.live.tls.policed()?;
@@ -133,38 +165,38 @@ impl Visit {
         let mut answered = server.profile_of(client, &used, &progress.hints, now());
         if client.is_proven {
             let described = Client::of(&client.identity);
-            if let Some(claimed) = progress.redirected()
-                && answered.decision.verdict != Verdict::Refuse
-                && !claimed
-                    .facts()
-                    .iter()
-                    .all(|(attribute, value)| described.values(attribute).any(|proven| proven == value))
-            {
-                let why = format!("{}; not {claimed}, whom the redirection named", answered.decision.why);
-                let decision = Decision {
-                    verdict: Verdict::Refuse,
-                    why,
-                    downgrade: None,
-                    next: None,
-                    ..answered.decision
-                };
-                answered = Answered { decision, config: None, is_unauthenticated: false };
+            let other = progress.redirected().filter(|claimed| !has_facts(&described, claimed)).cloned();
+            if let Some(claimed) = other {
+                progress.is_misled = !refuses(server, &described, &progress.hints);
+                if answered.decision.verdict != Verdict::Refuse {
+                    answered = unlike(&claimed, answered.decision);
+                }
             }
             self.tell(&answered.decision);
             policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
         }
-        progress.answered.push(answered.decision.profile.clone());
+        progress.note(&answered, client.is_proven);
         progress.decision = Some((answered.decision, client.is_proven));
         answered.config
     }
 
-    /// Logs and counts a decision. A downgrade is always logged.
+    /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one that a ClientHello asks for.
     fn tell(&self, decision: &Decision) {
         let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
         self.shared.metrics.decided(listener, decision);
+        let is_notable = decision.verdict == Verdict::Refuse || decision.downgrade.is_some();
+        let left_out = match decision.stage {
+            Stage::Hello if is_notable => {
+                match self.shared.lines.line(listener, "policy hello", Instant::now()) {
+                    Some(line) => line.left_out,
+                    None => return,
+                }
+            }
+            _ => None,
+        };
         match (decision.verdict, &decision.downgrade) {
-            (Verdict::Refuse, _) => tracing::warn!(listener, %client, rule, "policy: {decision}"),
-            (_, Some(_)) => tracing::info!(listener, %client, rule, "policy: {decision}"),
+            (Verdict::Refuse, _) => tracing::warn!(listener, %client, rule, left_out, "policy: {decision}"),
+            (_, Some(_)) => tracing::info!(listener, %client, rule, left_out, "policy: {decision}"),
             (_, None) => tracing::debug!(listener, %client, rule, "policy: {decision}"),
         }
     }
@@ -200,10 +232,46 @@ impl Visit {
         if decision.verdict == Verdict::Refuse {
             return None;
         }
+        if decision.verdict == Verdict::Renegotiate && decision.profile.name == negotiated.profile {
+            // Upwards, the handshake ends with the renegotiation.
+            self.shared.metrics.renegotiated(&self.live.config.name, true);
+        }
         if let Some(client) = &client {
             learn(policed, &progress, self.from, client, &decision, negotiated.is_resumed());
         }
         Some(decision.label().to_owned())
+    }
+
+    /// Whether the client may use its route. Logs and counts a refusal.
+    pub(crate) fn admits(&self, route: &RouteConfig, negotiated: &Negotiated) -> bool {
+        if route.access.is_open() {
+            return true;
+        }
+        let mut client = negotiated.peer.as_ref().map(Client::of);
+        // Only the engine knows the end of a certificate of another type.
+        if let (Some(client), Some(validity)) = (&mut client, negotiated.peer_validity)
+            && client.has_unknown_end()
+        {
+            client.set_not_after_s(validity.until_s());
+        }
+        if route.access.admits(client.as_ref(), Some(self.from.ip()), now_s()) {
+            return true;
+        }
+        let listener = &self.live.config.name;
+        self.shared.metrics.access_denied(listener, &route.name);
+        if let Some(Line { left_out }) = self.shared.lines.line(listener, "access denied", Instant::now()) {
+            let (client, route, identity) = (self.from, &route.name, identity::shown(negotiated));
+            let why = "no entry of the route's key allow admits this client";
+            tracing::warn!(listener, %client, route, identity, why, left_out, "access denied");
+        }
+        false
+    }
+
+    /// Tells the profile of the connection, as the gateway has answered with it, apart from others of its name. Zero without a policy.
+    pub(crate) fn profile_digest(&self, negotiated: &Negotiated) -> ProfileDigest {
+        let Some(policed) = self.live.tls.policed() else { return ProfileDigest::default() };
+        let used = self.lock().answered(&negotiated.profile);
+        used.map(|profile| policed.digest(&profile)).unwrap_or_default()
     }
 
     /// Counts the client as connected until this value is dropped.
@@ -242,6 +310,10 @@ impl Visit {
     /// Learns from a handshake that has failed.
     pub(crate) fn failed(&self, error: &HandshakeError) {
         let Some(policed) = self.live.tls.policed() else { return };
+        // Before the gateway has its certificate, it refuses every client.
+        if policed.is_pending() {
+            return;
+        }
         let progress = self.lock();
         if progress.is_by_address() {
             policed.memory().addresses.misled(self.from.ip());
@@ -250,15 +322,43 @@ impl Visit {
         let is_foreign =
             refused.is_some_and(|(decision, is_proven)| *is_proven && decision.verdict == Verdict::Refuse);
         let offence = match (is_foreign, metrics::reason(error).reason) {
+            (true, _) if progress.is_misled => return,
             (true, _) => Offence::Foreign,
             // Nothing that the client did.
             (_, "stopped" | "internal" | "other") => return,
+            // Any web page can make a browser connect, which then has no certificate or does not trust the gateway. After an outage, all
+            // devices behind a NAT are slow at once.
+            (_, "alert_received" | "no_certificate" | "timeout") => return,
+            // Over datagrams, the client cannot end a handshake in this way. The endpoint has given its place to another.
+            (_, "transport") if self.live.config.transport == TransportKind::Dtls => return,
             // A load balancer or monitor that only looks whether the port is open.
             (_, "closed_by_client" | "transport") if progress.route.is_none() => return,
             _ => Offence::Failed,
         };
         policed.report(&self.shared, self.from.ip(), offence);
     }
+}
+
+/// Whether the client has all that a request says about its client.
+fn has_facts(client: &Client, claimed: &Client) -> bool {
+    let is_proven =
+        |(attribute, value): &(Attribute, String)| client.values(attribute).any(|own| own == value);
+    claimed.facts().iter().all(is_proven)
+}
+
+/// Whether the policy refuses this client under the default profile, too.
+fn refuses(server: &PolicyServer, client: &Client, hints: &Hints) -> bool {
+    let policy = server.policy();
+    let used = policy.default_profile();
+    let finished = Finished { used, client: Some(client), hints, is_resumed: false, turn: Turn::Impossible };
+    policy.after(&finished, now_s()).verdict == Verdict::Refuse
+}
+
+/// The refusal of a client that is not the claimed one.
+fn unlike(claimed: &Client, decision: Decision) -> Answered {
+    let why = format!("{}; not {claimed}, whom the redirection named", decision.why);
+    let decision = Decision { verdict: Verdict::Refuse, why, downgrade: None, next: None, ..decision };
+    Answered { decision, config: None, is_unauthenticated: false }
 }
 
 /// Remembers from which address a client came, and forgets a hint that was wrong.
@@ -279,5 +379,39 @@ fn learn(
     // A session does not keep all that its certificate says.
     if !is_resumed || addresses.claim(address, now_s()).is_none() {
         addresses.remember(address, client, deserved, now_s());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policy::parse;
+
+    /// The policy is replaced between the choice of a profile and the question about a session.
+    #[test]
+    fn a_refused_session_does_not_make_a_new_profile_look_used() {
+        let profile = |suite: &str| {
+            let text = format!("[profile.sensor]\nrank = 20\ncipher_suites = [\"{suite}\"]\n");
+            let policy = parse("policy.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+            let decision = Decision {
+                stage: Stage::Finished,
+                verdict: Verdict::Refuse,
+                profile: policy.default_profile().clone(),
+                rule: None,
+                is_by_client_table: false,
+                why: String::new(),
+                downgrade: None,
+                next: None,
+            };
+            Answered { decision, config: None, is_unauthenticated: false }
+        };
+        let (used, new) = (profile("TLS_AES_128_GCM_SHA256"), profile("TLS_AES_256_GCM_SHA384"));
+        let used = used.decision.profile;
+        assert_ne!(used, new.decision.profile);
+        for is_proven in [false, true] {
+            let mut progress = Progress { answered: vec![used.clone()], ..Progress::default() };
+            progress.note(&new, is_proven);
+            assert_eq!(progress.answered("sensor"), Some(used.clone()));
+        }
     }
 }

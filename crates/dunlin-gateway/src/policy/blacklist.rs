@@ -168,11 +168,11 @@ impl Blacklist {
         self.lock().blocked.remove(network).is_some()
     }
 
-    /// All blocked networks, in the order in which they become free.
-    pub fn snapshot(&self, now_s: u64) -> Vec<Blocked> {
+    /// The number of blocked networks, and the first of them to become free, at most `most`. New clients wait meanwhile.
+    pub fn first(&self, most: usize, now_s: u64) -> (usize, Vec<Blocked>) {
         let mut entries = self.lock();
         entries.expire(now_s);
-        entries.blocked.values().copied().collect()
+        (entries.blocked.len(), entries.blocked.values().take(most).copied().collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {

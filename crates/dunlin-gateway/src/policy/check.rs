@@ -77,7 +77,7 @@ impl Checker<'_> {
         let clients = draft.clients.len().min(rules.len());
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
-        let keeps_details = rules.iter().flat_map(|rule| &rule.conditions).any(is_about_details);
+        let keeps_details = rules.iter().flat_map(|rule| &rule.conditions).any(Condition::is_about_details);
         let shared = |profile| Arc::new(PolicyProfile { keeps_details, ..profile });
         let profiles = profiles.into_iter().map(shared).collect();
         let (renegotiation, blacklist) = (draft.renegotiation, draft.blacklist.clone());
@@ -268,12 +268,6 @@ fn lowers_by_a_forgery(
         }
         (Some(_), None, None) => None,
     }
-}
-
-/// Whether the condition looks at what sessions and caches keep only on demand.
-const fn is_about_details(condition: &Condition) -> bool {
-    use Attribute::{Email, Issuer, Name, Subject};
-    matches!(condition.test, Test::Attribute(Email | Issuer | Name | Subject, _))
 }
 
 fn unknown(named: &Field<String>, profiles: &[PolicyProfile]) -> Fault {

@@ -9,6 +9,7 @@ use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, U
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, X509Identity};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
@@ -96,6 +97,20 @@ impl Attribute {
     }
 }
 
+/// As its key.
+impl Serialize for Attribute {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.key())
+    }
+}
+
+impl<'de> Deserialize<'de> for Attribute {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let key = String::deserialize(deserializer)?;
+        Self::from_key(&key).ok_or_else(|| serde::de::Error::custom(format!("unknown attribute {key:?}")))
+    }
+}
+
 impl fmt::Display for Attribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.key())
@@ -103,7 +118,7 @@ impl fmt::Display for Attribute {
 }
 
 /// A client as a policy sees it: the paper's C = {name, e-mail, issuer, validity}, and whatever else its authentication proves.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     facts: Vec<(Attribute, String)>,
     /// The attributes that its credential may have, but that this side has not kept.
@@ -322,7 +337,7 @@ fn text(value: &der::Any) -> Option<String> {
 }
 
 /// An e-mail address with its domain in lower case: domains have no case (RFC 5280 §4.2.1.6).
-pub(super) fn email(address: &str) -> String {
+pub(crate) fn email(address: &str) -> String {
     match address.rsplit_once('@') {
         Some((user, domain)) => format!("{user}@{}", domain.to_ascii_lowercase()),
         None => address.to_owned(),

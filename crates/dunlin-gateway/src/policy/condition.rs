@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 
 use super::client::{Attribute, Client};
+use super::explain::ConditionReport;
 use super::hints::{Cipher, Hello};
 use super::pattern::{Network, Pattern};
 
@@ -82,6 +83,22 @@ impl Condition {
             Test::Addresses(_) => Basis::Address,
             _ => Basis::Offer,
         }
+    }
+
+    /// Whether it looks at the client's identity.
+    pub(super) fn is_about_identity(&self) -> bool {
+        self.basis() == Basis::Identity
+    }
+
+    /// Whether it looks at what sessions and caches keep only on demand.
+    pub(super) const fn is_about_details(&self) -> bool {
+        use Attribute::{Email, Issuer, Name, Subject};
+        matches!(self.test, Test::Attribute(Email | Issuer | Name | Subject, _))
+    }
+
+    /// Whether it holds, for a report.
+    pub(super) fn report(&self, view: &View<'_>) -> ConditionReport {
+        ConditionReport { condition: self.to_string(), holds: self.holds(view) }
     }
 
     /// The key that it has in a policy.

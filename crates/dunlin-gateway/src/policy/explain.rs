@@ -102,10 +102,6 @@ impl Policy {
             View { hello: Some(&hints.hello), address: hints.address, client: client.or(claimed), now_s };
         let mut rules = Vec::new();
         for rule in self.in_question(&view) {
-            let of = |condition: &super::Condition| ConditionReport {
-                condition: condition.to_string(),
-                holds: condition.holds(&view),
-            };
             let profile = match rule.action {
                 Action::Use(profile) => self.profiles.get(profile).map(|profile| profile.name.clone()),
                 Action::Refuse => None,
@@ -116,7 +112,7 @@ impl Policy {
                 line: rule.place.line,
                 profile,
                 holds: rule.holds(&view),
-                conditions: rule.conditions.iter().map(of).collect(),
+                conditions: rule.conditions.iter().map(|condition| condition.report(&view)).collect(),
             });
         }
         let before = self.before(hints, now_s);
@@ -168,7 +164,7 @@ impl fmt::Display for Explanation {
 }
 
 /// A column of one width.
-const fn word(truth: Truth) -> &'static str {
+pub(super) const fn word(truth: Truth) -> &'static str {
     match truth {
         Truth::No => "no     ",
         Truth::Unknown => "unknown",

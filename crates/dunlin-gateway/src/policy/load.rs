@@ -326,13 +326,30 @@ pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, Strin
     }
 }
 
+/// The conditions of an entry of `allow`: on the identity, its validity and the address.
+pub(super) fn admission(entry: &mut Section<'_>) -> Vec<Condition> {
+    let by_identity = identity(entry).into_iter().map(|field| field.value).collect::<Vec<_>>();
+    let others = validity(entry).into_iter().chain(networks(entry));
+    by_identity.into_iter().chain(others.map(|field| Condition { test: field.value })).collect()
+}
+
+/// The conditions on the validity of the identity.
+fn validity(when: &mut Section<'_>) -> Vec<Field<Test>> {
+    let least = when.seconds("valid_at_least");
+    let least = least.map(|field| field.map(|seconds| Test::ValidAtLeast(seconds.into())));
+    let most = when.seconds("valid_at_most");
+    let most = most.map(|field| field.map(|seconds| Test::ValidAtMost(seconds.into())));
+    least.into_iter().chain(most).collect()
+}
+
+/// The condition on the address.
+fn networks(when: &mut Section<'_>) -> Option<Field<Test>> {
+    listed(when, "address", Network::parse).map(|networks| networks.map(Test::Addresses))
+}
+
 /// The conditions on the validity of the identity, the ClientHello and the address.
 fn hints(when: &mut Section<'_>) -> Vec<Field<Condition>> {
-    let mut conditions = Vec::new();
-    let least = when.seconds("valid_at_least");
-    conditions.extend(least.map(|field| field.map(|seconds| Test::ValidAtLeast(seconds.into()))));
-    let most = when.seconds("valid_at_most");
-    conditions.extend(most.map(|field| field.map(|seconds| Test::ValidAtMost(seconds.into()))));
+    let mut conditions = validity(when);
     let name = |text: &str| {
         let pattern = Pattern::parse(&text.to_ascii_lowercase(), Some('.'));
         pattern.ok_or_else(|| format!("give 1 to {MAX_PATTERN} characters"))
@@ -353,8 +370,7 @@ fn hints(when: &mut Section<'_>) -> Vec<Field<Condition>> {
     conditions.extend(together(schemes).map(|schemes| schemes.map(Test::SignatureSchemes)));
     let newest = when.word("newest_version", &[("1.2", false), ("1.3", true)]);
     conditions.extend(newest.map(|newest| newest.map(Test::Newest13)));
-    let networks = listed(when, "address", Network::parse);
-    conditions.extend(networks.map(|networks| networks.map(Test::Addresses)));
+    conditions.extend(networks(when));
     conditions.into_iter().map(|field| field.map(|test| Condition { test })).collect()
 }
 

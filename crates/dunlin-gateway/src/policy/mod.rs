@@ -41,6 +41,7 @@
 //! # }
 //! ```
 
+mod access;
 mod blacklist;
 mod cache;
 mod changes;
@@ -66,8 +67,10 @@ use std::sync::Arc;
 use dunlin::{ServerConfig, ServerProfiles};
 
 pub use crate::document::{Fault, Faults, Field, Place};
+pub use access::{Access, EntryReport};
 pub use blacklist::{Blacklist, BlacklistLimits, Blocked, Offence};
 pub use check::{MAX_PROFILES, MAX_RULES};
+pub(crate) use client::email;
 pub use client::{Attribute, Client};
 pub use condition::{Basis, Condition, Truth};
 pub use decide::{Decision, Downgrade, Finished, Stage, Verdict};
@@ -80,7 +83,7 @@ pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
 pub use server::{Answered, PolicyServer};
 pub use source::{LivePolicy, Reload, Version};
-pub use tables::{AddressTable, HandshakeTable, Handshakes};
+pub use tables::{AddressChange, AddressTable, HandshakeTable, Handshakes};
 
 /// The profiles of a gateway and the rules that give them to its clients.
 #[derive(Clone, Debug)]

@@ -1,9 +1,11 @@
 //! What a gateway remembers about handshakes: those of open connections, and from which address each client came.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
+use serde::{Deserialize, Serialize};
 
 use super::client::{Attribute, Client};
 use super::decide::{Decision, Verdict};
@@ -96,13 +98,37 @@ impl HandshakeTable {
 /// Only clients whose profile demands a certificate are remembered, for [`PolicyProfile::address_lifetime_s`]. If clients share an address,
 /// the one with the strongest profile is remembered: a hint to a weaker profile would make its handshake fail. After a handshake that
 /// failed by such a hint, the address gives none for this time, since clients without a certificate may share it.
+///
+/// Several gateways can have the same table: each passes its [`changes`](Self::changes) on to the others, which
+/// [learn](Self::learn) them.
 pub struct AddressTable {
     capacity: usize,
     entries: Mutex<LinkedHashMap<IpAddr, Remembered>>,
+    /// What other gateways have not heard of yet, the newest change of each address.
+    changes: Mutex<LinkedHashMap<IpAddr, Remembered>>,
+    is_shared: AtomicBool,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Remembered {
     /// The client; `None` after a handshake that failed by this hint.
+    client: Option<Client>,
+    rank: i32,
+    /// Zero for an address that was forgotten.
+    until_s: u64,
+}
+
+impl Remembered {
+    const FORGOTTEN: Self = Self { client: None, rank: 0, until_s: 0 };
+}
+
+/// The changes that wait for other gateways, at most: those of a few seconds.
+const MAX_CHANGES: usize = 16_384;
+
+/// What one gateway tells others about an address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressChange {
+    address: IpAddr,
     client: Option<Client>,
     rank: i32,
     until_s: u64,
@@ -111,7 +137,63 @@ struct Remembered {
 impl AddressTable {
     /// A table for this many addresses, at least one. The address that was seen longest ago makes room.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity: capacity.max(1), entries: Mutex::default() }
+        let (entries, changes) = (Mutex::default(), Mutex::default());
+        Self { capacity: capacity.max(1), entries, changes, is_shared: AtomicBool::new(false) }
+    }
+
+    /// The changes since the last call, for other gateways. From the first call on they are kept, the newest 16,384.
+    pub fn changes(&self) -> Vec<AddressChange> {
+        self.is_shared.store(true, Ordering::Relaxed);
+        let changes = std::mem::take(&mut *locked(&self.changes));
+        let change = |(address, Remembered { client, rank, until_s })| AddressChange {
+            address,
+            client,
+            rank,
+            until_s,
+        };
+        changes.into_iter().map(change).collect()
+    }
+
+    /// Keeps a change that was not passed on, unless the address has changed again.
+    pub fn keep_change(&self, change: AddressChange) {
+        let AddressChange { address, client, rank, until_s } = change;
+        let mut changes = locked(&self.changes);
+        if changes.len() < MAX_CHANGES {
+            changes.entry(address).or_insert(Remembered { client, rank, until_s });
+        }
+    }
+
+    /// Learns a change of another gateway. It obeys the same rules as [`Self::remember`], and `max_lifetime_s` bounds how long it is good.
+    pub fn learn(&self, change: AddressChange, max_lifetime_s: u64, now_s: u64) {
+        let AddressChange { address, client, rank, until_s } = change;
+        let address = address.to_canonical();
+        let until_s = until_s.min(now_s.saturating_add(max_lifetime_s));
+        let mut entries = locked(&self.entries);
+        let old = entries.remove(&address).filter(|old| old.until_s > now_s);
+        let new = Remembered { client, rank, until_s };
+        let is_stronger =
+            |old: &Remembered| new.client.is_some() && old.client != new.client && old.rank > new.rank;
+        let entry = match old {
+            Some(old) if old.client.is_none() && new.until_s > 0 => old,
+            Some(old) if is_stronger(&old) => old,
+            _ if new.until_s <= now_s => return,
+            _ => new,
+        };
+        entries.insert(address, entry);
+        while entries.len() > self.capacity {
+            entries.pop_front();
+        }
+    }
+
+    /// Notes a change for other gateways, if there are any.
+    fn tell(&self, address: IpAddr, entry: &Remembered) {
+        if self.is_shared.load(Ordering::Relaxed) {
+            let mut changes = locked(&self.changes);
+            changes.insert(address, entry.clone());
+            while changes.len() > MAX_CHANGES {
+                changes.pop_front();
+            }
+        }
     }
 
     /// Remembers the client of a finished handshake. `profile` is the one that its identity demands: [`Decision::next`], or else
@@ -129,11 +211,22 @@ impl AddressTable {
             rank: profile.rank,
             until_s: now_s.saturating_add(profile.address_lifetime_s.into()),
         };
+        // Other gateways hear of an entry again when a tenth of its time is over.
+        let tenth = u64::from(profile.address_lifetime_s) / 10;
+        let is_known = |old: &Remembered| {
+            (&old.client, old.rank) == (&new.client, new.rank)
+                && new.until_s <= old.until_s.saturating_add(tenth)
+        };
         // Clients share this address.
         let (entry, is_new) = match old {
             Some(old) if old.client.is_none() => (old, false),
             Some(old) if old.client != new.client && old.rank > new.rank => (old, false),
-            _ => (new, true),
+            // The others count from what they know, so the entry keeps its time.
+            Some(old) if self.is_shared.load(Ordering::Relaxed) && is_known(&old) => (old, true),
+            _ => {
+                self.tell(address, &new);
+                (new, true)
+            }
         };
         entries.insert(address, entry);
         while entries.len() > self.capacity {
@@ -156,14 +249,19 @@ impl AddressTable {
 
     /// Forgets an address whose hint was wrong: another client came from it.
     pub fn forget(&self, address: IpAddr) {
-        locked(&self.entries).remove(&address.to_canonical());
+        let address = address.to_canonical();
+        if locked(&self.entries).remove(&address).is_some() {
+            self.tell(address, &Remembered::FORGOTTEN);
+        }
     }
 
     /// Notes that a handshake failed whose profile was chosen by this address. Until the entry expires, the address gives no hint, so that
     /// clients that share it do not fail in turn.
     pub fn misled(&self, address: IpAddr) {
-        if let Some(entry) = locked(&self.entries).get_mut(&address.to_canonical()) {
+        let address = address.to_canonical();
+        if let Some(entry) = locked(&self.entries).get_mut(&address) {
             entry.client = None;
+            self.tell(address, entry);
         }
     }
 

@@ -71,6 +71,8 @@ pub(crate) struct Exchange {
     pub(crate) headers: HeaderMap,
     /// Called with the outcome of each connection to the backend.
     pub(crate) connected: Box<dyn Fn(&'static str) + Send + Sync>,
+    /// Whether the client may use the route. Otherwise each request gets status 403.
+    pub(crate) is_admitted: bool,
 }
 
 /// The headers that tell a backend who the client is.
@@ -203,6 +205,9 @@ impl Exchange {
         backend: &Mutex<Option<SendRequest<Incoming>>>,
         upgraded: &Mutex<JoinSet<()>>,
     ) -> Response<Body> {
+        if !self.is_admitted {
+            return problem(StatusCode::FORBIDDEN, "this client may not use this server\n");
+        }
         if request.method() == Method::CONNECT {
             return problem(StatusCode::METHOD_NOT_ALLOWED, "the gateway opens no tunnels\n");
         }

@@ -1,5 +1,6 @@
 //! TLS to TCP, or TCP to TLS in a tunnel: the bytes of a client go to its backend and back, as fast as the slower of the two takes them.
 
+use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,12 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin_tokio::TlsStream;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectional_with_sizes};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// The buffer of each direction, in bytes: the content of a record. A direction whose receiver stops reading holds no more.
-const BUFFER: usize = 16 << 10;
+use super::flow::Flow;
 
 /// How long a client may take to receive a close_notify that ends its connection.
 pub(crate) const CLOSE_PATIENCE: Duration = Duration::from_secs(1);
@@ -175,6 +175,24 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
+/// Passes data in both directions until both have ended.
+async fn both<C, B>(client: &mut C, backend: &mut B) -> io::Result<()>
+where
+    C: AsyncRead + AsyncWrite + Unpin,
+    B: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut there, mut back) = (Flow::default(), Flow::default());
+    poll_fn(|cx| {
+        let there = there.poll(cx, client, backend)?;
+        let back = back.poll(cx, backend, client)?;
+        match there.is_ready() && back.is_ready() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// The result of [`pass`].
 pub(crate) struct Passed {
     pub(crate) end: End,
@@ -194,8 +212,8 @@ pub(crate) async fn pass<C: Side, B: Side>(
     let end = {
         let mut counted = Counted::new(&mut client, traffic.clone());
         tokio::select! {
-            copied = copy_bidirectional_with_sizes(&mut counted, &mut backend, BUFFER, BUFFER) => match copied {
-                Ok(_) => End::Closed,
+            passed = both(&mut counted, &mut backend) => match passed {
+                Ok(()) => End::Closed,
                 Err(error) if traffic.failed.load(Ordering::Relaxed) => End::Client(error),
                 Err(error) => End::Backend(error),
             },
@@ -244,7 +262,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let backend = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (mut accepted, _) = listener.accept().await.unwrap();
-        let (mut client, gateway) = tokio::io::duplex(BUFFER);
+        let (mut client, gateway) = tokio::io::duplex(16 << 10);
         client.write_all(sent).await.unwrap();
         if ends {
             client.shutdown().await.unwrap();

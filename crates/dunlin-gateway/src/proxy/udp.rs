@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dunlin::error::Misuse;
 use dunlin_tokio::DtlsAssociation;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -19,8 +20,20 @@ pub(crate) enum End {
     Closed,
     /// The gateway stops.
     Stopped,
+    /// Its next part follows in another process.
+    Frozen,
     /// It failed.
     Failed(io::Error),
+}
+
+impl End {
+    fn of(error: io::Error) -> Self {
+        let engine = error.get_ref().and_then(|error| error.downcast_ref());
+        match engine {
+            Some(dunlin::Error::Misuse(Misuse::Frozen)) => Self::Frozen,
+            _ => Self::Failed(error),
+        }
+    }
 }
 
 /// A backend for datagrams.
@@ -102,7 +115,7 @@ pub(crate) async fn pass(
                 let data = match received {
                     Ok(Some(data)) => data,
                     Ok(None) => return End::Closed,
-                    Err(error) => return End::Failed(error),
+                    Err(error) => return End::of(error),
                 };
                 passed.from_client += data.len() as u64;
                 latest = Instant::now();
@@ -143,7 +156,7 @@ pub(crate) async fn pass(
                     Ok(()) => passed.to_client += len as u64,
                     // Too long for a record; the client asks again or gives up, as if the network had lost it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => passed.dropped += 1,
-                    Err(error) => return End::Failed(error),
+                    Err(error) => return End::of(error),
                 }
                 // An association that waits holds no buffer.
                 datagram = vec![];

@@ -12,8 +12,8 @@ use dunlin_tokio::Interface;
 use toml::de::DeValue;
 
 use crate::config::{
-    self, ADDRESS, CacheConfig, CertificateFiles, Common, Fault, Faults, Field, FileField, Kind, MAX_COUNT,
-    Place, Section, Source, TransportKind, Versions,
+    self, ADDRESS, CacheConfig, CertificateFiles, Common, Fault, Faults, Field, FileField, FrozenConfig,
+    Kind, MAX_COUNT, Place, Section, Source, TransportKind, Versions,
 };
 
 const SERVER: Kind = Kind {
@@ -23,10 +23,6 @@ const SERVER: Kind = Kind {
 const SERVER_NAME: Kind = Kind {
     name: "a host name or an IP address",
     allowed: "write the name in the server's certificate, as in \"mqtt.example.org\"",
-};
-const PROTOCOL: Kind = Kind {
-    name: "an ALPN protocol of 1 to 255 bytes",
-    allowed: "write it as in \"mqtt\" or \"coap\" (IANA lists the names)",
 };
 const MTU: Kind = Kind {
     name: "a number of bytes from 80 to 65507",
@@ -174,17 +170,6 @@ pub struct TunnelListener {
     pub place: Place,
 }
 
-/// The table `[frozen]`: where associations are while no tunnel runs.
-#[derive(Clone, Debug)]
-pub struct FrozenConfig {
-    /// The file with the associations.
-    pub file: FileField,
-    /// The directory with the IDs of files that may still be thawed.
-    pub ids: FileField,
-    /// The key file; by default the name of the file and `.key`.
-    pub key: Option<FileField>,
-}
-
 /// The configuration of a tunnel.
 #[derive(Clone, Debug)]
 pub struct TunnelConfig {
@@ -231,19 +216,12 @@ impl TunnelConfig {
     }
 }
 
-fn frozen(mut section: Section<'_>, listeners: &[TunnelListener]) -> Option<FrozenConfig> {
-    let (file, ids, key) = (section.file("file"), section.file("ids"), section.file("key"));
-    for (name, what) in [("file", "name the file of the associations"), ("ids", "name a directory for IDs")] {
-        if !section.has(name) {
-            section.missing(name, what);
-        }
-    }
+fn frozen(section: Section<'_>, listeners: &[TunnelListener]) -> Option<FrozenConfig> {
     if let Some(listener) = listeners.iter().find(|listener| !listener.datagrams.interfaces.is_empty()) {
         let what = "associations over several interfaces cannot be frozen";
         section.fault(listener.place.fault(what, "leave interfaces out, or the table [frozen]"));
     }
-    section.end();
-    Some(FrozenConfig { file: file?, ids: ids?, key })
+    FrozenConfig::read(section)
 }
 
 fn check_together(listeners: &[TunnelListener], faults: &RefCell<Vec<Fault>>) {
@@ -263,11 +241,7 @@ impl TunnelListener {
         let transport = section.one_of("transport", &transports).unwrap_or(TransportKind::Tls);
         let (to, server) = server(&mut section);
         let versions = config::versions(&mut section, false);
-        let protocol = |value: &DeValue<'_>| {
-            let name = value.as_str()?.as_bytes().to_vec();
-            (1..=255).contains(&name.len()).then_some(name)
-        };
-        let alpn = section.list("alpn", PROTOCOL, protocol);
+        let alpn = config::alpn(&mut section);
         let certificates: Vec<_> =
             section.tables("certificate").into_iter().filter_map(config::certificate).collect();
         config::check_names(&certificates, false, &section);
@@ -292,7 +266,7 @@ impl TunnelListener {
             to,
             server: server?,
             versions,
-            alpn: alpn.into_iter().flatten().map(|protocol| protocol.value).collect(),
+            alpn,
             certificates,
             raw_public_key,
             tickets,

@@ -1,18 +1,16 @@
-//! Associations that survive a restart of the tunnel: a sealed file, and the store of IDs that lets it be thawed once
-//! (docs/frozen-associations.md).
+//! Associations that survive a restart of the tunnel.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::DtlsConnection;
 use dunlin::crypto::CryptoProvider;
-use dunlin_store::frozen::{DirectoryIds, FrozenError, FrozenFile, are_same};
 use dunlin_tokio::{DtlsEndpoint, now};
 use zeroize::Zeroizing;
 
 use super::Live;
-use super::config::FrozenConfig;
-use crate::config::Fault;
+use crate::config::{Fault, FrozenConfig};
+use crate::frozen::FrozenPlace;
 
 /// An association from the file, and where its socket and its program were.
 pub(crate) struct Thawed {
@@ -24,66 +22,37 @@ pub(crate) struct Thawed {
 
 /// The file of frozen associations, and those that wait to be written.
 pub(crate) struct Freezer {
-    file: FrozenFile,
-    ids: DirectoryIds,
+    place: FrozenPlace,
     frozen: Mutex<Vec<Zeroizing<Vec<u8>>>>,
 }
 
 impl Freezer {
-    /// Opens the key and the store of IDs. Both must work: without them the tunnel could not freeze its associations when it ends.
+    /// Opens the file's key and store of IDs.
     pub(crate) fn open(config: &FrozenConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
-        let (path, place) = (&config.file.value, &config.file.place);
-        let mut default = path.as_os_str().to_owned();
-        default.push(".key");
-        let key = config.key.as_ref().map_or_else(|| default.into(), |key| key.value.clone());
-        if are_same(path, &key) || are_same(path, &config.ids.value) {
-            return Err(place.fault("it is also the key or the store of IDs", "give each a path of its own"));
-        }
-        let told = |error: FrozenError| place.fault(error.to_string(), error.advice());
-        let ids = DirectoryIds::open(&config.ids.value).map_err(|fault| {
-            config.ids.place.fault(fault.to_string(), "name a directory that can be written")
-        })?;
-        let file = FrozenFile::open(provider, path, &key).map_err(told)?;
-        file.try_store(&ids).map_err(told)?;
-        Ok(Self { file, ids, frozen: Mutex::default() })
+        Ok(Self { place: FrozenPlace::open(config, provider)?, frozen: Mutex::default() })
     }
 
     /// Gives the associations of the file to these listeners. If the file cannot be thawed, the tunnel starts without it.
     pub(crate) fn thaw(&self, listeners: &[Arc<Live>]) {
         let now = now();
-        let thawed = self.file.thaw(&self.ids, |bytes| {
+        let thawed = self.place.thaw(|bytes| {
             let (header, association) = split(bytes).ok_or("not written by a tunnel")?;
-            let (live, from, port) = header.find(listeners).ok_or("its listener is no longer there")?;
+            let (live, from, port) =
+                header.find(listeners).ok_or("no listener has its name, server and kind of associations")?;
             let server = live.config.server.clone();
             let connection = DtlsConnection::thaw_client(&live.tls, server, association, now);
             let connection = Box::new(connection.map_err(|error| error.to_string())?);
             Ok::<_, String>((live, Thawed { from, port, connection }))
         });
-        let thawed = match thawed {
-            Ok(thawed) => thawed.unwrap_or_default(),
-            Err(error) => {
-                tracing::error!(%error, advice = error.advice(), "no association was thawed");
-                // The next file takes its place.
-                if error.is_final()
-                    && let Err(error) = self.file.set_aside()
-                {
-                    tracing::error!(%error, advice = error.advice(), "the file of frozen associations stays");
-                }
-                return;
-            }
-        };
-        for result in thawed {
-            match result {
-                Ok((live, thawed)) => live.thawed.lock().unwrap_or_else(PoisonError::into_inner).push(thawed),
-                Err(error) => tracing::warn!(error, "an association was not thawed"),
-            }
+        for (live, thawed) in thawed {
+            live.thawed.lock().unwrap_or_else(PoisonError::into_inner).push(thawed);
         }
     }
 
     /// Freezes the association of an endpoint, for the program at `from`. Returns whether that worked; otherwise the association goes on.
     pub(crate) fn freeze(&self, live: &Live, endpoint: &DtlsEndpoint, from: SocketAddr) -> bool {
         let (shared, port) = (live.config.datagrams.shared, endpoint.local_addr().port());
-        let header = format!("{shared} {from} {port} {}", live.config.name);
+        let header = format!("{shared} {from} {port} {} {}", live.config.to.value, live.config.name);
         let Ok(len) = u16::try_from(header.len()) else { return false };
         let mut frozen = vec![];
         let done = endpoint.freeze(|association| {
@@ -105,7 +74,7 @@ impl Freezer {
         if frozen.is_empty() {
             return;
         }
-        let written = self.file.create(&self.ids).and_then(|mut writer| {
+        let written = self.place.create().and_then(|mut writer| {
             frozen.iter().try_for_each(|association| writer.push(association))?;
             writer.finish()
         });
@@ -121,14 +90,18 @@ struct Header<'a> {
     shared: bool,
     from: SocketAddr,
     port: u16,
+    /// The server's host and port in the configuration.
+    to: &'a str,
     listener: &'a str,
 }
 
 impl Header<'_> {
-    /// The listener of the association, if it still has the same kind of associations.
+    /// The listener of the association, if it still has the same server and kind of associations. The engine checks the server's name and
+    /// the key.
     fn find(&self, listeners: &[Arc<Live>]) -> Option<(Arc<Live>, SocketAddr, u16)> {
         let live = listeners.iter().find(|live| live.config.name == self.listener)?;
-        let fits = live.is_datagram() && live.config.datagrams.shared == self.shared;
+        let is_same = live.config.datagrams.shared == self.shared && live.config.to.value == self.to;
+        let fits = live.is_datagram() && is_same;
         fits.then(|| (live.clone(), self.from, self.port))
     }
 }
@@ -137,12 +110,13 @@ impl Header<'_> {
 fn split(bytes: &[u8]) -> Option<(Header<'_>, &[u8])> {
     let (len, rest) = bytes.split_first_chunk()?;
     let (header, association) = rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))?;
-    let mut words = std::str::from_utf8(header).ok()?.splitn(4, ' ');
+    let mut words = std::str::from_utf8(header).ok()?.splitn(5, ' ');
     let mut word = || words.next();
     let header = Header {
         shared: word()?.parse().ok()?,
         from: word()?.parse().ok()?,
         port: word()?.parse().ok()?,
+        to: word()?,
         listener: word()?,
     };
     Some((header, association))

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use dunlin_tokio::{HandshakeError, TlsConnector, TlsStream};
+use dunlin_tokio::{HandshakeBytes, HandshakeError, TlsConnector, TlsStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -131,7 +131,18 @@ async fn pass<P>(
     let identity = identity::shown(tls.negotiated());
     let version = tls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
     let kind = tls.negotiated().kind;
-    tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
+    let HandshakeBytes { read: handshake_read, written: handshake_written } = tls.handshake_bytes();
+    tracing::info!(
+        listener,
+        client = %from,
+        server = live.config.to.value,
+        identity,
+        version,
+        ?kind,
+        handshake_read,
+        handshake_written,
+        "connected"
+    );
     let phases = shared.phase.subscribe();
     let stop = reached(&phases, Phase::Ending);
     let passed = tcp::pass(tcp, tls, live.config.limits.idle_time, stop).await;

@@ -161,7 +161,7 @@ impl Listener {
             queue,
             closing: self.closing.subscribe(),
         };
-        let serving = service::counted(self.shared.clone(), live, from, client.serve(from, thawed));
+        let serving = service::counted(self.shared.alive(false), live, from, client.serve(from, thawed));
         let ended = self.ended.clone();
         tokio::spawn(async move {
             serving.await;
@@ -501,7 +501,7 @@ async fn open(live: &Live, server: SocketAddr) -> io::Result<DtlsEndpoint> {
     Ok(endpoint)
 }
 
-/// Logs that an association goes on over another path.
+/// Logs that an association goes on over another path, or over none for the time being.
 fn report_path(listener: &str, event: &PathEvent) {
     match event {
         PathEvent::PeerMoved(server) => tracing::info!(listener, %server, "the server has another address"),
@@ -518,6 +518,52 @@ fn report_path(listener: &str, event: &PathEvent) {
                 "the association goes on over another path"
             );
         }
+        PathEvent::Unreachable(why) => {
+            tracing::warn!(listener, %why, "datagrams to the server are lost, since the system cannot send them; check the network and its routes");
+        }
         _ => tracing::info!(listener, "the association goes on over another path"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::{self, Subscriber};
+    use tracing::{Event, Level, Metadata};
+
+    use super::*;
+
+    /// Notes the level of each line.
+    struct Levels(Arc<Mutex<Vec<Level>>>);
+
+    impl Subscriber for Levels {
+        fn event(&self, event: &Event<'_>) {
+            self.0.lock().unwrap().push(*event.metadata().level());
+        }
+
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn warns_only_if_datagrams_are_lost() {
+        let levels = Arc::default();
+        subscriber::with_default(Levels(Arc::clone(&levels)), || {
+            report_path("local", &PathEvent::PeerMoved(SocketAddr::from(([192, 0, 2, 1], 1))));
+            report_path("local", &PathEvent::Unreachable(io::ErrorKind::NetworkUnreachable));
+        });
+        assert_eq!(*levels.lock().unwrap(), [Level::INFO, Level::WARN]);
     }
 }

@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use dunlin_gateway::policy::{
-    AddressTable, Blacklist, BlacklistLimits, Client, Finished, HandshakeTable, Hints, Network, Offence,
-    Source, Turn,
+    AddressChange, AddressTable, Blacklist, BlacklistLimits, Client, Finished, HandshakeTable, Hints,
+    Network, Offence, Source, Turn,
 };
 
 use crate::{policy, x509};
@@ -88,6 +88,59 @@ fn an_address_that_clients_share_leads_to_the_strongest_profile() {
     // The strong client has not come for an hour.
     table.remember(shared, &other, strong, 5);
     assert!(table.remember(shared, &sensor(), low, 5 + 3600));
+}
+
+#[test]
+fn gateways_tell_each_other_about_addresses() {
+    let policy = policy(POLICY);
+    let (low, strong) = (policy.profile("low").unwrap(), policy.profile("strong").unwrap());
+    let [one, two] = [(); 2].map(|()| AddressTable::new(10));
+    let tell = |from: &AddressTable, to: &AddressTable, now_s| {
+        let changes = from.changes();
+        let told = changes.len();
+        // As a message.
+        let text = serde_json::to_string(&changes).unwrap();
+        let changes: Vec<AddressChange> = serde_json::from_str(&text).unwrap();
+        changes.into_iter().for_each(|change| to.learn(change, 3600, now_s));
+        told
+    };
+    let known =
+        |table: &AddressTable, at: &str, now_s| table.claim(address(at), now_s).map(|claim| claim.client);
+    assert_eq!(tell(&one, &two, 0), 0);
+    one.remember(address("10.0.0.1"), &sensor(), strong, 0);
+    // The same news are told once, until a tenth of their time is over.
+    assert!(one.remember(address("10.0.0.1"), &sensor(), strong, 360));
+    assert_eq!(tell(&one, &two, 1), 1);
+    assert_eq!(known(&two, "10.0.0.1", 3599), Some(sensor()));
+    assert!(known(&two, "10.0.0.1", 3600).is_none());
+    assert_eq!(tell(&one, &two, 1), 0);
+    one.remember(address("10.0.0.1"), &sensor(), strong, 361);
+    assert_eq!(tell(&one, &two, 361), 1);
+    assert_eq!(known(&two, "10.0.0.1", 3960), Some(sensor()));
+    // What was learned is not told on.
+    assert_eq!(tell(&two, &one, 361), 0);
+    // A client of a weaker profile does not displace it there either.
+    two.remember(address("10.0.0.2"), &x509("CN=Other", "b"), strong, 362);
+    one.remember(address("10.0.0.2"), &sensor(), low, 362);
+    tell(&one, &two, 362);
+    assert_eq!(known(&two, "10.0.0.2", 363), Some(x509("CN=Other", "b")));
+    // A wrong hint is wrong everywhere, and stays so.
+    two.misled(address("10.0.0.2"));
+    two.forget(address("10.0.0.1"));
+    assert_eq!(tell(&two, &one, 364), 2);
+    assert!(known(&one, "10.0.0.1", 365).is_none() && known(&one, "10.0.0.2", 365).is_none());
+    assert!(!one.remember(address("10.0.0.2"), &sensor(), low, 365));
+    // A change that could not be sent waits, unless there is a newer one.
+    one.remember(address("10.0.0.3"), &sensor(), strong, 366);
+    let changes = one.changes();
+    one.forget(address("10.0.0.3"));
+    changes.into_iter().for_each(|change| one.keep_change(change));
+    assert_eq!(tell(&one, &two, 367), 1);
+    assert!(known(&two, "10.0.0.3", 367).is_none());
+    // The receiver bounds how long an address is good.
+    two.remember(address("10.0.0.4"), &sensor(), strong, 400);
+    two.changes().into_iter().for_each(|change| one.learn(change, 10, 400));
+    assert!(known(&one, "10.0.0.4", 409).is_some() && known(&one, "10.0.0.4", 410).is_none());
 }
 
 #[test]
@@ -179,6 +232,10 @@ fn counts_a_subscriber_of_ipv6_as_one_and_stays_within_its_capacity() {
     for i in 0..5 {
         list.report(address(&format!("10.0.0.{i}")), Offence::Foreign, i);
     }
-    let networks: Vec<_> = list.snapshot(5).iter().map(|blocked| blocked.network.to_string()).collect();
-    assert_eq!(networks, ["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
+    let first = |most| {
+        let (count, first) = list.first(most, 5);
+        (count, first.iter().map(|blocked| blocked.network.to_string()).collect::<Vec<_>>())
+    };
+    assert_eq!(first(9), (3, ["10.0.0.2", "10.0.0.3", "10.0.0.4"].map(String::from).to_vec()));
+    assert_eq!(first(1), (3, vec!["10.0.0.2".to_owned()]));
 }

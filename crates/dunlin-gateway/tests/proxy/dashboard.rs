@@ -7,6 +7,7 @@ use dunlin_store::MemoryClientCache;
 use tokio::process::Command;
 
 use crate::admin::get;
+use crate::chromium::browser;
 use crate::place::{Place, backend, listener, metric_becomes, route, within};
 
 /// The page as Chromium shows it.
@@ -20,7 +21,7 @@ struct Shown {
 
 /// Opens the page in a browser with its own profile, for two seconds of the browser's clock.
 async fn open(place: &Place, address: SocketAddr, scheme: &str) -> Shown {
-    let mut browser = Command::new(browser().await);
+    let mut browser = Command::new(browser().await.0);
     browser
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr"])
         .arg(format!("--user-data-dir={}", place.path(&format!("profile-{scheme}")).display()))
@@ -41,16 +42,6 @@ async fn open(place: &Place, address: SocketAddr, scheme: &str) -> Shown {
     let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
     reader.next_frame(&mut pixels).unwrap();
     Shown { dom: dom.into_owned(), console, ground: pixels[..3].to_vec() }
-}
-
-async fn browser() -> &'static str {
-    for name in ["chromium", "google-chrome"] {
-        let version = Command::new(name).arg("--version").output().await;
-        if version.is_ok_and(|output| output.status.success()) {
-            return name;
-        }
-    }
-    panic!("no browser: `tools/setup test` installs chromium")
 }
 
 /// The cells of each row in the table with this id.
@@ -82,7 +73,9 @@ async fn a_browser_shows_clients_decisions_latency_and_saved_bytes() {
     client.cache = Some(Arc::new(MemoryClientCache::default()));
     client.exchange(port, "localhost", "").await.unwrap();
     let _connected = (client.connect(port, "localhost").await, client.connect(port, "localhost").await);
-    place.client("root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    place.make_pki("other-");
+    let stranger = place.with_certificate(place.client("root.pem"), "other-");
+    stranger.exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}", 1.0).await;
     metric_becomes(&gateway, "dunlin_gateway_established", 2.0).await;
     let address = gateway.admin_address().unwrap();
@@ -108,7 +101,7 @@ async fn a_browser_shows_clients_decisions_latency_and_saved_bytes() {
         let failures = rows(&dom, "failures");
         // Names from the configuration are text, not markup.
         let name = "&lt;b&gt;test&lt;/b&gt;";
-        assert_eq!(failures, [["certificate verification failed", "no certificate", name, "1"]]);
+        assert_eq!(failures, [["certificate verification failed", "bad chain signature", name, "1"]]);
         let savings = rows(&dom, "savings");
         assert_eq!(savings[0][..3], ["cached", "gateway", name]);
         assert_eq!(savings[0][3], text(&dom, "saved"));

@@ -148,6 +148,21 @@ async fn passes_bodies_and_other_protocols() {
 }
 
 #[tokio::test]
+async fn an_upgraded_connection_ends_when_it_is_idle() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nidle_time = \"1s\"\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend().await, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let (head, _) = ask(&mut stream, request).await;
+    assert!(head.starts_with("http/1.1 101 "), "{head}");
+    // The backend waits for more.
+    stream.write_all(b"hell").await.unwrap();
+    within(stream.read_to_end(&mut vec![])).await.unwrap_or_default();
+    metric_becomes(&gateway, "dunlin_gateway_limits_reached_total{limit=\"idle_time\"}", 1.0).await;
+}
+
+#[tokio::test]
 async fn refuses_long_headers_and_says_if_the_server_is_down() {
     let place = Place::new();
     let socket = tokio::net::TcpSocket::new_v4().unwrap();

@@ -1,17 +1,24 @@
 //! A gateway between clients of this project and backends, over loopback, and tunnels beside clients without TLS.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+mod access;
+mod acme;
 mod admin;
+mod chromium;
 mod configuration;
 mod dashboard;
 mod http;
 mod mosquitto;
 mod mqtt;
+mod nodes;
+mod pebble;
 mod place;
 mod policy;
 mod policy_sequences;
 mod redirect;
 mod reload;
+mod restart;
+mod shared;
 mod tcp;
 mod tunnel;
 mod tunnel_datagrams;

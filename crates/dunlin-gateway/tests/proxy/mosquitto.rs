@@ -121,6 +121,24 @@ async fn mosquittos_clients_reach_only_their_own_topics() {
     }
 }
 
+/// A device with two connections would lose the first one.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_readme_bring_a_message() {
+    let place = Place::new();
+    let (_broker, broker_port, _) = broker(&place);
+    let (_gateway, port) = place.start(&gateway(broker_port)).await;
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let commands = readme.lines().filter(|line| line.starts_with("mosquitto_"));
+    let mut said = String::new();
+    for command in commands {
+        let (program, options) = command.split_once(' ').unwrap();
+        let options = options.replace("8883", &port.to_string()).replace('\'', "");
+        said += &run(&place, program, &options).await;
+    }
+    assert_eq!(said, "devices/device-1/temperature 21\n");
+}
+
 /// Clients that know no TLS get the identity of their device, whatever user name they claim.
 #[tokio::test(flavor = "multi_thread")]
 async fn mosquittos_clients_without_tls_reach_the_broker_through_a_tunnel() {

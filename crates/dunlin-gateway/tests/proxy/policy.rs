@@ -1,8 +1,10 @@
 //! Clients that a policy gives their profiles, through a gateway.
 
+use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dunlin::ServerAddress;
 use dunlin::wire::{CipherSuite, SignatureScheme};
@@ -15,12 +17,15 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tracing::field::Field;
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::admin::status;
 use crate::place::{Client, Place, backend, metric, metric_becomes, route, within};
 
-const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
-const LOW: Option<CipherSuite> = Some(CipherSuite::TLS_AES_128_GCM_SHA256);
+pub(crate) const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
+pub(crate) const LOW: Option<CipherSuite> = Some(CipherSuite::TLS_AES_128_GCM_SHA256);
 
 /// Strangers get `strong`. The client with this certificate gets `low`, which shows another certificate of the gateway.
 fn policy(place: &Place, more: &str) -> String {
@@ -66,7 +71,7 @@ profile = "low"
 }
 
 /// A directory with a policy, `more` of which precedes its profiles, and two trees of certificates.
-fn place(more: &str) -> Place {
+pub(crate) fn place(more: &str) -> Place {
     let place = Place::new();
     place.make_pki_of("other-", KeyType::P384, &["localhost"]);
     let roots = ["root.pem", "other-root.pem"].map(|root| std::fs::read_to_string(place.path(root)).unwrap());
@@ -75,7 +80,7 @@ fn place(more: &str) -> Place {
     place
 }
 
-const LISTENER: &str = r#"
+pub(crate) const LISTENER: &str = r#"
 [[listener]]
 name = "test"
 listen = "127.0.0.1:0"
@@ -124,7 +129,7 @@ const RENEGOTIATED: &str = "dunlin_gateway_renegotiations_total{listener=\"test\
 const POLICY_RELOADED: &str = "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}";
 
 /// A whole connection, with its tickets. Returns the suite, and whether the session was resumed.
-async fn visit(client: &Client, port: u16) -> (Option<CipherSuite>, bool) {
+pub(crate) async fn visit(client: &Client, port: u16) -> (Option<CipherSuite>, bool) {
     let mut tls = client.connect(port, "localhost").await;
     tls.shutdown().await.unwrap();
     within(tls.read_to_end(&mut vec![])).await.unwrap();
@@ -132,7 +137,7 @@ async fn visit(client: &Client, port: u16) -> (Option<CipherSuite>, bool) {
 }
 
 /// The client whose profile is `low`, with a store of sessions.
-fn device(place: &Place) -> Client {
+pub(crate) fn device(place: &Place) -> Client {
     let mut client = place.with_certificate(place.client("root.pem"), "");
     client.trusts_also("other-root.pem", place);
     Client { sessions: Some(Arc::new(MemoryClientSessions::default())), ..client }
@@ -264,20 +269,32 @@ async fn jsse() -> &'static str {
     classes
 }
 
+/// Starts Java's client with the certificate of the files with this prefix.
+async fn java(
+    place: &Place,
+    port: u16,
+    prefix: &str,
+    more: &[&str],
+) -> (Child, ChildStdin, Lines<BufReader<ChildStdout>>) {
+    let mut java = Command::new("java");
+    // A short life is not worth the better compiler.
+    java.args(["-XX:TieredStopAtLevel=1", "-cp", jsse().await, "Peer", &port.to_string()]);
+    java.args(["client.pem", "client.key"].map(|file| format!("{prefix}{file}")));
+    java.arg("roots.pem").args(more).current_dir(place.path(""));
+    let mut java =
+        java.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("java");
+    let lines = BufReader::new(java.stdout.take().unwrap()).lines();
+    let stdin = java.stdin.take().unwrap();
+    (java, stdin, lines)
+}
+
 #[tokio::test]
 async fn java_renegotiates_down() {
     let place = place("renegotiation = \"down\"");
     let slow = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let to = slow.local_addr().unwrap().port();
     let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(to, ""))).await;
-    let mut java = Command::new("java");
-    // A short life is not worth the better compiler.
-    java.args(["-XX:TieredStopAtLevel=1", "-cp", jsse().await, "Peer", &port.to_string()]);
-    java.args(["client.pem", "client.key", "roots.pem"]).current_dir(place.path(""));
-    let mut java =
-        java.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("java");
-    let mut lines = BufReader::new(java.stdout.take().unwrap()).lines();
-    let mut stdin = java.stdin.take().unwrap();
+    let (_java, mut stdin, mut lines) = java(&place, port, "", &[]).await;
     for (line, renegotiations) in [("first\n", 1.0), ("again\n", 1.0)] {
         stdin.write_all(line.as_bytes()).await.unwrap();
         let (mut stream, _) = within(slow.accept()).await.unwrap();
@@ -292,6 +309,36 @@ async fn java_renegotiates_down() {
     }
     // The second connection has resumed the session of the renegotiation.
     assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 1.0);
+}
+
+/// The gateway sends and accepts no data before the client has its profile. Java renegotiates when it reads, so the server speaks first.
+#[tokio::test]
+async fn java_renegotiates_up_before_the_servers_greeting() {
+    let place = place("renegotiation = \"both\"");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    place
+        .write("policy.toml", &text.replace("client = \"cert", "address_lifetime = \"1h\"\nclient = \"cert"));
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = server.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = server.accept().await {
+            tokio::spawn(async move {
+                let (mut read, mut write) = stream.split();
+                let _ = write.write_all(b"welcome\n").await;
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(to, ""))).await;
+    // The gateway remembers the address of a device, from which another client comes.
+    visit(&device(&place), port).await;
+    let (_java, mut stdin, mut lines) = java(&place, port, "other-", &["greeted"]).await;
+    stdin.write_all(b"hello\n").await.unwrap();
+    // The bits of the gateway's key: the certificate of the profile `strong`.
+    assert_eq!(within(lines.next_line()).await.unwrap().as_deref(), Some("hello 256"));
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+    assert_eq!(decided(&gateway, "finished", "default", "renegotiate", "strong"), 1.0);
+    metric_becomes(&gateway, RENEGOTIATED, 1.0).await;
 }
 
 #[tokio::test]
@@ -336,6 +383,125 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     let hex: String = sum.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
     assert_eq!(told["sha256"], hex);
     assert_eq!(told["summary"], "3 profiles, 2 rules, 0 clients, default strong (rank 100), floor 10");
+}
+
+/// Counts the lines about decisions.
+struct DecisionLines(Arc<AtomicUsize>);
+
+impl Subscriber for DecisionLines {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut visit = |field: &Field, value: &dyn Debug| {
+            let is_decision =
+                field.name() == "message" && format!("{value:?}").starts_with("policy: profile meter");
+            self.0.fetch_add(usize::from(is_decision), Ordering::Relaxed);
+        };
+        event.record(&mut visit);
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// A ClientHello that needs no secret, and asks for a weaker profile.
+#[tokio::test]
+async fn a_flood_of_hints_does_not_fill_the_log() {
+    let lines = Arc::new(AtomicUsize::new(0));
+    let _guard = tracing::subscriber::set_default(DecisionLines(lines.clone()));
+    let place = place("");
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(1, ""))).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = Client { psk: true, ..place.client("root.pem") };
+    let to = listener.local_addr().unwrap().port();
+    let mut hello = vec![0; 4096];
+    let recorded = async {
+        let (mut tcp, _) = listener.accept().await.unwrap();
+        tcp.read(&mut hello).await.unwrap()
+    };
+    let (len, _) = tokio::join!(recorded, client.try_connect(to, "localhost"));
+    for count in 1..=60 {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        tcp.write_all(&hello[..len]).await.unwrap();
+        within(tcp.read(&mut [0; 8])).await.unwrap();
+        assert_eq!(decided(&gateway, "hello", "meters", "serve", "meter"), f64::from(count));
+    }
+    assert_eq!(lines.load(Ordering::Relaxed), 50);
+}
+
+const BLOCKED: &str = "dunlin_gateway_networks_blocked_total";
+
+/// What any web page can make a browser do, what a device does that waits too long, and what the gateway does itself.
+#[tokio::test]
+async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let text = text.replace("client = \"request\"", "client = \"certificate\"");
+    place.write("policy.toml", &(text + "[blacklist]\nfailed = 1\n"));
+    let limits = "[limits]\nhandshake_time = \"300ms\"\n";
+    let config = limits.to_owned() + LISTENER + &route(backend("one").await, "");
+    let (gateway, port) = place.start(&config).await;
+    let failed =
+        |reason: &str| format!("dunlin_gateway_handshakes_total{{outcome=\"failed\",reason=\"{reason}\"}}");
+    place.client("other-root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    metric_becomes(&gateway, &failed("alert_received"), 1.0).await;
+    place.client("root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    metric_becomes(&gateway, &failed("no_certificate"), 1.0).await;
+    let silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    metric_becomes(&gateway, &failed("timeout"), 1.0).await;
+    drop(silent);
+    assert_eq!(metric(&gateway, BLOCKED), 0.0);
+    let mut garbage = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    garbage.write_all(&[0xff; 64]).await.unwrap();
+    metric_becomes(&gateway, BLOCKED, 1.0).await;
+}
+
+/// The endpoint ends the oldest handshake for a new one.
+#[tokio::test]
+async fn a_displaced_handshake_is_no_offence() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    place.write("policy.toml", &(text + "[blacklist]\nfailed = 1\n"));
+    let text = LISTENER.replace("policy =", "transport = \"dtls\"\npolicy =") + &route(1, "");
+    let (gateway, port) = place.start(&("[limits]\nhandshakes = 1\n".to_owned() + &text)).await;
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    // Its client gets the demand for a cookie, and nothing else.
+    let relay = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    let config = Arc::new(place.client("root.pem").config());
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let relayed = async {
+        let (mut buffer, mut client, mut answers) = ([0; 2048], None, 0);
+        while answers < 2 {
+            let (len, from) = relay.recv_from(&mut buffer).await.unwrap();
+            let to = if from == server { client } else { Some(server) };
+            answers += usize::from(from == server);
+            client = client.or(Some(from));
+            if answers < 2 {
+                relay.send_to(&buffer[..len], to.unwrap()).await.unwrap();
+            }
+        }
+    };
+    within(async {
+        tokio::select! {
+            () = relayed => {}
+            _ = endpoint.connect(&config, name.clone(), relay.local_addr().unwrap()) => panic!("a handshake without a server"),
+        }
+    })
+    .await;
+    let other = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    within(other.connect(&config, name, server)).await.unwrap();
+    let displaced = "dunlin_gateway_handshakes_total{outcome=\"failed\",reason=\"transport\"}";
+    metric_becomes(&gateway, displaced, 1.0).await;
+    assert_eq!(metric(&gateway, BLOCKED), 0.0);
 }
 
 /// The datagram of a ClientHello with which this client begins.

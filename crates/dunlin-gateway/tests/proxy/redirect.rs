@@ -1,11 +1,12 @@
 //! Redirection from plain HTTP: curl is asked who it is, and sent on to HTTPS under a one-time name.
 
+use std::net::SocketAddr;
 use std::process::Output;
 
 use dunlin_gateway::Gateway;
 use dunlin_pki::KeyType;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpListener;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::process::Command;
 
 use crate::place::{Place, metric, route, within};
@@ -88,7 +89,8 @@ fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &
 async fn curl_is_asked_who_it_is_and_sent_on_to_its_profile() {
     let place = Place::new();
     place.make_pki_of("", KeyType::P256, &["localhost", "*.once.test"]);
-    place.write("policy.toml", POLICY);
+    // None of these clients comes onto the blacklist.
+    place.write("policy.toml", &(POLICY.to_owned() + "[blacklist]\nfailed = 1\nforeign = 1\n"));
     let (gateway, _) = place.start(&(LISTENER.to_owned() + &route(backend().await, ""))).await;
     let port = gateway.redirect_addresses()[0].1.port();
     let url = |query: &str| format!("http://web.test:{port}/a%20page?{query}");
@@ -147,6 +149,40 @@ async fn curl_is_sent_on_to_a_port() {
     gateway.reload(place.config(&config)).await.unwrap();
     assert!(curl(&place, &url, true).await.status.success());
     assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), 3.0);
+}
+
+/// Sends a request over plain HTTP from this address, and returns the answer: nothing if the gateway closes at once.
+async fn ask(from: [u8; 4], to: SocketAddr, text: &str) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((from, 0).into()).unwrap();
+    let mut tcp = within(socket.connect(to)).await.unwrap();
+    let mut answer = vec![];
+    // The gateway may close, or reset, before it has read.
+    let _ = tcp.write_all(text.as_bytes()).await;
+    let _ = within(tcp.read_to_end(&mut answer)).await;
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test]
+async fn one_host_cannot_keep_others_from_their_redirection() {
+    let place = Place::new();
+    place.write("policy.toml", POLICY);
+    let limits = "[limits]\nconnections_per_host = 2\n";
+    let (gateway, _) = place.start(&(limits.to_owned() + LISTENER + &route(1, ""))).await;
+    let to = gateway.redirect_addresses()[0].1;
+    let mut silent = vec![];
+    for _ in 0..2 {
+        silent.push(TcpStream::connect(to).await.unwrap());
+    }
+    let request = "GET /?name=device-1 HTTP/1.1\r\nHost: web.test\r\n\r\n";
+    assert_eq!(ask([127, 0, 0, 1], to, request).await, "");
+    let answer = ask([127, 0, 0, 2], to, request).await;
+    assert!(answer.starts_with("HTTP/1.1 307 "), "{answer}");
+    let limits = "dunlin_gateway_limits_reached_total{listener=\"web\",limit=\"connections_per_host\"}";
+    assert_eq!(metric(&gateway, limits), 1.0);
+    // The places of clients that have gone are free.
+    drop(silent);
+    within(async { while ask([127, 0, 0, 1], to, request).await.is_empty() {} }).await;
 }
 
 /// The paper's variant: anyone gets the profile of the client whom the URL names, but only by a redirection.

@@ -84,6 +84,31 @@ async fn restarts_of_gateway_and_tunnel_cost_a_cached_handshake() {
     metric_becomes(&tunnel, &count("to_client"), 13.0).await;
 }
 
+/// Both sides know the other's key from a file, and need no certificate.
+#[tokio::test]
+async fn raw_public_keys_authenticate_both_sides() {
+    let place = Place::new();
+    place.make_pki("other-");
+    let text = listener("raw_public_key = true")
+        + "[listener.clients]\nraw_keys = \"client.key\"\n"
+        + &route(backend("one").await, "");
+    let (gateway, port) = place.start(&text).await;
+    for version in ["1.3", "1.2"] {
+        let config = local(port, &format!("raw_public_key = true\nversions = \"{version}\""))
+            .replace("ca = \"root.pem\"", "raw_keys = \"server.key\"");
+        let (tunnel, to) = place.tunnel(&config).await;
+        assert_eq!(exchange(to, "hello").await.unwrap(), "one got hello");
+        let labels = format!("listener=\"local\",version=\"TLSv{version}\",server=\"raw_key\",kind=\"full\"");
+        assert_eq!(metric(&tunnel, &format!("dunlin_tunnel_handshakes_completed_total{{{labels}}}")), 1.0);
+        let labels = format!("version=\"TLSv{version}\",client=\"raw_key\",kind=\"full\"");
+        let completed = format!("dunlin_gateway_handshakes_completed_total{{{labels}}}");
+        metric_becomes(&gateway, &completed, 1.0).await;
+        let (_tunnel, to) = place.tunnel(&config.replace("server.key", "other-server.key")).await;
+        exchange(to, "hello").await.unwrap_err();
+    }
+    metric_becomes(&gateway, "dunlin_gateway_handshakes_completed_total", 2.0).await;
+}
+
 #[tokio::test]
 async fn refuses_a_server_of_another_authority() {
     let place = Place::new();
@@ -223,7 +248,7 @@ file = "frozen"
          out, or write multihoming = \"linkable\"",
         "tunnel.toml:13: listener[1]: associations over several interfaces cannot be frozen; leave interfaces out, or the table [frozen]",
         "tunnel.toml:19: listener[1].psk: the key file is missing; name a file with the key, as `dunlin psk new` makes it",
-        "tunnel.toml:22: frozen: the key ids is missing; name a directory for IDs",
+        "tunnel.toml:22: frozen: the key ids is missing; name a store of IDs: a directory, sqlite:FILE or redis://HOST:PORT/DB",
     ];
     let found = faults(text);
     for (found, expected) in found.iter().zip(expected) {

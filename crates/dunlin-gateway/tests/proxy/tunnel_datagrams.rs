@@ -172,6 +172,40 @@ async fn associations_survive_a_restart_of_the_tunnel() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
 }
 
+/// The administrator has changed where the data go. The association of the previous configuration would go on as before.
+#[tokio::test]
+async fn an_association_does_not_survive_a_change_of_its_server_or_key() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let keys = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n[listener.clients]\npsk = \"keys.psk\"\n";
+    place.write("keys.psk", &format!("{}:{}\nsensor-8:{}\n", PSK.0, PSK.1, PSK.1));
+    let (_gateway, port) = place.start(&(keys.to_owned() + &route(to, ""))).await;
+    let (_other, other_port) = place.start(&(keys.to_owned() + &route(to, ""))).await;
+    let config = format!(
+        "[frozen]\nfile = \"frozen\"\nids = \"ids\"\n\
+         [[listener]]\nname = \"local\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\nto = \"127.0.0.1:{port}\"\n\
+         tickets = false\n[listener.psk]\nfile = \"keys.psk\"\nidentity = \"{}\"\n",
+        PSK.0
+    );
+    let other_name = config.replace("tickets", "server_name = \"other.example\"\ntickets");
+    let other_server = other_name.replace(&format!("127.0.0.1:{port}"), &format!("127.0.0.1:{other_port}"));
+    let other_key = other_server.replace(PSK.0, "sensor-8");
+    let program = socket().await.0;
+    for (text, handshakes) in
+        [(&config, 1.0), (&config, 0.0), (&other_name, 1.0), (&other_server, 1.0), (&other_key, 1.0)]
+    {
+        let (tunnel, local) = place.tunnel(text).await;
+        send(&program, local, "data").await;
+        let (data, from) = receive(&backend).await;
+        assert_eq!(data, "data");
+        backend.send_to(b"answer", from).await.unwrap();
+        receive(&program).await;
+        let done = "dunlin_tunnel_handshakes_total{listener=\"local\",outcome=\"completed\"}";
+        assert_eq!(metric(&tunnel, done), handshakes, "{text}");
+        within(tunnel.stop()).await;
+    }
+}
+
 /// Two addresses of loopback stand for two interfaces.
 #[tokio::test]
 async fn an_association_uses_the_interfaces_of_the_configuration() {

@@ -17,7 +17,7 @@ fn dtls(more: &str) -> String {
 
 const PSKS: &str = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\n[listener.clients]\npsk = \"keys.psk\"\n";
 
-async fn connect(client: &Client, port: u16) -> DtlsAssociation {
+pub(crate) async fn connect(client: &Client, port: u16) -> DtlsAssociation {
     let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     let server = ServerAddress::parse("localhost", port).unwrap();
     let gateway = SocketAddr::from(([127, 0, 0, 1], port));

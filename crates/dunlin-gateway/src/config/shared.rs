@@ -1,0 +1,37 @@
+//! The table `[shared]`: what several gateways have in common.
+
+use super::{Field, FileField, Section, single};
+
+/// The table `[shared]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedConfig {
+    /// The URL of the Redis, which may contain a password.
+    pub store: Field<String>,
+    /// The file with the key that all gateways have.
+    pub key: FileField,
+}
+
+impl SharedConfig {
+    /// Reads the table of all files.
+    pub(super) fn read(sections: &mut [Section<'_>]) -> Option<Self> {
+        let mut section = single(sections, "shared")?;
+        let store = section.text("store");
+        let key = section.file("key");
+        let advice = "write the URL of a Redis, as in \"redis://10.0.0.1:6379/0\"";
+        if let Some(store) = &store
+            && !["redis://", "redis+unix://"].iter().any(|kind| store.value.starts_with(kind))
+        {
+            // The text may contain a password, so it is not repeated.
+            section.fault(store.place.fault("not the URL of a Redis", advice));
+        }
+        for (name, advice) in
+            [("store", advice), ("key", "name a file with 32 random bytes, which all gateways have")]
+        {
+            if !section.has(name) {
+                section.missing(name, advice);
+            }
+        }
+        section.end();
+        Some(Self { store: store?, key: key? })
+    }
+}

@@ -1,0 +1,118 @@
+//! Listeners for plain HTTP whose requests the gateway answers itself: the administrative listener, and those that redirect clients.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::timeout;
+
+use crate::limits::Places;
+use crate::listener::{Phase, reached};
+use crate::metrics::Limit;
+use crate::service::{Shared, accept_one};
+use crate::throttle::Line;
+
+/// How long a connection may last after it was accepted, or after its latest request. Clients that stay silent leave their places soon,
+/// and a response that its client does not read ends, too.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+
+/// The largest header of a request, in bytes. hyper's buffer holds 8 KiB at least.
+const MAX_HEADER: usize = 8192;
+
+/// What such a listener answers, and to which clients.
+pub(crate) trait Answers: Send + Sync + 'static {
+    /// The simultaneous connections. Further clients wait until one ends.
+    const MAX_CONNECTIONS: usize;
+    /// The phase of the gateway in which the listener ends.
+    const UNTIL: Phase;
+    /// Whether a client may send several requests over a connection.
+    const KEEPS_ALIVE: bool;
+
+    /// The name for the log and the metrics.
+    fn name(&self) -> &str;
+    /// The simultaneous connections of the host with this address. The listener closes further ones.
+    fn max_per_host(&self, from: IpAddr) -> usize;
+    /// Whether this client gets no byte.
+    fn refuses(&self, from: SocketAddr) -> bool;
+    /// The answer to a request.
+    fn answer(&self, request: &Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>>;
+}
+
+/// Answers clients until the phase [`Answers::UNTIL`], or until `removed` becomes true. `current` returns the settings in force.
+pub(crate) async fn run<A: Answers>(
+    shared: Arc<Shared>,
+    current: impl Fn() -> A,
+    socket: TcpListener,
+    mut removed: watch::Receiver<bool>,
+) {
+    let (all, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
+    let phases = shared.phase.subscribe();
+    let reach = |limit: Limit, answers: &A, from: SocketAddr| {
+        let listener = answers.name();
+        shared.metrics.limit_reached(listener, limit);
+        if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
+            tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached over plain HTTP");
+        }
+    };
+    loop {
+        let name = || current().name().to_owned();
+        let Some((tcp, from)) = accept_one(&shared, A::UNTIL, &socket, &mut removed, name).await else {
+            return;
+        };
+        let answers = current();
+        if answers.refuses(from) {
+            continue;
+        }
+        let of_host = match hosts.connection(from.ip(), answers.max_per_host(from.ip())) {
+            Ok(place) => place,
+            Err(limit) => {
+                reach(limit, &answers, from);
+                continue;
+            }
+        };
+        if all.available_permits() == 0 {
+            reach(Limit::Connections, &answers, from);
+        }
+        let of_all = tokio::select! {
+            // The semaphore is never closed.
+            place = all.clone().acquire_owned() => place,
+            () = reached(&phases, A::UNTIL) => return,
+            _ = removed.wait_for(|removed| *removed) => return,
+        };
+        tokio::spawn(async move {
+            serve(&answers, tcp, from).await;
+            drop((of_host, of_all));
+        });
+    }
+}
+
+/// Serves a client until it is done or stays silent.
+async fn serve<A: Answers>(answers: &A, tcp: TcpStream, from: SocketAddr) {
+    let requested = Notify::new();
+    let service = service_fn(|request| {
+        requested.notify_one();
+        let response = answers.answer(&request, from);
+        async { Ok::<_, Infallible>(response) }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);
+    let http = http.max_buf_size(MAX_HEADER).keep_alive(A::KEEPS_ALIVE);
+    let mut served = pin!(http.serve_connection(TokioIo::new(tcp), service));
+    loop {
+        tokio::select! {
+            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
+            _ = &mut served => return,
+            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
+        }
+    }
+}

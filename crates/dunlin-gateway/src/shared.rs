@@ -1,0 +1,139 @@
+//! What several gateways share through Redis: the keys of tickets, and from which addresses clients came.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_store::cache::CacheFault;
+use dunlin_store::{MAX_MESSAGE, SharedLog, SharedTickets};
+use dunlin_tokio::now;
+use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::time::sleep;
+
+use crate::listener::{Live, Phase, reached};
+use crate::policed::{Memory, now_s};
+use crate::policy::AddressChange;
+use crate::service::Shared;
+
+/// How often the gateway reads the keys from Redis. A new one is there a minute before its use.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// How often it exchanges the addresses of clients.
+const EXCHANGE: Duration = Duration::from_secs(1);
+
+/// The addresses of clients, which gateways with the same policy share.
+#[derive(Clone)]
+pub(crate) struct SharedClients {
+    pub(crate) log: Arc<SharedLog>,
+    pub(crate) memory: Arc<Memory>,
+}
+
+/// Follows the ticket keys of these listeners, and the addresses of their clients.
+pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinHandle<()>> {
+    let begin = |follow: fn(Arc<Shared>, Arc<Live>) -> JoinHandle<()>, live: &Arc<Live>| {
+        follow(shared.clone(), live.clone())
+    };
+    let mut tasks: Vec<_> = listeners.iter().map(|live| begin(keys_of, live)).collect();
+    let mut logs: Vec<&Arc<SharedLog>> = vec![];
+    for live in listeners {
+        // Listeners with the same policy have the same addresses.
+        if let Some(SharedClients { log, .. }) = &live.shared_clients
+            && !logs.iter().any(|other| Arc::ptr_eq(other, log))
+        {
+            logs.push(log);
+            tasks.push(begin(clients_of, live));
+        }
+    }
+    tasks
+}
+
+fn keys_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let Some(keys) = &live.shared else { return };
+        let phases = shared.phase.subscribe();
+        tokio::select! {
+            () = follow_keys(&shared, &live.config.name, keys) => {}
+            () = reached(&phases, Phase::Draining) => {}
+        }
+    })
+}
+
+fn clients_of(shared: Arc<Shared>, live: Arc<Live>) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let Some(clients) = &live.shared_clients else { return };
+        let phases = shared.phase.subscribe();
+        tokio::select! {
+            () = follow_clients(&shared, &live.config.name, clients) => {}
+            () = reached(&phases, Phase::Draining) => {}
+        }
+    })
+}
+
+async fn follow_keys(shared: &Shared, listener: &str, keys: &Arc<SharedTickets>) {
+    let mut is_down = false;
+    loop {
+        let keys = keys.clone();
+        // It fails only if the runtime ends.
+        let Ok(refreshed) = spawn_blocking(move || keys.refresh(now())).await else { return };
+        shared.metrics.shared_refreshed(listener, "tickets", refreshed.is_ok());
+        match &refreshed {
+            Ok(()) if is_down => tracing::info!(listener, "ticket keys are shared again"),
+            Err(fault) if !is_down => {
+                tracing::error!(
+                    listener,
+                    "ticket keys are not shared: {fault}; clients of other gateways get full handshakes"
+                );
+            }
+            _ => {}
+        }
+        is_down = refreshed.is_err();
+        sleep(REFRESH).await;
+    }
+}
+
+async fn follow_clients(shared: &Shared, listener: &str, clients: &SharedClients) {
+    let mut is_down = false;
+    loop {
+        let clients = clients.clone();
+        // It fails only if the runtime ends.
+        let Ok(exchanged) = spawn_blocking(move || clients.exchange()).await else { return };
+        shared.metrics.shared_refreshed(listener, "clients", exchanged.is_ok());
+        match &exchanged {
+            Ok(()) if is_down => tracing::info!(listener, "addresses of clients are shared again"),
+            Err(fault) if !is_down => {
+                tracing::error!(
+                    listener,
+                    "addresses of clients are not shared: {fault}; each gateway knows its own"
+                );
+            }
+            _ => {}
+        }
+        is_down = exchanged.is_err();
+        sleep(EXCHANGE).await;
+    }
+}
+
+impl SharedClients {
+    /// Tells the other gateways what this one has learned, and learns from them.
+    fn exchange(&self) -> Result<(), CacheFault> {
+        let changes = self.memory.addresses.changes();
+        let messages: Vec<_> = changes.iter().filter_map(message).collect();
+        match self.log.exchange(&messages) {
+            Ok(received) => {
+                let max_lifetime_s = self.memory.max_address_lifetime_s();
+                for change in received.iter().filter_map(|message| serde_json::from_slice(message).ok()) {
+                    self.memory.addresses.learn(change, max_lifetime_s, now_s());
+                }
+                Ok(())
+            }
+            Err(fault) => {
+                changes.into_iter().for_each(|change| self.memory.addresses.keep_change(change));
+                Err(fault)
+            }
+        }
+    }
+}
+
+/// The change as a message; `None` for a client whose attributes are too long.
+fn message(change: &AddressChange) -> Option<Vec<u8>> {
+    serde_json::to_vec(change).ok().filter(|message| message.len() <= MAX_MESSAGE)
+}

@@ -1,0 +1,263 @@
+//! DTLS associations over planned restarts of their gateway.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use dunlin_gateway::Gateway;
+use dunlin_tokio::DtlsAssociation;
+use tokio::net::UdpSocket;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::nodes::{Balancer, any_port, free, nodes, write_key};
+use crate::place::{Client, PATIENCE, Place, metric, metric_becomes, route, within};
+
+/// A DTLS listener that freezes its associations.
+fn listener(listen: SocketAddr, more: &str) -> String {
+    format!(
+        "[[listener]]\nname = \"coap\"\nlisten = \"{listen}\"\ntransport = \"dtls\"\n{more}\n\
+         [listener.clients]\npsk = \"keys.psk\"\n\
+         [listener.frozen]\nfile = \"frozen-{port}\"\nids = \"ids-{port}\"\n",
+        port = listen.port()
+    )
+}
+
+/// A gateway that stops waits for connections that do not end, but not for associations that it freezes.
+const PATIENT: &str = "[gateway]\nshutdown_time = \"1h\"\n";
+
+/// Starts a gateway, once the previous one has released its sockets.
+async fn start(place: &Place, text: &str) -> Gateway {
+    let begin = Instant::now();
+    loop {
+        match Gateway::start(place.config(text)).await {
+            Ok(gateway) => return gateway,
+            Err(faults) => assert!(begin.elapsed() < PATIENCE, "{faults}"),
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A backend that echoes.
+async fn echo() -> u16 {
+    let socket = any_port().await;
+    let port = socket.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut buffer = [0; 2048];
+        // An error is that of an earlier datagram.
+        loop {
+            if let Ok((len, from)) = socket.recv_from(&mut buffer).await {
+                let _ = socket.send_to(&buffer[..len], from).await;
+            }
+        }
+    });
+    port
+}
+
+/// A client that always sends, and what it has sent and got back.
+struct Talking {
+    sent: Arc<AtomicU32>,
+    echoed: Arc<AtomicU32>,
+}
+
+impl Talking {
+    fn new(dtls: DtlsAssociation, mut over: watch::Receiver<bool>) -> Self {
+        let (sent, echoed): (Arc<AtomicU32>, Arc<AtomicU32>) = Default::default();
+        let talking = Self { sent: sent.clone(), echoed: echoed.clone() };
+        tokio::spawn(async move {
+            while !*over.borrow_and_update() {
+                let number = sent.fetch_add(1, Ordering::Relaxed) + 1;
+                dtls.send(&number.to_be_bytes()).await.unwrap();
+                if let Ok(received) = timeout(Duration::from_millis(20), dtls.recv()).await {
+                    let received = received.unwrap().expect("an association that goes on");
+                    let number = u32::from_be_bytes(received.try_into().unwrap());
+                    echoed.fetch_max(number, Ordering::Relaxed);
+                }
+            }
+        });
+        talking
+    }
+
+    /// Waits until the client has got back something that it sends from now on.
+    async fn goes_on(&self) {
+        let before = self.sent.load(Ordering::Relaxed);
+        let begin = Instant::now();
+        while self.echoed.load(Ordering::Relaxed) <= before {
+            assert!(begin.elapsed() < PATIENCE, "the client gets no answer");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+const HANDSHAKES: &str = "dunlin_gateway_handshakes_total{outcome=\"completed\"}";
+
+fn frozen(gateway: &Gateway, outcome: &str) -> f64 {
+    metric(gateway, &format!("dunlin_gateway_frozen_associations_total{{outcome=\"{outcome}\"}}"))
+}
+
+/// Half of the clients reach their gateway by way of the other one.
+#[tokio::test]
+async fn a_restart_of_one_of_two_gateways_under_traffic_ends_no_association() {
+    let place = Place::new();
+    write_key(&place);
+    let to = route(echo().await, "");
+    let [a_port, b_port, a_link, b_link] = free();
+    let config = |own, port, link| {
+        PATIENT.to_owned() + &nodes(own, link, &[a_link, b_link]) + &listener(port, "") + &to
+    };
+    let a = start(&place, &config(1, a_port, a_link)).await;
+    let b = start(&place, &config(2, b_port, b_link)).await;
+    let client = Client { psk: true, ..place.client("root.pem") };
+    let (over, is_over) = watch::channel(false);
+    let mut clients = vec![];
+    for at_other in [false, true, false, true, false, true] {
+        let balancer = Balancer::new(a_port).await;
+        let talking = Talking::new(balancer.connect(&client).await, is_over.clone());
+        talking.goes_on().await;
+        if at_other {
+            balancer.lead_to(b_port).await;
+            talking.goes_on().await;
+        }
+        clients.push((talking, balancer));
+    }
+    within(a.stop()).await;
+    assert_eq!((frozen(&a, "frozen"), frozen(&a, "left")), (6.0, 0.0));
+    drop(a);
+    let a = start(&place, &config(1, a_port, a_link)).await;
+    for (talking, _) in &clients {
+        talking.goes_on().await;
+    }
+    assert_eq!((frozen(&a, "thawed"), metric(&a, HANDSHAKES), metric(&b, HANDSHAKES)), (6.0, 0.0, 0.0));
+    assert_eq!(metric(&a, "dunlin_gateway_established{listener=\"coap\"}"), 6.0);
+    assert!(!place.path(&format!("frozen-{}", a_port.port())).exists());
+    // And once more, since thawed associations freeze like others.
+    within(a.stop()).await;
+    drop(a);
+    let a = start(&place, &config(1, a_port, a_link)).await;
+    for (talking, _) in &clients {
+        talking.goes_on().await;
+    }
+    assert_eq!((frozen(&a, "thawed"), metric(&a, HANDSHAKES)), (6.0, 0.0));
+    over.send_replace(true);
+}
+
+const POLICY: &str = r#"
+floor = 10
+[profile.strong]
+rank = 100
+client = "psk"
+[profile.meter]
+rank = 20
+client = "psk"
+[[rule]]
+name = "meters"
+when.psk = "sensor-*"
+profile = "meter"
+"#;
+
+/// A gateway with a policy, and a client whose association has begun under it.
+struct Policed {
+    place: Place,
+    config: String,
+    dtls: DtlsAssociation,
+    backend: UdpSocket,
+}
+
+impl Policed {
+    /// The gateway has stopped.
+    async fn new() -> Self {
+        let place = Place::new();
+        place.write("policy.toml", POLICY);
+        let backend = any_port().await;
+        let [listen] = free();
+        let to = route(backend.local_addr().unwrap().port(), "");
+        let config = PATIENT.to_owned() + &listener(listen, "policy = \"policy.toml\"") + &to;
+        let gateway = start(&place, &config).await;
+        let client = Client { psk: true, ..place.client("root.pem") };
+        let dtls = Balancer::new(listen).await.connect(&client).await;
+        let policed = Self { place, config, dtls, backend };
+        policed.arrives(b"before").await;
+        within(gateway.stop()).await;
+        assert_eq!(frozen(&gateway, "frozen"), 1.0);
+        policed
+    }
+
+    /// Starts the gateway again, with this policy.
+    async fn start(&self, policy: &str) -> Gateway {
+        self.place.write("policy.toml", policy);
+        start(&self.place, &self.config).await
+    }
+
+    async fn arrives(&self, text: &[u8]) {
+        self.dtls.send(text).await.unwrap();
+        let mut buffer = [0; 64];
+        let (len, _) = within(self.backend.recv_from(&mut buffer)).await.unwrap();
+        assert_eq!(buffer[..len], *text);
+    }
+}
+
+#[tokio::test]
+async fn an_association_goes_on_under_the_same_policy() {
+    let policed = Policed::new().await;
+    // Another rule for others changes nothing.
+    let more = "[[rule]]\nname = \"others\"\nwhen.psk = \"lamp-*\"\nrefuse = true\n";
+    let gateway = policed.start(&(POLICY.to_owned() + more)).await;
+    policed.arrives(b"after").await;
+    assert_eq!((frozen(&gateway, "thawed"), frozen(&gateway, "refused")), (1.0, 0.0));
+}
+
+#[tokio::test]
+async fn an_association_ends_whose_client_needs_a_higher_rank_now() {
+    for policy in [
+        POLICY.replace("profile = \"meter\"", "profile = \"strong\""),
+        POLICY.replace("profile = \"meter\"", "refuse = true"),
+    ] {
+        let policed = Policed::new().await;
+        let gateway = policed.start(&policy).await;
+        // A close_notify.
+        assert_eq!(within(policed.dtls.recv()).await.unwrap(), None);
+        metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", 1.0).await;
+        metric_becomes(&gateway, "dunlin_gateway_dtls_associations", 0.0).await;
+    }
+}
+
+/// The file stays, so a gateway with the right policy continues the association.
+#[tokio::test]
+async fn an_association_ends_whose_profile_has_changed() {
+    let policed = Policed::new().await;
+    for policy in
+        [POLICY.replace("rank = 20", "rank = 30"), POLICY.replace("meter\"", "m\"").replace(".meter", ".m")]
+    {
+        let gateway = policed.start(&policy).await;
+        metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", 1.0).await;
+        assert_eq!(metric(&gateway, "dunlin_gateway_dtls_associations"), 0.0);
+        within(gateway.stop()).await;
+    }
+    let _gateway = policed.start(POLICY).await;
+    policed.arrives(b"after").await;
+}
+
+#[tokio::test]
+async fn faults_of_frozen_associations_name_their_place() {
+    let place = Place::new();
+    let told = |text: &str| {
+        dunlin_gateway::Config::parse(&place.path("gateway.toml"), text).unwrap_err().to_string()
+    };
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let one = listener(any, "") + &route(1, "");
+    for (text, expected) in [
+        (
+            one.replace("transport = \"dtls\"", ""),
+            "listener[0].frozen: only DTLS associations survive a restart; ",
+        ),
+        (one.replace("ids =", "id ="), "listener[0].frozen: the key ids is missing; "),
+        (one.clone() + &one.replace("\"coap\"", "\"other\""), "frozen-0 is also the file of "),
+    ] {
+        let faults = told(&text);
+        assert!(faults.contains(expected), "{expected:?} is not in {faults}");
+    }
+    let started = Gateway::start(place.config(&one.replace("ids-0", "absent/ids"))).await;
+    let faults = started.err().unwrap().to_string();
+    assert!(faults.contains("gateway.toml:10: listener[0].frozen.ids: "), "{faults}");
+}
