@@ -3,6 +3,7 @@
 mod caching;
 mod datagrams;
 mod foreign;
+mod gateway;
 mod handover;
 mod key_exchange;
 mod link;
@@ -85,19 +86,39 @@ pub struct Plan {
     pub seed: u64,
     /// The directory for captures of each case as pcap files, if the experiment captures.
     pub captures: Option<PathBuf>,
+    /// The clients of `gateway` that stay connected, to measure them alone.
+    pub held: Option<Held>,
+}
+
+/// Clients that stay connected to a gateway.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Held {
+    /// How long they stay, in minutes.
+    pub minutes: f64,
+    /// The number of clients over TLS.
+    pub tls: usize,
+    /// The number of clients over DTLS.
+    pub dtls: usize,
 }
 
 impl Plan {
     /// The default plan of `experiment`: its first way and its number of runs.
     pub fn new(experiment: &dyn Experiment) -> Self {
         let way = experiment.ways().first().copied().unwrap_or(Way::Real);
-        Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None }
+        Self { way, runs: experiment.runs(), quick: false, seed: 1, captures: None, held: None }
     }
 }
 
 /// All experiments, in the order of the list.
 pub fn all() -> &'static [&'static dyn Experiment] {
-    &[&caching::Caching, &handover::Handover, &key_exchange::KeyExchange, &link::Accuracy, &policy::Policy]
+    &[
+        &caching::Caching,
+        &gateway::Gateway,
+        &handover::Handover,
+        &key_exchange::KeyExchange,
+        &link::Accuracy,
+        &policy::Policy,
+    ]
 }
 
 /// Finds the experiment of that name.

@@ -4,7 +4,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use super::compare::{Rivals, Verdict, is_ours};
-use super::{Kind, PAPER, Report, Row, columns, concise, names, plot};
+use super::{Kind, PAPER, Report, Row, columns, concise, names, plot, view};
 use crate::experiment;
 
 /// The style of the page, light and dark.
@@ -135,7 +135,7 @@ fn table(report: &Report) -> Markup {
     let common = common(rows);
     let rivals = Rivals::new(rows);
     let columns = arranged(rows, &common, &rivals);
-    let paper = plot::paper(&report.experiment);
+    let paper = view::paper(&report.experiment);
     let shared: Vec<_> = common.iter().map(|(name, value)| names::parameter(name, value)).collect();
     let marked = |wanted| {
         let mut figures = columns.iter().filter_map(|column| match column {

@@ -6,6 +6,7 @@ mod names;
 mod plot;
 mod read;
 mod table;
+mod view;
 
 use std::fmt::{self, Display};
 use std::fs;

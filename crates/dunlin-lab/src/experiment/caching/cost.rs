@@ -171,7 +171,7 @@ fn count(case: &Case<'_>) -> Result<[f64; 2], Error> {
 
 /// What was spent in a function and in all that it called. Callgrind's format has a block for each function, with a line for
 /// what it spent itself at each place, and one for what each of its calls spent.
-fn inclusive(counts: &str, function: &str) -> u64 {
+pub(in crate::experiment) fn inclusive(counts: &str, function: &str) -> u64 {
     let mut inside = false;
     let mut sum = 0;
     for line in counts.lines() {

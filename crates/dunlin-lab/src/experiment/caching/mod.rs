@@ -20,6 +20,7 @@ use std::ffi::OsString;
 use std::rc::Rc;
 
 use case::{CONNECTIONS, Case, Credential, Keys, Mode, PATIENCE, Protocol};
+pub(super) use cost::inclusive;
 use dunlin_pki::KeyType;
 use foreign::Files;
 

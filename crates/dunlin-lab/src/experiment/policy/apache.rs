@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use nix::unistd::{User, chown};
 use tempfile::TempDir;
 
-use super::case::{Aes, Strategy};
+use super::case::{Aes, Case, LowKey, Strategy};
 use super::environment;
-use super::keys::Keys;
-use super::talk::processor_time;
+use super::keys::{Keys, SERVER_NAME};
+use super::talk::{Side, keep_on_core, processor_time};
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
 
@@ -34,10 +34,31 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Time zones differ by multiples of a quarter of an hour.
 const QUARTER_US: f64 = 900e6;
 
-/// The strategies of Apache. `renegotiation` demands another suite for the path, so Apache asks the client for another handshake. It
-/// cannot show another certificate then.
-pub(super) const STRATEGIES: [Strategy; 4] =
-    [Strategy::None, Strategy::Lowest, Strategy::Renegotiation, Strategy::Ticket];
+/// The distance from the port of a case to its port for plain HTTP.
+const TO_HTTP: u16 = 100;
+
+/// The cases of Apache by strategy and key. `renegotiation` demands another suite for the path, so Apache asks the client for another
+/// handshake. It cannot show another certificate then. Redirections go by the name in the URL.
+const HOSTS: &[(Strategy, LowKey)] = &[
+    (Strategy::None, LowKey::Rsa2048),
+    (Strategy::Lowest, LowKey::Rsa2048),
+    (Strategy::Renegotiation, LowKey::Rsa2048),
+    (Strategy::RenegotiationHighest, LowKey::Rsa2048),
+    (Strategy::Redirection, LowKey::Rsa2048),
+    (Strategy::RedirectionUnauthenticated, LowKey::Rsa2048),
+    (Strategy::Ticket, LowKey::Rsa2048),
+    (Strategy::ChaCha20, LowKey::Rsa2048),
+    #[cfg(feature = "legacy-lab")]
+    (Strategy::Lowest, LowKey::Rsa1024),
+];
+
+/// What Apache tells about an upload.
+pub(super) struct Told {
+    /// The microseconds from accept to the last byte of the answer.
+    pub(super) server_us: f64,
+    /// The suite of the upload.
+    pub(super) suite: String,
+}
 
 /// A running Apache.
 pub(super) struct Apache<'a> {
@@ -46,6 +67,7 @@ pub(super) struct Apache<'a> {
     /// The lines of the logs that are read already.
     accepted: usize,
     ended: usize,
+    redirected: usize,
 }
 
 impl<'a> Apache<'a> {
@@ -77,17 +99,17 @@ impl<'a> Apache<'a> {
         // One process, without children.
         command.arg("-X").arg("-f").arg(&configuration).envs(environment(aes).iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = ground.spawn(namespace, &mut command)?;
-        let mut apache = Self { process, directory, accepted: 0, ended: 0 };
-        apache.wait(namespace, (address, Self::port(Strategy::None, aes)))?;
+        let mut process = ground.spawn(namespace, &mut command)?;
+        keep_on_core(NAME, process.child().id(), Side::Server)?;
+        let mut apache = Self { process, directory, accepted: 0, ended: 0, redirected: 0 };
+        apache.wait(namespace, (address, port(HOSTS[0], aes)))?;
         Ok(apache)
     }
 
-    /// The port of a strategy. Each environment has an Apache of its own.
-    pub(super) fn port(strategy: Strategy, aes: Aes) -> u16 {
-        let at = STRATEGIES.iter().position(|of| *of == strategy).unwrap_or_default();
-        let first = if aes == Aes::Hardware { 0 } else { STRATEGIES.len() };
-        FIRST_PORT + (first + at) as u16
+    /// The port that the client of a case connects to first. Each environment has an Apache of its own.
+    pub(super) fn port(case: &Case) -> u16 {
+        let https = port((case.strategy, case.low), case.aes);
+        if case.strategy.is_redirection() { https + TO_HTTP } else { https }
     }
 
     /// Waits until it listens.
@@ -110,20 +132,29 @@ impl<'a> Apache<'a> {
         self.directory.path().join(name)
     }
 
-    /// The microseconds of the connection after the previous one, from accept to the last byte of the answer. Call it once for each
+    /// What it tells about the upload after the previous one, and about the request for a redirection before it. Call it once for each
     /// upload.
-    pub(super) fn server_us(&mut self) -> Result<f64, Error> {
+    pub(super) fn told(&mut self, strategy: Strategy) -> Result<Told, Error> {
         let start = Instant::now();
         loop {
             let read = |name: &str| fs::read_to_string(self.path(name)).unwrap_or_default();
-            let (accepted, ended) = (read("error.log"), read("access.log"));
+            let (accepted, ended, plain) = (read("error.log"), read("access.log"), read("plain.log"));
             let accepted = accepted.lines().filter(|line| line.contains("AH01964")).nth(self.accepted);
-            if let Some((accepted, ended)) = accepted.and_then(in_quarter).zip(whole(&ended).nth(self.ended))
+            let ended = whole(&ended).nth(self.ended).and_then(|line| line.split_once(' '));
+            let redirection = match strategy.is_redirection() {
+                true => whole(&plain).nth(self.redirected),
+                false => Some("0"),
+            };
+            if let (Some(accepted), Some((ended, suite)), Some(redirection)) =
+                (accepted.and_then(in_quarter), ended, redirection)
             {
                 self.accepted += 1;
                 self.ended += 1;
-                let ended: f64 = ended.parse().map_err(failed)?;
-                return Ok((ended - accepted).rem_euclid(QUARTER_US));
+                self.redirected += usize::from(strategy.is_redirection());
+                let (ended, redirection): (f64, f64) =
+                    (ended.parse().map_err(failed)?, redirection.parse().map_err(failed)?);
+                let server_us = (ended - accepted).rem_euclid(QUARTER_US) + redirection;
+                return Ok(Told { server_us, suite: suite.to_owned() });
             }
             if start.elapsed() > PATIENCE {
                 return Err(failed("its log lacks a connection"));
@@ -136,6 +167,12 @@ impl<'a> Apache<'a> {
     pub(super) fn processor_time(&mut self) -> Result<Duration, Error> {
         processor_time(NAME, self.process.child().id())
     }
+}
+
+/// The port for HTTPS.
+fn port(host: (Strategy, LowKey), aes: Aes) -> u16 {
+    let at = HOSTS.iter().position(|of| *of == host).unwrap_or_default();
+    FIRST_PORT + at as u16 + if aes == Aes::Hardware { 0 } else { HOSTS.len() as u16 }
 }
 
 /// The lines of a log that are complete.
@@ -154,10 +191,10 @@ fn in_quarter(line: &str) -> Option<f64> {
 /// The configuration.
 fn written(directory: &Path, address: Ipv4Addr, keys: &Keys, aes: Aes) -> String {
     let here = directory.display();
-    let modules = ["mpm_prefork", "authz_core", "ssl", "dav", "dav_fs"];
+    let modules = ["mpm_prefork", "authz_core", "alias", "setenvif", "ssl", "dav", "dav_fs"];
     let modules: String =
         modules.iter().map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n")).collect();
-    let hosts: String = STRATEGIES.iter().map(|strategy| host(*strategy, address, keys, aes)).collect();
+    let hosts: String = HOSTS.iter().map(|of| host(*of, address, keys, aes)).collect();
     format!(
         "ServerRoot \"{here}\"
 DefaultRuntimeDir \"{here}\"
@@ -171,8 +208,10 @@ KeepAlive Off
 ErrorLogFormat \"%{{cu}}t %M\"
 ErrorLog \"{here}/error.log\"
 LogLevel warn ssl:info
-LogFormat \"%{{end:usec}}t\" end
-CustomLog \"{here}/access.log\" end
+LogFormat \"%{{end:usec}}t %{{SSL_CIPHER}}x\" end
+CustomLog \"{here}/access.log\" end env=!redirected
+LogFormat \"%D\" duration
+CustomLog \"{here}/plain.log\" duration env=redirected
 SSLSessionCache none
 <Directory \"{here}/files\">
     Dav On
@@ -182,37 +221,60 @@ SSLSessionCache none
     )
 }
 
-/// The part of the configuration for a strategy.
-fn host(strategy: Strategy, address: Ipv4Addr, keys: &Keys, aes: Aes) -> String {
+/// The part of the configuration for a case.
+fn host((strategy, low_key): (Strategy, LowKey), address: Ipv4Addr, keys: &Keys, aes: Aes) -> String {
     let [high, low] = ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"];
     let (suites, key) = match strategy {
         Strategy::None => (high.to_owned(), &keys.high),
-        Strategy::Lowest | Strategy::Ticket => (low.to_owned(), &keys.low),
-        _ => (format!("{high}:{low}"), &keys.high),
+        Strategy::Renegotiation | Strategy::RenegotiationHighest => (format!("{high}:{low}"), &keys.high),
+        Strategy::ChaCha20 => (format!("{high}:ECDHE-RSA-CHACHA20-POLY1305"), &keys.high),
+        _ => (low.to_owned(), keys.low(low_key)),
     };
+    // OpenSSL accepts short keys on this level only.
+    let suites = if low_key == LowKey::Rsa1024 { format!("{suites}:@SECLEVEL=0") } else { suites };
+    let demanding = |suite| format!("    <Location />\n        SSLCipherSuite {suite}\n    </Location>\n");
     let location = match strategy {
-        Strategy::Renegotiation => {
-            format!("    <Location />\n        SSLCipherSuite {low}\n    </Location>\n")
-        }
+        Strategy::Renegotiation => demanding(low),
+        Strategy::RenegotiationHighest => demanding(high),
         _ => String::new(),
     };
     let tickets = if strategy == Strategy::Ticket { "on" } else { "off" };
-    let port = Apache::port(strategy, aes);
+    // A client that lists ChaCha20 first has no instructions for AES.
+    let order = if strategy == Strategy::ChaCha20 { "off" } else { "on" };
+    let verify = if strategy == Strategy::RedirectionUnauthenticated { "none" } else { "require" };
+    let port = port((strategy, low_key), aes);
     let (root, [certificate, key]) = (keys.root.path(), key.paths());
     let (root, certificate, key) = (root.display(), certificate.display(), key.display());
+    let plain = match strategy.is_redirection() {
+        true => redirecting(address, port),
+        false => String::new(),
+    };
     format!(
-        "Listen {address}:{port}
+        "{plain}Listen {address}:{port}
 <VirtualHost {address}:{port}>
     SSLEngine on
     SSLProtocol TLSv1.2
     SSLCipherSuite {suites}
-    SSLHonorCipherOrder on
+    SSLHonorCipherOrder {order}
     SSLSessionTickets {tickets}
     SSLCertificateFile {certificate}
     SSLCertificateKeyFile {key}
     SSLCACertificateFile {root}
-    SSLVerifyClient require
+    SSLVerifyClient {verify}
 {location}</VirtualHost>
+"
+    )
+}
+
+/// The host for plain HTTP, which redirects to `port`.
+fn redirecting(address: Ipv4Addr, port: u16) -> String {
+    let http = port + TO_HTTP;
+    format!(
+        "Listen {address}:{http}
+<VirtualHost {address}:{http}>
+    SetEnvIf Request_URI . redirected
+    Redirect 307 / https://{SERVER_NAME}:{port}/
+</VirtualHost>
 "
     )
 }

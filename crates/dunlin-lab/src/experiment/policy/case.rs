@@ -11,17 +11,38 @@ pub(super) enum Strategy {
     Lowest,
     /// The first handshake has the highest scheme and proves who the client is; the second one has the lowest scheme.
     Renegotiation,
+    /// Both handshakes have the highest scheme.
+    RenegotiationHighest,
+    /// A request over plain HTTP names the client; the server sends it to HTTPS, where its certificate must match.
+    Redirection,
+    /// As `Redirection`, but the server asks for no certificate.
+    RedirectionUnauthenticated,
     /// The server remembers the address of a client that has proven its identity earlier.
     Address,
     /// The client resumes a session of the lowest scheme.
     Ticket,
+    /// The identity of a pre-shared key names the client; TLS 1.3.
+    Psk,
     /// The ticket of the handshake cache names the client, which makes a full handshake.
     Cached,
+    /// A client that prefers ChaCha20 gets it, with the key of the highest scheme.
+    ChaCha20,
 }
 
 impl Strategy {
-    pub(super) const ALL: [Self; 6] =
-        [Self::None, Self::Lowest, Self::Renegotiation, Self::Address, Self::Ticket, Self::Cached];
+    pub(super) const ALL: [Self; 11] = [
+        Self::None,
+        Self::Lowest,
+        Self::Renegotiation,
+        Self::RenegotiationHighest,
+        Self::Redirection,
+        Self::RedirectionUnauthenticated,
+        Self::Address,
+        Self::Ticket,
+        Self::Psk,
+        Self::Cached,
+        Self::ChaCha20,
+    ];
 
     /// The name in rows and in arguments.
     pub(super) const fn name(self) -> &'static str {
@@ -29,9 +50,14 @@ impl Strategy {
             Self::None => "none",
             Self::Lowest => "lowest",
             Self::Renegotiation => "renegotiation",
+            Self::RenegotiationHighest => "renegotiation_highest",
+            Self::Redirection => "redirection",
+            Self::RedirectionUnauthenticated => "redirection_unauthenticated",
             Self::Address => "address",
             Self::Ticket => "ticket",
+            Self::Psk => "psk",
             Self::Cached => "cached",
+            Self::ChaCha20 => "chacha20",
         }
     }
 
@@ -39,9 +65,23 @@ impl Strategy {
         Self::ALL.into_iter().find(|strategy| strategy.name() == name)
     }
 
-    /// Whether the client is to have the lowest scheme.
-    pub(super) const fn is_lowered(self) -> bool {
-        !matches!(self, Self::None)
+    /// Whether a request over plain HTTP comes first.
+    pub(super) const fn is_redirection(self) -> bool {
+        matches!(self, Self::Redirection | Self::RedirectionUnauthenticated)
+    }
+
+    /// Whether each connection has a second handshake.
+    pub(super) const fn is_renegotiation(self) -> bool {
+        matches!(self, Self::Renegotiation | Self::RenegotiationHighest)
+    }
+
+    /// The part of a suite's name that shows the cipher of the upload.
+    pub(super) const fn cipher(self) -> &'static str {
+        match self {
+            Self::None | Self::RenegotiationHighest => "AES256",
+            Self::ChaCha20 => "CHACHA20",
+            _ => "AES128",
+        }
     }
 }
 
@@ -57,6 +97,7 @@ pub(super) enum Stack {
 pub(super) enum ClientKind {
     OpenSsl,
     Dunlin,
+    Curl,
 }
 
 /// Whether both sides use the processor's instructions for AES.
@@ -66,6 +107,24 @@ pub(super) enum Aes {
     Software,
 }
 
+/// The server's key of the lowest scheme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum LowKey {
+    Rsa2048,
+    /// The paper's key.
+    #[cfg_attr(not(feature = "legacy-lab"), allow(dead_code, reason = "only the feature has such cases"))]
+    Rsa1024,
+}
+
+impl LowKey {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Rsa2048 => "rsa2048",
+            Self::Rsa1024 => "rsa1024",
+        }
+    }
+}
+
 /// A client and its server, which exist for the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Case {
@@ -73,6 +132,7 @@ pub(super) struct Case {
     pub(super) strategy: Strategy,
     pub(super) client: ClientKind,
     pub(super) aes: Aes,
+    pub(super) low: LowKey,
 }
 
 /// The sizes of uploads: 10 KB, 100 KB, 1 MB, 10 MB.
@@ -85,31 +145,69 @@ const TABLE_3: [[f64; 4]; 4] = [
     [5027.0, 5259.0, 6969.0, 28_137.0],
     [739.0, 952.0, 2675.0, 21_209.0],
 ];
-/// The paper's Table 4, scenarios 2 and 4: every connection renegotiates.
-const TABLE_4: [[f64; 4]; 2] = [[1689.0, 2299.0, 7646.0, 67_415.0], [1524.0, 1878.0, 3565.0, 21_984.0]];
+/// The paper's Table 4, scenarios 1 to 4: every connection renegotiates.
+const TABLE_4: [[f64; 4]; 4] = [
+    [15_105.0, 15_770.0, 22_478.0, 86_297.0],
+    [1689.0, 2299.0, 7646.0, 67_415.0],
+    [10_150.0, 10_412.0, 12_021.0, 32_836.0],
+    [1524.0, 1878.0, 3565.0, 21_984.0],
+];
 
 impl Case {
     /// The parameters in a row.
     pub(super) fn row(&self, size: usize) -> Row {
+        let (credential, level) = self.credential();
         Row::new()
-            .with("stack", if self.stack == Stack::Dunlin { "dunlin" } else { "apache" })
-            .with("protocol", "tls1.2")
+            .with("stack", self.stack())
             .with("strategy", self.strategy.name())
+            .with("level", level)
             .with("client", self.client.name())
+            .with("credential", credential)
+            .with("protocol", if self.strategy == Strategy::Psk { "tls1.3" } else { "tls1.2" })
             .with("size_bytes", size)
             .with("aes", self.aes.name())
             .with("way", "real")
     }
 
+    const fn stack(&self) -> &'static str {
+        match self.stack {
+            Stack::Dunlin => "dunlin",
+            Stack::Apache => "apache",
+        }
+    }
+
+    /// The credential behind the keys of the upload, and its scheme's level in the paper's Table 1. The weakest algorithm decides:
+    /// AES-128 and X25519 have the near-term level, which takes RSA-3072, and the legacy level takes RSA-1024.
+    const fn credential(&self) -> (&'static str, &'static str) {
+        match (self.strategy, self.stack, self.low) {
+            (Strategy::None | Strategy::RenegotiationHighest | Strategy::ChaCha20, ..)
+            // Apache shows the same certificate in its second handshake.
+            | (Strategy::Renegotiation, Stack::Apache, _) => ("rsa4096", "near-term"),
+            (Strategy::Psk, ..) => ("psk", "near-term"),
+            (_, _, LowKey::Rsa2048) => ("rsa2048", "below near-term"),
+            (_, _, LowKey::Rsa1024) => ("rsa1024", "legacy"),
+        }
+    }
+
     /// A short distinguishing name.
     pub(super) fn name(&self) -> String {
-        let stack = if self.stack == Stack::Dunlin { "dunlin" } else { "apache" };
-        format!("{stack}-{}-{}-{}", self.strategy.name(), self.client.name(), self.aes.name())
+        let low = if self.low == LowKey::Rsa1024 { "-rsa1024" } else { "" };
+        let (stack, strategy, client) = (self.stack(), self.strategy.name(), self.client.name());
+        format!("{stack}-{strategy}{low}-{client}-{}", self.aes.name())
     }
 
     /// The case whose clients all have the highest scheme.
     pub(super) const fn reference(&self) -> Self {
-        Self { strategy: Strategy::None, ..*self }
+        Self { strategy: Strategy::None, low: LowKey::Rsa2048, ..*self }
+    }
+
+    /// The same client without any overhead of the strategy, for a strategy with a second handshake.
+    pub(super) fn without_overhead(&self) -> Option<Self> {
+        match self.strategy {
+            Strategy::Renegotiation => Some(Self { strategy: Strategy::Lowest, ..*self }),
+            Strategy::RenegotiationHighest => Some(self.reference()),
+            _ => None,
+        }
     }
 
     /// The paper's time for this size, in microseconds.
@@ -121,7 +219,10 @@ impl Case {
         };
         let row = match self.strategy {
             Strategy::None => TABLE_3.get(scenario),
-            Strategy::Renegotiation => TABLE_4.get(scenario / 2),
+            Strategy::RenegotiationHighest => TABLE_4.get(scenario),
+            Strategy::Renegotiation => TABLE_4.get(scenario + 1),
+            // The paper has tested neither on whole uploads.
+            Strategy::Redirection | Strategy::RedirectionUnauthenticated | Strategy::ChaCha20 => None,
             _ => TABLE_3.get(scenario + 1),
         };
         row?.get(at).copied()
@@ -133,6 +234,7 @@ impl ClientKind {
         match self {
             Self::OpenSsl => "openssl",
             Self::Dunlin => "dunlin",
+            Self::Curl => "curl",
         }
     }
 }
@@ -148,36 +250,60 @@ impl Aes {
 
 /// The cases of a run.
 pub(super) fn cases(aes: &[Aes]) -> Vec<Case> {
-    use Strategy::{Address, Cached, Lowest, None, Renegotiation, Ticket};
-    let with = |stack, client, strategies: &[Strategy]| {
-        let case = |aes: &Aes| {
-            strategies
-                .iter()
-                .map(|strategy| Case { stack, strategy: *strategy, client, aes: *aes })
-                .collect::<Vec<_>>()
-        };
-        aes.iter().flat_map(case).collect::<Vec<_>>()
+    aes.iter().flat_map(|aes| cases_with(*aes)).collect()
+}
+
+fn cases_with(aes: Aes) -> Vec<Case> {
+    use Strategy::{
+        Address, Cached, ChaCha20, Lowest, None, Psk, Redirection, RedirectionUnauthenticated, Renegotiation,
+        RenegotiationHighest, Ticket,
     };
-    [
-        with(Stack::Dunlin, ClientKind::OpenSsl, &[None, Lowest, Renegotiation, Address, Ticket]),
-        // The client of the strategy `cached` is Dunlin's; so are those of its references.
-        with(Stack::Dunlin, ClientKind::Dunlin, &[None, Lowest, Cached]),
-        with(Stack::Apache, ClientKind::OpenSsl, &[None, Lowest, Renegotiation, Ticket]),
-    ]
-    .concat()
+    let mut cases = Vec::new();
+    let mut add = |stack, client, low, strategies: &[Strategy]| {
+        let all = strategies.iter().map(|strategy| Case { stack, strategy: *strategy, client, aes, low });
+        cases.extend(all);
+    };
+    let (openssl, dunlin, curl) = (ClientKind::OpenSsl, ClientKind::Dunlin, ClientKind::Curl);
+    let handshakes = [None, Lowest, Renegotiation, RenegotiationHighest];
+    add(Stack::Dunlin, openssl, LowKey::Rsa2048, &handshakes);
+    add(Stack::Dunlin, openssl, LowKey::Rsa2048, &[Redirection, RedirectionUnauthenticated]);
+    add(Stack::Dunlin, openssl, LowKey::Rsa2048, &[Address, Ticket, Psk]);
+    // The client of the strategy `cached` is Dunlin's; so are those of its references.
+    add(Stack::Dunlin, dunlin, LowKey::Rsa2048, &[None, Lowest, Cached]);
+    add(Stack::Apache, openssl, LowKey::Rsa2048, &handshakes);
+    add(Stack::Apache, openssl, LowKey::Rsa2048, &[Redirection, RedirectionUnauthenticated, Ticket]);
+    match aes {
+        Aes::Hardware => {
+            add(Stack::Dunlin, curl, LowKey::Rsa2048, &[None, Renegotiation, Redirection, Address]);
+            add(Stack::Apache, curl, LowKey::Rsa2048, &[None, Renegotiation, Redirection]);
+        }
+        Aes::Software => {
+            add(Stack::Dunlin, openssl, LowKey::Rsa2048, &[ChaCha20]);
+            add(Stack::Apache, openssl, LowKey::Rsa2048, &[ChaCha20]);
+        }
+    }
+    if cfg!(feature = "legacy-lab") {
+        add(Stack::Dunlin, openssl, LowKey::Rsa1024, &[Lowest, Renegotiation, Address]);
+        add(Stack::Apache, openssl, LowKey::Rsa1024, &[Lowest]);
+    }
+    cases
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn case(strategy: Strategy, aes: Aes) -> Case {
+        let (stack, client) = (Stack::Dunlin, ClientKind::OpenSsl);
+        Case { stack, strategy, client, aes, low: LowKey::Rsa2048 }
+    }
+
     /// The percentages in the paper's abstract and in its section 4.5.
     #[test]
     fn the_papers_tables_give_its_percentages() {
         let reduction = |strategy, aes, size| {
-            let case = Case { stack: Stack::Dunlin, strategy, client: ClientKind::OpenSsl, aes };
             let us = |case: Case| case.paper_us(size).unwrap();
-            (1.0 - us(case) / us(case.reference())) * 100.0
+            (1.0 - us(case(strategy, aes)) / us(case(strategy, aes).reference())) * 100.0
         };
         let said = [
             (Strategy::Ticket, Aes::Software, [89.41, 82.43, 54.08, 15.40]),
@@ -191,5 +317,13 @@ mod tests {
                 assert!((computed - percentage).abs() < 0.02, "{strategy:?} {aes:?} {size}: {computed} %");
             }
         }
+    }
+
+    #[test]
+    fn names_of_cases_differ() {
+        let cases = cases(&[Aes::Hardware, Aes::Software]);
+        let names: std::collections::BTreeSet<_> = cases.iter().map(Case::name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(Strategy::ALL.iter().all(|strategy| cases.iter().any(|case| case.strategy == *strategy)));
     }
 }

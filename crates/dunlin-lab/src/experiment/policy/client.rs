@@ -25,9 +25,10 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
     let address: SocketAddr = address.to_str().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
     let trust = X509Trust::anchors(keys::certificates(root)?).map_err(failed)?;
     let suites = vec![&TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384, &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256];
-    let profile = profile(&TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384)
+    let provider = Arc::new(dunlin_awslc::provider());
+    let profile = profile(provider.clone(), &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384)
         .tls12_cipher_suites(suites)
-        .credentials(vec![keys::credential(&dunlin_awslc::provider(), certificate, key)?])
+        .credentials(vec![keys::credential(&provider, certificate, key)?])
         .trust(Trust { x509: Some(trust), raw_key: None });
     let config = ClientConfig::new(profile.build().map_err(failed)?).with_server_name_sent(false);
     let config = Arc::new(match strategy {

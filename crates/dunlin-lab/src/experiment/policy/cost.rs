@@ -5,10 +5,12 @@ use std::hint::black_box;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use dunlin::crypto::{Aead, CryptoProvider, NONCE_LEN};
+use dunlin::crypto::{Aead, NONCE_LEN};
 use dunlin::wire::SignatureScheme;
 use dunlin_pki::{KeyPair, KeyType};
 use pki_types::PrivateKeyDer;
+#[cfg(feature = "legacy-lab")]
+use pki_types::pem::PemObject;
 
 use super::case::Aes;
 use super::tls::failed;
@@ -23,22 +25,40 @@ const TURNS: usize = 15;
 const SIGNATURES: u32 = 4;
 const RECORDS: u32 = 64;
 
-/// The algorithms, the strongest of each kind first: the name, and the level of the paper's Table 1.
-const KEYS: [(&str, KeyType, &str); 3] = [
-    ("rsa4096", KeyType::Rsa4096, "near-term"),
-    ("rsa3072", KeyType::Rsa3072, "near-term"),
-    ("rsa2048", KeyType::Rsa2048, "below near-term"),
+/// Where an RSA key comes from.
+#[derive(Clone, Copy)]
+enum Source {
+    Generated(KeyType),
+    /// A file, since `dunlin-pki` generates no key of this length.
+    File(&'static [u8]),
+    /// Only the provider of the laboratory uses it.
+    #[cfg(feature = "legacy-lab")]
+    Short(&'static dunlin_legacy::lab::identity::Identity),
+}
+
+/// The keys, the paper's strongest first: the name, the key, and the level of the paper's Table 1.
+const KEYS: &[(&str, Source, &str)] = &[
+    ("rsa7680", Source::File(include_bytes!("data/rsa7680.der")), "near-term"),
+    ("rsa8192", Source::File(include_bytes!("data/rsa8192.der")), "near-term"),
+    ("rsa4096", Source::Generated(KeyType::Rsa4096), "near-term"),
+    ("rsa3072", Source::Generated(KeyType::Rsa3072), "near-term"),
+    ("rsa2048", Source::Generated(KeyType::Rsa2048), "below near-term"),
+    #[cfg(feature = "legacy-lab")]
+    ("rsa1024", Source::Short(&dunlin_legacy::lab::identity::RSA_1024), "legacy"),
+    #[cfg(feature = "legacy-lab")]
+    ("rsa512", Source::Short(&dunlin_legacy::lab::identity::RSA_512), "below legacy"),
 ];
+/// The ciphers, AES-256 first, to which the others are compared.
 const CIPHERS: [(&str, &str); 3] =
     [("aes256gcm", "long-term"), ("aes128gcm", "near-term"), ("chacha20poly1305", "long-term")];
 
-/// The rows of an environment: the median time of each operation, and its ratio to the strongest algorithm of the kind.
+/// The rows of an environment: the median time of each operation, and its ratio to the first algorithm of the kind.
 pub(super) fn rows(aes: Aes) -> Result<Vec<Row>, Error> {
-    let mut command = this_program(["costs", aes.name()].map(OsString::from).into())?;
+    let mut command = this_program(["costs", aes.name()].map(OsString::from).into(), None)?;
     command.envs(environment(aes).iter().copied()).stdin(Stdio::null()).stderr(Stdio::piped());
     let told = output(&mut command)?;
     let mut rows = Vec::new();
-    let mut strongest: Option<(String, f64)> = None;
+    let mut first: Option<(String, f64)> = None;
     for line in told.lines() {
         let mut words = line.split(' ');
         let (Some(operation), Some(algorithm)) = (words.next(), words.next()) else { return Err(unknown()) };
@@ -47,17 +67,16 @@ pub(super) fn rows(aes: Aes) -> Result<Vec<Row>, Error> {
             .with("stack", "dunlin")
             .with("operation", operation)
             .with("algorithm", algorithm)
-            .with("level", level(algorithm))
+            .with("level", level_of(algorithm))
             .with("aes", aes.name())
             .with("way", "real")
             .figure("operation_us", &measured);
         let us = median_of(&measured);
-        let row = match &strongest {
-            Some((of, strongest)) if of == operation => {
-                row.figure("ratio_percent", &[us / strongest * 100.0])
-            }
+        let row = row.figure("operations_per_s", &measured.iter().map(|us| 1e6 / us).collect::<Vec<_>>());
+        let row = match &first {
+            Some((of, first)) if of == operation => row.figure("ratio_percent", &[us / first * 100.0]),
             _ => {
-                strongest = Some((operation.to_owned(), us));
+                first = Some((operation.to_owned(), us));
                 row
             }
         };
@@ -79,16 +98,16 @@ fn output(command: &mut Command) -> Result<String, Error> {
     }
 }
 
-fn level(algorithm: &str) -> &'static str {
+fn level_of(algorithm: &str) -> &'static str {
     let keys = KEYS.iter().map(|(name, _, level)| (*name, *level));
     keys.chain(CIPHERS).find(|(name, _)| *name == algorithm).map_or("", |(_, level)| level)
 }
 
-/// The paper's Table 2 on its Intel processor. Its RSA keys have 512 and 7680 bits.
+/// The paper's Table 2 on its Intel processor: RSA-512 against RSA-7680, AES-128 against AES-256.
 fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<f64> {
     match (operation, algorithm, aes) {
-        ("sign", "rsa2048", _) => Some(2.20),
-        ("verify", "rsa2048", _) => Some(9.95),
+        ("sign", "rsa512", _) => Some(2.20),
+        ("verify", "rsa512", _) => Some(9.95),
         ("seal", "aes128gcm", Aes::Software) => Some(74.48),
         ("seal", "aes128gcm", Aes::Hardware) => Some(87.49),
         _ => None,
@@ -98,14 +117,13 @@ fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<f64> {
 /// Measures in this process, and prints a line for each operation: its name, the algorithm, and the microseconds of each
 /// measurement. RSA does not depend on AES, so it is measured once.
 pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
-    let provider = dunlin_awslc::provider();
     let print = |operation: &str, algorithm: &str, measured: Vec<f64>| {
         let measured: Vec<_> = measured.iter().map(|us| format!("{us:.4}")).collect();
         println!("{operation} {algorithm} {}", measured.join(" "));
     };
     if words.first().is_some_and(|aes| aes == Aes::Hardware.name()) {
-        let keys = KEYS.map(|(name, typ, _)| Ok((name, signing(&provider, typ)?)));
-        let keys = keys.into_iter().collect::<Result<Vec<_>, Error>>()?;
+        let keys = KEYS.iter().map(|(name, source, _)| Ok((*name, signing(*source, TURNS)?)));
+        let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         for (name, (signed, _)) in &keys {
             print("sign", name, signed.clone());
         }
@@ -125,33 +143,47 @@ pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
 }
 
 /// The microseconds of one operation of `work`, several times.
-fn timed(times: u32, mut work: impl FnMut() -> Result<(), Error>) -> Result<Vec<f64>, Error> {
+fn timed(turns: usize, times: u32, mut work: impl FnMut() -> Result<(), Error>) -> Result<Vec<f64>, Error> {
     work()?;
     let turn = |_| {
         let start = Instant::now();
         (0..times).try_for_each(|_| work())?;
         Ok(start.elapsed().as_secs_f64() * 1e6 / f64::from(times))
     };
-    (0..TURNS).map(turn).collect()
+    (0..turns).map(turn).collect()
 }
 
 /// The times of signing and of verifying.
-fn signing(provider: &CryptoProvider, typ: KeyType) -> Result<(Vec<f64>, Vec<f64>), Error> {
+fn signing(source: Source, turns: usize) -> Result<(Vec<f64>, Vec<f64>), Error> {
     const SCHEME: SignatureScheme = SignatureScheme::RSA_PKCS1_SHA256;
-    let pair = KeyPair::generate(typ).map_err(failed)?;
-    let der = pair.to_pkcs8().map_err(failed)?;
-    let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
+    let (provider, der) = match source {
+        Source::Generated(typ) => {
+            let der = KeyPair::generate(typ).and_then(|pair| pair.to_pkcs8()).map_err(failed)?;
+            (dunlin_awslc::provider(), PrivateKeyDer::Pkcs8(der.to_vec().into()))
+        }
+        Source::File(der) => (dunlin_awslc::provider(), PrivateKeyDer::Pkcs8(der.into())),
+        #[cfg(feature = "legacy-lab")]
+        Source::Short(identity) => {
+            let der = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).map_err(failed)?;
+            (dunlin_legacy::lab::provider(), der)
+        }
+    };
+    let key = provider.key_loader.load(&der).map_err(failed)?;
+    // The longest keys take a tenth of a second.
+    let times = if matches!(source, Source::File(_)) { 1 } else { SIGNATURES };
     let message = [7; 32];
     let sign = || key.sign(SCHEME, &message, &*provider.random).map_err(failed);
     let signature = sign()?;
     let verifier = provider.signatures.schemes.iter().find(|(scheme, _)| *scheme == SCHEME);
     let verifier = verifier.and_then(|(_, all)| all.first()).ok_or_else(|| failed("RSA is missing"))?;
-    // The bits of the key are the last part of its SubjectPublicKeyInfo, a sequence (RFC 8017 A.1.1) of more than 255 bytes.
+    // The bits of the key are a sequence (RFC 8017 A.1.1) at the end of its SubjectPublicKeyInfo, behind the number of unused bits. The
+    // first octet of its length depends on the key's.
     let spki = key.public_key().as_ref();
-    let at = spki.windows(3).rposition(|bytes| bytes == [0, 0x30, 0x82]).map(|at| at + 1);
+    let begins = |bytes: &[u8]| matches!(bytes, [0, 0x30, 0x48..=0x7f | 0x81 | 0x82]);
+    let at = spki.windows(3).position(begins).map(|at| at + 1);
     let public = at.and_then(|at| spki.get(at..)).ok_or_else(|| failed("unknown form of a key"))?;
-    let signed = timed(SIGNATURES, || sign().map(|signature| drop(black_box(signature))))?;
-    let verified = timed(SIGNATURES * 8, || {
+    let signed = timed(turns, times, || sign().map(|signature| drop(black_box(signature))))?;
+    let verified = timed(turns, times * 8, || {
         verifier.verify_signature(public, &message, &signature).map_err(|_| failed("a signature is wrong"))
     })?;
     Ok((signed, verified))
@@ -162,5 +194,23 @@ fn sealing(aead: &dyn Aead) -> Result<Vec<f64>, Error> {
     let algorithm = aead.algorithm();
     let key = aead.key(&vec![7; algorithm.key_len()]).map_err(failed)?;
     let (mut data, mut tag) = (vec![7; RECORD], vec![0; algorithm.tag_len()]);
-    timed(RECORDS, || key.seal(&[7; NONCE_LEN], &[], black_box(&mut data), &mut tag).map_err(failed))
+    timed(TURNS, RECORDS, || key.seal(&[7; NONCE_LEN], &[], black_box(&mut data), &mut tag).map_err(failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signs_with_every_key() {
+        for (name, source, level) in KEYS {
+            // The generated keys take seconds.
+            if matches!(source, Source::Generated(_)) {
+                continue;
+            }
+            let (signed, verified) = signing(*source, 1).unwrap();
+            assert!(signed.iter().chain(&verified).all(|us| *us > 0.0), "{name}");
+            assert_eq!(level_of(name), *level);
+        }
+    }
 }

@@ -9,9 +9,11 @@ use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
 use dunlin_pki::{Authority, CaSpec, Identity, Item, KeyPair, KeyType, LeafSpec, Subject, Validity};
 use dunlin_pki::{certificates_to_pem, parse};
+use pki_types::pem::PemObject;
 use pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::super::foreign::MemoryFile;
+use super::case::LowKey;
 use super::count::Counted;
 use crate::Error;
 
@@ -20,14 +22,20 @@ pub(super) const SERVER_NAME: &str = "localhost";
 /// The validity of certificates, in days.
 const DAYS: u32 = 30;
 
-/// The certificates of a run: leaves directly below one root.
+/// The certificates of a run: leaves directly below one root. The paper's short key has a root of its own, since it comes from a file.
 pub(super) struct Keys {
+    /// The root that servers trust.
     pub(super) root: MemoryFile,
+    /// All roots, which clients trust.
+    pub(super) roots: MemoryFile,
     pub(super) client: Pair,
     /// The server's RSA-4096 key, of the highest scheme.
     pub(super) high: Pair,
     /// The server's RSA-2048 key, of the lowest scheme.
-    pub(super) low: Pair,
+    low: Pair,
+    /// The server's RSA-1024 key, of the paper's lowest scheme.
+    #[cfg(feature = "legacy-lab")]
+    shortest: Pair,
 }
 
 /// A certificate and its key in PEM.
@@ -60,12 +68,33 @@ impl Keys {
             let [certificate, key] = [certificate.as_str(), &key].map(|pem| MemoryFile::new(pem.as_bytes()));
             Ok::<_, Error>(Pair { certificate: certificate?, key: key? })
         };
+        #[cfg(feature = "legacy-lab")]
+        let shortest = dunlin_legacy::lab::identity::RSA_1024;
+        #[cfg(feature = "legacy-lab")]
+        let roots = [&root, shortest.root_pem].concat();
+        #[cfg(not(feature = "legacy-lab"))]
+        let roots = &root;
         Ok(Self {
             root: MemoryFile::new(root.as_bytes())?,
+            roots: MemoryFile::new(roots.as_bytes())?,
             client: pair(&client)?,
             high: pair(&high)?,
             low: pair(&low)?,
+            #[cfg(feature = "legacy-lab")]
+            shortest: Pair {
+                certificate: MemoryFile::new(shortest.cert_pem.as_bytes())?,
+                key: MemoryFile::new(shortest.key_pem.as_bytes())?,
+            },
         })
+    }
+
+    /// The server's key of the lowest scheme.
+    pub(super) const fn low(&self, key: LowKey) -> &Pair {
+        match key {
+            #[cfg(feature = "legacy-lab")]
+            LowKey::Rsa1024 => &self.shortest,
+            _ => &self.low,
+        }
     }
 }
 
@@ -91,11 +120,8 @@ pub(super) fn credential(
     certificate: &OsStr,
     key: &OsStr,
 ) -> Result<Credential, Error> {
-    let Some(Item::PrivateKey(pair)) = read(key)?.into_iter().next() else {
-        return Err(failed("a file has no private key"));
-    };
-    let der = pair.to_pkcs8().map_err(failed)?;
-    let key = provider.key_loader.load(&PrivateKeyDer::Pkcs8(der.as_slice().into())).map_err(failed)?;
+    let der = PrivateKeyDer::from_pem_slice(&fs::read(key).map_err(failed)?).map_err(failed)?;
+    let key = provider.key_loader.load(&der).map_err(failed)?;
     Ok(Credential::x509(certificates(certificate)?, Arc::new(Counted::of(key))))
 }
 

@@ -4,12 +4,16 @@
 //! has them make one upload at a time, case by case, so other programs disturb all cases alike.
 
 mod apache;
+mod captured;
 mod case;
 mod client;
 mod cost;
 mod count;
+mod curl;
+mod instructions;
 mod keys;
 mod model;
+mod row;
 mod server;
 mod talk;
 mod tls;
@@ -21,16 +25,16 @@ use std::process::Command;
 use std::time::Duration;
 
 use apache::Apache;
-use case::{Aes, Case, ClientKind, SIZES, Stack, Strategy};
+use case::{Aes, Case, ClientKind, LowKey, SIZES, Stack, Strategy};
 use keys::Keys;
-use model::Line;
-use talk::Talk;
+use row::Figures;
+use talk::{Side, Talk};
 
 use super::foreign::{Foreign, Library};
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
-use crate::net::{Ground, Pair};
-use crate::report::{Row, median_of};
+use crate::net::{Ground, Namespace, Pair};
+use crate::report::Row;
 
 /// The MTU of Ethernet, in bytes.
 const MTU: u16 = 1500;
@@ -72,9 +76,14 @@ impl Experiment for Policy {
             ("none", "every client has the highest scheme: AES-256-GCM with SHA-384, RSA-4096"),
             ("lowest", "the server has only the lowest scheme: AES-128-GCM with SHA-256, RSA-2048"),
             ("renegotiation", "a second handshake lowers the scheme, in each connection"),
+            ("renegotiation_highest", "a second handshake keeps the highest scheme"),
+            ("redirection", "a request over plain HTTP names the client; its certificate must match"),
+            ("redirection_unauthenticated", "the same, but the server asks for no certificate"),
             ("address", "the server remembers the client's address"),
             ("ticket", "the client resumes a session of the lowest scheme"),
+            ("psk", "the identity of a pre-shared key names the client; TLS 1.3 with AES-128-GCM"),
             ("cached", "a ticket of the handshake cache names the client; the handshake is full"),
+            ("chacha20", "as none, but a client that prefers ChaCha20 gets it"),
         ]
     }
 
@@ -101,6 +110,7 @@ impl Experiment for Policy {
         };
         let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
         let uploader = UPLOADER.compile().inspect_err(left_out).ok();
+        let has_curl = curl::is_there().inspect_err(left_out).is_ok();
         let mut apaches = BTreeMap::new();
         for aes in aes.iter().filter(|_| uploader.is_some()) {
             let (namespace, keys) = (&place.pair.server, place.keys);
@@ -108,34 +118,54 @@ impl Experiment for Policy {
             apaches.extend(apache.inspect_err(left_out).ok().map(|apache| (*aes, apache)));
         }
         let is_there = |case: &Case| match (case.stack, case.client) {
+            (Stack::Apache, ClientKind::Curl) => has_curl && apaches.contains_key(&case.aes),
             (Stack::Apache, _) => apaches.contains_key(&case.aes),
             (Stack::Dunlin, ClientKind::OpenSsl) => uploader.is_some(),
             (Stack::Dunlin, ClientKind::Dunlin) => true,
+            (Stack::Dunlin, ClientKind::Curl) => has_curl,
         };
         let cases: Vec<_> = case::cases(aes).into_iter().filter(is_there).collect();
         progress.steps(cases.len() + sizes.len() * cases.len() * plan.runs as usize);
         let mut ends = Vec::new();
         for case in &cases {
             progress.now(case.name());
-            let mut end = Ends::start(&place, *case, uploader.as_ref())?;
+            let start = Start { namespace: &place.pair.server, key_log: None, tool: None };
+            let mut end = Ends::start(&place, *case, uploader.as_ref(), start)?;
             for _ in 0..WARM_UP {
                 end.once(SIZES[0], &mut apaches)?;
             }
             ends.push(end);
             progress.step();
         }
-        let mut figures: BTreeMap<(usize, Case), Vec<Upload>> = BTreeMap::new();
+        let mut figures = Figures::default();
         for _ in 0..plan.runs {
             for size in sizes {
                 for end in &mut ends {
                     progress.now(end.case.name());
                     let upload = end.upload(*size, &mut apaches)?;
-                    figures.entry((*size, end.case)).or_default().push(upload);
+                    figures.uploads.entry((*size, end.case)).or_default().push(upload);
                     progress.step();
                 }
             }
         }
-        let mut rows = rows(sizes, &cases, &figures);
+        drop(ends);
+        if let Some(directory) = &plan.captures {
+            for case in &cases {
+                progress.now(format!("capture of {}", case.name()));
+                captured::save(directory, &place, *case, uploader.as_ref(), &mut apaches)?;
+            }
+        }
+        for case in cases.iter().filter(|case| !plan.quick && instructions::are_counted(case)) {
+            progress.now(format!("instructions of {}", case.name()));
+            match instructions::count(&place, *case, sizes, uploader.as_ref()) {
+                Ok(counts) => figures.count(*case, sizes, &counts),
+                Err(error) => {
+                    left_out(&error);
+                    break;
+                }
+            }
+        }
+        let mut rows = figures.rows(sizes, &cases);
         for aes in aes.iter().filter(|_| !plan.quick) {
             progress.now("single operations");
             rows.extend(cost::rows(*aes)?);
@@ -168,8 +198,19 @@ struct Upload {
     server_cpu_us: f64,
     /// The server's signatures, if it counts them.
     signatures: Option<f64>,
-    /// Whether it had the lowest scheme.
-    is_lowered: bool,
+    /// Whether it had the cipher that the strategy is to bring about.
+    has_its_cipher: bool,
+}
+
+/// How to start both sides of a case.
+#[derive(Clone, Copy)]
+struct Start<'b> {
+    /// The namespace of the client.
+    namespace: &'b Namespace,
+    /// The file for the client's keys.
+    key_log: Option<&'b Path>,
+    /// The program with its options that runs Dunlin's server, which then ends after this number of uploads.
+    tool: Option<(&'static str, &'b [OsString], usize)>,
 }
 
 /// Both sides of a case.
@@ -181,53 +222,88 @@ struct Ends<'a> {
 }
 
 impl<'a> Ends<'a> {
-    fn start(place: &Place<'a>, case: Case, uploader: Option<&Foreign>) -> Result<Self, Error> {
-        let (ground, keys) = (place.ground, place.keys);
-        let namespace = &place.pair.server;
-        let environment = environment(case.aes).iter().copied();
-        let (strategy, address) = (case.strategy.name(), Pair::SERVER.to_string());
-        let mut server = None;
-        let port = match case.stack {
-            Stack::Apache => Apache::port(case.strategy, case.aes).to_string(),
+    fn start(
+        place: &Place<'a>,
+        case: Case,
+        uploader: Option<&Foreign>,
+        start: Start<'_>,
+    ) -> Result<Self, Error> {
+        let (server, [https, http]) = match case.stack {
+            Stack::Apache => (None, [Apache::port(&case); 2].map(|port| port.to_string())),
             Stack::Dunlin => {
-                let mut words = ["server", strategy, &address].map(OsString::from).to_vec();
-                words.push(keys.root.path().into());
-                words.extend(keys.high.paths());
-                words.extend(keys.low.paths());
-                words.push(directory(place.files.path(), case)?);
-                let mut command = this_program(words)?;
-                let mut talk = Talk::start("dunlin", ground, namespace, command.envs(environment.clone()))?;
-                let port = talk.hear()?;
-                server = Some(talk);
-                port
+                let mut talk = Self::server(place, case, start)?;
+                let ports = talk.hear()?;
+                let (https, http) = ports.split_once(' ').ok_or_else(unknown)?;
+                (Some(talk), [https, http].map(str::to_owned))
             }
         };
+        let port = if case.strategy.is_redirection() { http } else { https };
+        let address = Pair::SERVER.to_string();
         let mut words: Vec<OsString> = match case.client {
             ClientKind::OpenSsl => {
-                let resumption = if case.strategy == Strategy::Ticket { "resume" } else { "-" };
-                [&address, &*port, "/upload", resumption].map(OsString::from).into()
+                let mode = match case.strategy {
+                    Strategy::Ticket => "resume",
+                    Strategy::Psk => "psk",
+                    strategy if strategy.is_redirection() => "redirect",
+                    _ => "-",
+                };
+                [&address, &*port, "/upload", mode, suites(&case)].map(OsString::from).into()
             }
             ClientKind::Dunlin => {
-                ["client", strategy, &format!("{address}:{port}")].map(OsString::from).into()
+                ["client", case.strategy.name(), &format!("{address}:{port}")].map(OsString::from).into()
             }
+            ClientKind::Curl => ["curl", case.strategy.name(), &address, &port].map(OsString::from).into(),
         };
-        words.push(keys.root.path().into());
-        words.extend(keys.client.paths());
+        words.push(place.keys.roots.path().into());
+        words.extend(place.keys.client.paths());
         let mut command = match (case.client, uploader) {
             (ClientKind::OpenSsl, Some(uploader)) => uploader.command(words),
-            _ => this_program(words)?,
+            _ => this_program(words, None)?,
         };
-        let client = Talk::start(case.client.name(), ground, namespace, command.envs(environment))?;
+        command.envs(environment(case.aes).iter().copied());
+        command.envs(start.key_log.map(|file| ("SSLKEYLOGFILE", file)));
+        let client =
+            Talk::start(Side::Client, case.client.name(), place.ground, start.namespace, &mut command)?;
         Ok(Self { case, client, server })
     }
 
-    /// Makes one upload with the scheme that the strategy is to bring about.
+    /// Starts Dunlin's server.
+    fn server(place: &Place<'a>, case: Case, start: Start<'_>) -> Result<Talk<'a>, Error> {
+        let (keys, address) = (place.keys, Pair::SERVER.to_string());
+        let mut words = ["server", case.strategy.name(), &address].map(OsString::from).to_vec();
+        words.push(keys.root.path().into());
+        words.extend(keys.high.paths());
+        words.extend(keys.low(case.low).paths());
+        words.push(case.low.name().into());
+        words.push(place.files.path().into());
+        words.push(start.tool.map_or(0, |(.., uploads)| uploads).to_string().into());
+        let mut command = this_program(words, start.tool.map(|(tool, options, _)| (tool, options)))?;
+        let namespace = &place.pair.server;
+        Talk::start(
+            Side::Server,
+            "dunlin",
+            place.ground,
+            namespace,
+            command.envs(environment(case.aes).iter().copied()),
+        )
+    }
+
+    /// Makes one upload with the cipher that the strategy is to bring about.
     fn upload(&mut self, size: usize, apaches: &mut BTreeMap<Aes, Apache<'_>>) -> Result<Upload, Error> {
         let upload = self.once(size, apaches)?;
-        match upload.is_lowered == self.case.strategy.is_lowered() {
+        match upload.has_its_cipher {
             true => Ok(upload),
             false => Err(talk::failed(&self.case.name(), "the upload has the other scheme")),
         }
+    }
+
+    /// Makes one upload to Dunlin's server, whose figures do not count.
+    fn untimed(&mut self, size: usize) -> Result<(), Error> {
+        self.client.tell(&size.to_string())?;
+        let told = self.client.hear();
+        // A server that has failed gives the better reason.
+        self.server.as_mut().map_or(Ok(String::new()), Talk::hear)?;
+        told.map(drop)
     }
 
     /// Makes one upload.
@@ -247,105 +323,50 @@ impl<'a> Ends<'a> {
         let us = |after: Duration| after.saturating_sub(before).as_secs_f64() * 1e6;
         let server_cpu_us = us(spent(&mut self.server)?);
         let unknown = || talk::failed(&self.case.name(), format_args!("unknown figures: {told}, {line:?}"));
-        let number = |text: Option<&str>| text.and_then(|text| text.parse::<f64>().ok());
-        let mut words = told.split(' ');
-        let client_us = number(words.next()).ok_or_else(unknown)?;
-        let suite = words.next().ok_or_else(unknown)?.replace(['-', '_'], "");
-        let is_lowered = suite.contains("AES128");
-        let upload = Upload { client_us, server_cpu_us, is_lowered, ..Upload::default() };
-        match (line.as_deref().map(|line| line.split(' ').collect::<Vec<_>>()).as_deref(), apache) {
-            (Some([server_us, signatures, ..]), _) => {
-                let (server_us, signatures) = (number(Some(server_us)), number(Some(signatures)));
-                Ok(Upload { server_us: server_us.ok_or_else(unknown)?, signatures, ..upload })
-            }
-            (None, Some(apache)) => Ok(Upload { server_us: apache.server_us()?, ..upload }),
-            _ => Err(unknown()),
-        }
+        let number = |text: &str| text.parse::<f64>().map_err(|_| unknown());
+        let (client_us, theirs) = told.split_once(' ').ok_or_else(unknown)?;
+        let (server_us, signatures, ours) =
+            match (line.as_deref().map(|line| line.split(' ').collect::<Vec<_>>()).as_deref(), apache) {
+                (Some([us, signatures, suite, ..]), _) => {
+                    (number(us)?, Some(number(signatures)?), (*suite).to_owned())
+                }
+                (None, Some(apache)) => {
+                    let told = apache.told(self.case.strategy)?;
+                    (told.server_us, None, told.suite)
+                }
+                _ => return Err(unknown()),
+            };
+        let cipher = self.case.strategy.cipher();
+        let has_it = |suite: &str| suite.replace(['-', '_'], "").contains(cipher);
+        // curl does not tell its suite.
+        let has_its_cipher = has_it(&ours) && (theirs == curl::NO_SUITE || has_it(theirs));
+        Ok(Upload { client_us: number(client_us)?, server_us, server_cpu_us, signatures, has_its_cipher })
     }
 }
 
-/// The directory of a server's upload.
-fn directory(parent: &Path, case: Case) -> Result<OsString, Error> {
-    let path = parent.join(case.name());
-    std::fs::create_dir(&path).map_err(tls::failed)?;
-    Ok(path.into())
+/// The suites of OpenSSL's client, in its order.
+const fn suites(case: &Case) -> &'static str {
+    match (case.strategy, case.low) {
+        (Strategy::ChaCha20, _) => "ECDHE-RSA-CHACHA20-POLY1305:ECDHE-RSA-AES256-GCM-SHA384",
+        (_, LowKey::Rsa2048) => "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256",
+        // OpenSSL accepts short keys on this level only.
+        (_, LowKey::Rsa1024) => "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256:@SECLEVEL=0",
+    }
 }
 
-/// A command that runs one side in another process.
-fn this_program(words: Vec<OsString>) -> Result<Command, Error> {
-    let mut command = Command::new(std::env::current_exe().map_err(tls::failed)?);
+/// A command that runs one side in another process, by `tool` if there is one.
+fn this_program(words: Vec<OsString>, tool: Option<(&str, &[OsString])>) -> Result<Command, Error> {
+    let program = std::env::current_exe().map_err(tls::failed)?;
+    let mut command = match tool {
+        Some((tool, options)) => {
+            let mut command = Command::new(tool);
+            command.args(options).arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
     command.args(["lab", "upload"]).args(words);
     Ok(command)
-}
-
-/// The rows of all sizes and cases.
-fn rows(sizes: &[usize], cases: &[Case], figures: &BTreeMap<(usize, Case), Vec<Upload>>) -> Vec<Row> {
-    let of = |size: usize, case: Case, figure: fn(&Upload) -> f64| {
-        let uploads = figures.get(&(size, case)).map(Vec::as_slice).unwrap_or_default();
-        uploads.iter().map(figure).collect::<Vec<_>>()
-    };
-    let mut rows = Vec::new();
-    for size in sizes {
-        for case in cases {
-            let all = |figure| of(*size, *case, figure);
-            let row = case.row(*size).figure("server_us", &all(|upload| upload.server_us));
-            let row = match case.paper_us(*size) {
-                Some(us) => row.paper("server_us", us),
-                None => row,
-            };
-            let row = row
-                .figure("server_cpu_us", &all(|upload| upload.server_cpu_us))
-                .figure("client_us", &all(|upload| upload.client_us));
-            let counted: Vec<_> = figures
-                .get(&(*size, *case))
-                .into_iter()
-                .flatten()
-                .filter_map(|upload| upload.signatures)
-                .collect();
-            let row = row.figure("signatures", &counted);
-            let cpu = |size: usize, case| median_of(&of(size, case, |upload| upload.server_cpu_us));
-            let row = match line(sizes, *case, cpu) {
-                Some(line) => {
-                    let model = line.at(*size as f64);
-                    let error = (model / cpu(*size, *case) - 1.0) * 100.0;
-                    row.figure("server_cpu_model_us", &[model]).figure("model_error_percent", &[error])
-                }
-                None => row,
-            };
-            rows.push(match case.strategy {
-                Strategy::None => row,
-                _ => reduced(row, |case, figure| median_of(&of(*size, case, figure)), *case, *size),
-            });
-        }
-    }
-    rows
-}
-
-/// The paper's model of a case: equation (1) fitted to its medians, or for renegotiations equation (2) with the fits of the others.
-fn line(sizes: &[usize], case: Case, cpu: impl Fn(usize, Case) -> f64) -> Option<Line> {
-    let of = |strategy| {
-        let case = Case { strategy, ..case };
-        let points: Vec<_> = sizes.iter().map(|size| (*size as f64, cpu(*size, case))).collect();
-        Line::through(&points).filter(|_| points.iter().all(|(_, us)| *us > 0.0))
-    };
-    if case.strategy != Strategy::Renegotiation {
-        return of(case.strategy);
-    }
-    let (first, last, resumed) = (of(Strategy::None)?, of(Strategy::Lowest)?, of(Strategy::Ticket)?);
-    // Apache shows the same certificate again.
-    let second = if case.stack == Stack::Apache { first } else { last };
-    Some(model::renegotiated(first, second, resumed, last))
-}
-
-/// Adds by how much the case costs less than the highest scheme, of the medians.
-fn reduced(row: Row, median: impl Fn(Case, fn(&Upload) -> f64) -> f64, case: Case, size: usize) -> Row {
-    let percent = |figure| (1.0 - median(case, figure) / median(case.reference(), figure)) * 100.0;
-    let row = row.figure("reduction_percent", &[percent(|upload| upload.server_us)]);
-    let row = match case.paper_us(size).zip(case.reference().paper_us(size)) {
-        Some((us, reference)) => row.paper("reduction_percent", (1.0 - us / reference) * 100.0),
-        None => row,
-    };
-    row.figure("cpu_reduction_percent", &[percent(|upload| upload.server_cpu_us)])
 }
 
 /// Runs one side of an upload, or measures the cost of single operations, when this program has started itself. `words` are the side, or
@@ -357,6 +378,7 @@ pub fn side_of_upload(words: &[OsString]) -> Result<(), Error> {
     match words.split_first() {
         Some((side, words)) if side == "server" => server::run(words),
         Some((side, words)) if side == "client" => client::run(words),
+        Some((side, words)) if side == "curl" => curl::run(words),
         Some((side, words)) if side == "costs" => cost::run(words),
         _ => Err(unknown()),
     }

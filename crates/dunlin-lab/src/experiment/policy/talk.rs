@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+
 use crate::Error;
 use crate::net::{Ground, Namespace, Process};
 
@@ -19,9 +22,17 @@ pub(super) struct Talk<'a> {
     output: BufReader<ChildStdout>,
 }
 
+/// The side of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Client,
+    Server,
+}
+
 impl<'a> Talk<'a> {
-    /// Starts a process.
+    /// Starts a process on its side's core.
     pub(super) fn start(
+        side: Side,
         name: &'static str,
         ground: &'a Ground,
         namespace: &Namespace,
@@ -29,6 +40,7 @@ impl<'a> Talk<'a> {
     ) -> Result<Self, Error> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = ground.spawn(namespace, command)?;
+        keep_on_core(name, process.child().id(), side)?;
         let input = process.child().stdin.take();
         let output = process.child().stdout.take().ok_or_else(|| failed(name, "it has no output"))?;
         Ok(Self { name, process, input, output: BufReader::new(output) })
@@ -51,6 +63,13 @@ impl<'a> Talk<'a> {
             return Err(failed(self.name, why.lines().next().unwrap_or("it has ended")));
         }
         Ok(line.trim_end().to_owned())
+    }
+
+    /// Waits for the end of a process that ends by itself.
+    pub(super) fn finish(mut self) -> Result<(), Error> {
+        drop(self.input.take());
+        let status = self.process.child().wait().map_err(|error| failed(self.name, error))?;
+        if status.success() { Ok(()) } else { Err(failed(self.name, status)) }
     }
 
     /// The processor time of the process so far, once it waits.
@@ -82,6 +101,40 @@ pub(super) fn processor_time(name: &'static str, id: u32) -> Result<Duration, Er
     }
 }
 
+/// Keeps a process, and the processes that it starts, on the core of its side: servers on the first one that this process may use, clients
+/// on the last one. Otherwise the scheduler may wake a server that is faster than its client on the client's core, where it has to wait.
+pub(super) fn keep_on_core(name: &'static str, id: u32, side: Side) -> Result<(), Error> {
+    let refused = |errno| failed(name, format_args!("it cannot be kept on a core: {errno}"));
+    let ours = sched_getaffinity(Pid::from_raw(0)).map_err(refused)?;
+    let mut cores = (0..CpuSet::count()).filter(|core| ours.is_set(*core) == Ok(true));
+    let core = match side {
+        Side::Server => cores.next(),
+        Side::Client => cores.next_back(),
+    };
+    let mut one = CpuSet::new();
+    one.set(core.unwrap_or_default()).map_err(refused)?;
+    sched_setaffinity(Pid::from_raw(id as i32), &one).map_err(refused)
+}
+
 pub(super) fn failed(name: &str, why: impl std::fmt::Display) -> Error {
     Error::new(name, why, "run it again; `dunlin lab run policy` leaves out a missing Apache")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_side_has_a_core() {
+        let cores = |side| {
+            let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+            keep_on_core("sleep", child.id(), side).unwrap();
+            let set = sched_getaffinity(Pid::from_raw(child.id() as i32)).unwrap();
+            child.kill().and_then(|()| child.wait()).unwrap();
+            (0..CpuSet::count()).filter(|core| set.is_set(*core) == Ok(true)).collect::<Vec<_>>()
+        };
+        let (client, server) = (cores(Side::Client), cores(Side::Server));
+        let all = std::thread::available_parallelism().unwrap().get();
+        assert_eq!((client.len(), server.len(), client == server), (1, 1, all == 1));
+    }
 }

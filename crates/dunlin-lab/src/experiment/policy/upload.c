@@ -1,15 +1,21 @@
-// A client without any knowledge of the strategies: it uploads as curl does, with TLS 1.2, each time on a new connection.
+// A client without any knowledge of the strategies: it uploads as curl does, each time on a new connection.
 //
-// PROGRAM IP PORT PATH RESUMPTION ROOT CERTIFICATE KEY
+// PROGRAM IP PORT PATH MODE SUITES ROOT CERTIFICATE KEY
 //     for each number of bytes on standard input, uploads as many, and prints the microseconds from the connection to the
 //     answer, and the suite in use
+//
+// MODE is resume; psk, which is TLS 1.3 with a pre-shared key; redirect, where the server at PORT speaks plain HTTP and names the
+// port of the upload; or -. SUITES are those of TLS 1.2. With SSLKEYLOGFILE, appends the keys to that file.
 
 #include <time.h>
 
-enum { IP = 1, PORT, PATH, RESUMPTION, ROOT, CERTIFICATE, KEY, WORDS };
-enum { LARGEST = 10 << 20, LINE = 1024, ANSWER = 4096 };
+enum { IP = 1, PORT, PATH, MODE, SUITES, ROOT, CERTIFICATE, KEY, WORDS };
+enum { LARGEST = 10 << 20, LINE = 1024, ANSWER = 4096, PSK_BYTES = 32, PSK_BYTE = 7 };
 
-static const char SUITES[] = "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-RSA-AES128-GCM-SHA256";
+static const char TLS13_SUITES[] = "TLS_AES_256_GCM_SHA384:TLS_AES_128_GCM_SHA256";
+static const char IDENTITY[] = "device-1";
+
+static int is(const char *word, const char *other) { return !strcmp(word, other); }
 
 static double now_us(void) {
     struct timespec time;
@@ -17,18 +23,46 @@ static double now_us(void) {
     return time.tv_sec * 1e6 + time.tv_nsec * 1e-3;
 }
 
+// The pre-shared key, which belongs to SHA-256.
+static int use_psk(SSL *ssl, const EVP_MD *hash, const unsigned char **id, size_t *length, SSL_SESSION **session) {
+    static const unsigned char TLS_AES_128_GCM_SHA256[] = {0x13, 0x01};
+    unsigned char psk[PSK_BYTES];
+    *session = NULL;
+    const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, TLS_AES_128_GCM_SHA256);
+    if (!cipher) return 0;
+    if (hash && hash != SSL_CIPHER_get_handshake_digest(cipher)) return 1;
+    memset(psk, PSK_BYTE, sizeof psk);
+    *session = SSL_SESSION_new();
+    if (!*session || !SSL_SESSION_set1_master_key(*session, psk, sizeof psk)) return 0;
+    if (!SSL_SESSION_set_cipher(*session, cipher)) return 0;
+    if (!SSL_SESSION_set_protocol_version(*session, TLS1_3_VERSION)) return 0;
+    *id = (const unsigned char *)IDENTITY;
+    *length = strlen(IDENTITY);
+    return 1;
+}
+
+static void log_key(const SSL *ssl, const char *line) {
+    (void)ssl;
+    FILE *log = fopen(getenv("SSLKEYLOGFILE"), "a");
+    if (!log || fprintf(log, "%s\n", line) < 0 || fclose(log)) fail("no key log");
+}
+
 static SSL_CTX *configure(char **words) {
     SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
-    if (!ctx || SSL_CTX_set_max_proto_version(ctx, TLS1_2_VERSION) != 1) refuse("no such version");
-    if (SSL_CTX_set_cipher_list(ctx, SUITES) != 1) refuse("no cipher suite");
+    int psk = is(words[MODE], "psk"), version = psk ? TLS1_3_VERSION : TLS1_2_VERSION;
+    if (!ctx || SSL_CTX_set_max_proto_version(ctx, version) != 1) refuse("no such version");
+    if (SSL_CTX_set_cipher_list(ctx, words[SUITES]) != 1) refuse("no cipher suite");
+    if (SSL_CTX_set_ciphersuites(ctx, TLS13_SUITES) != 1) refuse("no cipher suite");
     if (SSL_CTX_set1_groups_list(ctx, "X25519") != 1) refuse("no group");
-    if (SSL_CTX_set1_sigalgs_list(ctx, "RSA+SHA256") != 1) refuse("no signature scheme");
+    if (SSL_CTX_set1_sigalgs_list(ctx, psk ? "RSA-PSS+SHA256" : "RSA+SHA256") != 1) refuse("no signature scheme");
+    if (psk) SSL_CTX_set_psk_use_session_callback(ctx, use_psk);
+    if (getenv("SSLKEYLOGFILE")) SSL_CTX_set_keylog_callback(ctx, log_key);
     if (SSL_CTX_load_verify_file(ctx, words[ROOT]) != 1) refuse("no root");
     if (SSL_CTX_use_certificate_chain_file(ctx, words[CERTIFICATE]) != 1) refuse("no certificate");
     if (SSL_CTX_use_PrivateKey_file(ctx, words[KEY], SSL_FILETYPE_PEM) != 1) refuse("no key");
     SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER, NULL);
     SSL_CTX_set_mode(ctx, SSL_MODE_AUTO_RETRY);
-    if (strcmp(words[RESUMPTION], "resume")) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+    if (!is(words[MODE], "resume")) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
     return ctx;
 }
 
@@ -55,26 +89,46 @@ static void put(SSL *ssl, const char *path, const char *data, int bytes) {
     hear(ssl, '2');
 }
 
+// Asks over plain HTTP. Writes the port and the path that the answer names.
+static void ask(char **words, int bytes, char *port, char *path) {
+    char text[ANSWER + 1];
+    int fd = without_delay(connect_to(words[IP], words[PORT])), length = 0, more;
+    int asked = snprintf(text, LINE,
+                         "PUT %s?client=%s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+                         words[PATH], IDENTITY, bytes);
+    if (write(fd, text, asked) != asked) fail("no request");
+    while (length < ANSWER && (more = read(fd, text + length, ANSWER - length)) > 0) length += more;
+    text[length] = 0;
+    char *location = strstr(text, "\r\nLocation: https://");
+    if (strncmp(text, "HTTP/1.1 307", 12) || !location) fail("no redirection");
+    if (sscanf(location, "\r\nLocation: https://%*[^:]:%15[0-9]%255[^\r]", port, path) != 2) fail("no address");
+    close(fd);
+}
+
 int main(int argc, char **argv) {
     if (argc != WORDS) fail("arguments");
     SSL_CTX *ctx = configure(argv);
     char *data = malloc(LARGEST), line[LINE];
     if (!data) fail("no memory");
     memset(data, 'x', LARGEST);
+    char port[16], path[256];
     SSL_SESSION *session = NULL;
+    snprintf(port, sizeof port, "%s", argv[PORT]);
+    snprintf(path, sizeof path, "%s", argv[PATH]);
     while (fgets(line, sizeof line, stdin)) {
         alarm(PATIENCE_SECONDS);
         int bytes = atoi(line);
         if (bytes < 1 || bytes > LARGEST) fail("no such size");
         double start = now_us();
-        int fd = without_delay(connect_to(argv[IP], argv[PORT]));
+        if (is(argv[MODE], "redirect")) ask(argv, bytes, port, path);
+        int fd = without_delay(connect_to(argv[IP], port));
         SSL *ssl = SSL_new(ctx);
         if (!ssl || !SSL_set_fd(ssl, fd)) refuse("no connection");
         if (session && SSL_set_session(ssl, session) != 1) refuse("no session");
         if (SSL_connect(ssl) != 1) refuse("no handshake");
-        put(ssl, argv[PATH], data, bytes);
+        put(ssl, path, data, bytes);
         double end = now_us();
-        if (!strcmp(argv[RESUMPTION], "resume")) {
+        if (is(argv[MODE], "resume")) {
             SSL_SESSION_free(session);
             session = SSL_get1_session(ssl);
         }

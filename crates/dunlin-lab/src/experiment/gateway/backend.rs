@@ -1,0 +1,72 @@
+//! The plain server behind all the others. The first byte of a connection says what it does.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// The size of its buffers, in bytes.
+const BUFFER: usize = 64 << 10;
+
+/// It returns everything, including this byte.
+pub(super) const ECHO: u8 = b'e';
+/// It sends without end.
+pub(super) const SOURCE: u8 = b'd';
+/// It takes everything.
+pub(super) const SINK: u8 = b'u';
+
+/// The bytes that the sinks have received.
+pub(super) type Sunk = Arc<AtomicU64>;
+
+/// Binds a port and serves it.
+///
+/// # Errors
+/// No port is free.
+pub(super) async fn start(sunk: Sunk) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = listener.local_addr()?;
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let sunk = sunk.clone();
+            // The client notices a failure.
+            tokio::spawn(async move { drop(serve(tcp, &sunk).await) });
+        }
+    });
+    Ok(address)
+}
+
+async fn serve(mut tcp: TcpStream, sunk: &AtomicU64) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let mut first = [0; 512];
+    let len = tcp.read(&mut first).await?;
+    let received = first.get(..len).unwrap_or_default();
+    match received.first() {
+        Some(&SOURCE) => {
+            let data = vec![b'x'; BUFFER];
+            loop {
+                tcp.write_all(&data).await?;
+            }
+        }
+        Some(&SINK) => {
+            let mut data = vec![0; BUFFER];
+            loop {
+                match tcp.read(&mut data).await? {
+                    0 => return Ok(()),
+                    len => sunk.fetch_add(len as u64, Ordering::Relaxed),
+                };
+            }
+        }
+        _ => {
+            tcp.write_all(received).await?;
+            loop {
+                match tcp.read(&mut first).await? {
+                    0 => return Ok(()),
+                    len => tcp.write_all(first.get(..len).unwrap_or_default()).await?,
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Many clients that stay for minutes, with fixed traffic, and what attackers do to them meanwhile.
+//!
+//! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket, each with an address of its own.
+//! The plain server has a thread with a table of open files of its own, since the limit on them is that of a table.
+
+use std::fmt::Display;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use dunlin::ClientConfig;
+use dunlin_tokio::TlsStream;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{Resource, getrlimit};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, sleep_until};
+
+use super::Place;
+use super::attack::{self, Attack};
+use super::backend::{self, Sunk};
+use super::dtls::Dtls;
+use super::keys::{Credential, Keys};
+use super::load::{self, Target, percentile_ms};
+use super::servers::{Datagrams, Order, Server, Stack};
+use crate::Error;
+use crate::experiment::{Held, Progress};
+use crate::report::Row;
+
+/// How often a client sends a message.
+const TLS_PERIOD: Duration = Duration::from_secs(1);
+pub(super) const DTLS_PERIOD: Duration = Duration::from_secs(60);
+/// The clients that connect at the same time.
+const CONNECTING: usize = 64;
+/// How often a new client connects, so that handshakes are measured, too.
+const NEW_PERIOD: Duration = Duration::from_millis(100);
+/// How often the plain server looks whether it has to end.
+const LOOK: Duration = Duration::from_millis(50);
+/// The pause in which the gateway comes to rest, before its memory is read.
+const REST: Duration = Duration::from_secs(2);
+/// The open files of a gateway beside those of its clients.
+const OTHER_FILES: u64 = 500;
+/// The clients that a gateway takes beside those that stay: new ones and attackers.
+const OTHER_CLIENTS: usize = 5000;
+/// The time for which the socket of a DTLS client to the backend stays open, as the configuration says.
+pub(super) const SOCKET_TIME: Duration = Duration::from_secs(5);
+
+/// The state of a run that all its threads see.
+#[derive(Default)]
+pub(super) struct Stage {
+    /// The phase: a number of [`Attack::ALL`].
+    phase: AtomicUsize,
+    has_ended: AtomicBool,
+}
+
+impl Stage {
+    pub(super) fn phase(&self) -> usize {
+        self.phase.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+}
+
+/// The round trips of a kind of clients.
+#[derive(Debug, Default)]
+pub(super) struct Trips {
+    /// The times by phase, the one in which the message was sent.
+    pub(super) times: [Vec<Duration>; Attack::ALL.len()],
+    /// The messages without an echo, by phase.
+    pub(super) lost: [u64; Attack::ALL.len()],
+}
+
+impl Trips {
+    pub(super) fn note(&mut self, phase: usize, time: Option<Duration>) {
+        match (time, self.times.get_mut(phase), self.lost.get_mut(phase)) {
+            (Some(time), Some(times), _) => times.push(time),
+            (None, _, Some(lost)) => *lost += 1,
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        for (all, times) in self.times.iter_mut().zip(other.times) {
+            all.extend(times);
+        }
+        for (all, lost) in self.lost.iter_mut().zip(other.lost) {
+            *all += lost;
+        }
+    }
+}
+
+pub(super) fn failed(why: impl Display) -> Error {
+    Error::new("clients of the gateway", why, "take fewer clients (--tls, --dtls), or free memory and files")
+}
+
+/// Holds the clients, and returns the rows.
+///
+/// # Errors
+/// A gateway does not start, or a client does not connect.
+pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<Vec<Row>, Error> {
+    let keys = Keys::new(Credential::P256)?;
+    // The first runtime of a process opens a pair of sockets that all runtimes use. The table of the plain server copies them.
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let plain = Plain::start()?;
+    let mut servers = start(place, held, &keys, &plain)?;
+    let client = keys.client(0, false)?;
+    let targets: Vec<_> = servers.iter().map(|server| Target::of(server, false)).collect();
+    let addresses: Vec<_> = servers.iter().map(Server::datagrams).collect();
+    progress.steps(2 + Attack::ALL.len());
+    let empty = at_rest(&runtime, &mut servers)?;
+
+    progress.now(format!("{} clients connect over TLS", held.tls));
+    let clients = runtime.block_on(connect(&targets, &client, held.tls))?;
+    let with_tls = at_rest(&runtime, &mut servers)?;
+    progress.step();
+    progress.now(format!("{} clients connect over DTLS", held.dtls));
+    let dtls = Dtls::connect(&client, &addresses, held.dtls)?;
+    let with_dtls = at_rest(&runtime, &mut servers)?;
+    progress.step();
+
+    let stage = Arc::new(Stage::default());
+    let begin = Instant::now();
+    let spent = total_time(&mut servers)?;
+    let [tls, dtls, new, attacks] = {
+        let (of_dtls, of_attacks) = (stage.clone(), stage.clone());
+        let holding = thread::spawn(move || dtls.hold(begin, &of_dtls));
+        let attacking = {
+            let (targets, client) = (targets.clone(), client.clone());
+            thread::spawn(move || attack::run(&targets, &addresses, &client, &of_attacks))
+        };
+        let phase = phase_time(held);
+        let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, phase, progress));
+        stage.has_ended.store(true, Ordering::Relaxed);
+        let [dtls, attacks] = [holding, attacking].map(joined);
+        let [tls, new] = seen?;
+        [tls, dtls?, new, attacks?]
+    };
+    let spent = total_time(&mut servers)?.saturating_sub(spent);
+    let load = spent.as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
+    let last = at_rest(&runtime, &mut servers)?;
+    let of = |protocol: &str, number: usize, bytes: u64| {
+        let row = row("memory", protocol).with("clients", number);
+        let row = row.with("gateways", servers.len()).figure("memory_bytes", &[bytes as f64]);
+        row.figure("client_bytes", &[bytes as f64 / number.max(1) as f64])
+    };
+    let mut rows = vec![
+        of("tls", held.tls, with_tls.saturating_sub(empty)),
+        of("dtls", held.dtls, with_dtls.saturating_sub(with_tls)),
+        of("all, at the end", held.tls + held.dtls, last.saturating_sub(empty))
+            .figure("processor_percent", &[load]),
+    ];
+    for (protocol, trips) in [("tls", tls), ("dtls", dtls), ("new tls", new)] {
+        rows.extend(rows_of(protocol, trips, &attacks, phase_time(held)));
+    }
+    Ok(rows)
+}
+
+/// How long each phase takes.
+fn phase_time(held: Held) -> Duration {
+    Duration::from_secs_f64(held.minutes * 60.0) / Attack::ALL.len() as u32
+}
+
+fn joined(thread: thread::JoinHandle<Result<Trips, Error>>) -> Result<Trips, Error> {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Starts as many gateways as the limit on open files demands.
+fn start<'a>(place: &Place<'a>, held: Held, keys: &Keys, plain: &Plain) -> Result<Vec<Server<'a>>, Error> {
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    // A DTLS client's socket to the backend is open for a part of its period.
+    let open = held.dtls as f64 * SOCKET_TIME.as_secs_f64() / DTLS_PERIOD.as_secs_f64();
+    let needed = 2 * held.tls as u64 + open as u64;
+    let number = needed.div_ceil(files.saturating_sub(OTHER_FILES).max(1)).max(1);
+    let order = |at: u64| Order {
+        stack: Stack::Dunlin,
+        keys,
+        is_cached: false,
+        port: super::FIRST_PORT + 2 * at as u16,
+        backend: plain.tcp,
+        datagrams: Some(Datagrams {
+            backend: plain.udp,
+            clients: held.tls + held.dtls + OTHER_CLIENTS,
+            idle_time: SOCKET_TIME,
+        }),
+    };
+    (0..number).map(|at| Server::start(place.ground, place.namespace, place.core, order(at))).collect()
+}
+
+/// The memory of all gateways in bytes, some time after the latest handshake.
+fn at_rest(runtime: &Runtime, servers: &mut [Server<'_>]) -> Result<u64, Error> {
+    runtime.block_on(async { sleep(REST).await });
+    servers.iter_mut().map(Server::memory).sum()
+}
+
+fn total_time(servers: &mut [Server<'_>]) -> Result<Duration, Error> {
+    servers.iter_mut().map(Server::processor_time).sum()
+}
+
+/// Connects clients over TLS, some at a time, to one gateway after the other.
+async fn connect(
+    targets: &[Target],
+    client: &Arc<ClientConfig>,
+    number: usize,
+) -> Result<Vec<TlsStream<TcpStream>>, Error> {
+    let next = Arc::new(AtomicUsize::new(0));
+    let workers = (0..CONNECTING).map(|_| {
+        let (targets, client, next) = (targets.to_vec(), client.clone(), next.clone());
+        async move {
+            let mut connected = Vec::new();
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                match targets.get(at % targets.len().max(1)).filter(|_| at < number) {
+                    Some(target) => connected.push(load::connected(target, &client).await?),
+                    None => return Ok(connected),
+                }
+            }
+        }
+    });
+    Ok(load::all(workers).await?.into_iter().flatten().collect())
+}
+
+/// Lets the clients send their messages in all phases, and new ones connect. Returns the times of both.
+async fn traffic(
+    clients: Vec<TlsStream<TcpStream>>,
+    (targets, client): (&[Target], &Arc<ClientConfig>),
+    stage: &Arc<Stage>,
+    phase: Duration,
+    progress: &Progress,
+) -> Result<[Trips; 2], Error> {
+    let (begin, number) = (Instant::now(), clients.len().max(1) as u32);
+    let mut tasks = JoinSet::new();
+    for (mut tls, at) in clients.into_iter().zip(0_u32..) {
+        let stage = stage.clone();
+        tasks.spawn(async move {
+            let mut trips = Trips::default();
+            // The clients are spread evenly over a period.
+            let mut due = begin + TLS_PERIOD * at / number;
+            while !stage.has_ended() {
+                sleep_until(due.into()).await;
+                let (phase, sent) = (stage.phase(), Instant::now());
+                let echoed = load::exchange(&mut tls).await;
+                trips.note(phase, echoed.is_ok().then(|| sent.elapsed()));
+                if echoed.is_err() {
+                    break;
+                }
+                // A message that waited for the previous echo leaves at once.
+                due += TLS_PERIOD;
+            }
+            trips
+        });
+    }
+    let connecting = {
+        let (targets, client, stage) = (targets.to_vec(), client.clone(), stage.clone());
+        tokio::spawn(async move {
+            let mut trips = Trips::default();
+            for target in targets.iter().cycle().take_while(|_| !stage.has_ended()) {
+                let (phase, sent) = (stage.phase(), Instant::now());
+                let connected = load::connected(target, &client).await;
+                trips.note(phase, connected.is_ok().then(|| sent.elapsed()));
+                if let Ok(tls) = connected {
+                    tokio::spawn(load::close(tls));
+                }
+                sleep_until((sent + NEW_PERIOD).into()).await;
+            }
+            trips
+        })
+    };
+    for (at, attack) in Attack::ALL.iter().enumerate() {
+        stage.phase.store(at, Ordering::Relaxed);
+        progress.now(format!("attack: {}", attack.name()));
+        sleep(phase).await;
+        progress.step();
+    }
+    stage.has_ended.store(true, Ordering::Relaxed);
+    let mut all = Trips::default();
+    while let Some(trips) = tasks.join_next().await {
+        all.add(trips.map_err(failed)?);
+    }
+    Ok([all, connecting.await.map_err(failed)?])
+}
+
+fn row(part: &str, protocol: &str) -> Row {
+    Row::new().with("stack", Stack::Dunlin.name()).with("part", part).with("protocol", protocol)
+}
+
+/// The rows of a kind of clients.
+fn rows_of(protocol: &str, trips: Trips, attacks: &Trips, phase: Duration) -> Vec<Row> {
+    let mut calm = 0.0;
+    let mut rows = Vec::new();
+    for (at, attack) in Attack::ALL.iter().enumerate() {
+        let mut times = trips.times.get(at).cloned().unwrap_or_default();
+        let lost = trips.lost.get(at).copied().unwrap_or_default();
+        let made = attacks.lost.get(at).copied().unwrap_or_default() as f64 / phase.as_secs_f64();
+        let mut share = |share| percentile_ms(&mut times, share);
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(&mut share);
+        let row = row("hold", protocol).with("attack", attack.name());
+        let row = row.figure("round_trip_p50_ms", &[p50]).figure("round_trip_p99_ms", &[p99]);
+        let row = row.figure("round_trip_p999_ms", &[p999]).figure("messages", &[times.len() as f64]);
+        let row = row.figure("lost", &[lost as f64]);
+        rows.push(match attack {
+            Attack::None => {
+                calm = p99;
+                row
+            }
+            _ => row.figure("attacks_per_s", &[made]).figure("p99_ratio", &[p99 / calm]),
+        });
+    }
+    rows
+}
+
+/// The plain server, on a thread of its own.
+struct Plain {
+    tcp: SocketAddr,
+    udp: SocketAddr,
+    has_ended: Arc<AtomicBool>,
+}
+
+impl Drop for Plain {
+    fn drop(&mut self) {
+        self.has_ended.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Plain {
+    /// Starts it.
+    fn start() -> Result<Self, Error> {
+        let (tell, told) = mpsc::channel();
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let ended = has_ended.clone();
+        thread::spawn(move || {
+            let started = || -> io::Result<_> {
+                unshare(CloneFlags::CLONE_FILES)?;
+                let runtime = Builder::new_current_thread().enable_all().build()?;
+                let bound = runtime.block_on(async {
+                    let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+                    let udp = datagrams.local_addr()?;
+                    tokio::spawn(echo(datagrams));
+                    Ok::<_, io::Error>((backend::start(Sunk::default()).await?, udp))
+                })?;
+                Ok((runtime, bound))
+            };
+            match started() {
+                Ok((runtime, bound)) => {
+                    let _ = tell.send(Ok(bound));
+                    // A thread with other files cannot wake this runtime, so it looks itself.
+                    runtime.block_on(async {
+                        while !ended.load(Ordering::Relaxed) {
+                            sleep(LOOK).await;
+                        }
+                    });
+                }
+                Err(error) => drop(tell.send(Err(error))),
+            }
+        });
+        let (tcp, udp) = told.recv().map_err(failed)?.map_err(failed)?;
+        Ok(Self { tcp, udp, has_ended })
+    }
+}
+
+/// Returns datagrams.
+async fn echo(socket: UdpSocket) {
+    let mut datagram = vec![0; 1 << 16];
+    loop {
+        // An error is about an earlier datagram, whose sender is gone.
+        if let Ok((len, from)) = socket.recv_from(&mut datagram).await {
+            let _ = socket.send_to(datagram.get(..len).unwrap_or_default(), from).await;
+        }
+    }
+}

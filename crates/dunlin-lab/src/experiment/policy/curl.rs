@@ -1,0 +1,70 @@
+//! curl, in processes of its own: a client that nobody has written for this experiment.
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, Write};
+use std::process::{Command, Stdio};
+
+use super::case::Strategy;
+use super::server::CLIENT;
+use super::tls::failed;
+use super::{keys, unknown};
+use crate::Error;
+
+const PROGRAM: &str = "curl";
+/// Stands in curl's lines for the suite, which curl does not tell.
+pub(super) const NO_SUITE: &str = "-";
+
+/// Checks that curl is installed.
+pub(super) fn is_there() -> Result<(), Error> {
+    let version = Command::new(PROGRAM).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    match version {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(missing(status)),
+        Err(error) => Err(missing(error)),
+    }
+}
+
+fn missing(why: impl std::fmt::Display) -> Error {
+    Error::new(PROGRAM, why, "install it to have it measured: apt-get install curl")
+}
+
+/// Uploads as `upload.c` does, each time by a new curl. `words` are the strategy, the server's address and port, and the files of roots,
+/// certificate and key.
+pub(super) fn run(words: &[OsString]) -> Result<(), Error> {
+    let [strategy, address, port, roots, certificate, key] = words else { return Err(unknown()) };
+    let [address, port] = [address, port].map(|word| word.to_str().ok_or_else(unknown));
+    let (address, port) = (address?, port?);
+    let strategy = strategy.to_str().and_then(Strategy::named).ok_or_else(unknown)?;
+    let name = keys::SERVER_NAME;
+    let url = match strategy.is_redirection() {
+        true => format!("http://{name}:{port}/upload?client={CLIENT}"),
+        false => format!("https://{name}:{port}/upload"),
+    };
+    let file = tempfile::NamedTempFile::new().map_err(failed)?;
+    for line in io::stdin().lock().lines() {
+        let size = line.map_err(failed)?.parse().map_err(|_| unknown())?;
+        std::fs::write(file.path(), vec![b'x'; size]).map_err(failed)?;
+        let mut curl = Command::new(PROGRAM);
+        curl.args(["--disable", "--silent", "--show-error", "--fail", "--location", "--tls-max", "1.2"]);
+        // Without this header, curl waits for the server's consent to uploads of more than 1 MB only.
+        curl.args(["--header", "Expect: 100-continue", "--expect100-timeout", "30"]);
+        curl.args(["--connect-to", &format!("{name}::{address}:"), "--output", "/dev/null"]);
+        curl.args(["--write-out", "%{time_total}"]).arg("--cacert").arg(roots);
+        curl.arg("--cert")
+            .arg(certificate)
+            .arg("--key")
+            .arg(key)
+            .arg("--upload-file")
+            .arg(file.path())
+            .arg(&url);
+        let output = curl.stdin(Stdio::null()).output().map_err(missing)?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::new(PROGRAM, why.lines().next().unwrap_or("it failed"), "run it again"));
+        }
+        let seconds: f64 = String::from_utf8_lossy(&output.stdout).parse().map_err(failed)?;
+        let mut out = io::stdout().lock();
+        writeln!(out, "{:.0} {NO_SUITE}", seconds * 1e6).and_then(|()| out.flush()).map_err(failed)?;
+    }
+    Ok(())
+}
