@@ -183,6 +183,11 @@ impl Code {
         }
     }
 
+    /// Whether this side has judged the peer itself, rather than that the peer or the network ended the connection.
+    pub(crate) fn is_found_here(self) -> bool {
+        ["authentication", "incompatible", "protocol", "internal"].contains(&self.code)
+    }
+
     /// Returns the class of a read or write error.
     pub(crate) fn of_stream(error: &io::Error) -> Self {
         match error.get_ref().and_then(|e| e.downcast_ref()) {

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod common;
+#[path = "lab/gateway.rs"]
+mod gateway;
 #[path = "lab/policy.rs"]
 mod policy;
 

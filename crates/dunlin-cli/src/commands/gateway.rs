@@ -6,10 +6,9 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand};
-use dunlin_gateway::config::Common;
-use dunlin_gateway::{Config, Faults, Gateway, Sockets};
+use dunlin_gateway::{Config, Gateway};
 
-use crate::commands::program::{self, Program, told};
+use crate::commands::program::{self, told};
 use crate::error::{Error, count, warn};
 
 const EXAMPLES: &str = "\
@@ -80,32 +79,4 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     }
     let path = path.clone();
     program::run::<Gateway>(config, move || Config::load(&path), told)
-}
-
-impl Program for Gateway {
-    type Config = Config;
-
-    fn common(config: &Config) -> &Common {
-        &config.common
-    }
-
-    async fn start(config: Config, sockets: Sockets) -> Result<Self, Faults> {
-        Self::start_with(config, sockets).await
-    }
-
-    async fn reload(&self, config: Config) -> Result<(), Faults> {
-        self.reload(config).await
-    }
-
-    fn note_refused_reload(&self, faults: &Faults) {
-        self.note_refused_reload(faults);
-    }
-
-    async fn stop(&self) {
-        self.stop().await;
-    }
-
-    async fn end(&self) {
-        self.end().await;
-    }
 }

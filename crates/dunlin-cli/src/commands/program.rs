@@ -3,7 +3,7 @@
 use std::io;
 
 use dunlin_gateway::config::{Common, LogConfig, LogFormat, LogLevel};
-use dunlin_gateway::{Fault, Faults, Sockets};
+use dunlin_gateway::{Config, Fault, Faults, Gateway, Sockets, Tunnel, TunnelConfig};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tracing::Level;
@@ -33,6 +33,42 @@ pub(crate) trait Program: Sized {
     /// Ends it at once.
     async fn end(&self);
 }
+
+/// Implements [`Program`] by the methods that a gateway and a tunnel have.
+macro_rules! program {
+    ($program:ty, $config:ty) => {
+        impl Program for $program {
+            type Config = $config;
+
+            fn common(config: &$config) -> &Common {
+                &config.common
+            }
+
+            async fn start(config: $config, sockets: Sockets) -> Result<Self, Faults> {
+                Self::start_with(config, sockets).await
+            }
+
+            async fn reload(&self, config: $config) -> Result<(), Faults> {
+                self.reload(config).await
+            }
+
+            fn note_refused_reload(&self, faults: &Faults) {
+                self.note_refused_reload(faults);
+            }
+
+            async fn stop(&self) {
+                self.stop().await;
+            }
+
+            async fn end(&self) {
+                self.end().await;
+            }
+        }
+    };
+}
+
+program!(Gateway, Config);
+program!(Tunnel, TunnelConfig);
 
 /// Runs a program with `config` until a signal stops it. `load` reads the configuration again, and `told` prints all faults but the last.
 pub(crate) fn run<P: Program>(
@@ -99,7 +135,7 @@ fn tell_manager(state: &[NotifyState<'_>]) {
 }
 
 /// Raises the limit on open files as far as the system allows. By default it is 1024 for programs that use `select`.
-fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         // Without it, the program serves fewer clients, and says so.
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);

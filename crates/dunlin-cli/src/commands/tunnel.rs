@@ -5,10 +5,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use dunlin_gateway::config::Common;
-use dunlin_gateway::{Fault, Faults, Sockets, Tunnel, TunnelConfig};
+use dunlin_gateway::{Fault, Faults, Tunnel, TunnelConfig};
 
-use crate::commands::program::{self, Program, told, told_at};
+use crate::commands::program::{self, told, told_at};
 use crate::error::{Error, count, warn};
 
 const EXAMPLES: &str = "\
@@ -199,32 +198,4 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         made.map_err(|error| Error::failed(directory.display(), error, advice))?;
     }
     program::run::<Tunnel>(config, move || load(path.as_deref(), &text), told)
-}
-
-impl Program for Tunnel {
-    type Config = TunnelConfig;
-
-    fn common(config: &TunnelConfig) -> &Common {
-        &config.common
-    }
-
-    async fn start(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
-        Self::start_with(config, sockets).await
-    }
-
-    async fn reload(&self, config: TunnelConfig) -> Result<(), Faults> {
-        self.reload(config).await
-    }
-
-    fn note_refused_reload(&self, faults: &Faults) {
-        self.note_refused_reload(faults);
-    }
-
-    async fn stop(&self) {
-        self.stop().await;
-    }
-
-    async fn end(&self) {
-        self.end().await;
-    }
 }

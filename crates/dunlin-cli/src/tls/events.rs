@@ -139,17 +139,20 @@ pub(crate) struct Connection {
     /// Only for `up`.
     #[serde(flatten)]
     pub(crate) exchange: Option<Exchange>,
+    /// Only for `up`.
+    #[serde(flatten)]
+    pub(crate) chosen: Option<Chosen>,
 }
 
 impl Connection {
     /// The event of a client or a server.
     pub(crate) const fn new(at: At, handshake: Handshake) -> Self {
-        Self { at, device: None, handshake, exchange: None }
+        Self { at, device: None, handshake, exchange: None, chosen: None }
     }
 }
 
 /// The result of a handshake. Protocol names are spelled as in IANA's registries; texts are for people, codes for programs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Handshake {
     pub(crate) version: Option<String>,
     pub(crate) cipher_suite: Option<String>,
@@ -188,10 +191,11 @@ pub(crate) struct Handshake {
 }
 
 /// How the handshake authenticated the sides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
     /// With all certificates and signatures.
+    #[default]
     Full,
     /// With signatures, but at least one side omitted its certificates because the other had cached them.
     Cached,
@@ -321,6 +325,8 @@ pub(crate) struct Device {
     pub(crate) device: String,
     /// How it authenticates.
     pub(crate) way: &'static str,
+    /// What it speaks within TLS or DTLS.
+    pub(crate) speaks: &'static str,
     /// The number of the connection, from 1.
     pub(crate) number: u64,
 }
@@ -328,7 +334,7 @@ pub(crate) struct Device {
 /// A device's result of a connection of `up`.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Exchange {
-    /// The device's identity as the server saw it.
+    /// The device's identity as the server behind the gateway saw it.
     pub(crate) client_identity: String,
     /// The duration of the handshake in microseconds, without TCP's.
     pub(crate) handshake_us: u64,
@@ -337,6 +343,17 @@ pub(crate) struct Exchange {
     /// The address to which the device has moved meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) moved_to: Option<SocketAddr>,
+}
+
+/// What the gateway's policy has chosen for a device of `up`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Chosen {
+    /// The name of the profile.
+    pub(crate) profile: Option<String>,
+    /// The name of the rule; `default` if none matches.
+    pub(crate) rule: Option<String>,
+    /// Whether the connection has come to the profile by renegotiation.
+    pub(crate) renegotiated: bool,
 }
 
 /// A failure.

@@ -90,6 +90,11 @@ impl DtlsStream {
         (stream, traffic)
     }
 
+    /// The association. Data that was received but not read is lost.
+    pub(crate) fn into_association(self) -> DtlsAssociation {
+        self.association
+    }
+
     /// Notes that data has passed. Datagrams without authentic data do not count as activity.
     fn note(&self) {
         self.traffic.set(self.association.bytes_received(), self.association.bytes_sent());

@@ -33,7 +33,7 @@ const TICK: Duration = Duration::from_millis(200);
 const MOST_TICKS: u32 = 300;
 
 /// A device at an address of the loopback network of its own.
-struct Device {
+pub(crate) struct Device {
     identity: Identity,
     cache: Arc<MemoryClientCache>,
     host: IpAddr,
@@ -42,14 +42,35 @@ struct Device {
     connection: Option<DtlsConnection>,
 }
 
+impl Device {
+    /// The kind of its latest handshake.
+    pub(crate) fn kind(&self) -> HandshakeKind {
+        self.connection.as_ref().unwrap().negotiated().unwrap().kind
+    }
+}
+
 /// What all devices have in common.
-struct Fleet {
+pub(crate) struct Fleet {
     provider: Arc<CryptoProvider>,
     trust: X509Trust,
+    /// The server's name, under which the devices know it, and its address.
+    name: ServerAddress,
     server: SocketAddr,
 }
 
 impl Fleet {
+    /// Devices of the server at this address.
+    pub(crate) fn new(tree: &Tree, server: SocketAddr) -> Self {
+        let trust = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
+        let name = ServerAddress::parse("localhost", server.port()).unwrap();
+        Self { provider: Arc::new(dunlin_awslc::provider()), trust, name, server }
+    }
+
+    /// The same devices, for which another server has the same name now.
+    pub(crate) fn led_to(self, server: SocketAddr) -> Self {
+        Self { server, ..self }
+    }
+
     fn config(&self, device: &Device) -> Arc<ClientConfig> {
         let key = device.identity.key.signing_key(&self.provider).unwrap();
         let profile = Profile::builder(Arc::clone(&self.provider))
@@ -63,18 +84,18 @@ impl Fleet {
     }
 
     /// A handshake, and data both ways.
-    fn connect(&self, device: &mut Device) {
+    pub(crate) fn connect(&self, device: &mut Device) {
         let socket = UdpSocket::bind((device.host, 0)).unwrap();
         device.port = socket.local_addr().unwrap().port();
-        let name = ServerAddress::parse("localhost", self.server.port()).unwrap();
-        let mut connection = DtlsConnection::client(&self.config(device), name, self.server, now()).unwrap();
+        let (config, name) = (self.config(device), self.name.clone());
+        let mut connection = DtlsConnection::client(&config, name, self.server, now()).unwrap();
         self.carry(&socket, &mut connection, |connection| !connection.is_handshaking());
         self.echo(&socket, &mut connection);
         device.connection = Some(connection);
     }
 
     /// Data both ways on the association that the device has.
-    fn talk(&self, device: &mut Device) {
+    pub(crate) fn talk(&self, device: &mut Device) {
         let socket = UdpSocket::bind((device.host, device.port)).unwrap();
         self.echo(&socket, device.connection.as_mut().unwrap());
     }
@@ -119,7 +140,7 @@ impl Fleet {
     }
 
     /// Lets all devices do the same, on several threads. Prints how long it takes.
-    fn all(&self, what: &str, devices: &mut [Device], f: impl Fn(&Self, &mut Device) + Sync) {
+    pub(crate) fn all(&self, what: &str, devices: &mut [Device], f: impl Fn(&Self, &mut Device) + Sync) {
         let begin = Instant::now();
         thread::scope(|scope| {
             for part in devices.chunks_mut(devices.len().div_ceil(THREADS)) {
@@ -130,7 +151,7 @@ impl Fleet {
     }
 }
 
-fn devices(count: usize, tree: &Tree, spec: &TreeSpec) -> Vec<Device> {
+pub(crate) fn devices(count: usize, tree: &Tree, spec: &TreeSpec) -> Vec<Device> {
     let device = |n: usize| {
         let [_, a, b, c] = (n as u32).to_be_bytes();
         let subject = Subject::common_name(&format!("device-{n}")).unwrap();
@@ -171,11 +192,9 @@ fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash(
     let server = Server::new(&place, &options);
     let empty = resident(server.process.child.id());
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, server.port));
-    let trust = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
-    let fleet = Fleet { provider: Arc::new(dunlin_awslc::provider()), trust, server: address };
+    let fleet = Fleet::new(&tree, address);
     fleet.all(&format!("{count} full handshakes"), &mut devices, Fleet::connect);
-    let kind = |device: &Device| device.connection.as_ref().unwrap().negotiated().unwrap().kind;
-    assert!(devices.iter().all(|device| kind(device) == HandshakeKind::Full));
+    assert!(devices.iter().all(|device| device.kind() == HandshakeKind::Full));
     let grown = resident(server.process.child.id()) - empty;
     println!("the server's memory grew by {:.2} kB for each association", grown as f64 / count as f64);
 
@@ -199,6 +218,6 @@ fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash(
     assert!(!server.warnings.contains("thawed"), "{}", server.warnings);
     fleet.all(&format!("{count} cached handshakes after kill -9"), &mut devices, Fleet::connect);
     let both = HandshakeKind::Cached { own: true, peer: true };
-    assert!(devices.iter().all(|device| kind(device) == both));
+    assert!(devices.iter().all(|device| device.kind() == both));
     fleet.all("a record each way on every association", &mut devices, Fleet::talk);
 }

@@ -1,5 +1,8 @@
 //! `dunlin client --interface`: devices that are set down and up, in network namespaces of their own.
 
+use std::net::{SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
 use base64ct::{Base64, Encoding};
 use dunlin_lab::net::{End, Ground, Namespace, veth};
 use serde_json::Value;
@@ -112,6 +115,64 @@ fn an_association_survives_its_devices() {
     });
     assert!(!events.is_empty());
     echo(&mut client, "from a new address\n");
+}
+
+/// Sends a datagram until it arrives. Returns the address from which it came.
+fn deliver(program: &UdpSocket, local: SocketAddr, text: &str, backend: &UdpSocket) -> SocketAddr {
+    let begin = Instant::now();
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "{text} does not arrive");
+        program.send_to(text.as_bytes(), local).unwrap();
+        let mut buffer = [0; 64];
+        while let Ok((len, from)) = backend.recv_from(&mut buffer) {
+            if &buffer[..len] == text.as_bytes() {
+                return from;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_tunnel_keeps_its_association_when_an_interface_fails() {
+    let (place, lines) = (place(), Lines::new());
+    let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
+    let [program, backend] = [&lines.client, &lines.server].map(|side| {
+        side.ip("link set lo up\n").unwrap();
+        side.run(socket).unwrap()
+    });
+    backend.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let own = "[[listener.certificate]]\nchain = \"pki/NAME.pem\"\nkey = \"pki/NAME.key\"\n";
+    let gateway = format!(
+        "[[listener]]\nlisten = \"{ADDRESS}:0\"\ntransport = \"dtls\"\n{}[listener.clients]\nca = \"pki/root.pem\"\n\
+         [[listener.route]]\nto = \"{}\"\n",
+        own.replace("NAME", "server"),
+        backend.local_addr().unwrap()
+    );
+    place.write("gateway.toml", gateway);
+    let gateway = lines.server.run(|| Running::new(&place, "gateway -c gateway.toml")).unwrap();
+    let to = address_in(&gateway.log_with("listening"));
+    let tunnel = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\ntransport = \"dtls\"\nto = \"{to}\"\ninterfaces = [\"a0\", \"a1\"]\n\
+         server_name = \"localhost\"\n\
+         {}[listener.server]\nca = \"pki/root.pem\"\n",
+        own.replace("NAME", "client")
+    );
+    place.write("tunnel.toml", tunnel);
+    let tunnel = lines.client.run(|| Running::new(&place, "tunnel -c tunnel.toml")).unwrap();
+    let local = address_in(&tunnel.log_with("listening"));
+    let before = deliver(&program, local, "over the first", &backend);
+    lines.down(0);
+    // The gateway's socket is that of the association.
+    assert_eq!(deliver(&program, local, "over the second", &backend), before);
+    lines.up(0);
+    lines.down(1);
+    assert_eq!(deliver(&program, local, "over the first again", &backend), before);
+}
+
+/// The address in a line of the log.
+fn address_in(line: &str) -> SocketAddr {
+    let address = line.split_once("address=").unwrap().1;
+    address.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 /// Lets the client lose its address and its route, and then get others one by one, as by DHCP. Then only its route changes.

@@ -10,6 +10,7 @@ mod gateway;
 mod interfaces;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
+mod nodes;
 mod reasons;
 mod reload;
 mod server_log;

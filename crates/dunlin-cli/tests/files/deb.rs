@@ -73,7 +73,15 @@ fn debian_package_installs_and_leaves_nothing_behind() {
     assert!(String::from_utf8_lossy(&installed.stdout).starts_with("dunlin 0.1.0"), "{installed:?}");
     // What the administrator has written stays until a purge, and then too.
     place.write("root/etc/dunlin/gateway.toml", "");
+    // systemd makes these when the service starts.
+    fs::create_dir_all(place.path("root/var/lib/private/dunlin")).unwrap();
+    place.write("root/var/lib/private/dunlin/clients.key", "secret");
+    std::os::unix::fs::symlink("private/dunlin", place.path("root/var/lib/dunlin")).unwrap();
+    dpkg(&place, &["--remove", "dunlin"]);
+    assert!(place.path("root/var/lib/private/dunlin/clients.key").exists());
     dpkg(&place, &["--purge", "dunlin"]);
+    assert!(fs::symlink_metadata(place.path("root/var/lib/dunlin")).is_err());
+    assert!(!place.path("root/var/lib/private/dunlin").exists());
     let left: Vec<_> =
         files(&place.path("root")).into_iter().filter(|file| !file.contains("/var/")).collect();
     assert_eq!(left, [place.path("root/etc/dunlin/gateway.toml").to_string_lossy()]);

@@ -147,6 +147,43 @@ fn names_all_faults_of_a_policy_and_of_its_arguments() {
 }
 
 #[test]
+fn explains_the_route_of_a_client_and_its_access() {
+    let place = place();
+    let gateway = "[[listener]]\nname = \"one\"\nlisten = \"127.0.0.1:0\"\n[listener.clients]\npsk = \"keys.psk\"\n\
+                   [[listener.route]]\nname = \"admin\"\nsni = \"admin.example\"\nto = \"127.0.0.1:1\"\n\
+                   allow = [{ psk = \"admin-*\" }, { device = \"console\" }]\n\
+                   [[listener.route]]\nto = \"127.0.0.1:2\"\n";
+    place.write("gateway.toml", gateway);
+    let explain = format!("gateway explain -c gateway.toml --hello {HELLO} --psk-identity");
+    let text = place.dunlin(&format!("{explain} meter-1"));
+    let denied = "listener one: route admin (gateway.toml:6)\n  no      allow (gateway.toml:10)\n      no      psk = \"admin-*\"\n\
+                  \x20 no      allow (gateway.toml:10)\n      no      device = \"console\"\n\
+                  access: denied, since no entry of allow holds\n";
+    assert!(text.starts_with("client: psk psk=meter-1\n") && text.ends_with(denied), "{text}");
+    let text = place.dunlin(&format!("{explain} admin-1"));
+    assert!(text.ends_with("access: admitted\n"), "{text}");
+    let json = place.dunlin(&format!("{explain} meter-1 --json"));
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json[0]["routes"][0]["is_admitted"], &json[0]["before"]), (&false.into(), &Value::Null));
+    // Another name leads to the second route, which is open.
+    let text = place.dunlin("gateway explain -c gateway.toml --psk-identity meter-1");
+    assert!(
+        text.contains("route 1 (gateway.toml:11)\naccess: admitted, since the route has no key allow"),
+        "{text}"
+    );
+    // With a policy, the route comes after its rules.
+    place.write(
+        "gateway.toml",
+        gateway.replace("[listener.clients]", "policy = \"policy.toml\"\n[listener.clients]"),
+    );
+    let text = place.dunlin(&format!("{explain} meter-1"));
+    assert!(
+        text.contains("before the ServerHello: profile ") && text.ends_with("no entry of allow holds\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn finds_the_policy_of_a_listener() {
     let place = place();
     let listener = |name: &str, policy: &str| {

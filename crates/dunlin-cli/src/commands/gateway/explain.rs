@@ -9,8 +9,9 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use dunlin::ClientHelloInfo;
 use dunlin_explain::Error as CaptureError;
-use dunlin_gateway::Config;
+use dunlin_gateway::config::ListenerConfig;
 use dunlin_gateway::policy::{self, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn};
+use dunlin_gateway::{Config, RouteReport};
 use serde::Serialize;
 
 use super::told;
@@ -27,7 +28,8 @@ Examples:
 
 For each client the command prints its attributes, every rule with its conditions and whether they hold, and the decisions: before the
 ServerHello, by hints; after Finished, by the identity that the handshake proves; and in a later connection, in which a session names the
-client. docs/policy.md explains policies.
+client. With a gateway's configuration it also prints the route at each listener, and whether the key allow of the route admits the client.
+docs/policy.md explains policies, docs/gateway.md explains routes.
 
 Exit status: 0 success, 1 failure, 2 wrong use.";
 
@@ -65,8 +67,12 @@ struct Explained {
     /// The client's address in the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<SocketAddr>,
+    /// Without a policy, the configuration has only the access to its routes.
     #[serde(flatten)]
-    explanation: Explanation,
+    explanation: Option<Explanation>,
+    /// The route at each listener of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<RouteReport>,
 }
 
 /// A ClientHello, and the client's address if it is known.
@@ -78,7 +84,9 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         let advice = "give --cert, --psk-identity or --hello";
         return Err(Error::usage("gateway explain", "no client is given", advice));
     }
-    let policy = LivePolicy::open(policy_file(args)?).map_err(|faults| told(&faults))?.current();
+    let (policy, listeners) = subject(args)?;
+    let policy = policy.map(LivePolicy::open).transpose().map_err(|faults| told(&faults))?;
+    let policy = policy.map(|policy| policy.current());
     let client = match (&args.cert, &args.psk_identity) {
         (Some(cert), _) => Some(credential(cert)?),
         (None, Some(identity)) => Some(Client::with_psk(identity.as_bytes(), None)),
@@ -88,31 +96,45 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         Some(hello) => hellos(hello)?,
         None => vec![(None, None)],
     };
-    let explained: Vec<Explained> =
-        hellos.iter().map(|hello| explain(&policy, args, client.as_ref(), hello)).collect();
+    let explained: Vec<Explained> = hellos
+        .iter()
+        .map(|hello| explain((policy.as_deref(), &listeners), args, client.as_ref(), hello))
+        .collect();
     if args.json {
         serde_json::to_writer(&mut *out, &explained).map_err(std::io::Error::from)?;
         writeln!(out)?;
         return Ok(());
     }
-    for (i, Explained { from, explanation }) in explained.iter().enumerate() {
+    for (i, Explained { from, explanation, routes }) in explained.iter().enumerate() {
         if i > 0 {
             writeln!(out)?;
         }
         if let Some(from) = from {
             writeln!(out, "from: {from}")?;
         }
-        write!(out, "{explanation}")?;
+        match (explanation, &client) {
+            (Some(explanation), _) => write!(out, "{explanation}")?,
+            (None, Some(client)) => {
+                writeln!(out, "client: {client}")?;
+                for (name, value) in client.facts() {
+                    writeln!(out, "  {name} = \"{}\"", value.escape_debug())?;
+                }
+            }
+            (None, None) => writeln!(out, "client: not authenticated")?,
+        }
+        for route in routes {
+            write!(out, "{route}")?;
+        }
     }
     Ok(())
 }
 
-/// The file of the policy: the argument, or the one that it names as a gateway's configuration.
-fn policy_file(args: &Args) -> Result<PathBuf, Error> {
+/// The file of the policy: the argument, or the one that it names as a gateway's configuration, with the listeners of the configuration.
+fn subject(args: &Args) -> Result<(Option<PathBuf>, Vec<ListenerConfig>), Error> {
     let path = &args.config;
     if !Config::is_at(path) {
         return match &args.listener {
-            None => Ok(path.clone()),
+            None => Ok((Some(path.clone()), vec![])),
             Some(_) => {
                 let what =
                     format!("--listener is given, but {} is no configuration of a gateway", path.display());
@@ -122,12 +144,16 @@ fn policy_file(args: &Args) -> Result<PathBuf, Error> {
     }
     let config = Config::load(path).map_err(|faults| told(&faults))?;
     let is_meant = |name: &str| args.listener.as_deref().is_none_or(|meant| meant == name);
-    let listeners = config.listeners.iter().filter(|listener| is_meant(&listener.name));
+    let listeners: Vec<_> =
+        config.listeners.into_iter().filter(|listener| is_meant(&listener.name)).collect();
     let files: BTreeSet<_> =
-        listeners.filter_map(|listener| Some(listener.policy.as_ref()?.value.clone())).collect();
+        listeners.iter().filter_map(|listener| Some(listener.policy.as_ref()?.value.clone())).collect();
     let mut files = files.into_iter();
+    let has_access =
+        listeners.iter().flat_map(|listener| &listener.routes).any(|route| !route.access.is_open());
     match (files.next(), files.next(), &args.listener) {
-        (Some(file), None, _) => Ok(file),
+        (Some(file), None, _) => Ok((Some(file), listeners)),
+        (None, ..) if has_access => Ok((None, listeners)),
         (Some(_), Some(_), _) => {
             Err(Error::failed(path.display(), "the listeners have several policies", "give --listener NAME"))
         }
@@ -144,7 +170,12 @@ fn policy_file(args: &Args) -> Result<PathBuf, Error> {
     }
 }
 
-fn explain(policy: &Policy, args: &Args, client: Option<&Client>, hello: &Hello) -> Explained {
+fn explain(
+    (policy, listeners): (Option<&Policy>, &[ListenerConfig]),
+    args: &Args,
+    client: Option<&Client>,
+    hello: &Hello,
+) -> Explained {
     let (from, info) = (hello.0, hello.1.clone().unwrap_or_default());
     let address = args.address.or(from.map(|from| from.ip()));
     // Without a server's keys, a name that is text is taken for a pre-shared key, and anything else for a ticket that does not open.
@@ -158,7 +189,12 @@ fn explain(policy: &Policy, args: &Args, client: Option<&Client>, hello: &Hello)
     let claims = names.iter().take(1).map(claim).collect();
     let hints = Hints { hello: (&info).into(), address, claims, turn: Turn::of(&info), ..Hints::default() };
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-    Explained { from, explanation: policy.explain(&hints, client, now_s) }
+    let route = |listener| RouteReport::of(listener, &info, client, address, now_s);
+    Explained {
+        from,
+        explanation: policy.map(|policy| policy.explain(&hints, client, now_s)),
+        routes: listeners.iter().map(route).collect(),
+    }
 }
 
 fn credential(path: &Path) -> Result<Client, Error> {

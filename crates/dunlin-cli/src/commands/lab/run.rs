@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use dunlin_lab::experiment::{self, Experiment, Plan, Progress, Way};
+use dunlin_lab::experiment::{self, Experiment, Held, Plan, Progress, Way};
 use dunlin_lab::report::Report;
 use serde_json::json;
 
@@ -54,7 +54,21 @@ pub(crate) struct Run {
     /// Use real sockets in namespaces, or virtual time; by default the first way of `dunlin lab list`.
     #[arg(long, value_enum)]
     way: Option<WayArg>,
+    /// For `gateway`: measure only clients that stay connected, for this time. The default is 10 minutes.
+    #[arg(long, value_name = "N")]
+    minutes: Option<f64>,
+    /// For `gateway`: the number of such clients over TLS. The default is 10,000.
+    #[arg(long, value_name = "N")]
+    tls: Option<usize>,
+    /// For `gateway`: the number of such clients over DTLS, at most 1,000,000. The default is 100,000.
+    #[arg(long, value_name = "N")]
+    dtls: Option<usize>,
 }
+
+/// The clients that stay connected by default.
+const HELD: Held = Held { minutes: 10.0, tls: 10_000, dtls: 100_000 };
+/// The most clients over DTLS: each has an address of its own.
+const MAX_DTLS: usize = 1_000_000;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum WayArg {
@@ -161,6 +175,7 @@ impl Run {
             plan.runs = 1;
         }
         plan.runs = self.runs.unwrap_or(plan.runs);
+        plan.held = self.held()?;
         if let Some(way) = self.way.map(Way::from) {
             if !experiment.ways().contains(&way) {
                 let why = format!("the {} way is not available for {}", way.name(), experiment.name());
@@ -169,6 +184,29 @@ impl Run {
             plan.way = way;
         }
         Ok(plan)
+    }
+}
+
+impl Run {
+    /// The clients that stay connected, if an option names them.
+    fn held(&self) -> Result<Option<Held>, Error> {
+        if (self.minutes, self.tls, self.dtls) == (None, None, None) {
+            return Ok(None);
+        }
+        let minutes = self.minutes.unwrap_or(HELD.minutes);
+        let (tls, dtls) = (self.tls.unwrap_or(HELD.tls), self.dtls.unwrap_or(HELD.dtls));
+        if self.name != "gateway" {
+            return Err(Error::usage("--minutes, --tls, --dtls", "only for gateway", "leave them out"));
+        }
+        if !(minutes > 0.0 && minutes.is_finite()) || dtls > MAX_DTLS {
+            let why = "not a positive time, or too many clients over DTLS";
+            return Err(Error::usage(
+                "--minutes, --dtls",
+                why,
+                "give minutes above 0, and at most 1000000 clients",
+            ));
+        }
+        Ok(Some(Held { minutes, tls, dtls }))
     }
 }
 

@@ -1,25 +1,39 @@
-//! A device: it connects, sends a message, receives its echo, closes, waits, and begins again.
+//! A device: it connects, sends a message, receives its identity and the message, closes, waits, and begins again.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::{ClientConfig, EndpointLimits, ServerAddress};
-use dunlin_tokio::{DtlsEndpoint, Interface};
+use dunlin::{EndpointLimits, ServerAddress};
+use dunlin_coap::CoapClient;
+use dunlin_coap::coap_lite::{CoapRequest, RequestType, ResponseType};
+use dunlin_tokio::{DtlsEndpoint, Interface, TlsConnector};
+use pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::mpsc;
 
-use super::server::{Refusal, Verdicts};
-use super::setup::Device;
+use super::mqtt;
+use super::rover::rove;
+use super::setup::{Device, Link, Way};
+use super::site::Listeners;
+use super::witness::{Expected, Seen, Witness};
 use crate::error::Code;
-use crate::tls::events::{Device as Named, Exchange, Handshake, Side};
+use crate::tls::events::{Chosen, Device as Named, Exchange, Handshake, Kind, Side};
 use crate::tls::report as tls;
 use crate::tls::session::DtlsStream;
 
 /// The addresses of a device that moves.
 const HOMES: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2)), IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3))];
+/// The address of devices that the gateway knows by their address.
+const KNOWN_HOME: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 4);
+/// The requests of a device that renegotiates. Their answers come between the flights of the second handshake, which is complete with the
+/// last one.
+const REQUESTS: u8 = 3;
+/// The maximum length of an answer in bytes.
+const MAX_ANSWER: usize = 64 << 10;
 /// The maximum duration of a connection, from its first packet to its last.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,7 +44,7 @@ pub(super) struct Report {
     pub(super) index: usize,
     /// The device's name and way, and the number of this connection.
     pub(super) device: Named,
-    /// The server's address.
+    /// The gateway's address.
     pub(super) server: SocketAddr,
     /// The result.
     pub(super) outcome: Outcome,
@@ -39,7 +53,7 @@ pub(super) struct Report {
 /// How a connection ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// Both sides identified the other correctly, and the message came back.
+    /// Both sides identified the other correctly, the server learned the device's identity, and the message came back.
     Ok(Box<Done>),
     /// Something failed.
     Failed(Failed),
@@ -67,8 +81,10 @@ impl Failed {
 pub(super) struct Done {
     /// The device's result of the handshake.
     pub(super) handshake: Handshake,
-    /// The server's result, and the exchange after the handshake.
+    /// The exchange after the handshake.
     pub(super) exchange: Exchange,
+    /// What the policy has chosen.
+    pub(super) chosen: Chosen,
 }
 
 impl Done {
@@ -83,29 +99,46 @@ impl Done {
         match (resumed, server_certificate_cached && client_certificate_cached) {
             (true, _) => Some("resumed"),
             (_, true) => Some("cached"),
+            _ if self.chosen.renegotiated => Some("renegotiated"),
             _ => self.exchange.moved_to.map(|_| "moved"),
         }
     }
 
-    /// The server's identity as the device saw it.
+    /// The gateway's identity as the device saw it.
     pub(super) fn server_identity(&self) -> &str {
         self.handshake.peer.as_deref().unwrap_or("anonymous")
     }
 }
 
-/// The server's address, and the number of connections.
+/// The gateway's addresses, and the number of connections.
 #[derive(Clone)]
 pub(super) struct Plan {
-    /// The server.
-    pub(super) server: SocketAddr,
+    /// The gateway.
+    pub(super) gateway: Listeners<SocketAddr>,
     /// Its name.
-    pub(super) name: ServerAddress,
-    /// The server's results.
-    pub(super) verdicts: Verdicts,
+    pub(super) name: ServerName<'static>,
+    /// The CoAP server that stands for itself, without the gateway.
+    pub(super) coaps: SocketAddr,
+    /// The tunnels of devices that have one, by the names of the devices.
+    pub(super) tunnels: Arc<HashMap<String, SocketAddr>>,
+    /// What the gateway reports.
+    pub(super) witness: Witness,
     /// How long a device waits between connections.
     pub(super) interval: Duration,
     /// The number of connections of a device.
     pub(super) rounds: Option<u64>,
+}
+
+impl Plan {
+    /// Where this device connects to.
+    fn server(&self, device: &Device) -> SocketAddr {
+        if device.way == Way::Tcs {
+            return self.coaps;
+        }
+        let tunnel = self.tunnels.get(&device.name).copied();
+        // A device without a listener does not exist.
+        tunnel.or_else(|| device.way.link().of(&self.gateway)).unwrap_or(self.gateway.web)
+    }
 }
 
 /// Runs a device after `delay`, until it has made its connections or the receiver of reports is gone.
@@ -119,8 +152,9 @@ pub(super) async fn run(
     tokio::time::sleep(delay).await;
     for number in 1.. {
         let outcome = connect(&device, &plan, number).await;
-        let named = Named { device: device.name.clone(), way: device.way.name(), number };
-        let report = Report { index, device: named, server: plan.server, outcome };
+        let (way, speaks) = (device.way.name(), device.way.link().name());
+        let named = Named { device: device.name.clone(), way, speaks, number };
+        let report = Report { index, device: named, server: plan.server(&device), outcome };
         if reports.send(report).await.is_err() || plan.rounds == Some(number) {
             return;
         }
@@ -142,35 +176,47 @@ pub(super) async fn connect(device: &Device, plan: &Plan, number: u64) -> Outcom
 
 async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, Failed> {
     let client = |error: io::Error| Failed::new(Side::Client, Code::of_stream(&error), error.to_string());
-    let server = |refusal: Refusal| Failed::new(Side::Server, refusal.code, refusal.why);
     let message = format!("{{\"device\":\"{}\",\"reading\":{number}}}", device.name);
-    let (verdict, own, moved_to) = if let Some(config) = &device.datagrams {
+    let gateway = plan.server(device);
+    let name = ServerAddress::new(plan.name.clone(), gateway.port());
+    let (talked, seen) = if device.way == Way::Tcs {
+        (rove(&device.config, name, gateway, HOMES, &message).await, Seen::default())
+    } else if device.way.link() == Link::Coap {
         let interfaces = vec![Interface::Address(HOMES[0])];
-        let endpoint = DtlsEndpoint::over(interfaces, plan.server, EndpointLimits::default());
-        let endpoint = endpoint.map_err(client)?;
-        let verdict = plan.verdicts.expect(endpoint.local_addr());
-        let own = travel(config, plan, &endpoint, message.as_bytes()).await;
-        (verdict, own, Some(endpoint.local_addr()))
+        let endpoint = DtlsEndpoint::over(interfaces, gateway, EndpointLimits::default()).map_err(client)?;
+        let expected = plan.witness.expect(endpoint.local_addr());
+        let talked = travel(device, name, &endpoint, gateway, &message).await;
+        let seen = reported(&expected, &talked).await;
+        (talked, seen)
     } else {
-        let tcp = TcpStream::connect(plan.server).await.map_err(client)?;
+        let socket = socket_of(device).map_err(client)?;
+        let expected = plan.witness.expect(socket.local_addr().map_err(client)?);
+        let behind = plan.witness.expect_identity(&format!("X.509 {}", device.name));
+        // A tunnel begins its handshake with the connection.
+        let tcp = socket.connect(gateway).await.map_err(client)?;
         // Small messages must not wait for acknowledgements. Without the option they are only slower.
         let _ = tcp.set_nodelay(true);
-        let verdict = plan.verdicts.expect(tcp.local_addr().map_err(client)?);
-        let own = talk(device, plan.name.clone(), tcp, message.as_bytes()).await;
-        (verdict, own, None)
+        if device.way.has_tunnel() {
+            let talked = talk_plainly(device, tcp, &message, &expected).await;
+            let seen = reported(&expected, &talked).await;
+            (talked, Seen { failure: seen.failure, ..behind.seen() })
+        } else {
+            let talked = talk(device, name, tcp, &message).await;
+            let seen = reported(&expected, &talked).await;
+            (talked, seen)
+        }
     };
-    let verdict =
-        verdict.await.map_err(|_| Failed::new(Side::Server, Code::FAILED, "it dropped the connection"))?;
-    let (seen, (handshake, handshake_us)) = match (verdict, own) {
-        // The server knows more than the alert that it sent to the device.
-        (Err(refusal), _) if refusal.found_here => return Err(server(refusal)),
-        (_, Err(error)) => return Err(client(error)),
-        (Err(refusal), Ok(_)) => return Err(server(refusal)),
-        (Ok(seen), Ok(own)) => (seen, own),
-    };
-    let client_identity = seen.client;
-    let exchange = Exchange { client_identity, handshake_us, echoed_bytes: message.len(), moved_to };
-    let done = Done { handshake, exchange };
+    let Talked { handshake, handshake_us, answer, moved_to } =
+        talked.map_err(|error| failure(&error, &seen))?;
+    let (client_identity, echoed) = answer.split_once('\n').unwrap_or((&answer, ""));
+    if echoed != message {
+        let error = io::Error::other("the answer does not contain the message");
+        return Err(client(error));
+    }
+    let client_identity = client_identity.to_owned();
+    let exchange = Exchange { client_identity, handshake_us, echoed_bytes: echoed.len(), moved_to };
+    let chosen = Chosen { profile: seen.profile, rule: seen.rule, renegotiated: seen.renegotiated };
+    let done = Done { handshake, exchange, chosen };
     for (side, seen, is) in [
         (Side::Server, &*done.exchange.client_identity, &device.as_client),
         (Side::Client, done.server_identity(), &device.as_server),
@@ -183,90 +229,224 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     Ok(done)
 }
 
-/// Performs the handshake, the exchange and the close. Returns the handshake's result and its duration in microseconds.
-async fn talk(
-    device: &Device,
-    server: ServerAddress,
-    tcp: TcpStream,
-    message: &[u8],
-) -> io::Result<(Handshake, u64)> {
-    let started = Instant::now();
-    let mut stream = device.connector.connect(tcp, server).await?;
-    let handshake_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let handshake = tls::Report::new(&stream).handshake();
-    exchange(&mut stream, message).await?;
-    close(&mut stream).await?;
-    Ok((handshake, handshake_us))
-}
-
-/// Does the same over DTLS. The device moves to its other address between two exchanges.
-async fn travel(
-    config: &Arc<ClientConfig>,
-    plan: &Plan,
-    endpoint: &DtlsEndpoint,
-    message: &[u8],
-) -> io::Result<(Handshake, u64)> {
-    let started = Instant::now();
-    let association = endpoint.connect(config, plan.name.clone(), plan.server).await?;
-    let handshake_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
-    let (mut stream, _) = DtlsStream::new(association);
-    let handshake = tls::Report::new(&stream).handshake();
-    exchange(&mut stream, message).await?;
-    endpoint.set_interfaces(vec![Interface::Address(HOMES[1])]);
-    exchange(&mut stream, message).await?;
-    close(&mut stream).await?;
-    Ok((handshake, handshake_us))
-}
-
-/// Sends `message`, whose echo must be equal.
-async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), message: &[u8]) -> io::Result<()> {
-    stream.write_all(message).await?;
-    let mut echoed = vec![0; message.len()];
-    stream.read_exact(&mut echoed).await?;
-    if echoed == message { Ok(()) } else { Err(io::Error::other("the echo differs from the message")) }
-}
-
-/// Ends the sending direction, and reads until the server closes. It sends nothing more.
-async fn close(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> io::Result<()> {
-    stream.shutdown().await?;
-    let mut more = Vec::new();
-    match stream.take(1).read_to_end(&mut more).await? {
-        0 => Ok(()),
-        _ => Err(io::Error::other("the echo is longer than the message")),
+/// What the gateway has reported about the connection. Its line about a failed handshake may come later than its alert.
+async fn reported(expected: &Expected<'_>, talked: &io::Result<Talked>) -> Seen {
+    match talked {
+        Err(error) if !Code::of_stream(error).is_found_here() => {
+            expected.wait(|seen| seen.failure.is_some()).await
+        }
+        _ => expected.seen(),
     }
+}
+
+/// The failure of a connection. The gateway knows more than the alert that it has sent, or than the end of the connection.
+fn failure(error: &io::Error, seen: &Seen) -> Failed {
+    let code = Code::of_stream(error);
+    match &seen.failure {
+        Some(why) if !code.is_found_here() => Failed::new(Side::Server, code, why.clone()),
+        _ => Failed::new(Side::Client, code, error.to_string()),
+    }
+}
+
+/// What a device has learned from a connection.
+pub(super) struct Talked {
+    pub(super) handshake: Handshake,
+    /// In microseconds.
+    pub(super) handshake_us: u64,
+    /// The answer of the server behind the gateway: the device's identity in a line, and the message.
+    pub(super) answer: String,
+    /// The other address of a device that moves.
+    pub(super) moved_to: Option<SocketAddr>,
+}
+
+/// Does the handshake, the exchange and the close over TLS.
+async fn talk(device: &Device, name: ServerAddress, tcp: TcpStream, message: &str) -> io::Result<Talked> {
+    let started = Instant::now();
+    let mut stream = TlsConnector::new(Arc::clone(&device.config)).connect(tcp, name).await?;
+    let handshake_us = micros(started);
+    let handshake = tls::Report::new(&stream).handshake();
+    let answer = exchange(device, &mut stream, message).await?;
+    stream.shutdown().await?;
+    Ok(Talked { handshake, handshake_us, answer, moved_to: None })
+}
+
+/// A socket at the address of the device.
+fn socket_of(device: &Device) -> io::Result<TcpSocket> {
+    let home = if device.way == Way::Tls12 { KNOWN_HOME } else { Ipv4Addr::LOCALHOST };
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((home, 0).into())?;
+    Ok(socket)
+}
+
+/// Does the exchange without TLS, which is the tunnel's. What the tunnel has logged stands for the handshake.
+async fn talk_plainly(
+    device: &Device,
+    mut tcp: TcpStream,
+    message: &str,
+    expected: &Expected<'_>,
+) -> io::Result<Talked> {
+    let started = Instant::now();
+    let answer = exchange(device, &mut tcp, message).await?;
+    let handshake_us = micros(started);
+    let Seen { version, identity, kind, bytes: [read, written], .. } = expected.seen();
+    let kind = match kind.as_deref() {
+        Some("Resumed") => Kind::Resumed,
+        Some(kind) if kind.starts_with("Cached") => Kind::Cached,
+        _ => Kind::Full,
+    };
+    let handshake = Handshake {
+        version,
+        peer: identity,
+        resumed: kind == Kind::Resumed,
+        kind,
+        accepted: true,
+        handshake_bytes_read: read,
+        handshake_bytes_written: written,
+        ..Handshake::default()
+    };
+    Ok(Talked { handshake, handshake_us, answer, moved_to: None })
+}
+
+/// Sends the message in the device's protocol, and returns the answer.
+async fn exchange<S>(device: &Device, stream: &mut S, message: &str) -> io::Result<String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    match device.way.link() {
+        Link::Http => {
+            for _ in 1..if device.way == Way::Tls12 { REQUESTS } else { 1 } {
+                post(stream, message, "keep-alive").await?;
+            }
+            post(stream, message, "close").await
+        }
+        Link::Mqtt => {
+            let (identity, message) = mqtt::publish(stream, &device.name, message).await?;
+            Ok(format!("{identity}\n{message}"))
+        }
+        Link::Lines | Link::Coap => {
+            stream.write_all(message.as_bytes()).await?;
+            stream.shutdown().await?;
+            let mut answer = String::new();
+            stream.take(MAX_ANSWER as u64).read_to_string(&mut answer).await?;
+            Ok(answer)
+        }
+    }
+}
+
+/// Sends the message with HTTP, and returns the body of the response.
+async fn post<S>(stream: &mut S, message: &str, connection: &str) -> io::Result<String>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let len = message.len();
+    let request = format!(
+        "POST /readings HTTP/1.1\r\nHost: localhost\r\nConnection: {connection}\r\nContent-Length: {len}\r\n\r\n{message}"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    let mut response = vec![];
+    let body = loop {
+        if let Some(end) = response.windows(4).position(|end| end == b"\r\n\r\n") {
+            break end + 4;
+        }
+        if response.len() > MAX_ANSWER || stream.read_buf(&mut response).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    };
+    let head = String::from_utf8_lossy(&response[..body]).to_ascii_lowercase();
+    if !head.starts_with("http/1.1 200 ") {
+        let status = head.lines().next().unwrap_or_default();
+        return Err(io::Error::other(format!("the web server answered {status:?}")));
+    }
+    let len = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse().ok());
+    let len: usize = len.filter(|len| *len <= MAX_ANSWER).ok_or(io::ErrorKind::InvalidData)?;
+    while response.len() < body + len {
+        if stream.read_buf(&mut response).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+    String::from_utf8(response.split_off(body)).map_err(io::Error::other)
+}
+
+/// Does the handshake over DTLS, and sends the message with CoAP from both addresses of the device, which moves between the two.
+async fn travel(
+    device: &Device,
+    name: ServerAddress,
+    endpoint: &DtlsEndpoint,
+    gateway: SocketAddr,
+    message: &str,
+) -> io::Result<Talked> {
+    let started = Instant::now();
+    let association = endpoint.connect(&device.config, name, gateway).await?;
+    let handshake_us = micros(started);
+    let (stream, _) = DtlsStream::new(association);
+    let handshake = tls::Report::new(&stream).handshake();
+    let client = CoapClient::new(stream.into_association()).map_err(io::Error::other)?;
+    put(&client, message).await?;
+    endpoint.set_interfaces(vec![Interface::Address(HOMES[1])]);
+    let answer = put(&client, message).await?;
+    let moved_to = Some(endpoint.local_addr());
+    Ok(Talked { handshake, handshake_us, answer, moved_to })
+}
+
+async fn put(client: &CoapClient, message: &str) -> io::Result<String> {
+    let response = client.request(reading(message)).await.map_err(io::Error::other)?;
+    match response.get_status() {
+        ResponseType::Content => Ok(String::from_utf8_lossy(&response.message.payload).into_owned()),
+        status => Err(io::Error::other(format!("the CoAP server answered {status:?}"))),
+    }
+}
+
+/// The request with this message.
+pub(super) fn reading(message: &str) -> CoapRequest<()> {
+    let mut request = CoapRequest::new();
+    request.set_method(RequestType::Post);
+    request.set_path("/readings");
+    request.message.payload = message.as_bytes().to_vec();
+    request
+}
+
+/// The time since then in microseconds.
+pub(super) fn micros(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 mod tests {
-    use std::net::Ipv4Addr;
-
-    use dunlin_tokio::TlsAcceptor;
     use tokio::net::TcpListener;
+    use tracing::subscriber::DefaultGuard;
+    use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
-    use crate::commands::up::server;
+    use crate::commands::up::services::Services;
     use crate::commands::up::setup::{Setup, Way, server_name};
+    use crate::commands::up::site::{Options, Site};
+    use crate::files::Existing;
 
-    /// Starts a server for the devices of `setup`.
-    async fn serve(setup: &Setup) -> Plan {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let plan = Plan {
-            server: address,
-            name: ServerAddress::new(server_name().unwrap(), address.port()),
-            verdicts: Verdicts::default(),
-            interval: Duration::ZERO,
-            rounds: None,
-        };
-        let (guests, _) = mpsc::channel(1);
-        tokio::spawn(server::serve(
-            listener,
-            TlsAcceptor::new(setup.server.clone()),
-            plan.verdicts.clone(),
-            guests,
-        ));
-        plan
+    /// Starts a gateway for the devices of `setup`. The test has one thread, whose log the guard takes.
+    async fn serve(setup: &Setup) -> (Plan, Site, DefaultGuard) {
+        let witness = Witness::default();
+        let guard = tracing::subscriber::set_default(tracing_subscriber::registry().with(witness.clone()));
+        let services = Services::start(setup).await.unwrap();
+        let ports = Listeners::from(0, false).unwrap();
+        let options = Options { dir: None, existing: Existing::Keep, ports, broker: None };
+        let site = Site::start(setup, services, &options).await;
+        let site = site.unwrap_or_else(|error| panic!("{error}"));
+        let (gateway, name) = (*site.addresses(), server_name().unwrap());
+        let tunnels = site.tunnels().into();
+        (
+            Plan {
+                gateway,
+                name,
+                coaps: services.coaps,
+                tunnels,
+                witness,
+                interval: Duration::ZERO,
+                rounds: None,
+            },
+            site,
+            guard,
+        )
     }
 
     async fn fails(device: &Device, plan: &Plan) -> (Side, String) {
@@ -279,11 +459,19 @@ mod tests {
     /// Devices of another setup are refused, whatever their way.
     #[tokio::test]
     async fn refuses_devices_of_another_setup() {
-        let (own, strangers) = (Setup::new(6).unwrap(), Setup::new(6).unwrap());
-        let plan = serve(&own).await;
+        let (own, strangers) = (Setup::new(None, false).unwrap(), Setup::new(None, false).unwrap());
+        let (plan, _site, _guard) = serve(&own).await;
         for device in &strangers.devices {
             let (side, expected) = match device.way {
-                Way::X509P256 | Way::X509Ed25519 | Way::X509Resumed | Way::X509Cached => {
+                // Its tunnel belongs to the other setup.
+                Way::Tunnel => continue,
+                Way::Mqtt | Way::MqttTunnel => panic!("without a broker"),
+                Way::Tcs
+                | Way::X509P256
+                | Way::X509Ed25519
+                | Way::X509Resumed
+                | Way::X509Cached
+                | Way::Tls12 => {
                     (
                         Side::Client, // Both roots have the same name.
                         "a signature in its chain does not verify",
@@ -300,15 +488,16 @@ mod tests {
             );
         }
         for device in &own.devices {
-            assert!(matches!(connect(device, &plan, 1).await, Outcome::Ok(_)), "{}", device.way.name());
+            let outcome = connect(device, &plan, 1).await;
+            assert!(matches!(outcome, Outcome::Ok(_)), "{}: {outcome:?}", device.way.name());
         }
     }
 
-    /// The report contains the server's reason, not the alert that the device received after its handshake.
+    /// The report contains the gateway's reason, not the alert that the device received after its handshake.
     #[tokio::test]
-    async fn reports_the_servers_reason_of_a_refusal() {
+    async fn reports_the_gateways_reason_of_a_refusal() {
         let setup = Setup::with_unknown(Way::RawKey).unwrap();
-        let plan = serve(&setup).await;
+        let (plan, _site, _guard) = serve(&setup).await;
         assert!(matches!(connect(&setup.devices[0], &plan, 1).await, Outcome::Ok(_)));
         let (side, error) = fails(&setup.devices[1], &plan).await;
         assert_eq!(side, Side::Server, "{error}");
@@ -318,23 +507,23 @@ mod tests {
     /// A peer with another identity than expected counts as a failure, even if both sides trust each other.
     #[tokio::test]
     async fn detects_a_wrong_identity() {
-        let mut setup = Setup::new(1).unwrap();
-        let plan = serve(&setup).await;
-        setup.devices[0].as_client = "X.509 device-2".into();
+        let mut setup = Setup::new(Some(1), false).unwrap();
+        let (plan, _site, _guard) = serve(&setup).await;
+        setup.devices[0].as_client = "x509:dns:sensor-2".into();
         let (side, error) = fails(&setup.devices[0], &plan).await;
         assert_eq!(side, Side::Server);
-        assert_eq!(error, "it identified the peer as X.509 device-1 instead of X.509 device-2");
-        setup.devices[0].as_client = "X.509 device-1".into();
+        assert_eq!(error, "it identified the peer as x509:dns:sensor-1 instead of x509:dns:sensor-2");
+        setup.devices[0].as_client = "x509:dns:sensor-1".into();
         setup.devices[0].as_server = "X.509 elsewhere".into();
         assert_eq!(fails(&setup.devices[0], &plan).await.0, Side::Client);
     }
 
     #[tokio::test]
     async fn reports_a_closed_port() {
-        let setup = Setup::new(1).unwrap();
-        let mut plan = serve(&setup).await;
+        let setup = Setup::new(Some(1), false).unwrap();
+        let (mut plan, _site, _guard) = serve(&setup).await;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        plan.server = listener.local_addr().unwrap();
+        plan.gateway.web = listener.local_addr().unwrap();
         drop(listener);
         let (side, error) = fails(&setup.devices[0], &plan).await;
         assert!(side == Side::Client && error.contains("refused"), "{error}");

@@ -1,33 +1,37 @@
-//! `dunlin up`: a server and devices that authenticate to each other over loopback, in one process.
+//! `dunlin up`: a gateway with servers behind it, and devices that authenticate to it over loopback, in one process.
 
+mod broker;
 mod device;
-mod server;
+mod mqtt;
+mod rover;
+mod services;
 mod setup;
+mod site;
 mod table;
+mod witness;
 
 use std::io::{self, IsTerminal, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use dunlin::ServerAddress;
-use dunlin_tokio::{DtlsEndpoint, TlsAcceptor};
-use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::mpsc;
+use tracing_subscriber::layer::SubscriberExt;
 
+use crate::commands::program;
 use crate::error::{Error, count, printable};
 use crate::files::Existing;
-use crate::stop::Stop;
+use crate::stop::{self, Stop};
 
 use self::device::{Plan, Report};
-use self::server::Verdicts;
-use self::setup::{Device, Guest, Setup};
+use self::services::Services;
+use self::setup::{Device, GUEST, Setup};
+use self::site::{Listeners, Options, Site};
 use self::table::{Live, Table};
+use self::witness::Witness;
 
-/// The number of connections of a device with `--once`: the second one can resume the first.
-const ROUNDS_ONCE: u64 = 2;
 /// How often a terminal is redrawn.
 const FRAME: Duration = Duration::from_millis(250);
 /// The number of intervals between tables without a terminal.
@@ -35,49 +39,64 @@ const TABLE_INTERVALS: u32 = 5;
 /// The number of reports that wait before devices wait.
 const REPORTS: usize = 1024;
 const WORKERS: usize = 2;
-/// How many free ports are tried until one is free for TCP and UDP.
-const PORT_ATTEMPTS: u8 = 16;
 
-/// Demonstrate a server and devices that authenticate each other, until Ctrl-C.
+/// Run a gateway with servers behind it, and devices that authenticate to it, until Ctrl-C.
 ///
-/// Everything runs in one process on loopback, with fresh keys in memory. The devices use all ways to authenticate in turn,
-/// over TCP: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK, X.509 with resumption, X.509 with
-/// the handshake cache; and over UDP a PSK with connection IDs, with which the device moves to another address while it
-/// talks. The server accepts all of them on one port and echoes their messages.
+/// Everything runs in one process on loopback, with fresh keys in a temporary directory. The gateway is that of `dunlin gateway`, with a
+/// policy and a dashboard. Behind it, a web server, a server for lines over TCP and a CoAP server know no TLS: each answers with the
+/// identity that the gateway has told it, and with the message. If Mosquitto is installed, it runs behind the gateway, too, and lets each
+/// device publish and subscribe below its own name.
+///
+/// The devices use all ways to authenticate in turn. Over TLS: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK,
+/// X.509 with resumption, X.509 with the handshake cache, and TLS 1.2, whose clients get a faster profile by the policy: at first by
+/// renegotiation, then at once. Over DTLS, two devices move to another address while they talk: one with a PSK and connection IDs, and one with a
+/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS). The last devices know no TLS: they
+/// speak HTTP, and MQTT, to a tunnel (dunlin tunnel).
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   dunlin up
   dunlin up --devices 100 --interval 5
-  dunlin up --dir demo                       writes certificates to connect by hand
-  dunlin up --once --json | jq .handshake_us
+  dunlin up --dir demo                       keeps the gateway's configuration, policy and keys, to connect by hand
+  dunlin up --rounds 2 --json | jq .handshake_us
 
-Exit status: 0 after Ctrl-C or SIGTERM; with --once, 1 if a connection failed.")]
+Exit status: 0 after Ctrl-C or SIGTERM; with --rounds or --duration, 1 if a connection failed.")]
 pub(crate) struct Args {
-    /// The server's port on 127.0.0.1; 0 for any free port.
+    /// The first of the gateway's ports on 127.0.0.1: TLS for HTTP, TLS for TCP, DTLS for CoAP, dashboard, TLS for MQTT; 0 for
+    /// any free ports.
     #[arg(long, default_value_t = 0)]
     port: u16,
-    /// The number of devices, at most 1000.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
-    devices: u16,
+    /// The number of devices, at most 1000. Without it, there is one of each kind.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
+    devices: Option<u16>,
     /// The pause of a device between connections, in seconds.
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     interval: Duration,
-    /// Write a root, a client's certificate and key, and a pre-shared key to this directory, to connect by hand.
+    /// Keep the gateway's files in this directory: configuration, policy, keys, and a certificate to connect by hand.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Replace the files of an earlier run in --dir.
     #[arg(long, requires = "dir")]
     force: bool,
-    /// Stop when each device has made two connections.
-    #[arg(long)]
-    once: bool,
+    /// Stop when each device has made this many connections.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: Option<u64>,
+    /// Stop after this time, in seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    duration: Option<Duration>,
     /// Print a line for each connection instead of a table.
     #[arg(long, conflicts_with = "json")]
     log: bool,
     /// Print a line of JSON for each connection of a device (docs/json.md); other output goes to stderr.
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// Whether the command ends by itself.
+    const fn ends(&self) -> bool {
+        self.rounds.is_some() || self.duration.is_some()
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -94,53 +113,65 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 async fn up(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
-    let Setup { server, devices, guest } = Setup::new(args.devices.into())?;
-    if let Some(dir) = &args.dir {
-        guest.write(dir, Existing::from_force(args.force))?;
-    }
+    let broker = broker::find();
+    let ports = Listeners::from(args.port, broker.is_some())
+        .ok_or_else(|| Error::usage("--port", "too few ports follow it", "use a port below 65532"))?;
+    let setup = Setup::new(args.devices.map(usize::from), broker.is_some())?;
+    program::raise_file_limit();
     let mut stop = Stop::new()?;
-    let (listener, endpoint, address) = listen(args.port).await?;
-    let verdicts = Verdicts::default();
+    // The end of a terminal must not leave the broker and the files behind.
+    let mut hangups = stop::hangups()?;
     let (guests_in, guests) = mpsc::channel(REPORTS);
-    endpoint.set_server(Some(server.clone()));
-    tokio::spawn(server::serve_datagrams(endpoint, verdicts.clone(), guests_in.clone()));
-    tokio::spawn(server::serve(listener, TlsAcceptor::new(server), verdicts.clone(), guests_in));
-    announce(args, address, out)?;
-
-    let plan = Plan {
-        server: address,
-        name: ServerAddress::new(setup::server_name()?, address.port()),
-        verdicts,
-        interval: args.interval,
-        rounds: args.once.then_some(ROUNDS_ONCE),
+    let witness = Witness::new(guests_in);
+    let log = tracing_subscriber::registry().with(witness.clone());
+    tracing::subscriber::set_global_default(log)
+        .map_err(|error| Error::failed("log", error, "this is a fault in dunlin; report it"))?;
+    let services = Services::start(&setup)
+        .await
+        .map_err(|error| Error::failed("servers on 127.0.0.1", error, "free some resources"))?;
+    let (dir, existing) = (args.dir.as_deref(), Existing::from_force(args.force));
+    let options = Options { dir, existing, ports, broker: broker.as_deref() };
+    let site = Site::start(&setup, services, &options).await?;
+    let end = async {
+        tokio::select! {
+            () = stop.wait() => {}
+            _ = hangups.recv() => {}
+            () = after(args.duration) => {}
+        }
     };
+    let shown = show(args, (setup.devices, services.coaps), (&site, witness, guests), end, out).await;
+    site.end().await?;
+    shown
+}
+
+/// Waits for this time, or for ever.
+async fn after(duration: Option<Duration>) {
+    match duration {
+        Some(duration) => tokio::time::sleep(duration).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Starts the devices, and shows their connections until all are made or until `end`.
+async fn show(
+    args: &Args,
+    (devices, coaps): (Vec<Device>, SocketAddr),
+    (site, witness, guests): (&Site, Witness, mpsc::Receiver<String>),
+    end: impl Future<Output = ()>,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
+    announce(args, devices.len(), site, out)?;
+    let (gateway, name, tunnels) = (*site.addresses(), setup::server_name()?, site.tunnels().into());
+    let plan = Plan { gateway, name, coaps, tunnels, witness, interval: args.interval, rounds: args.rounds };
     let started = Instant::now();
     let mut view = View::new(args, &devices);
     let connections = start(devices, &plan);
     let stopped = tokio::select! {
         result = view.follow(connections, guests, out) => result,
-        () = stop.wait() => Ok(()),
+        () = end => Ok(()),
     };
     stopped?;
     view.finish(started.elapsed(), out)
-}
-
-/// Listens on the same port for TLS over TCP and DTLS over UDP.
-async fn listen(port: u16) -> Result<(TcpListener, DtlsEndpoint, SocketAddr), Error> {
-    let wanted = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let failed = |error| Error::failed(wanted, error, "choose another --port, or none for any that is free");
-    let mut attempts = if port == 0 { PORT_ATTEMPTS } else { 1 };
-    loop {
-        let listener = TcpListener::bind(wanted).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        attempts -= 1;
-        match DtlsEndpoint::bind(address).await {
-            Ok(endpoint) => return Ok((listener, endpoint, address)),
-            // A port that is free for TCP may be in use for UDP.
-            Err(error) if attempts == 0 => return Err(failed(error)),
-            Err(_) => {}
-        }
-    }
 }
 
 /// Starts the devices, the first connections spread over one interval.
@@ -154,23 +185,38 @@ fn start(devices: Vec<Device>, plan: &Plan) -> mpsc::Receiver<Report> {
     connections
 }
 
-/// Reports that the server is ready, and how to connect by hand. With --once, the server ends before a user could connect.
-fn announce(args: &Args, address: SocketAddr, out: &mut dyn Write) -> Result<(), Error> {
+/// Reports that the gateway is ready, and how to connect by hand. A command that ends by itself leaves no time for that.
+fn announce(args: &Args, devices: usize, site: &Site, out: &mut dyn Write) -> Result<(), Error> {
     let mut stderr = io::stderr();
     let out = if args.json { &mut stderr } else { out };
-    let end = if args.once { "two connections each" } else { "Ctrl-C stops" };
-    writeln!(out, "dunlin up: ready on {address}, {}, {end}", count(args.devices, "device"))?;
+    let gateway = site.addresses();
+    let end = match (args.rounds, args.duration) {
+        (Some(rounds), _) => format!("{} each", count(rounds, "connection")),
+        (None, Some(duration)) => format!("{} s", duration.as_secs_f64()),
+        (None, None) => "Ctrl-C stops".to_owned(),
+    };
+    writeln!(out, "dunlin up: ready on {}, {}, {end}", gateway.web, count(devices, "device"))?;
+    writeln!(out, "dashboard: http://{}/", gateway.admin)?;
+    if gateway.mqtt.is_none() {
+        writeln!(out, "without MQTT, since Mosquitto is not installed: sudo apt install mosquitto")?;
+    }
     match &args.dir {
-        _ if args.once => {}
-        None => writeln!(out, "--dir DIR writes certificates to connect by hand")?,
+        _ if args.ends() => {}
+        None => writeln!(out, "--dir DIR keeps the gateway's configuration and keys, to connect by hand")?,
         Some(dir) => {
-            let [root, certificate, key, psk] =
-                Guest::paths(dir).map(|path| printable(&path.display().to_string()));
+            let path = |name: &str| printable(&dir.join(name).display().to_string());
+            let (root, certificate, key) = (path(setup::ROOT), path("client.pem"), path("client.key"));
             writeln!(
                 out,
-                "by hand: dunlin client {address} --CAfile {root} --cert {certificate} --key {key}"
+                "by hand: curl --cacert {root} --cert {certificate} --key {key} https://localhost:{}/",
+                gateway.web.port()
             )?;
-            writeln!(out, "     or: dunlin client {address} --psk-file {psk}")?;
+            let psks = path(setup::PSKS);
+            writeln!(
+                out,
+                "     or: dunlin client {} --psk-file {psks} --psk-identity {GUEST}",
+                gateway.lines
+            )?;
         }
     }
     out.flush()?;
@@ -190,7 +236,8 @@ struct View {
     table: Table,
     form: Form,
     redraw: Duration,
-    once: bool,
+    /// Whether a failed connection makes the command fail.
+    judges: bool,
 }
 
 impl View {
@@ -201,14 +248,14 @@ impl View {
             _ if io::stdout().is_terminal() => (Form::Live(Live::default()), FRAME),
             _ => (Form::Tables, args.interval.saturating_mul(TABLE_INTERVALS)),
         };
-        Self { table: Table::new(devices), form, redraw, once: args.once }
+        Self { table: Table::new(devices), form, redraw, judges: args.ends() }
     }
 
     /// Shows reports until all devices are done.
     async fn follow(
         &mut self,
         mut connections: mpsc::Receiver<Report>,
-        mut guests: mpsc::Receiver<server::Verdict>,
+        mut guests: mpsc::Receiver<String>,
         out: &mut dyn Write,
     ) -> Result<(), Error> {
         let mut frames = tokio::time::interval(self.redraw);
@@ -220,7 +267,7 @@ impl View {
                     Some(report) => self.connection(report, out)?,
                     None => return Ok(()),
                 },
-                Some(verdict) = guests.recv() => self.guest(&verdict, out)?,
+                Some(identity) = guests.recv() => self.guest(&identity, out)?,
                 _ = frames.tick() => self.frame(out)?,
             }
         }
@@ -238,10 +285,10 @@ impl View {
         Ok(())
     }
 
-    fn guest(&mut self, verdict: &server::Verdict, out: &mut dyn Write) -> Result<(), Error> {
-        self.table.note_guest(verdict);
+    fn guest(&mut self, identity: &str, out: &mut dyn Write) -> Result<(), Error> {
+        self.table.note_guest(identity);
         if matches!(self.form, Form::Log) {
-            writeln!(out, "{}", table::guest_line(verdict))?;
+            writeln!(out, "{}", table::guest_line(identity))?;
             out.flush()?;
         }
         Ok(())
@@ -274,7 +321,7 @@ impl View {
             Form::Json => writeln!(io::stderr(), "{summary}")?,
             _ => writeln!(out, "{summary}")?,
         }
-        if self.once && failed > 0 {
+        if self.judges && failed > 0 {
             let what = format!("{failed} of {} connections", done + failed);
             return Err(Error::failed(what, "failed", "the lines above name the reason of each"));
         }

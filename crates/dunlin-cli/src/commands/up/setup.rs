@@ -1,44 +1,44 @@
-//! Fresh keys and certificates for the server, the devices, and a client that connects by hand.
+//! Fresh keys and certificates for the gateway, the devices, and a client that connects by hand.
 
 use std::fmt::Display;
-use std::mem::take;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use dunlin::auth::{Psk as PskKey, PskTable, RawKeyTrust, X509Trust};
+use dunlin::auth::{Psk as PskKey, RawKeyTrust, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
-use dunlin::resume::Tickets;
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Multihoming, NodeIds, PeerIdentity, Profile, ProfileBuilder,
-    PskSource, ServerConfig, Trust,
+    ClientAuth, ClientConfig, Credential, Migration, Multihoming, NodeIds, PeerIdentity, PortScheme, Profile,
+    ProfileBuilder, ServerConfig, Trust,
 };
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_pki::{
-    AltName, Authority, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
+    AltName, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
     certificates_to_pem,
 };
 use dunlin_store::psk::{Identity as PskName, PskRecord, PskRecords, PskSet, psktool};
-use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, MemoryServerSessions};
-use dunlin_tokio::TlsConnector;
-use pki_types::{PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions};
+use pki_types::{PrivateKeyDer, ServerName};
 use zeroize::Zeroizing;
 
+use super::site::Listeners;
 use crate::error::Error;
-use crate::files::{self, Access, Existing};
+use crate::files::Access;
 use crate::tls::report::identity;
 
 /// The validity of the certificates, in days.
 const DAYS: u32 = 30;
-/// The length of the server's connection IDs, in bytes.
-const ID_LEN: usize = 8;
 /// The length of a pre-shared key, in bytes.
 const PSK_LEN: usize = 32;
 /// The name of the client that connects by hand.
-const GUEST: &str = "guest";
-/// The name of the server.
-const SERVER: &str = "localhost";
+pub(super) const GUEST: &str = "guest";
+/// The names of files.
+pub(super) const ROOT: &str = "root.pem";
+pub(super) const PSKS: &str = "keys.psk";
+pub(super) const RAW_KEYS: &str = "devices.pub";
+/// The name of the gateway.
+pub(super) const SERVER: &str = "localhost";
 
 /// How a device authenticates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,11 +59,22 @@ pub(super) enum Way {
     X509Cached,
     /// A pre-shared key with ECDHE, over DTLS with connection IDs: the device moves to another address during each connection.
     Moving,
+    /// TLS 1.2: the gateway learns who the device is, and gives it a faster profile by renegotiation, or at once when it knows its address.
+    Tls12,
+    /// A certificate, over DTLS without connection IDs: the server gives the association a port of its own, at which it goes on when the
+    /// device moves to another address.
+    Tcs,
+    /// A program that knows no TLS speaks HTTP to a tunnel beside it.
+    Tunnel,
+    /// A certificate with a P-256 key, to a broker of MQTT.
+    Mqtt,
+    /// A program that knows no TLS speaks MQTT to a tunnel beside it.
+    MqttTunnel,
 }
 
 impl Way {
-    /// All ways; devices use them in turn.
-    const ALL: [Self; 8] = [
+    /// All ways; devices use them in turn. The last two need a broker.
+    const ALL: [Self; 13] = [
         Self::X509P256,
         Self::X509Ed25519,
         Self::RawKey,
@@ -72,7 +83,22 @@ impl Way {
         Self::X509Resumed,
         Self::X509Cached,
         Self::Moving,
+        Self::Tls12,
+        Self::Tcs,
+        Self::Tunnel,
+        Self::Mqtt,
+        Self::MqttTunnel,
     ];
+
+    /// The ways with a broker or without one.
+    pub(super) fn all(has_broker: bool) -> impl Iterator<Item = Self> + Clone {
+        Self::ALL.into_iter().filter(move |way| has_broker || way.link() != Link::Mqtt)
+    }
+
+    /// Whether the device connects through a tunnel.
+    pub(super) const fn has_tunnel(self) -> bool {
+        matches!(self, Self::Tunnel | Self::MqttTunnel)
+    }
 
     /// The name in tables and JSON.
     pub(super) const fn name(self) -> &'static str {
@@ -85,6 +111,74 @@ impl Way {
             Self::X509Resumed => "X.509, resumed",
             Self::X509Cached => "X.509, cached",
             Self::Moving => "PSK, moving",
+            Self::Tls12 => "X.509, TLS 1.2",
+            Self::Tcs => "X.509, TCS",
+            Self::Tunnel | Self::MqttTunnel => "plain, tunnel",
+            Self::Mqtt => "X.509",
+        }
+    }
+
+    /// What devices of this way are called. The policy's rules look at the names.
+    const fn noun(self) -> &'static str {
+        match self {
+            Self::X509P256 => "sensor",
+            Self::X509Ed25519 => "camera",
+            Self::RawKey => "lock",
+            Self::PskEcdhe => "lamp",
+            Self::Psk => "meter",
+            Self::X509Resumed => "display",
+            Self::X509Cached => "pump",
+            Self::Moving => "tracker",
+            Self::Tls12 => "turbine",
+            Self::Tcs => "truck",
+            Self::Tunnel => "boiler",
+            Self::Mqtt => "valve",
+            Self::MqttTunnel => "fridge",
+        }
+    }
+
+    /// What devices of this way speak.
+    pub(super) const fn link(self) -> Link {
+        match self {
+            Self::X509Cached => Link::Lines,
+            Self::Moving | Self::Tcs => Link::Coap,
+            Self::Mqtt | Self::MqttTunnel => Link::Mqtt,
+            _ => Link::Http,
+        }
+    }
+}
+
+/// What a device speaks, and so to which listener it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Link {
+    /// HTTP over TLS.
+    Http,
+    /// Lines over TLS.
+    Lines,
+    /// CoAP over DTLS.
+    Coap,
+    /// MQTT over TLS.
+    Mqtt,
+}
+
+impl Link {
+    /// The name in tables and JSON.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Http => "HTTP",
+            Self::Lines => "TCP",
+            Self::Coap => "CoAP",
+            Self::Mqtt => "MQTT",
+        }
+    }
+
+    /// The port of its listener, among those of the gateway; `None` if the gateway has no such listener.
+    pub(super) fn of<T: Copy>(self, listeners: &Listeners<T>) -> Option<T> {
+        match self {
+            Self::Http => Some(listeners.web),
+            Self::Lines => Some(listeners.lines),
+            Self::Coap => Some(listeners.coap),
+            Self::Mqtt => listeners.mqtt,
         }
     }
 }
@@ -95,58 +189,74 @@ pub(super) struct Device {
     pub(super) name: String,
     /// How it authenticates.
     pub(super) way: Way,
-    /// The connector.
-    pub(super) connector: TlsConnector,
-    /// The configuration of a device that uses DTLS.
-    pub(super) datagrams: Option<Arc<ClientConfig>>,
-    /// The expected identity of the device as the server sees it, in the form of [`identity`].
+    /// Its side of TLS or DTLS, which a device with a tunnel does not use.
+    pub(super) config: Arc<ClientConfig>,
+    /// The expected identity of the device, as the gateway tells it the servers.
     pub(super) as_client: String,
-    /// The expected identity of the server.
+    /// The expected identity of the gateway, in the form of [`identity`].
     pub(super) as_server: String,
 }
 
-/// All configurations before the first connection.
+/// All keys before the first connection.
 pub(super) struct Setup {
-    /// The server's configuration.
-    pub(super) server: Arc<ServerConfig>,
     /// The devices.
     pub(super) devices: Vec<Device>,
-    /// The material to connect by hand.
-    pub(super) guest: Guest,
+    /// The files that the gateway needs, and those to connect by hand.
+    pub(super) files: Vec<KeyFile>,
+    /// The CoAP server that speaks DTLS itself.
+    pub(super) coaps: Arc<ServerConfig>,
+}
+
+/// A file with keys or certificates.
+pub(super) struct KeyFile {
+    /// Its name.
+    pub(super) name: String,
+    /// Its content.
+    pub(super) content: Zeroizing<String>,
+    /// Who may read it.
+    pub(super) access: Access,
+}
+
+impl KeyFile {
+    fn public(name: &str, content: String) -> Self {
+        Self { name: name.into(), content: content.into(), access: Access::Public }
+    }
+
+    fn secret(name: &str, content: Zeroizing<String>) -> Self {
+        Self { name: name.into(), content, access: Access::Secret }
+    }
 }
 
 impl Setup {
-    /// Makes all keys and certificates for `count` devices.
-    pub(super) fn new(count: usize) -> Result<Self, Error> {
+    /// Makes all keys and certificates for `count` devices, or for one of each way.
+    pub(super) fn new(count: Option<usize>, has_broker: bool) -> Result<Self, Error> {
         let mut maker = Maker::new()?;
-        let devices =
-            (0..count).map(|i| maker.device(i, Way::ALL[i % Way::ALL.len()])).collect::<Result<_, _>>()?;
-        let guest = maker.guest()?;
-        let server = Arc::new(maker.server(count)?);
-        Ok(Self { server, devices, guest })
+        let ways = Way::all(has_broker);
+        let count = count.unwrap_or_else(|| ways.clone().count());
+        let ways = ways.cycle().take(count).enumerate();
+        let devices = ways.map(|(index, way)| maker.device(index, way)).collect::<Result<_, _>>()?;
+        Ok(Self { devices, coaps: maker.coaps()?, files: maker.files()? })
     }
 
-    /// Two devices of one way; the server knows only the first.
+    /// Two devices of one way; the gateway knows only the first.
     #[cfg(test)]
     pub(super) fn with_unknown(way: Way) -> Result<Self, Error> {
         let mut maker = Maker::new()?;
         let known = maker.device(0, way)?;
-        let guest = maker.guest()?;
-        let server = Arc::new(maker.server(1)?);
-        Ok(Self { server, devices: vec![known, maker.device(1, way)?], guest })
+        let (coaps, files) = (maker.coaps()?, maker.files()?);
+        Ok(Self { devices: vec![known, maker.device(1, way)?], coaps, files })
     }
 }
 
-/// Makes devices, and collects what the server must know about them.
+/// Makes devices, and collects what the gateway must know about them.
 struct Maker {
     provider: Arc<CryptoProvider>,
     validity: Validity,
     tree: Tree,
-    /// The server's raw key.
-    raw: Arc<dyn SigningKey>,
-    /// The devices' raw keys.
-    raw_keys: Vec<SubjectPublicKeyInfoDer<'static>>,
-    psks: Vec<PskKey>,
+    raw_keys: String,
+    psks: PskSet,
+    /// The certificates and keys of tunnels.
+    tunnels: Vec<KeyFile>,
 }
 
 impl Maker {
@@ -154,16 +264,22 @@ impl Maker {
         let provider = Arc::new(dunlin_awslc::provider());
         let mut spec = TreeSpec::new(KeyType::P256, DAYS)?;
         spec.form = Form::Lean;
-        spec.server_names = vec![SERVER.parse()?, AltName::Ip(Ipv4Addr::LOCALHOST.into())];
-        let raw = signing_key(&provider, &KeyPair::generate(KeyType::Ed25519)?)?;
+        spec.server_names = server_names()?;
         let (validity, tree) = (spec.validity, Tree::generate(&spec)?);
-        Ok(Self { provider, validity, tree, raw, raw_keys: vec![], psks: vec![] })
+        Ok(Self {
+            provider,
+            validity,
+            tree,
+            raw_keys: String::new(),
+            psks: PskSet::default(),
+            tunnels: vec![],
+        })
     }
 
     fn device(&mut self, index: usize, way: Way) -> Result<Device, Error> {
-        let name = format!("device-{}", index + 1);
-        let (config, as_client, as_server) = match way {
-            Way::X509P256 => self.x509(&name, KeyType::P256)?,
+        let name = format!("{}-{}", way.noun(), index + 1);
+        let (config, mut as_client, as_server) = match way {
+            Way::X509P256 | Way::Mqtt => self.x509(&name, KeyType::P256)?,
             Way::X509Ed25519 => self.x509(&name, KeyType::Ed25519)?,
             Way::X509Resumed => {
                 let (config, as_client, as_server) = self.x509(&name, KeyType::P256)?;
@@ -178,55 +294,95 @@ impl Maker {
                     as_server,
                 )
             }
+            Way::Tls12 => self.tls12(&name)?,
+            Way::Tcs => {
+                let (config, _, as_server) = self.x509(&name, KeyType::P256)?;
+                (config.with_port_scheme(PortScheme::Tcs), format!("X.509 {name}"), as_server)
+            }
+            Way::Tunnel | Way::MqttTunnel => {
+                let identity = self.leaf(&name, KeyType::P256)?;
+                self.tunnels
+                    .push(KeyFile::public(&format!("{name}.pem"), certificates_to_pem(&identity.chain)?));
+                self.tunnels.push(KeyFile::secret(&format!("{name}.key"), identity.key.to_pem()?));
+                self.x509_with(&name, identity)?
+            }
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
             Way::Moving => {
                 let (config, as_client, as_server) = self.psk(&name, way)?;
-                let config = config.with_connection_ids(self.connection_ids(0)?);
+                let ids = NodeIds::new(&[], 0, Arc::clone(&self.provider.random)).map_err(setup_failed)?;
+                let config = config.with_connection_ids(Arc::new(ids));
                 let config = config.with_multihoming(Multihoming::linkable()).map_err(setup_failed)?;
                 (config, as_client, as_server)
             }
         };
-        // The server has one name, so the devices need not send it.
+        if way.link() == Link::Mqtt {
+            // A broker learns the name alone.
+            as_client.clone_from(&name);
+        }
+        // The gateway has one name, so the devices need not send it.
         let config = Arc::new(config.with_server_name_sent(false));
-        let datagrams = (way == Way::Moving).then(|| Arc::clone(&config));
-        Ok(Device { name, way, connector: TlsConnector::new(config), datagrams, as_client, as_server })
+        Ok(Device { name, way, config, as_client, as_server })
     }
 
-    /// A certificate of this key type; the server's chain is P-256 in any case.
+    /// A certificate of this key type; the device verifies P-256 alone, and so the gateway's fast certificate.
     fn x509(&self, name: &str, key_type: KeyType) -> Result<(ClientConfig, String, String), Error> {
-        let identity = leaf(&self.tree.intermediate, name, self.validity, KeyPair::generate(key_type)?)?;
+        self.x509_with(name, self.leaf(name, key_type)?)
+    }
+
+    fn x509_with(&self, name: &str, identity: Identity) -> Result<(ClientConfig, String, String), Error> {
         let key = signing_key(&self.provider, &identity.key)?;
         let profile = self
             .lean(&dunlin_awslc::TLS13_AES_128_GCM_SHA256, SignatureScheme::ECDSA_SECP256R1_SHA256)
             .trust(Trust { x509: Some(self.trust()?), raw_key: None })
             .credentials(vec![Credential::x509(identity.chain, key)]);
-        Ok((client(profile)?, format!("X.509 {name}"), format!("X.509 {SERVER}")))
+        Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
+    }
+
+    /// The same with TLS 1.2, and with renegotiation.
+    fn tls12(&self, name: &str) -> Result<(ClientConfig, String, String), Error> {
+        let identity = self.leaf(name, KeyType::P256)?;
+        let key = signing_key(&self.provider, &identity.key)?;
+        let profile = Profile::builder(self.provider.clone())
+            .cipher_suites(vec![])
+            .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            .renegotiation(true)
+            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .credentials(vec![Credential::x509(identity.chain, key)]);
+        Ok((client(profile)?, format!("x509:dns:{name}"), format!("X.509 {SERVER}")))
+    }
+
+    /// A lean certificate for a client with this name.
+    fn leaf(&self, name: &str, key_type: KeyType) -> Result<Identity, Error> {
+        let mut spec = LeafSpec::client(Subject::default(), self.validity);
+        spec.names = vec![name.parse()?];
+        spec.form = Form::Lean;
+        Ok(self.tree.intermediate.issue(&spec, KeyPair::generate(key_type)?)?)
     }
 
     fn raw_key(&mut self) -> Result<(ClientConfig, String, String), Error> {
-        let key = signing_key(&self.provider, &KeyPair::generate(KeyType::Ed25519)?)?;
-        let public = |key: &Arc<dyn SigningKey>| key.public_key().clone();
-        self.raw_keys.push(public(&key));
-        let names = [&key, &self.raw].map(|key| identity(&PeerIdentity::RawKey(public(key))));
+        let pair = KeyPair::generate(KeyType::Ed25519)?;
+        self.raw_keys.push_str(&pair.public_key_pem()?);
+        let key = signing_key(&self.provider, &pair)?;
+        let server = self.tree.server.key.public_key().clone();
+        let as_client =
+            base16ct::lower::encode_string(dunlin_awslc::SHA256.hash(&[pair.public_key()]).as_ref());
+        let as_server = identity(&PeerIdentity::RawKey(server.clone()));
         let profile = self
-            .lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519)
-            .trust(Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![public(&self.raw)])) })
+            .lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ECDSA_SECP256R1_SHA256)
+            .trust(Trust { x509: None, raw_key: Some(RawKeyTrust::Keys(vec![server])) })
             .credentials(vec![Credential::raw_key(key)]);
-        let [as_client, as_server] = names;
-        Ok((client(profile)?, as_client, as_server))
+        Ok((client(profile)?, format!("raw_key:sha256:{as_client}"), as_server))
     }
 
     fn psk(&mut self, name: &str, way: Way) -> Result<(ClientConfig, String, String), Error> {
-        let key = self.psk_key()?;
-        self.psks.push(PskKey::new(name, &key).map_err(setup_failed)?);
+        let key = self.psk_key(name)?;
         let mut profile = self.lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519);
         if way == Way::Psk {
             profile = profile.groups(vec![]).psk_modes(vec![PskKeyExchangeMode::PSK_KE]);
         }
         let psk = Arc::new(PskKey::new(name, &key).map_err(setup_failed)?);
-        let seen = format!("PSK {name}");
-        Ok((client(profile)?.with_psks(vec![psk]), seen.clone(), seen))
+        Ok((client(profile)?.with_psks(vec![psk]), format!("psk:{name}"), format!("PSK {name}")))
     }
 
     fn lean(&self, suite: &'static Tls13CipherSuite, scheme: SignatureScheme) -> ProfileBuilder {
@@ -237,65 +393,52 @@ impl Maker {
         X509Trust::anchors([self.tree.root.certificate().clone()]).map_err(setup_failed)
     }
 
-    /// Random connection IDs of this length, in bytes.
-    fn connection_ids(&self, len: usize) -> Result<Arc<NodeIds>, Error> {
-        NodeIds::new(&[], len, Arc::clone(&self.provider.random)).map(Arc::new).map_err(setup_failed)
-    }
-
-    fn psk_key(&self) -> Result<Zeroizing<Vec<u8>>, Error> {
+    /// Makes a pre-shared key with this identity, which the gateway knows.
+    fn psk_key(&mut self, name: &str) -> Result<Zeroizing<Vec<u8>>, Error> {
         let mut key = Zeroizing::new(vec![0; PSK_LEN]);
         self.provider.random.fill(&mut key).map_err(setup_failed)?;
+        let identity = PskName::parse(name.as_bytes()).map_err(setup_failed)?;
+        self.psks.put(PskRecord::new(identity, key.clone())).map_err(setup_failed)?;
         Ok(key)
     }
 
-    fn guest(&mut self) -> Result<Guest, Error> {
-        let key = KeyPair::generate(KeyType::P256)?;
-        let identity = leaf(&self.tree.intermediate, GUEST, self.validity, key)?;
-        let psk = self.psk_key()?;
-        self.psks.push(PskKey::new(GUEST, &psk).map_err(setup_failed)?);
-        let name = PskName::parse(GUEST.as_bytes()).map_err(setup_failed)?;
-        let psk = PskRecord::new(name, psk);
-        Ok(Guest { root: certificates_to_pem(self.tree.root.chain())?, identity, psk })
-    }
-
-    /// The server for all devices so far: every way on one port.
-    fn server(&mut self, devices: usize) -> Result<ServerConfig, Error> {
-        let trust = Trust {
-            x509: Some(self.trust()?),
-            // Without trusted raw keys, the server requests none.
-            raw_key: (!self.raw_keys.is_empty()).then_some(RawKeyTrust::Keys(take(&mut self.raw_keys))),
-        };
+    /// A server with TCS for devices with certificates. An association with a port of its own has no checks of addresses, so the server follows
+    /// its client without one.
+    fn coaps(&self) -> Result<Arc<ServerConfig>, Error> {
         let key = signing_key(&self.provider, &self.tree.server.key)?;
         let profile = Profile::builder(self.provider.clone())
-            .credentials(vec![
-                Credential::x509(self.tree.server.chain.clone(), key),
-                Credential::raw_key(self.raw.clone()),
-            ])
-            .trust(trust)
-            // The server prefers ECDHE; psk_ke is for the devices that offer only that.
-            .psk_modes(vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE])
-            .build()
-            .map_err(setup_failed)?;
-        // Other devices also get tickets, which they do not use. The store has room for several rounds.
-        let sessions = Arc::new(MemoryServerSessions::new(8 * devices.max(128)));
-        let config = ServerConfig::new(profile).map_err(setup_failed)?;
-        let config = config.with_connection_ids(self.connection_ids(ID_LEN)?);
+            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .credentials(vec![Credential::x509(self.tree.server.chain.clone(), key)]);
+        let config = ServerConfig::new(profile.build().map_err(setup_failed)?).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
-        let cache = Arc::new(MemoryServerCache::new(devices.max(128)));
-        let config =
-            config.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE).map_err(setup_failed)?;
-        Ok(config
-            .with_psks(PskSource::Here(Arc::new(PskTable::from_iter(take(&mut self.psks)))))
-            .with_tickets(Tickets::stateful(sessions)))
+        let migration = Migration::never().with_unchecked(true);
+        Ok(Arc::new(config.with_port_scheme(PortScheme::Tcs).with_migration(migration)))
     }
-}
 
-/// A lean certificate for a client named `name`.
-fn leaf(issuer: &Authority, name: &str, validity: Validity, key: KeyPair) -> Result<Identity, Error> {
-    let mut spec = LeafSpec::client(Subject::default(), validity);
-    spec.names = vec![name.parse()?];
-    spec.form = Form::Lean;
-    Ok(issuer.issue(&spec, key)?)
+    /// The files for all devices so far, and for a client that connects by hand.
+    fn files(&mut self) -> Result<Vec<KeyFile>, Error> {
+        self.psk_key(GUEST)?;
+        let guest = self.leaf(GUEST, KeyType::P256)?;
+        let mut spec = LeafSpec::server(server_names()?, self.validity);
+        spec.form = Form::Lean;
+        let strong = self.tree.intermediate.issue(&spec, KeyPair::generate(KeyType::P384)?)?;
+        let fast = &self.tree.server;
+        let mut files = vec![
+            KeyFile::public(ROOT, certificates_to_pem(self.tree.root.chain())?),
+            KeyFile::public("strong.pem", certificates_to_pem(&strong.chain)?),
+            KeyFile::secret("strong.key", strong.key.to_pem()?),
+            KeyFile::public("fast.pem", certificates_to_pem(&fast.chain)?),
+            KeyFile::secret("fast.key", fast.key.to_pem()?),
+            KeyFile::secret(PSKS, psktool::render(&self.psks).map_err(setup_failed)?),
+            KeyFile::public("client.pem", certificates_to_pem(&guest.chain)?),
+            KeyFile::secret("client.key", guest.key.to_pem()?),
+        ];
+        if !self.raw_keys.is_empty() {
+            files.push(KeyFile::public(RAW_KEYS, self.raw_keys.clone()));
+        }
+        files.append(&mut self.tunnels);
+        Ok(files)
+    }
 }
 
 fn signing_key(provider: &CryptoProvider, key: &KeyPair) -> Result<Arc<dyn SigningKey>, Error> {
@@ -312,36 +455,12 @@ fn setup_failed(error: impl Display) -> Error {
     Error::failed("keys and configurations", error, "start again; if it stays, this is a fault in dunlin")
 }
 
-/// The name in the server's certificate.
+/// The names in the gateway's certificates.
+fn server_names() -> Result<Vec<AltName>, Error> {
+    Ok(vec![SERVER.parse()?, AltName::Ip(Ipv4Addr::LOCALHOST.into())])
+}
+
+/// The name under which devices know the gateway.
 pub(super) fn server_name() -> Result<ServerName<'static>, Error> {
     ServerName::try_from(SERVER).map_err(setup_failed)
-}
-
-/// The material to connect by hand.
-pub(super) struct Guest {
-    root: String,
-    identity: Identity,
-    psk: PskRecord,
-}
-
-impl Guest {
-    /// The paths of the files in `dir`: root, certificate, key, PSK.
-    pub(super) fn paths(dir: &Path) -> [PathBuf; 4] {
-        ["root.pem", "client.pem", "client.key", "psk.txt"].map(|name| dir.join(name))
-    }
-
-    /// Writes the files.
-    pub(super) fn write(&self, dir: &Path, existing: Existing) -> Result<(), Error> {
-        let [root, certificate, key, psk] = Self::paths(dir);
-        let mut keys = PskSet::default();
-        keys.put(self.psk.clone()).map_err(setup_failed)?;
-        let keys = psktool::render(&keys).map_err(setup_failed)?;
-        files::check_new(&[&root, &certificate, &key, &psk], existing)?;
-        files::create_directory(dir)?;
-        files::write(&root, self.root.as_bytes(), Access::Public, existing)?;
-        files::write(&key, self.identity.key.to_pem()?.as_bytes(), Access::Secret, existing)?;
-        let chain = certificates_to_pem(&self.identity.chain)?;
-        files::write(&certificate, chain.as_bytes(), Access::Public, existing)?;
-        files::write(&psk, keys.as_bytes(), Access::Secret, existing)
-    }
 }

@@ -4,32 +4,44 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 
 use crate::error::{count, printable};
-use crate::tls::events::{At, Connection, Device, Event, Failure, Handshake, Side};
+use crate::tls::events::{At, Chosen, Connection, Device, Event, Failure, Handshake, Side};
 
 use super::device::{Done, Failed, Outcome, Report};
-use super::server::Verdict;
 use super::setup;
 
-const HEADER: [&str; 9] =
-    ["device", "way", "seen by the server as", "done", "failed", "first bytes", "last bytes", "saved", "ms"];
+const HEADER: [&str; 11] = [
+    "device",
+    "way",
+    "speaks",
+    "identity at the server",
+    "profile, rule",
+    "done",
+    "failed",
+    "first bytes",
+    "last bytes",
+    "saved",
+    "ms",
+];
 /// The number of text columns; the others hold right-aligned figures.
-const TEXT_COLUMNS: usize = 3;
+const TEXT_COLUMNS: usize = 5;
 /// The maximum width of a cell, in characters: a raw key's digest is cut, and an error has its own place.
-const MAX_CELL: usize = 32;
+const MAX_CELL: usize = 24;
 /// The lines below the table.
-const LEGEND: &str = "done: both sides identified each other, and the message came back
+const LEGEND: &str = "done: device and gateway identified each other, and the server behind the gateway answered with the identity and the message
 bytes: read + written on the device's socket during the handshake, without later tickets; moved: to another address since
 saved: bytes that resumed and cached handshakes saved against the first one, in total";
 
 /// The state of the devices.
 pub(super) struct Table {
     rows: Vec<Row>,
-    guests: Guests,
+    /// The clients that connected by hand: their number, and the last identity.
+    guests: (u64, String),
 }
 
 struct Row {
     name: String,
     way: &'static str,
+    speaks: &'static str,
     done: u64,
     failed: u64,
     first: Option<Box<Done>>,
@@ -40,20 +52,13 @@ struct Row {
     error: Option<String>,
 }
 
-/// The clients that connected by hand.
-#[derive(Default)]
-struct Guests {
-    done: u64,
-    failed: u64,
-    last: String,
-}
-
 impl Table {
     /// A table of these devices, without results.
     pub(super) fn new(devices: &[setup::Device]) -> Self {
         let row = |device: &setup::Device| Row {
             name: device.name.clone(),
             way: device.way.name(),
+            speaks: device.way.link().name(),
             done: 0,
             failed: 0,
             first: None,
@@ -61,7 +66,7 @@ impl Table {
             saved: 0,
             error: None,
         };
-        Self { rows: devices.iter().map(row).collect(), guests: Guests::default() }
+        Self { rows: devices.iter().map(row).collect(), guests: Default::default() }
     }
 
     /// Adds the result of a connection.
@@ -84,13 +89,9 @@ impl Table {
         }
     }
 
-    /// Adds the server's verdict on a client that connected by hand.
-    pub(super) fn note_guest(&mut self, verdict: &Verdict) {
-        match verdict {
-            Ok(_) => self.guests.done += 1,
-            Err(_) => self.guests.failed += 1,
-        }
-        self.guests.last = guest_line(verdict);
+    /// Adds a client that connected by hand.
+    pub(super) fn note_guest(&mut self, identity: &str) {
+        self.guests = (self.guests.0 + 1, guest_line(identity));
     }
 
     /// The number of successful and of failed connections.
@@ -132,9 +133,8 @@ impl Table {
                 count(done, "connection")
             ));
         }
-        if self.guests.done + self.guests.failed > 0 {
-            let Guests { done, failed, last } = &self.guests;
-            lines.push(format!("{last} ({done} joined, {failed} failed)"));
+        if let (joined @ 1.., last) = &self.guests {
+            lines.push(format!("{last} ({joined} joined)"));
         }
         lines.extend(LEGEND.lines().map(str::to_owned));
         lines
@@ -155,7 +155,9 @@ impl Row {
         [
             self.name.clone(),
             self.way.to_owned(),
+            self.speaks.to_owned(),
             of(&self.last, &|done| cut(&printable(&done.exchange.client_identity))),
+            of(&self.last, &|done| chosen(&done.chosen)),
             self.done.to_string(),
             self.failed.to_string(),
             of(&self.first, &bytes),
@@ -164,6 +166,11 @@ impl Row {
             of(&self.last, &|done| milliseconds(done.exchange.handshake_us)),
         ]
     }
+}
+
+fn chosen(chosen: &Chosen) -> String {
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    format!("{}, {}", text(&chosen.profile), text(&chosen.rule))
 }
 
 fn milliseconds(us: u64) -> String {
@@ -221,30 +228,32 @@ impl Live {
 
 /// One connection as a line.
 pub(super) fn log_line(report: &Report) -> String {
-    let Report { device: Device { device, way, number }, outcome, .. } = report;
+    let Report { device: Device { device, way, speaks, number }, outcome, .. } = report;
     match outcome {
         Outcome::Ok(done) => format!(
-            "{device} #{number} {way}: ok, {}{}, {} + {} bytes, {} ms, client {}, server {}",
+            "{device} #{number} {way}, {speaks}: ok, {}{}, {} + {} bytes, {} ms, client {}, gateway {}, {}",
             done.how().unwrap_or("full"),
             done.exchange.moved_to.map_or_else(String::new, |to| format!(" to {to}")),
             done.handshake.handshake_bytes_read,
             done.handshake.handshake_bytes_written,
             milliseconds(done.exchange.handshake_us),
             done.exchange.client_identity,
-            done.server_identity()
+            done.server_identity(),
+            chosen(&done.chosen)
         ),
         Outcome::Failed(Failed { side, why, .. }) => {
-            format!("{device} #{number} {way}: failed on the {} side: {}", side.name(), printable(why))
+            format!(
+                "{device} #{number} {way}, {speaks}: failed on the {} side: {}",
+                side.name(),
+                printable(why)
+            )
         }
     }
 }
 
-/// Returns the server's verdict on a client that connected by hand, as a line.
-pub(super) fn guest_line(verdict: &Verdict) -> String {
-    match verdict {
-        Ok(seen) => format!("by hand: joined as {}", printable(&seen.client)),
-        Err(refusal) => format!("by hand: failed: {}", printable(&refusal.why)),
-    }
+/// A client that connected by hand, as a line.
+pub(super) fn guest_line(identity: &str) -> String {
+    format!("by hand: joined as {}", printable(identity))
 }
 
 /// One connection as a JSON object (docs/json.md).
@@ -253,9 +262,9 @@ pub(super) fn json_line(report: Report) -> String {
     let device = Some(device);
     let event = match outcome {
         Outcome::Ok(done) => {
-            let Done { handshake, exchange } = *done;
-            let (at, exchange) = (At::new(Side::Client, server), Some(exchange));
-            Event::Connection(Connection { at, device, handshake, exchange }.into())
+            let Done { handshake, exchange, chosen } = *done;
+            let (at, exchange, chosen) = (At::new(Side::Client, server), Some(exchange), Some(chosen));
+            Event::Connection(Connection { at, device, handshake, exchange, chosen }.into())
         }
         Outcome::Failed(Failed { side, code, why }) => Event::Failure(Failure {
             side,
@@ -275,7 +284,6 @@ pub(super) fn json_line(report: Report) -> String {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use crate::commands::up::server::{Refusal, Seen};
     use crate::commands::up::setup::Setup;
     use crate::error::Code;
 
@@ -283,18 +291,19 @@ mod tests {
 
     fn failure(index: usize, error: &str) -> Report {
         let outcome = Failed { side: Side::Server, code: Code::FAILED, why: error.into() };
-        let device = Device { device: format!("device-{}", index + 1), way: "PSK", number: 1 };
+        let device =
+            Device { device: format!("device-{}", index + 1), way: "PSK", speaks: "HTTP", number: 1 };
         let server = (Ipv4Addr::LOCALHOST, 4433).into();
         Report { index, device, server, outcome: Outcome::Failed(outcome) }
     }
 
     #[test]
     fn errors_stand_in_the_row_of_their_device() {
-        let mut table = Table::new(&Setup::new(3).unwrap().devices);
+        let mut table = Table::new(&Setup::new(Some(3), false).unwrap().devices);
         table.note(&failure(1, "no\x1b[2J"));
         let lines = table.lines(usize::MAX);
         assert!(
-            lines[2].starts_with("device-2") && lines[2].ends_with("  server side: no\\u{1b}[2J"),
+            lines[2].starts_with("camera-2") && lines[2].ends_with("  server side: no\\u{1b}[2J"),
             "{lines:?}"
         );
         assert_eq!(table.totals(), (0, 1));
@@ -303,21 +312,20 @@ mod tests {
 
     #[test]
     fn table_lists_failures_first_and_counts_hidden_devices() {
-        let mut table = Table::new(&Setup::new(40).unwrap().devices);
+        let mut table = Table::new(&Setup::new(Some(40), true).unwrap().devices);
         table.note(&failure(39, "bad"));
-        table.note_guest(&Err(Refusal { why: "bad".into(), code: Code::FAILED, found_here: true }));
-        table.note_guest(&Ok(Seen { client: "PSK x\ny".into() }));
+        table.note_guest("PSK x\ny");
         let lines = table.lines(11);
         assert_eq!(lines.len(), 11, "{lines:?}");
-        assert!(lines[1].starts_with("device-40 ") && lines[2].starts_with("device-1 "), "{lines:?}");
+        assert!(lines[1].starts_with("sensor-40 ") && lines[2].starts_with("sensor-1 "), "{lines:?}");
         assert_eq!(lines[6], "and 35 more devices; 0 connections in all, 1 failed");
-        assert_eq!(lines[7], "by hand: joined as PSK x\\ny (1 joined, 1 failed)");
+        assert_eq!(lines[7], "by hand: joined as PSK x\\ny (1 joined)");
         assert_eq!(table.lines(usize::MAX).len(), 1 + 40 + 1 + 3);
     }
 
     #[test]
     fn drawing_replaces_the_previous_one() {
-        let table = Table::new(&Setup::new(1).unwrap().devices);
+        let table = Table::new(&Setup::new(Some(1), false).unwrap().devices);
         let mut live = Live::default();
         let mut draw = || {
             let mut out = vec![];

@@ -1,0 +1,202 @@
+//! What the gateway and the tunnel report about the connections of devices, taken from their logs.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, mpsc};
+use tokio::time::timeout;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::layer::{Context, Layer};
+
+use super::setup::GUEST;
+
+/// The crate whose log counts.
+const LOG: &str = "dunlin_gateway";
+/// How long a device waits for the line about its failed handshake.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the gateway has reported about a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// The profile that the policy has chosen, and the rule.
+    pub(super) profile: Option<String>,
+    pub(super) rule: Option<String>,
+    /// Whether the profile was changed by renegotiation.
+    pub(super) renegotiated: bool,
+    /// Why the handshake failed.
+    pub(super) failure: Option<String>,
+    /// The result of a tunnel's handshake: the version, the server's identity, and the bytes read and written.
+    pub(super) version: Option<String>,
+    pub(super) identity: Option<String>,
+    pub(super) bytes: [u64; 2],
+    /// `Full`, `Cached …` or `Resumed`.
+    pub(super) kind: Option<String>,
+}
+
+/// The lines about connections that devices expect, by the device's address or by its identity.
+#[derive(Clone, Default)]
+pub(super) struct Witness(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    connections: Mutex<HashMap<String, Seen>>,
+    changed: Notify,
+    /// Gets the identities of clients that connect by hand.
+    guests: Mutex<Option<mpsc::Sender<String>>>,
+}
+
+impl Witness {
+    /// A witness that sends the identities of clients that connect by hand to `guests`.
+    pub(super) fn new(guests: mpsc::Sender<String>) -> Self {
+        let witness = Self::default();
+        *witness.0.guests.lock().unwrap_or_else(PoisonError::into_inner) = Some(guests);
+        witness
+    }
+
+    /// Collects the lines about the client at `address`. Must be called before it connects.
+    pub(super) fn expect(&self, address: SocketAddr) -> Expected<'_> {
+        self.expect_key(address.to_string())
+    }
+
+    /// Collects the lines about the client with this identity, for whom a tunnel connects.
+    pub(super) fn expect_identity(&self, identity: &str) -> Expected<'_> {
+        self.expect_key(identity.to_owned())
+    }
+
+    fn expect_key(&self, key: String) -> Expected<'_> {
+        self.lock().insert(key.clone(), Seen::default());
+        Expected { witness: self, key }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
+        // No code under the lock leaves the map inconsistent.
+        self.0.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, line: Line) {
+        let keys = [&line.client, &line.identity];
+        let mut connections = self.lock();
+        let key = keys.into_iter().flatten().find(|key| connections.contains_key(*key)).cloned();
+        let Some(seen) = key.and_then(|key| connections.get_mut(&key)) else {
+            drop(connections);
+            let is_guest =
+                line.identity.as_ref().is_some_and(|identity| identity.split(' ').nth(1) == Some(GUEST));
+            if let (true, Some(identity)) = (is_guest && line.message == "connected", line.identity) {
+                let guests = self.0.guests.lock().unwrap_or_else(PoisonError::into_inner);
+                // The table need not count every one of a flood.
+                let _ = guests.as_ref().map(|guests| guests.try_send(identity));
+            }
+            return;
+        };
+        match &*line.message {
+            "connected" => {
+                (seen.profile, seen.rule, seen.kind) = (line.profile, line.rule, line.kind);
+                (seen.version, seen.identity, seen.bytes) = (line.version, line.identity, line.bytes);
+            }
+            "renegotiated" => (seen.profile, seen.renegotiated) = (line.profile, true),
+            "handshake failed" | "no connection to the server" => seen.failure = line.error,
+            _ => return,
+        }
+        drop(connections);
+        self.0.changed.notify_waiters();
+    }
+}
+
+/// A connection whose lines are collected until this value is dropped.
+pub(super) struct Expected<'a> {
+    witness: &'a Witness,
+    key: String,
+}
+
+impl Expected<'_> {
+    /// Returns what the gateway has reported so far.
+    pub(super) fn seen(&self) -> Seen {
+        self.witness.lock().get(&self.key).cloned().unwrap_or_default()
+    }
+
+    /// Waits until the gateway has reported something for which `is_there` is true. Returns what it has reported by then, also if the line
+    /// does not come.
+    pub(super) async fn wait(&self, is_there: fn(&Seen) -> bool) -> Seen {
+        let wait = async {
+            loop {
+                let changed = self.witness.0.changed.notified();
+                if is_there(&self.seen()) {
+                    return;
+                }
+                changed.await;
+            }
+        };
+        let _ = timeout(PATIENCE, wait).await;
+        self.seen()
+    }
+}
+
+impl Drop for Expected<'_> {
+    fn drop(&mut self) {
+        self.witness.lock().remove(&self.key);
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Witness {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let metadata = event.metadata();
+        if metadata.target().starts_with(LOG) && *metadata.level() <= Level::INFO {
+            let mut line = Line::default();
+            event.record(&mut line);
+            self.note(line);
+        }
+    }
+}
+
+/// The fields of a line of the log that matter here.
+#[derive(Default)]
+struct Line {
+    message: String,
+    client: Option<String>,
+    identity: Option<String>,
+    profile: Option<String>,
+    rule: Option<String>,
+    error: Option<String>,
+    version: Option<String>,
+    kind: Option<String>,
+    bytes: [u64; 2],
+}
+
+impl Line {
+    fn set(&mut self, field: &Field, value: String) {
+        match field.name() {
+            "message" => self.message = value,
+            "client" => self.client = Some(value),
+            "identity" => self.identity = Some(value),
+            "profile" => self.profile = Some(value),
+            "rule" => self.rule = Some(value),
+            "error" => self.error = Some(value),
+            "version" => self.version = Some(value),
+            "kind" => self.kind = Some(value),
+            _ => {}
+        }
+    }
+}
+
+impl Visit for Line {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.set(field, value.to_owned());
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        let [read, written] = &mut self.bytes;
+        match field.name() {
+            "handshake_read" => *read = value,
+            "handshake_written" => *written = value,
+            _ => {}
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.set(field, format!("{value:?}"));
+    }
+}
