@@ -61,9 +61,12 @@ impl RouteConfig {
 /// The index of the route that a client has taken who negotiated this. The same as [`find`] for its ClientHello, if the routes are the same:
 /// a route with protocols always selects one of them, and one without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
-    let alpn = negotiated.alpn.as_ref();
+    place(routes, negotiated.server_name.as_deref(), negotiated.alpn.as_ref())
+}
+
+/// The index of the route for this server name and this negotiated protocol.
+fn place(routes: &[RouteConfig], name: Option<&str>, alpn: Option<&Vec<u8>>) -> Option<usize> {
     routes.iter().position(|route| {
-        let name = negotiated.server_name.as_ref();
         let by_name =
             route.sni.is_empty() || name.is_some_and(|name| route.sni.iter().any(|sni| sni.covers(name)));
         by_name && alpn.map_or(route.alpn.is_empty(), |alpn| route.alpn.contains(alpn))
@@ -73,6 +76,14 @@ pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usiz
 /// The index of the first route that takes a client with this ClientHello.
 pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Option<usize> {
     routes.iter().position(|route| route.takes(hello))
+}
+
+/// Whether a client of the route `at` may ask for this host over HTTP: unless a client that requests this server name takes another route,
+/// whose server or whose `allow` may differ (RFC 9110 §7.4). `alpn` is what the client has negotiated.
+pub(crate) fn serves(routes: &[RouteConfig], at: usize, host: &str, alpn: Option<&Vec<u8>>) -> bool {
+    // A client that connects to an address requests no server name (RFC 6066 §3).
+    let name = Some(host).filter(|host| host.parse::<IpAddr>().is_err());
+    place(routes, name, alpn).is_none_or(|found| found == at)
 }
 
 /// The route of a listener that a client takes, and whether the client may use it. Scripts rely on its JSON.

@@ -18,9 +18,10 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
     UPGRADE,
 };
+use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Version};
+use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::sync::Mutex;
@@ -52,8 +53,19 @@ const OWN: [&str; 6] = [
 /// Headers of one connection, besides those that `Connection` names (RFC 9110 §7.6.1).
 ///
 /// `Trailer` is among them: fields of a trailer could otherwise carry what only the gateway may say.
-const HOP_BY_HOP: [&str; 7] =
-    ["connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"];
+const HOP_BY_HOP: [&str; 8] = [
+    "connection",
+    "http2-settings",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
+/// The only protocol to which a connection may switch. In others, such as HTTP/2, a client could say who it is.
+const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
 /// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and the leaf is still there.
 const MAX_CHAIN: usize = 16 << 10;
@@ -71,6 +83,8 @@ pub(crate) struct Exchange {
     pub(crate) headers: HeaderMap,
     /// Called with the outcome of each connection to the backend.
     pub(crate) connected: Box<dyn Fn(&'static str) + Send + Sync>,
+    /// Whether the route serves this host. Otherwise a request for it gets status 421.
+    pub(crate) serves: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Whether the client may use the route. Otherwise each request gets status 403.
     pub(crate) is_admitted: bool,
 }
@@ -211,9 +225,15 @@ impl Exchange {
         if request.method() == Method::CONNECT {
             return problem(StatusCode::METHOD_NOT_ALLOWED, "the gateway opens no tunnels\n");
         }
-        let upgrade = upgrade_of(request.headers());
-        let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-        self.rewrite(&mut request, upgrade.as_ref());
+        let Ok(host) = host_of(&request) else {
+            return problem(StatusCode::BAD_REQUEST, "the request needs one valid Host\n");
+        };
+        if host.as_ref().is_some_and(|host| !(self.serves)(name_of(host))) {
+            return problem(StatusCode::MISDIRECTED_REQUEST, "connect to this host to ask for it\n");
+        }
+        let asks_to_switch = switches(request.headers());
+        let client_side = asks_to_switch.then(|| hyper::upgrade::on(&mut request));
+        self.rewrite(&mut request, host.as_ref(), asks_to_switch);
         let mut kept = backend.lock().await;
         let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -233,10 +253,12 @@ impl Exchange {
         };
         *kept = Some(sender);
         drop(kept);
-        let switched =
-            upgrade_of(response.headers()).filter(|_| response.status() == StatusCode::SWITCHING_PROTOCOLS);
+        let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        if has_switched && (client_side.is_none() || !switches(response.headers())) {
+            return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway switched without need\n");
+        }
         strip(response.headers_mut());
-        if let (Some(client_side), Some(protocol)) = (client_side, switched) {
+        if let Some(client_side) = client_side.filter(|_| has_switched) {
             let backend_side = hyper::upgrade::on(&mut response);
             upgraded.lock().await.spawn(async move {
                 if let (Ok(client), Ok(backend)) = tokio::join!(client_side, backend_side) {
@@ -245,9 +267,7 @@ impl Exchange {
                     let _ = copy_bidirectional(&mut client, &mut backend).await;
                 }
             });
-            let headers = response.headers_mut();
-            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            headers.insert(UPGRADE, protocol);
+            switch(response.headers_mut());
         }
         response.map(BodyExt::boxed)
     }
@@ -273,8 +293,12 @@ impl Exchange {
     }
 
     /// Replaces what only the gateway may say, and removes what concerns the client's connection.
-    fn rewrite(&self, request: &mut Request<Incoming>, upgrade: Option<&HeaderValue>) {
+    fn rewrite(&self, request: &mut Request<Incoming>, host: Option<&Authority>, asks_to_switch: bool) {
         *request.version_mut() = Version::HTTP_11;
+        // RFC 9112 §3.2.2: the absolute form is for proxies, and its authority comes before Host.
+        if request.uri().authority().is_some() {
+            *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
+        }
         let headers = request.headers_mut();
         let is_own = |name: &HeaderName| OWN.contains(&&*name.as_str().replace('_', "-"));
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
@@ -282,14 +306,11 @@ impl Exchange {
             headers.remove(name);
         }
         strip(headers);
-        if let Some(protocol) = upgrade {
-            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            headers.insert(UPGRADE, protocol.clone());
+        if asks_to_switch {
+            switch(headers);
         }
-        if !headers.contains_key(HOST)
-            && let Ok(host) = HeaderValue::from_str(&self.to)
-        {
-            // RFC 9112 §3.2: a request of HTTP/1.0 may have none, and one of HTTP/1.1 must.
+        // RFC 9112 §3.2: a request of HTTP/1.0 may have none, and one of HTTP/1.1 must.
+        if let Ok(host) = HeaderValue::from_str(host.map_or(&self.to, Authority::as_str)) {
             headers.insert(HOST, host);
         }
         for (name, value) in &self.headers {
@@ -298,12 +319,45 @@ impl Exchange {
     }
 }
 
-/// The protocol to which a message switches (RFC 9110 §7.8).
-fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The host for which a request asks, and its port; `None` if a request of HTTP/1.0 does not say.
+///
+/// # Errors
+/// RFC 9112 §3.2: several hosts, an invalid one, or none in HTTP/1.1.
+fn host_of(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
+        (_, _, Some(_)) => return Err(()),
+        (Some(absolute), ..) => absolute.clone(),
+        (None, Some(host), None) => Authority::try_from(host.as_bytes()).map_err(drop)?,
+        (None, None, None) if request.version() < Version::HTTP_11 => return Ok(None),
+        (None, None, None) => return Err(()),
+    };
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
+    let is_valid = !host.host().is_empty() && host.as_str().bytes().all(is_host);
+    is_valid.then_some(Some(host)).ok_or(())
+}
+
+/// The host as a server name (RFC 6066 §3) or an address.
+fn name_of(host: &Authority) -> &str {
+    let host = host.host();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+    address.or(host.strip_suffix('.')).unwrap_or(host)
+}
+
+/// Whether a message switches to WebSocket, and to nothing else (RFC 9110 §7.8).
+fn switches(headers: &HeaderMap) -> bool {
     let mut options = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let names_it =
         options.any(|value| value.split(',').any(|option| option.trim().eq_ignore_ascii_case("upgrade")));
-    headers.get(UPGRADE).filter(|_| names_it).cloned()
+    let mut protocols = headers.get_all(UPGRADE).iter();
+    let is_websocket = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(WEBSOCKET.as_bytes());
+    names_it && protocols.next().is_some_and(is_websocket) && protocols.next().is_none()
+}
+
+/// Makes a message switch to WebSocket.
+fn switch(headers: &mut HeaderMap) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, WEBSOCKET);
 }
 
 /// Removes the headers of one connection.

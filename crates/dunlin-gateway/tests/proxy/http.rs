@@ -36,8 +36,8 @@ async fn backend() -> u16 {
                     if request.is_empty() {
                         return;
                     }
-                    if request.contains("upgrade: echo") {
-                        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+                    if request.contains("upgrade: websocket") {
+                        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n";
                         stream.write_all(switch.as_bytes()).await.unwrap();
                         let mut data = [0; 5];
                         stream.read_exact(&mut data).await.unwrap();
@@ -138,9 +138,9 @@ async fn passes_bodies_and_other_protocols() {
     let (_, answer) = ask(&mut stream, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody").await;
     assert!(answer.ends_with("\r\n\r\nbody"), "{answer}");
     assert_eq!(values(&answer, "client-cert"), [""; 0]);
-    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let (head, _) = ask(&mut stream, request).await;
-    assert!(head.starts_with("http/1.1 101 ") && head.contains("upgrade: echo"), "{head}");
+    assert!(head.starts_with("http/1.1 101 ") && head.contains("upgrade: websocket"), "{head}");
     stream.write_all(b"hello").await.unwrap();
     let mut echo = [0; 5];
     within(stream.read_exact(&mut echo)).await.unwrap();
@@ -153,13 +153,72 @@ async fn an_upgraded_connection_ends_when_it_is_idle() {
     let limits = "[listener.limits]\nidle_time = \"1s\"\n";
     let (gateway, port) = place.start(&(listener("") + limits + &route(backend().await, HTTP))).await;
     let mut stream = open(&place.client("root.pem"), port).await;
-    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n";
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
     let (head, _) = ask(&mut stream, request).await;
     assert!(head.starts_with("http/1.1 101 "), "{head}");
     // The backend waits for more.
     stream.write_all(b"hell").await.unwrap();
     within(stream.read_to_end(&mut vec![])).await.unwrap_or_default();
     metric_becomes(&gateway, "dunlin_gateway_limits_reached_total{limit=\"idle_time\"}", 1.0).await;
+}
+
+#[tokio::test]
+async fn other_protocols_than_websocket_do_not_pass() {
+    let place = Place::new();
+    let (_gateway, port) = place.start(&(listener("") + &route(backend().await, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    for upgrade in ["h2c", "echo", "websocket, h2c", "h2c\r\nUpgrade: websocket"] {
+        let request = format!(
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: {upgrade}\r\nHTTP2-Settings: AAMAAABk\r\n\r\n"
+        );
+        let (head, request) = ask(&mut stream, &request).await;
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        for name in ["connection", "upgrade", "http2-settings"] {
+            assert_eq!(values(&request, name), [""; 0], "{upgrade}: {name}");
+        }
+    }
+    // Nor without being named by Connection.
+    let (_, request) =
+        ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\nHTTP2-Settings: AAMAAABk\r\nUpgrade: h2c\r\n\r\n")
+            .await;
+    assert_eq!([values(&request, "upgrade"), values(&request, "http2-settings")], [[""; 0], [""; 0]]);
+}
+
+#[tokio::test]
+async fn refuses_requests_for_the_host_of_another_route() {
+    let place = Place::new();
+    let to = backend().await;
+    let named = format!("{HTTP}\nsni = [\"localhost\", \"web.example.org\"]");
+    let routes = route(to, &named) + &route(to, HTTP);
+    let (_gateway, port) = place.start(&(listener("") + &routes)).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    for (target, host, code) in [
+        ("/", "localhost", 200),
+        ("/", "LOCALHOST.:8443", 200),
+        ("/", "web.example.org", 200),
+        ("/", "other.example.org", 421),
+        ("/", "127.0.0.1", 421),
+        ("/", "[::1]:443", 421),
+        // RFC 9112 §3.2.2: the absolute form counts.
+        ("https://other.example.org/", "localhost", 421),
+        ("https://web.example.org/x", "other.example.org", 200),
+        ("/", "localhost\r\nHost: localhost", 400),
+        ("/", "localhost, other.example.org", 400),
+        ("/", "user@localhost", 400),
+        ("/", "", 400),
+    ] {
+        let (head, request) =
+            ask(&mut stream, &format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert!(head.starts_with(&format!("http/1.1 {code} ")), "{target} {host}: {head}");
+        if target.ends_with('x') {
+            assert!(request.starts_with("get /x http/1.1\r\nhost: web.example.org\r\n"), "{request}");
+        }
+    }
+    let (head, _) = ask(&mut stream, "GET / HTTP/1.1\r\n\r\n").await;
+    assert!(head.starts_with("http/1.1 400 "), "{head}");
+    // RFC 9112 §3.2: only HTTP/1.0 has requests without a host.
+    let (_, request) = ask(&mut stream, "GET / HTTP/1.0\r\n\r\n").await;
+    assert_eq!(values(&request, "host"), [format!("127.0.0.1:{to}")]);
 }
 
 #[tokio::test]
