@@ -46,8 +46,8 @@ impl Answers for Admin {
         false
     }
 
-    fn answer(&self, request: &Request<Incoming>, _: SocketAddr) -> Response<Full<Bytes>> {
-        answer(&self.0, request)
+    async fn answer(&self, request: Request<Incoming>, _: SocketAddr) -> Response<Full<Bytes>> {
+        answer(&self.0, &request)
     }
 }
 

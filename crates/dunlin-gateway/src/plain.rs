@@ -45,7 +45,11 @@ pub(crate) trait Answers: Send + Sync + 'static {
     /// Whether this client gets no byte.
     fn refuses(&self, from: SocketAddr) -> bool;
     /// The answer to a request.
-    fn answer(&self, request: &Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>>;
+    fn answer(
+        &self,
+        request: Request<Incoming>,
+        from: SocketAddr,
+    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
 }
 
 /// Answers clients until the phase [`Answers::UNTIL`], or until `removed` becomes true. `current` returns the settings in force.
@@ -101,8 +105,7 @@ async fn serve<A: Answers>(answers: &A, tcp: TcpStream, from: SocketAddr) {
     let requested = Notify::new();
     let service = service_fn(|request| {
         requested.notify_one();
-        let response = answers.answer(&request, from);
-        async { Ok::<_, Infallible>(response) }
+        async move { Ok::<_, Infallible>(answers.answer(request, from).await) }
     });
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME);

@@ -188,19 +188,23 @@ impl Answers for Redirecting {
         self.live.refuses(&self.shared, from)
     }
 
-    fn answer(&self, request: &Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>> {
-        answer(&self.shared, &self.live, request, from.ip())
+    async fn answer(&self, request: Request<Incoming>, from: SocketAddr) -> Response<Full<Bytes>> {
+        // Nothing secret is in the answer to an authority, and only an order lets it exist.
+        if let Some(authorization) = self.shared.challenges.by_http(request.uri().path()).await {
+            self.shared.metrics.acme_challenged(&self.live.config.name, AcmeChallenge::Http01);
+            return Response::new(Full::from(authorization));
+        }
+        redirect(&self.shared, &self.live, &request, from.ip())
     }
 }
 
-fn answer(shared: &Shared, live: &Live, request: &Request<Incoming>, from: IpAddr) -> Response<Full<Bytes>> {
+fn redirect(
+    shared: &Shared,
+    live: &Live,
+    request: &Request<Incoming>,
+    from: IpAddr,
+) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
-    // Nothing secret is in the answer to an authority, and only an order lets it exist.
-    if let Some(authorization) = shared.challenges.by_http(request.uri().path()) {
-        shared.metrics.acme_challenged(&live.config.name, AcmeChallenge::Http01);
-        *response.body_mut() = Full::from(authorization);
-        return response;
-    }
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     let target = live.config.redirect.as_ref().zip(live.tls.policed()).and_then(|(config, policed)| {
         let port = config.port.or_else(|| shared.port_of(&live.config.name))?;

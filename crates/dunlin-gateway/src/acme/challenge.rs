@@ -1,5 +1,6 @@
 //! Answers to the challenges of authorities: by a TLS handshake (RFC 8737) and by plain HTTP (RFC 8555 §8.3).
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -8,6 +9,7 @@ use dunlin::{ClientHelloInfo, Credential, Profile, ServerConfig};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_pki::KeyType;
 use rcgen::CustomExtension;
+use tokio::task::spawn_blocking;
 
 use super::files::{Home, Key};
 use super::self_signed;
@@ -22,16 +24,26 @@ const PATH: &str = "/.well-known/acme-challenge/";
 /// connects to the ports 443 and 80 whatever the certificate is for.
 #[derive(Default)]
 pub(crate) struct Challenges {
-    homes: ArcSwap<Vec<Home>>,
+    places: ArcSwap<Places>,
+}
+
+/// The directories, and the names of the certificates that are ordered there.
+#[derive(Default)]
+pub(crate) struct Places {
+    pub(crate) homes: Vec<Home>,
+    /// In lower case. Files are read for no other name that a stranger sends.
+    pub(crate) names: HashSet<String>,
+}
+
+impl Places {
+    fn find(&self, key: &Key<'_>) -> Option<String> {
+        self.homes.iter().find_map(|home| home.find_answer(key))
+    }
 }
 
 impl Challenges {
-    pub(crate) fn replace(&self, homes: Vec<Home>) {
-        self.homes.store(Arc::new(homes));
-    }
-
-    fn find(&self, key: &Key<'_>) -> Option<String> {
-        self.homes.load().iter().find_map(|home| home.find_answer(key))
+    pub(crate) fn replace(&self, places: Places) {
+        self.places.store(Arc::new(places));
     }
 
     /// The configuration for an authority that validates a name by this ClientHello. `None` for all others.
@@ -46,15 +58,22 @@ impl Challenges {
             return None;
         }
         let name = hello.server_name.as_deref()?;
-        let authorization = self.find(&Key::Name(name))?;
+        let places = self.places.load();
+        if !places.names.contains(&name.to_ascii_lowercase()) {
+            return None;
+        }
+        let authorization = places.find(&Key::Name(name))?;
         config(name, &authorization, provider)
             .map_err(|error| tracing::error!(name, error, "no answer to an ACME challenge"))
             .ok()
     }
 
     /// The content for an authority that validates a name by a request for this path. `None` for all others.
-    pub(crate) fn by_http(&self, path: &str) -> Option<String> {
-        self.find(&Key::Token(path.strip_prefix(PATH)?))
+    pub(crate) async fn by_http(&self, path: &str) -> Option<String> {
+        let token = path.strip_prefix(PATH)?.to_owned();
+        let places = self.places.load_full();
+        // Only the files tell which tokens another gateway awaits, and strangers can ask for any.
+        spawn_blocking(move || places.find(&Key::Token(&token))).await.ok()?
     }
 }
 

@@ -38,10 +38,18 @@ impl Home {
     /// Creates the directories, for this user alone.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system; other users may write to a directory that exists.
     pub(crate) fn create(&self) -> io::Result<()> {
         let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700).create(self.answers())
+        builder.recursive(true).mode(0o700).create(self.answers())?;
+        // Who may replace the files has the names of the certificates.
+        for path in [&self.0, &self.answers()] {
+            if std::fs::metadata(path)?.permissions().mode() & 0o022 != 0 {
+                let what = format!("other users may write to {}; run chmod go-w on it", path.display());
+                return Err(io::Error::other(what));
+            }
+        }
+        Ok(())
     }
 
     fn answers(&self) -> PathBuf {
@@ -205,5 +213,8 @@ mod tests {
         let mode =
             |path: &str| std::fs::metadata(place.path().join(path)).unwrap().permissions().mode() & 0o777;
         assert_eq!([mode("a"), mode("a/b"), mode("a/b/account.json")], [0o700, 0o700, 0o600]);
+        std::fs::set_permissions(place.path().join("a/b"), Permissions::from_mode(0o770)).unwrap();
+        let error = home.create().unwrap_err().to_string();
+        assert!(error.contains("other users may write"), "{error}");
     }
 }

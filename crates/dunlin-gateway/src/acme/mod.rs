@@ -23,6 +23,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
 pub(crate) use challenge::Challenges;
+use challenge::Places;
 use files::Home;
 use http::AcmeHttp;
 use order::Failure;
@@ -147,13 +148,14 @@ pub(crate) fn placeholder(
 
 /// Starts the tasks of these listeners, and lets the gateway answer the challenges of their authorities.
 pub(crate) fn follow(shared: &Arc<Shared>, listeners: &[Arc<Live>]) -> Vec<JoinHandle<()>> {
-    let mut homes: Vec<Home> = vec![];
+    let mut places = Places::default();
     for managed in listeners.iter().flat_map(|live| &live.acme) {
-        if !homes.contains(&managed.home) {
-            homes.push(managed.home.clone());
+        if !places.homes.contains(&managed.home) {
+            places.homes.push(managed.home.clone());
         }
+        places.names.extend(managed.config.names.iter().map(|name| name.to_ascii_lowercase()));
     }
-    shared.challenges.replace(homes);
+    shared.challenges.replace(places);
     let tasks = listeners.iter().flat_map(|live| (0..live.acme.len()).map(|number| (live.clone(), number)));
     tasks
         .map(|(live, number)| {
@@ -276,7 +278,8 @@ impl Keeper {
         }
         self.order(managed).await?;
         drop(lock);
-        (self.failures, self.retry) = (0, None);
+        // An authority that wants each new certificate to be renewed at once gets no order at once.
+        (self.failures, self.retry) = (0, Some(Instant::now() + FIRST_RETRY));
         Ok(Duration::ZERO)
     }
 
@@ -287,25 +290,22 @@ impl Keeper {
         let pem = order::order(&managed.config, &managed.home, &managed.http).await?;
         let (path, name, provider) =
             (managed.config.file(), self.policy_name(managed), self.live.tls.provider());
+        let names = managed.config.names.clone();
         let written = spawn_blocking(move || {
-            let bad = Failure::of("the authority's certificate cannot be used");
+            let bad = |why: String| Failure::new("the authority's certificate cannot be used", why);
             let stored = Stored::parse(pem.as_bytes(), name, &provider).map_err(bad)?;
+            // The certificate in the file is better than a wrong one.
+            if !stored.is_for(&names) {
+                return Err(bad("it is not for the names of the order".to_owned()));
+            }
             let failed = Failure::of("the certificate cannot be written");
             files::write(&path, pem.as_bytes()).map_err(failed)?;
             Ok(stored)
         });
         let stored = written.await.unwrap_or_else(|error| Err(Failure::new("writing", error)))?;
-        let is_right = stored.is_for(&managed.config.names);
-        let is_due = stored.two_thirds() <= SystemTime::now();
         self.put_in_force(managed, &stored).await?;
-        // Otherwise the gateway would order again at once.
-        if !is_right || is_due {
-            let why = if is_right {
-                "it is due for renewal already"
-            } else {
-                "it is not for the names of the order"
-            };
-            return Err(Failure::new("the authority's certificate", why));
+        if stored.two_thirds() <= SystemTime::now() {
+            return Err(Failure::new("the authority's certificate", "it is due for renewal already"));
         }
         self.shared.metrics.acme_ordered(listener, certificate, true);
         Ok(())

@@ -104,9 +104,13 @@ impl SharedTickets {
     /// Reads the keys from Redis, and adds one if it is time. It blocks for two seconds at most.
     ///
     /// # Errors
-    /// Redis fails. The known keys stay.
+    /// Redis fails. The known keys stay until they expire.
     pub fn refresh(&self, now: Now) -> Result<(), CacheFault> {
-        self.exchange(now.unix_ms).map_err(|why| self.sealed.fault(why))
+        let exchanged = self.exchange(now.unix_ms).map_err(|why| self.sealed.fault(why));
+        // A key that opens no ticket any more could only help a thief.
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|key| self.opens(key.from_ms, now.unix_ms));
+        exchanged
     }
 
     fn exchange(&self, now_ms: u64) -> Result<(), String> {
