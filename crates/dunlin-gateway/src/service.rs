@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
 use tokio::time::{sleep, timeout};
 
@@ -20,6 +21,10 @@ use crate::nodes::Nodes;
 use crate::sockets::Sockets;
 use crate::throttle::{Line, Throttle};
 use crate::{admin, plain, proxy};
+
+/// How many connections the system keeps until they are accepted, unless it allows fewer (`net.core.somaxconn`). tokio's 128 are too few:
+/// when a whole fleet connects at once, each further client waits a second for its next SYN.
+const BACKLOG: u32 = 4096;
 
 /// How long connections may take to end once the service ends them all: each waits for its client this long at most.
 const END_PATIENCE: Duration = Duration::from_millis(500 + proxy::tcp::CLOSE_PATIENCE.as_millis() as u64);
@@ -199,7 +204,7 @@ pub(crate) async fn accept<L: Serve, F>(
         }
         let serving = client(shared.clone(), live.clone(), places.clone(), tcp, from);
         let alive = shared.alive(false);
-        tokio::spawn(counted(alive, live, from, serving));
+        tokio::spawn(counted(alive, live, from, Box::pin(serving)));
     }
 }
 
@@ -229,12 +234,12 @@ pub(crate) async fn accept_one(
     }
 }
 
-/// Serves a client, and counts it.
+/// Serves a client, and counts it. A box keeps `serving` small: a future has room for each of its arguments twice.
 pub(crate) async fn counted<L: Serve>(
     alive: Alive,
     live: Arc<L>,
     from: SocketAddr,
-    serving: impl Future<Output = Result<(), Limit>>,
+    serving: Pin<Box<impl Future<Output = Result<(), Limit>>>>,
 ) {
     let (shared, listener) = (&alive.shared, live.name());
     shared.metrics.accepted(listener);
@@ -291,12 +296,23 @@ fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Faul
     place.fault(format!("{address}: {error}"), advice)
 }
 
+/// A listening socket with this address.
+fn listening(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Takes the inherited socket with this address, or binds one.
 async fn bind(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Result<TcpListener, Fault> {
     let Field { value: address, place } = address;
     let socket = match inherited.take_tcp(*address) {
         Some(socket) => TcpListener::from_std(socket),
-        None => TcpListener::bind(address).await,
+        None => listening(*address),
     };
     socket.map_err(|error| not_bound(*address, place, &error))
 }

@@ -336,6 +336,12 @@ impl ListenerConfig {
             let advice = "write mode = \"rfc7924\", or compare fingerprint instead of key";
             section.fault(cache.place.fault(what, advice));
         }
+        if let Some(frozen) = &frozen
+            && compares_keys(&routes, &clients)
+        {
+            let what = "allow compares the keys of certificates, which frozen associations omit";
+            section.fault(frozen.place.fault(what, "compare fingerprint instead of key"));
+        }
         let is_anonymous = clients.ca.is_empty() && clients.raw_keys.is_empty() && clients.psk.is_none();
         if let Some(place) =
             routes.iter().find_map(|route| route.access.by_identity()).filter(|_| is_anonymous)

@@ -23,7 +23,7 @@ use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Shared};
 use crate::throttle::Line;
-use crate::{identity, proxy};
+use crate::{identity, proxy, route};
 
 /// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it belongs to a pool for redirected
 /// clients.
@@ -59,7 +59,8 @@ async fn client(
     let _ = tcp.set_nodelay(true);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
-    let tls = match shake_hands(shared, live, tcp, handshake.clone(), &visit).await {
+    // The memory for the handshake is free afterwards.
+    let tls = match Box::pin(shake_hands(shared, live, tcp, handshake.clone(), &visit)).await {
         Ok(tls) => tls,
         Err(error) => {
             visit.failed(&error);
@@ -125,7 +126,7 @@ async fn shake_hands(
 /// which it has connected.
 async fn serve(
     visit: &Arc<Visit>,
-    live: &Live,
+    live: &Arc<Live>,
     (route, rule): (&RouteConfig, &str),
     mut tls: TlsStream<TcpStream>,
     addresses: [SocketAddr; 2],
@@ -149,9 +150,12 @@ async fn serve(
     let (profile, rule) = super::chosen(negotiated, rule);
     tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, profile, rule, "connected");
     let mqtt = match &route.protocol {
-        RouteProtocol::Http => return web(visit, live, route, tls, addresses, is_admitted).await,
+        // Its memory is not that of every client.
+        RouteProtocol::Http => {
+            return Box::pin(web(visit, live, route, tls, addresses, is_admitted)).await;
+        }
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
-        RouteProtocol::Mqtt(config) => match mqtt_connect(live, route, config, &mut tls).await {
+        RouteProtocol::Mqtt(config) => match Box::pin(mqtt_connect(live, route, config, &mut tls)).await {
             Ok(connect) => Some(connect),
             Err(error) => {
                 tracing::warn!(listener, client = %from, route = route.name, identity, %error, "MQTT refused");
@@ -207,7 +211,7 @@ async fn serve(
 /// Serves the HTTP requests of a client, or refuses each of them.
 async fn web(
     visit: &Arc<Visit>,
-    live: &Live,
+    live: &Arc<Live>,
     route: &RouteConfig,
     tls: TlsStream<TcpStream>,
     [from, to]: [SocketAddr; 2],
@@ -224,9 +228,13 @@ async fn web(
         let (shared, listener, route) = (shared.clone(), listener.clone(), route.name.clone());
         Box::new(move |outcome| shared.metrics.backend(&listener, &route, outcome))
     };
-    let to = route.to.value.clone();
-    let exchange =
-        Exchange { to, connect_time: limits.connect_time, proxy_header, headers, connected, is_admitted };
+    let serves = {
+        let at = live.config.routes.iter().position(|other| other.name == route.name).unwrap_or_default();
+        let (live, alpn) = (live.clone(), negotiated.alpn.clone());
+        Box::new(move |host: &str| route::serves(&live.config.routes, at, host, alpn.as_ref()))
+    };
+    let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
+    let exchange = Exchange { to, connect_time, proxy_header, headers, connected, serves, is_admitted };
     let phases = shared.phase.subscribe();
     let stops = [Phase::Draining, Phase::Ending].map(|phase| reached(&phases, phase));
     let tls = Watched::new(tls, visit.clone());

@@ -141,7 +141,7 @@ impl Listener {
         serving: impl Future<Output = Result<(), Limit>> + Send + 'static,
     ) {
         let alive = self.shared.alive(self.freezer.is_some());
-        tokio::spawn(service::counted(alive, live, from, serving));
+        tokio::spawn(service::counted(alive, live, from, Box::pin(serving)));
     }
 
     /// Serves a client. The error is the limit that it has reached.
@@ -153,7 +153,8 @@ impl Listener {
         let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
         let begin = Instant::now();
         let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
-        let dtls = match self.shake_hands(live, incoming, &visit).await {
+        // The memory for the handshake is free afterwards.
+        let dtls = match Box::pin(self.shake_hands(live, incoming, &visit)).await {
             Ok(dtls) => dtls,
             Err(error) => {
                 visit.failed(&error);

@@ -91,7 +91,6 @@ pub(crate) async fn pass(
     let mut stop = std::pin::pin!(stop);
     let mut socket = None;
     let mut latest = Instant::now();
-    let mut datagram = vec![];
     let mut from = client.peer_address();
     let mut header = (backend.header)(from);
     loop {
@@ -142,8 +141,9 @@ pub(crate) async fn pass(
             }
             _ = receive => {
                 let Some(open) = &socket else { continue };
-                datagram.resize(MAX_DATAGRAM, 0);
-                let len = match open.try_recv(&mut datagram) {
+                // It ends with this branch: an association that waits holds no buffer.
+                let mut datagram = Vec::with_capacity(MAX_DATAGRAM);
+                let len = match open.try_recv_buf(&mut datagram) {
                     Ok(len) => len,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     Err(_) => {
@@ -152,14 +152,12 @@ pub(crate) async fn pass(
                     }
                 };
                 latest = Instant::now();
-                match client.send(datagram.get(..len).unwrap_or_default()).await {
+                match client.send(&datagram).await {
                     Ok(()) => passed.to_client += len as u64,
                     // Too long for a record; the client asks again or gives up, as if the network had lost it.
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => passed.dropped += 1,
                     Err(error) => return End::of(error),
                 }
-                // An association that waits holds no buffer.
-                datagram = vec![];
             }
             () = idle => socket = None,
             () = &mut stop => return End::Stopped,

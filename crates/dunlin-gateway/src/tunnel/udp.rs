@@ -161,7 +161,8 @@ impl Listener {
             queue,
             closing: self.closing.subscribe(),
         };
-        let serving = service::counted(self.shared.alive(false), live, from, client.serve(from, thawed));
+        let serving =
+            service::counted(self.shared.alive(false), live, from, Box::pin(client.serve(from, thawed)));
         let ended = self.ended.clone();
         tokio::spawn(async move {
             serving.await;

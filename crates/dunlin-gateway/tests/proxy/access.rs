@@ -131,4 +131,10 @@ fn names_faulty_entries() {
         let found = faults(clients, allow);
         assert!(found.contains(says), "{says}\n{found}");
     }
+    let frozen = "transport = \"dtls\"\n[listener.frozen]\nfile = \"f\"\nids = \"ids\"\n";
+    let key = format!("allow = [{{ key = \"{}\" }}]", "0".repeat(64));
+    let text = listener(frozen) + CLIENTS + &route(1, &key);
+    let found = Config::parse("gateway.toml".as_ref(), &text).unwrap_err().to_string();
+    let says = "listener[0].frozen: allow compares the keys of certificates, which frozen associations omit";
+    assert!(found.contains(says), "{found}");
 }
