@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// How many connections may wait to be accepted: more than one part of the experiment opens at once.
+const BACKLOG: u32 = 4096;
 
 /// The size of its buffers, in bytes.
 const BUFFER: usize = 64 << 10;
@@ -26,7 +29,9 @@ pub(super) type Sunk = Arc<AtomicU64>;
 /// # Errors
 /// No port is free.
 pub(super) async fn start(sunk: Sunk) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let socket = TcpSocket::new_v4()?;
+    socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
+    let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {

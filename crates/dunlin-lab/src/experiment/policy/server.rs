@@ -351,13 +351,13 @@ impl Request {
     }
 }
 
-/// Answers a request over plain HTTP with the port for HTTPS. Returns the microseconds that it took.
+/// Answers a request over plain HTTP with the port for HTTPS. Returns the microseconds from the request's arrival on, as Apache counts.
 fn redirect(listeners: &Listeners, policy: &mut Policy) -> Result<f64, Error> {
     let (mut tcp, from) = listeners.http.accept().map_err(failed)?;
-    let start = Instant::now();
-    let (mut header, mut buffer) = (Vec::new(), [0; MAX_HEADER]);
+    let (mut header, mut buffer, mut start) = (Vec::new(), [0; MAX_HEADER], None);
     while !header.ends_with(END) {
         let len = tcp.read(&mut buffer).map_err(failed)?;
+        start.get_or_insert_with(Instant::now);
         if len == 0 || header.len() > MAX_HEADER {
             return Err(failed("the request for a redirection has no end"));
         }
@@ -373,7 +373,7 @@ fn redirect(listeners: &Listeners, policy: &mut Policy) -> Result<f64, Error> {
         keys::SERVER_NAME
     );
     tcp.write_all(answer.as_bytes()).map_err(failed)?;
-    Ok(start.elapsed().as_secs_f64() * 1e6)
+    Ok(start.map_or(0.0, |start: Instant| start.elapsed().as_secs_f64() * 1e6))
 }
 
 /// Serves one upload; returns the line to print.
