@@ -223,6 +223,19 @@ impl PublicKey {
         Ok(Self { typ, raw, spki })
     }
 
+    /// The Ed25519 key with these 32 bytes (RFC 8032 §5.1.5).
+    ///
+    /// # Errors
+    /// [`KeyError::Malformed`].
+    pub(crate) fn ed25519(raw: &[u8]) -> Result<Self, KeyError> {
+        Self::new(KeyType::Ed25519, raw)
+    }
+
+    /// The content of the SubjectPublicKeyInfo's bit string.
+    pub(crate) fn raw(&self) -> &[u8] {
+        &self.raw
+    }
+
     /// Reads a SubjectPublicKeyInfo in DER.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //!
 //! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
 //! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials, and [`trust`] says whose count. [`method`] makes and resolves DIDs:
+//! credentials, and [`trust`] says whose count. [`registry`] proves what a `did:dunlin` resolves to. [`method`] makes and resolves DIDs:
 //!
 //! ```
 //! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
@@ -29,4 +29,5 @@ pub mod json;
 pub mod key;
 pub mod merkle;
 pub mod method;
+pub mod registry;
 pub mod trust;

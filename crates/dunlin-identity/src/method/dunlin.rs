@@ -2,7 +2,7 @@
 //!
 //! A DID is the hash of its first document. That document commits to the next key and to a recovery key by their hashes. An update reveals
 //! the next key and commits to another one, so a stolen current key does not suffice to change the DID. A registry orders the operations
-//! and proves the latest state; it is none of this module's business.
+//! and proves the latest state: see [`crate::registry`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,7 +99,7 @@ pub enum OperationError {
     Deactivated,
 }
 
-/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, or of an operation. Its text is multibase in base58btc.
+/// A SHA-256 hash: of a key's SubjectPublicKeyInfo, of an operation, of a document, or of a DID. Its text is multibase in base58btc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sha256Hash([u8; 32]);
 
@@ -111,6 +111,11 @@ impl Sha256Hash {
     pub fn of(provider: &CryptoProvider, bytes: &[u8]) -> Result<Self, KeyError> {
         let hash = provider.sha256.hash(&[bytes]);
         hash.as_ref().try_into().map(Self).map_err(|_| KeyError::Provider("SHA-256"))
+    }
+
+    /// The hash with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
     }
 
     /// The hash by which a document commits to a key.
@@ -309,6 +314,11 @@ impl Operation {
         self.kind
     }
 
+    /// The origin of the registry that it is for.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
     /// The DID that it concerns.
     pub fn did(&self) -> &Did {
         &self.did
@@ -398,6 +408,14 @@ impl Commitments {
         }
         Ok(commitments)
     }
+}
+
+/// The origin of the registry that a document names.
+///
+/// # Errors
+/// [`OperationError::Member`].
+pub fn registry_of(document: &DidDocument) -> Result<String, OperationError> {
+    Ok(Commitments::read(document)?.registry)
 }
 
 /// The first document of a new DID with one key. The document names the registry, and commits to the next key and the recovery key.
@@ -553,6 +571,22 @@ impl State {
             state.next = next;
         }
         Ok(state)
+    }
+
+    /// A state that a registry has stored: the latest document, the sequence number, whether the DID is active, and the hash of the
+    /// latest operation. The registry has checked the operations; this checks only the document's form.
+    ///
+    /// # Errors
+    /// [`OperationError::Member`].
+    pub fn restore(
+        document: DidDocument,
+        sequence: u64,
+        active: bool,
+        latest: Sha256Hash,
+    ) -> Result<Self, OperationError> {
+        let Commitments { registry, next, recovery } = Commitments::read(&document)?;
+        let did = document.id().clone();
+        Ok(Self { did, registry, document, sequence, active, latest, next, recovery })
     }
 
     /// The state after all operations of a DID, the oldest first.

@@ -1,0 +1,299 @@
+//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log and its state map at one moment, and whom a verifier
+//! believes it.
+
+use std::fmt;
+
+use base64ct::{Base64, Encoding};
+use dunlin::auth::KnownRegistry;
+use dunlin::crypto::CryptoProvider;
+
+use super::note::{MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
+use crate::merkle::NodeHash;
+
+/// The longest time, in seconds, for which a verifier believes a checkpoint unless it says otherwise: 24 hours.
+pub const DEFAULT_CHECKPOINT_AGE: u64 = 24 * 60 * 60;
+
+/// A witness's clock may be ahead of the verifier's by this, in seconds.
+pub const MAX_WITNESS_CLOCK_SKEW: u64 = 300;
+
+/// What begins the line with the root of the state map.
+const MAP_LINE: &str = "dunlin-map ";
+
+/// Why a checkpoint is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The note is malformed, or a signature is wrong.
+    #[error("checkpoint: {0}")]
+    Note(#[from] NoteError),
+    /// The text is not that of a registry's checkpoint: origin, size, root, and the root of the state map.
+    #[error(
+        "checkpoint: malformed text; a registry's has the lines origin, size, root and \"{MAP_LINE}\" with the map's root"
+    )]
+    Malformed,
+    /// The checkpoint is of another log.
+    #[error("checkpoint: it is of another registry, {0:?}")]
+    OtherRegistry(String),
+    /// The registry has not signed it.
+    #[error("checkpoint: the registry {0} has not signed it")]
+    NotTheRegistry(String),
+    /// Too few trusted witnesses have signed it, or did so too long ago.
+    #[error(
+        "checkpoint: {found} of {needed} trusted witnesses have signed it within the maximum age: fetch a newer one"
+    )]
+    Stale {
+        /// How many have.
+        found: usize,
+        /// How many must have.
+        needed: usize,
+    },
+    /// The log is smaller than that of a checkpoint that this verifier has accepted.
+    #[error(
+        "checkpoint: its log has {offered} entries, but the registry has already shown {accepted}: fetch a newer one"
+    )]
+    Rollback {
+        /// The size in this checkpoint.
+        offered: u64,
+        /// The largest size accepted before.
+        accepted: u64,
+    },
+    /// The registry has signed two histories. Both checkpoints together prove it.
+    #[error(
+        "checkpoint: the registry has signed two histories of {size} entries: keep both checkpoints and report them"
+    )]
+    SplitView {
+        /// The size of both.
+        size: u64,
+    },
+    /// The trust is without witnesses, has one twice, or needs more of them than it has.
+    #[error(
+        "trust in a registry: name at least as many witnesses as must sign, each once, with a key for cosignatures"
+    )]
+    Witnesses,
+    /// The registry's key is not for notes.
+    #[error("trust in a registry: the registry's key must be of the type for notes, 1")]
+    LogKey,
+}
+
+/// What a registry states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The name of the registry.
+    pub origin: String,
+    /// How many operations the log has.
+    pub size: u64,
+    /// The root of the log (RFC 9162 §2.1).
+    pub root: NodeHash,
+    /// The root of the state map after these operations ([`super::map`]).
+    pub map: NodeHash,
+}
+
+impl Checkpoint {
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.split_terminator('\n');
+        let hash = |base64: &str| NodeHash::try_from(Base64::decode_vec(base64).ok()?).ok();
+        let origin = lines.next().filter(|origin| !origin.is_empty())?.to_owned();
+        let size = lines.next()?.parse().ok()?;
+        let root = hash(lines.next()?)?;
+        let map = hash(lines.next()?.strip_prefix(MAP_LINE)?)?;
+        let checkpoint = Self { origin, size, root, map };
+        // One checkpoint has one text: no leading zeros, no other lines.
+        (checkpoint.to_string() == text).then_some(checkpoint)
+    }
+}
+
+impl fmt::Display for Checkpoint {
+    /// The text that is signed.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [root, map] = [&self.root, &self.map].map(|hash| Base64::encode_string(hash));
+        write!(f, "{}\n{}\n{root}\n{MAP_LINE}{map}\n", self.origin, self.size)
+    }
+}
+
+/// A checkpoint with its signatures. Its text is a signed note.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedCheckpoint {
+    checkpoint: Checkpoint,
+    note: Note,
+}
+
+impl SignedCheckpoint {
+    /// Reads a checkpoint, whose signatures [`RegistryTrust::verify`] checks.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Note`], [`CheckpointError::Malformed`].
+    pub fn read(note: &[u8]) -> Result<Self, CheckpointError> {
+        let note = Note::read(note)?;
+        let checkpoint = Checkpoint::parse(note.text()).ok_or(CheckpointError::Malformed)?;
+        Ok(Self { checkpoint, note })
+    }
+
+    /// Signs a checkpoint. The time is in seconds since 1970.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Note`], [`CheckpointError::Malformed`] if the origin is not one line.
+    pub fn sign(
+        provider: &CryptoProvider,
+        checkpoint: Checkpoint,
+        signers: &[NoteSigner],
+        now_s: u64,
+    ) -> Result<Self, CheckpointError> {
+        let text = checkpoint.to_string();
+        if Checkpoint::parse(&text).as_ref() != Some(&checkpoint) {
+            return Err(CheckpointError::Malformed);
+        }
+        let signatures = signers.iter().map(|signer| signer.sign(provider, &text, now_s));
+        let note = Note::new(text.clone(), signatures.collect::<Result<_, _>>()?);
+        Ok(Self { checkpoint, note })
+    }
+
+    /// What the registry states.
+    pub fn checkpoint(&self) -> &Checkpoint {
+        &self.checkpoint
+    }
+
+    /// The note, to which witnesses add their signatures.
+    pub fn note_mut(&mut self) -> &mut Note {
+        &mut self.note
+    }
+
+    /// The note.
+    pub fn note(&self) -> &Note {
+        &self.note
+    }
+}
+
+impl fmt::Display for SignedCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.note.fmt(f)
+    }
+}
+
+/// Whom a verifier believes about one registry: the registry's key, witnesses of which some must have signed, and for how long their
+/// signatures count. If the registry is the only witness, the verifier trusts it wholly: it would not notice that the registry shows other
+/// verifiers another history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RegistryTrust {
+    log: NoteKey,
+    witnesses: Vec<NoteKey>,
+    needed: usize,
+    max_age_s: u64,
+}
+
+/// A checkpoint that a verifier has accepted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FreshCheckpoint {
+    /// The checkpoint. The verifier keeps the largest.
+    pub checkpoint: SignedCheckpoint,
+    /// Until when its signatures are recent enough, in seconds since 1970.
+    pub fresh_until_s: u64,
+}
+
+impl RegistryTrust {
+    /// Trusts the registry with this key, whose name is its origin, if one of the witnesses has signed within the last 24 hours
+    /// ([`DEFAULT_CHECKPOINT_AGE`]). The registry may be a witness, with its key for cosignatures.
+    ///
+    /// # Errors
+    /// [`CheckpointError::LogKey`], [`CheckpointError::Witnesses`].
+    pub fn new(log: NoteKey, witnesses: Vec<NoteKey>) -> Result<Self, CheckpointError> {
+        if log.kind() != NoteKeyKind::Note {
+            return Err(CheckpointError::LogKey);
+        }
+        // Witnesses are told apart by their keys: under two names, one of them would count twice.
+        let twice = |(number, witness): (usize, &NoteKey)| {
+            witnesses.iter().take(number).any(|other| other.public_key() == witness.public_key())
+        };
+        let wrong = |witness: &NoteKey| witness.kind() != NoteKeyKind::Cosignature;
+        if witnesses.is_empty()
+            || witnesses.len() > MAX_NOTE_SIGNATURES
+            || witnesses.iter().any(wrong)
+            || witnesses.iter().enumerate().any(twice)
+        {
+            return Err(CheckpointError::Witnesses);
+        }
+        Ok(Self { log, witnesses, needed: 1, max_age_s: DEFAULT_CHECKPOINT_AGE })
+    }
+
+    /// Demands the signatures of this many witnesses.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Witnesses`] if it is 0, or if there are fewer.
+    pub fn with_needed(self, needed: usize) -> Result<Self, CheckpointError> {
+        if needed == 0 || needed > self.witnesses.len() {
+            return Err(CheckpointError::Witnesses);
+        }
+        Ok(Self { needed, ..self })
+    }
+
+    /// Lets signatures count for this many seconds. It is the longest time for which a verifier can miss a deactivation.
+    #[must_use]
+    pub fn with_max_age(self, max_age_s: u64) -> Self {
+        Self { max_age_s, ..self }
+    }
+
+    /// The registry's origin.
+    pub fn origin(&self) -> &str {
+        self.log.name()
+    }
+
+    /// What a handshake tells the peer about this registry, after `newest` was accepted.
+    pub fn known(&self, newest: Option<&SignedCheckpoint>) -> KnownRegistry {
+        let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
+        KnownRegistry { key_id: self.log.id(), oldest_size }
+    }
+
+    /// Checks a checkpoint against this trust and `newest`, the largest one that this verifier has accepted. `now_s` is in seconds since
+    /// 1970.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn verify(
+        &self,
+        provider: &CryptoProvider,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+        now_s: u64,
+    ) -> Result<FreshCheckpoint, CheckpointError> {
+        let signed = SignedCheckpoint::read(note)?;
+        let checkpoint = &signed.checkpoint;
+        if checkpoint.origin != self.log.name() {
+            return Err(CheckpointError::OtherRegistry(checkpoint.origin.chars().take(64).collect()));
+        }
+        if signed.note.signed_by(provider, &self.log)? == Signed::No {
+            return Err(CheckpointError::NotTheRegistry(checkpoint.origin.clone()));
+        }
+        // The registry's signature alone makes a second history evidence, however old it is.
+        if let Some(SignedCheckpoint { checkpoint: accepted, .. }) = newest {
+            let (offered, size) = (checkpoint.size, accepted.size);
+            if offered < size {
+                return Err(CheckpointError::Rollback { offered, accepted: size });
+            }
+            if offered == size && *accepted != *checkpoint {
+                return Err(CheckpointError::SplitView { size });
+            }
+        }
+        let fresh_until_s = self.fresh_until(provider, &signed.note, now_s)?;
+        Ok(FreshCheckpoint { checkpoint: signed, fresh_until_s })
+    }
+
+    /// Until when enough of the witnesses' signatures are recent.
+    fn fresh_until(
+        &self,
+        provider: &CryptoProvider,
+        note: &Note,
+        now_s: u64,
+    ) -> Result<u64, CheckpointError> {
+        let mut ends = Vec::new();
+        for witness in &self.witnesses {
+            if let Signed::At(time_s) = note.signed_by(provider, witness)? {
+                let end = time_s.saturating_add(self.max_age_s);
+                if time_s <= now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW) && now_s <= end {
+                    ends.push(end);
+                }
+            }
+        }
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        let stale = CheckpointError::Stale { found: ends.len(), needed: self.needed };
+        ends.get(self.needed - 1).copied().ok_or(stale)
+    }
+}

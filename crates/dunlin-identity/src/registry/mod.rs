@@ -1,0 +1,10 @@
+//! What a registry of `did:dunlin` states and proves, and how a verifier checks it without asking the registry.
+//!
+//! A registry appends every operation to a log, a [Merkle tree](crate::merkle). [`map`] has the current state of every DID under one
+//! root. A [`checkpoint`] is the registry's signed statement of both roots, a [`note`] in the field's format. A [`staple`] proves the
+//! current document of one DID; its holder sends it along.
+
+pub mod checkpoint;
+pub mod map;
+pub mod note;
+pub mod staple;

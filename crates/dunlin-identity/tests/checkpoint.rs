@@ -1,0 +1,274 @@
+//! Signed notes and checkpoints: a note of another implementation, and what a verifier refuses.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod keys;
+
+use dunlin_identity::key::KeyError;
+use dunlin_identity::registry::checkpoint::{
+    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_WITNESS_CLOCK_SKEW,
+    RegistryTrust, SignedCheckpoint,
+};
+use dunlin_identity::registry::note::{
+    MAX_KEY_NAME, MAX_NOTE, MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
+};
+use keys::{ed25519, p256, provider, public};
+
+/// The example in the documentation of Go's package golang.org/x/mod/sumdb/note.
+const GO_KEY: &str = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+const GO_NOTE: &str = "If you think cryptography is the answer to your problem,\n\
+    then you don't know what your problem is.\n\n\
+    \u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
+
+const ORIGIN: &str = "registry.example/1";
+const NOW: u64 = 1_800_000_000;
+
+fn signer(name: &str, kind: NoteKeyKind, number: u8) -> NoteSigner {
+    NoteSigner::new(&provider(), name, kind, ed25519(number)).unwrap()
+}
+
+fn log() -> NoteSigner {
+    signer(ORIGIN, NoteKeyKind::Note, 1)
+}
+
+fn witness(number: u8) -> NoteSigner {
+    signer(&format!("witness.example/{number}"), NoteKeyKind::Cosignature, number)
+}
+
+fn checkpoint(size: u64) -> Checkpoint {
+    Checkpoint { origin: ORIGIN.to_owned(), size, root: [size.to_be_bytes()[7]; 32], map: [7; 32] }
+}
+
+/// A checkpoint, signed by the log and these witnesses at these times.
+fn signed(checkpoint: Checkpoint, witnesses: &[(u8, u64)]) -> SignedCheckpoint {
+    let provider = provider();
+    let mut signed = SignedCheckpoint::sign(&provider, checkpoint, &[log()], NOW).unwrap();
+    let text = signed.note().text().to_owned();
+    for (number, time_s) in witnesses {
+        signed.note_mut().add(witness(*number).sign(&provider, &text, *time_s).unwrap());
+    }
+    signed
+}
+
+fn trust(witnesses: &[u8]) -> RegistryTrust {
+    let witnesses = witnesses.iter().map(|number| witness(*number).key().clone()).collect();
+    RegistryTrust::new(log().key().clone(), witnesses).unwrap()
+}
+
+fn verify(
+    trust: &RegistryTrust,
+    signed: &SignedCheckpoint,
+    newest: Option<&SignedCheckpoint>,
+) -> Result<FreshCheckpoint, CheckpointError> {
+    trust.verify(&provider(), signed.to_string().as_bytes(), newest, NOW)
+}
+
+#[test]
+fn a_note_of_gos_implementation_verifies() {
+    let provider = provider();
+    let key = NoteKey::read(&provider, GO_KEY).unwrap();
+    assert_eq!(
+        (key.name(), key.kind(), key.to_string().as_str()),
+        ("PeterNeumann", NoteKeyKind::Note, GO_KEY)
+    );
+    let note = Note::read(GO_NOTE.as_bytes()).unwrap();
+    assert_eq!(note.signed_by(&provider, &key), Ok(Signed::Yes));
+    assert_eq!(note.to_string(), GO_NOTE);
+    let changed = Note::read(GO_NOTE.replace("cryptography", "Cryptography").as_bytes()).unwrap();
+    assert_eq!(changed.signed_by(&provider, &key), Err(NoteError::Signature("PeterNeumann".to_owned())));
+    assert_eq!(note.signed_by(&provider, log().key()), Ok(Signed::No));
+}
+
+#[test]
+fn keys_are_read_as_they_are_written() {
+    let provider = provider();
+    for key in [log().key().clone(), witness(2).key().clone()] {
+        assert_eq!(NoteKey::read(&provider, &key.to_string()), Ok(key));
+    }
+    let refused = |text: &str| NoteKey::read(&provider, text).unwrap_err();
+    assert_eq!(refused("PeterNeumann"), NoteError::Vkey);
+    assert_eq!(refused(&GO_KEY.replace("c74f20a3", "c74f20a4")), NoteError::Id);
+    assert_eq!(refused(&GO_KEY.replace("c74f20a3", "C74F20A3")), NoteError::Id);
+    assert_eq!(refused(&GO_KEY.replace("c74f20a3", "c74f20")), NoteError::Vkey);
+    assert_eq!(refused(&GO_KEY.replace("+ARpc", "+ARp*")), NoteError::Vkey);
+    assert_eq!(refused(&GO_KEY.replace("+ARpc", "+BBpc")), NoteError::Id);
+    assert_eq!(refused(&GO_KEY.replace("+ARpc", "+AhpC")), NoteError::Key(KeyError::UnknownType));
+    assert_eq!(refused(&GO_KEY.replace("Peter", "Peter ")), NoteError::Name);
+    let new = |name: &str| NoteKey::new(&provider, name, NoteKeyKind::Note, &public(&*ed25519(1))).map(drop);
+    for name in ["", "a b", "a+b", "a\n", "ä", &"a".repeat(MAX_KEY_NAME + 1)] {
+        assert_eq!(new(name), Err(NoteError::Name), "{name:?}");
+    }
+    assert_eq!(new(&"a".repeat(MAX_KEY_NAME)), Ok(()));
+    let other = NoteKey::new(&provider, "a", NoteKeyKind::Note, &public(&*p256(1)));
+    assert!(matches!(other, Err(NoteError::Key(KeyError::Scheme(..)))));
+}
+
+#[test]
+fn malformed_notes_are_refused() {
+    let refused = |note: &str| Note::read(note.as_bytes()).unwrap_err();
+    assert_eq!(refused(GO_NOTE.trim_end()), NoteError::Line(1));
+    assert_eq!(refused("text\n"), NoteError::Unsigned);
+    assert_eq!(refused("text\n\n"), NoteError::Unsigned);
+    assert_eq!(refused(&GO_NOTE.replace("the", "\tthe")), NoteError::Text);
+    assert_eq!(refused(&GO_NOTE.replace("\n\u{2014}", "\r\n\u{2014}")), NoteError::Text);
+    assert_eq!(Note::read(b"\xff\n\n"), Err(NoteError::Text));
+    for (from, to) in [
+        ("\u{2014} ", "- "),
+        ("mann x", "mann  x"),
+        ("mann x", "mannx"),
+        ("nAM=", "nAM"),
+        ("mann x", "m+n x"),
+    ] {
+        let (text, lines) = GO_NOTE.split_at(GO_NOTE.find("\n\n").unwrap());
+        assert_eq!(refused(&format!("{text}{}", lines.replace(from, to))), NoteError::Line(1), "{from:?}");
+    }
+    // Four bytes are the key ID, without a signature.
+    assert_eq!(refused("text\n\n\u{2014} a AAAAAA==\n"), NoteError::Line(1));
+    let line = &GO_NOTE[GO_NOTE.find('\u{2014}').unwrap()..];
+    let lines = |count| format!("text\n\n{}", line.repeat(count));
+    assert!(Note::read(lines(MAX_NOTE_SIGNATURES).as_bytes()).is_ok());
+    assert_eq!(refused(&lines(MAX_NOTE_SIGNATURES + 1)), NoteError::TooManySignatures);
+    assert_eq!(refused(&"a".repeat(MAX_NOTE + 1)), NoteError::TooLong);
+    // The last empty line ends the text.
+    assert_eq!(Note::read(format!("a\n\nb\n\n{line}").as_bytes()).unwrap().text(), "a\n\nb\n");
+}
+
+#[test]
+fn a_checkpoint_has_one_text() {
+    let text = signed(checkpoint(20), &[]).to_string();
+    let base64 = "FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQ=";
+    let map = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
+    assert!(text.starts_with(&format!("{ORIGIN}\n20\n{base64}\ndunlin-map {map}\n\n\u{2014} {ORIGIN} ")));
+    assert_eq!(SignedCheckpoint::read(text.as_bytes()), Ok(signed(checkpoint(20), &[])));
+    let map_line = format!("dunlin-map {map}\n");
+    for (from, to) in [
+        ("\n20\n", "\n020\n"),
+        ("\n20\n", "\n+20\n"),
+        ("\n20\n", "\n\n"),
+        ("\n20\n", "\n18446744073709551616\n"),
+        ("dunlin-map ", ""),
+        ("dunlin-map ", "dunlin-map  "),
+        (map_line.as_str(), ""),
+        (map_line.as_str(), &format!("{map_line}{map_line}")),
+        (map_line.as_str(), &format!("{map_line}other\n")),
+        ("BQ=\n", "BR=\n"),
+        ("FBQ=\n", "FA==\n"),
+        (ORIGIN, ""),
+    ] {
+        let changed = text.replacen(from, to, 1);
+        assert_ne!(changed, text);
+        assert_eq!(SignedCheckpoint::read(changed.as_bytes()), Err(CheckpointError::Malformed), "{changed}");
+    }
+    let strange = Checkpoint { origin: "a\n5".to_owned(), ..checkpoint(1) };
+    let refused = SignedCheckpoint::sign(&provider(), strange, &[log()], NOW);
+    assert_eq!(refused, Err(CheckpointError::Malformed));
+}
+
+#[test]
+fn a_fresh_checkpoint_is_accepted_until_its_signatures_are_too_old() {
+    let good = signed(checkpoint(5), &[(2, NOW - 100)]);
+    let fresh = verify(&trust(&[2]), &good, None).unwrap();
+    assert_eq!((&fresh.checkpoint, fresh.fresh_until_s), (&good, NOW - 100 + DEFAULT_CHECKPOINT_AGE));
+
+    let stale = CheckpointError::Stale { found: 0, needed: 1 };
+    let at = |time_s| verify(&trust(&[2]), &signed(checkpoint(5), &[(2, time_s)]), None).map(drop);
+    assert_eq!(at(NOW - DEFAULT_CHECKPOINT_AGE), Ok(()));
+    assert_eq!(at(NOW - DEFAULT_CHECKPOINT_AGE - 1), Err(stale.clone()));
+    assert_eq!(at(NOW + MAX_WITNESS_CLOCK_SKEW), Ok(()));
+    assert_eq!(at(NOW + MAX_WITNESS_CLOCK_SKEW + 1), Err(stale.clone()));
+    let strict = trust(&[2]).with_max_age(99);
+    assert_eq!(verify(&strict, &good, None), Err(stale.clone()));
+    // The log's signature has no time, so it is no cosignature; and a stranger is no witness.
+    assert_eq!(verify(&trust(&[2]), &signed(checkpoint(5), &[]), None), Err(stale.clone()));
+    assert_eq!(verify(&trust(&[2]), &signed(checkpoint(5), &[(3, NOW)]), None), Err(stale));
+}
+
+#[test]
+fn enough_witnesses_must_have_signed() {
+    let two = trust(&[2, 3, 4]).with_needed(2).unwrap();
+    let with = |witnesses: &[(u8, u64)]| verify(&two, &signed(checkpoint(5), witnesses), None);
+    assert_eq!(with(&[(2, NOW)]), Err(CheckpointError::Stale { found: 1, needed: 2 }));
+    assert_eq!(with(&[(2, NOW), (2, NOW - 1)]), Err(CheckpointError::Stale { found: 1, needed: 2 }));
+    assert_eq!(with(&[(2, NOW), (3, 1)]), Err(CheckpointError::Stale { found: 1, needed: 2 }));
+    // The second newest signature decides.
+    let fresh = with(&[(2, NOW - 5), (3, NOW - 9), (4, NOW - 7)]).unwrap();
+    assert_eq!(fresh.fresh_until_s, NOW - 7 + DEFAULT_CHECKPOINT_AGE);
+}
+
+#[test]
+fn the_registry_can_be_its_only_witness() {
+    let own = signer(ORIGIN, NoteKeyKind::Cosignature, 1);
+    let trust = RegistryTrust::new(log().key().clone(), vec![own.key().clone()]).unwrap();
+    let signed = SignedCheckpoint::sign(&provider(), checkpoint(5), &[log(), own], NOW - 3).unwrap();
+    assert_eq!(verify(&trust, &signed, None).unwrap().fresh_until_s, NOW - 3 + DEFAULT_CHECKPOINT_AGE);
+    let known = trust.known(Some(&signed));
+    assert_eq!((known.key_id, known.oldest_size), (log().key().id(), 5));
+    assert_eq!(trust.known(None).oldest_size, 0);
+}
+
+#[test]
+fn forged_checkpoints_are_refused() {
+    let good = signed(checkpoint(5), &[(2, NOW)]);
+    let text = good.to_string();
+    let refused = |note: &str| trust(&[2]).verify(&provider(), note.as_bytes(), None, NOW).unwrap_err();
+    let wrong = |name: &str| CheckpointError::Note(NoteError::Signature(name.to_owned()));
+    assert_eq!(refused(&text.replacen("\n5\n", "\n6\n", 1)), wrong(ORIGIN));
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    let without = |number: usize| {
+        let kept = lines.iter().enumerate().filter(|(at, _)| *at != number);
+        kept.map(|(_, line)| *line).collect::<String>()
+    };
+    assert_eq!(refused(&without(5)), CheckpointError::NotTheRegistry(ORIGIN.to_owned()));
+    assert_eq!(refused(&without(6)), CheckpointError::Stale { found: 0, needed: 1 });
+
+    // Another key of the registry's name, and another registry.
+    let thief = signer(ORIGIN, NoteKeyKind::Note, 9);
+    let forged = SignedCheckpoint::sign(&provider(), checkpoint(5), &[thief, witness(2)], NOW).unwrap();
+    assert_eq!(refused(&forged.to_string()), CheckpointError::NotTheRegistry(ORIGIN.to_owned()));
+    let other = Checkpoint { origin: "other.example".to_owned(), ..checkpoint(5) };
+    let other = SignedCheckpoint::sign(&provider(), other, &[log(), witness(2)], NOW).unwrap();
+    assert_eq!(refused(&other.to_string()), CheckpointError::OtherRegistry("other.example".to_owned()));
+
+    // A cosignature of another checkpoint, or with another time, is wrong.
+    let mut copied = signed(checkpoint(6), &[]);
+    copied.note_mut().add(witness(2).sign(&provider(), good.note().text(), NOW).unwrap());
+    assert_eq!(verify(&trust(&[2]), &copied, None), Err(wrong("witness.example/2")));
+    let at = text.rfind(' ').unwrap() + 1;
+    let later = format!("{}{}", &text[..at], text[at..].replacen("AAAABrSdI", "AAAABrSdJ", 1));
+    assert_ne!(later, text);
+    assert_eq!(refused(&later), wrong("witness.example/2"));
+}
+
+#[test]
+fn a_smaller_log_and_a_second_history_are_refused() {
+    let newest = signed(checkpoint(5), &[(2, NOW)]);
+    let then = |offered: Checkpoint, time_s| {
+        verify(&trust(&[2]), &signed(offered, &[(2, time_s)]), Some(&newest)).map(drop)
+    };
+    assert_eq!(then(checkpoint(5), NOW - 1), Ok(()));
+    assert_eq!(then(checkpoint(6), NOW), Ok(()));
+    assert_eq!(then(checkpoint(4), NOW), Err(CheckpointError::Rollback { offered: 4, accepted: 5 }));
+    let split = Err(CheckpointError::SplitView { size: 5 });
+    assert_eq!(then(Checkpoint { root: [0; 32], ..checkpoint(5) }, NOW), split);
+    assert_eq!(then(Checkpoint { map: [0; 32], ..checkpoint(5) }, NOW), split);
+    // Evidence does not age.
+    assert_eq!(then(Checkpoint { root: [0; 32], ..checkpoint(5) }, 0), split);
+}
+
+#[test]
+fn trust_names_enough_witnesses_once() {
+    let (log, witness) = (log().key().clone(), witness(2).key().clone());
+    let refused = |log: &NoteKey, witnesses: &[&NoteKey]| {
+        RegistryTrust::new(log.clone(), witnesses.iter().copied().cloned().collect()).unwrap_err()
+    };
+    assert_eq!(refused(&log, &[]), CheckpointError::Witnesses);
+    assert_eq!(refused(&log, &[&witness, &witness]), CheckpointError::Witnesses);
+    let renamed = signer("renamed", NoteKeyKind::Cosignature, 2).key().clone();
+    assert_eq!(refused(&log, &[&witness, &renamed]), CheckpointError::Witnesses);
+    assert_eq!(refused(&log, &[&log]), CheckpointError::Witnesses);
+    assert_eq!(refused(&witness, &[&witness]), CheckpointError::LogKey);
+    let good = RegistryTrust::new(log, vec![witness]).unwrap();
+    assert_eq!(good.clone().with_needed(0), Err(CheckpointError::Witnesses));
+    assert_eq!(good.clone().with_needed(2), Err(CheckpointError::Witnesses));
+    assert!(good.with_needed(1).is_ok());
+}

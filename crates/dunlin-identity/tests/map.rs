@@ -1,0 +1,208 @@
+//! The state map of a registry: roots, proofs of what it has and of what it does not have, and forged proofs.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod keys;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::registry::map::{
+    MAX_MAP_DEPTH, MAX_MAP_PROOF, MapError, MapLeaf, MapProof, StateMap, map_key,
+};
+use keys::provider;
+
+fn key(number: u32) -> Sha256Hash {
+    map_key(&provider(), &format!("did:dunlin:{number}").parse().unwrap()).unwrap()
+}
+
+fn leaf(number: u32) -> MapLeaf {
+    let document = Sha256Hash::of(&provider(), &number.to_be_bytes()).unwrap();
+    MapLeaf { document, sequence: u64::from(number) * 3, active: !number.is_multiple_of(5) }
+}
+
+fn map(provider: &CryptoProvider, numbers: impl IntoIterator<Item = u32>) -> StateMap {
+    let hasher = Hasher(provider.sha256);
+    numbers.into_iter().fold(StateMap::default(), |map, n| map.with(hasher, key(n), leaf(n)).unwrap())
+}
+
+/// The key whose bytes are 0 except these.
+fn key_of(bytes: &[(usize, u8)]) -> Sha256Hash {
+    let mut key = [0; 32];
+    bytes.iter().for_each(|(at, byte)| key[*at] = *byte);
+    Sha256Hash::from_bytes(key)
+}
+
+fn leaf_hash(hasher: Hasher<'_>, key: &Sha256Hash, leaf: &MapLeaf) -> NodeHash {
+    let (sequence, active) = (leaf.sequence.to_be_bytes(), [u8::from(leaf.active)]);
+    hasher.leaf(&[&key.as_bytes()[..], leaf.document.as_bytes(), &sequence, &active].concat())
+}
+
+/// The root as docs/identity.md defines it, from all leaves at once.
+fn defined(hasher: Hasher<'_>, leaves: &[(Sha256Hash, MapLeaf)], depth: usize) -> NodeHash {
+    match leaves {
+        [] => hasher.empty(),
+        [(key, leaf)] => leaf_hash(hasher, key, leaf),
+        _ => {
+            let bit = |key: &Sha256Hash| key.as_bytes()[depth / 8] >> (7 - depth % 8) & 1;
+            let side = |of: u8| leaves.iter().copied().filter(|(key, _)| bit(key) == of).collect::<Vec<_>>();
+            hasher.node(&defined(hasher, &side(0), depth + 1), &defined(hasher, &side(1), depth + 1))
+        }
+    }
+}
+
+#[test]
+fn the_root_is_that_of_the_definition_in_any_order() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    assert_eq!(StateMap::default().root(hasher), hasher.empty());
+    for size in [1, 2, 3, 10, 200] {
+        let leaves: Vec<_> = (0..size).map(|n| (key(n), leaf(n))).collect();
+        let root = defined(hasher, &leaves, 0);
+        let (map, reversed) = (map(&provider, 0..size), map(&provider, (0..size).rev()));
+        assert_eq!((map.root(hasher), reversed.root(hasher)), (root, root));
+        assert_eq!(map.len(), u64::from(size));
+    }
+}
+
+#[test]
+fn a_new_state_replaces_the_earlier_one() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let before = map(&provider, 0..20);
+    let after = before.with(hasher, key(7), leaf(100)).unwrap();
+    assert_eq!((after.get(&key(7)), after.len()), (Some(leaf(100)), 20));
+    // The earlier map is unchanged.
+    assert_eq!(
+        (before.get(&key(7)), before.root(hasher)),
+        (Some(leaf(7)), map(&provider, 0..20).root(hasher))
+    );
+    let proof = before.prove(&key(7));
+    let verified = proof.verify_presence(hasher, &key(7), leaf(7).document, &after.root(hasher));
+    assert_eq!(verified, Err(MapError::Root));
+}
+
+#[test]
+fn every_proof_verifies_and_only_for_its_did_and_document() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let map = map(&provider, 0..100);
+    let root = map.root(hasher);
+    for number in 0..100 {
+        let proof = MapProof::read(&map.prove(&key(number)).write()).unwrap();
+        let (key, leaf) = (key(number), leaf(number));
+        assert_eq!(proof.verify_presence(hasher, &key, leaf.document, &root), Ok(leaf));
+        assert_eq!(map.get(&key), Some(leaf));
+        assert_eq!(proof.verify_absence(hasher, &key, &root), Err(MapError::Present));
+        let other = self::leaf(number + 1).document;
+        assert_eq!(proof.verify_presence(hasher, &key, other, &root), Err(MapError::Root));
+        let other = self::key(number + 1);
+        assert_eq!(proof.verify_presence(hasher, &other, leaf.document, &root), Err(MapError::Root));
+    }
+    for number in 100..200 {
+        let proof = MapProof::read(&map.prove(&key(number)).write()).unwrap();
+        assert_eq!(proof.verify_absence(hasher, &key(number), &root), Ok(()));
+        assert_eq!(map.get(&key(number)), None);
+        let present = proof.verify_presence(hasher, &key(number), leaf(number).document, &root);
+        assert_eq!(present, Err(MapError::Absent));
+    }
+    let empty = StateMap::default();
+    assert_eq!(empty.prove(&key(1)).verify_absence(hasher, &key(1), &empty.root(hasher)), Ok(()));
+    assert_eq!(empty.prove(&key(1)).verify_absence(hasher, &key(1), &root), Err(MapError::Root));
+}
+
+#[test]
+fn a_proof_is_as_long_as_documented() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let one = map(&provider, [3]);
+    // An active leaf, its number, and no levels.
+    assert_eq!(one.prove(&key(3)).write(), [&[0][..], &9_u64.to_be_bytes(), &[0]].concat());
+    // The leaf of another DID is in the way.
+    let other =
+        [&[3][..], key(3).as_bytes(), leaf(3).document.as_bytes(), &9_u64.to_be_bytes(), &[0]].concat();
+    assert_eq!(one.prove(&key(4)).write(), other);
+
+    // The paths of two leaves part at the tenth bit. A third key would leave them at the second.
+    let (left, right) = (key_of(&[]), key_of(&[(1, 0x40)]));
+    let two = StateMap::default().with(hasher, left, leaf(1)).unwrap().with(hasher, right, leaf(5)).unwrap();
+    let sibling = leaf_hash(hasher, &left, &leaf(1));
+    let proof = [&[1][..], &15_u64.to_be_bytes(), &[10, 0, 0x40], &sibling].concat();
+    assert_eq!(two.prove(&right).write(), proof);
+    let mut inner = hasher.node(&sibling, &leaf_hash(hasher, &right, &leaf(5)));
+    for _ in 2..9 {
+        inner = hasher.node(&inner, &hasher.empty());
+    }
+    assert_eq!(two.prove(&key_of(&[(0, 0x40)])).write(), [&[2, 2, 0x40][..], &inner].concat());
+}
+
+#[test]
+fn a_proof_grows_with_the_logarithm_of_the_map() {
+    let provider = provider();
+    let longest = |size| {
+        let map = map(&provider, 0..size);
+        (0..size).map(|n| map.prove(&key(n)).write().len()).max().unwrap()
+    };
+    // Sixteen times as many DIDs: four levels more, give or take those of close neighbours.
+    assert!(longest(1600) <= longest(100) + 8 * 33);
+}
+
+#[test]
+fn no_changed_byte_of_a_proof_passes() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let map = map(&provider, 0..30);
+    let root = map.root(hasher);
+    for number in [3, 5, 40, 41, 42, 43] {
+        let proof = map.prove(&key(number)).write();
+        for at in 0..proof.len() {
+            for bit in 0..8 {
+                let mut changed = proof.clone();
+                changed[at] ^= 1 << bit;
+                let Ok(changed) = MapProof::read(&changed) else { continue };
+                let leaf = changed.verify_presence(hasher, &key(number), leaf(number).document, &root);
+                let absent = changed.verify_absence(hasher, &key(number), &root);
+                assert!(leaf.is_err() && absent.is_err(), "{number}, byte {at}, bit {bit}");
+            }
+        }
+        assert_eq!(MapProof::read(&[&proof[..], &[0]].concat()), Err(MapError::Malformed));
+        for end in 0..proof.len() {
+            assert_eq!(MapProof::read(&proof[..end]), Err(MapError::Malformed));
+        }
+    }
+    assert_eq!(MapProof::read(&vec![2; MAX_MAP_PROOF + 1]), Err(MapError::Malformed));
+    // A bit without a level.
+    assert_eq!(MapProof::read(&[2, 1, 0x40]), Err(MapError::Malformed));
+}
+
+#[test]
+fn a_leaf_out_of_place_proves_no_absence() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let other = |key: &Sha256Hash, levels: &[u8]| {
+        let document = leaf(1).document;
+        let bytes = [&[3][..], key.as_bytes(), document.as_bytes(), &3_u64.to_be_bytes(), levels].concat();
+        MapProof::read(&bytes).unwrap()
+    };
+    // A map whose one leaf is the DID's own shows that leaf as another's.
+    let own = StateMap::default().with(hasher, key_of(&[]), leaf(1)).unwrap();
+    let forged = other(&key_of(&[]), &[0]);
+    assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &own.root(hasher)), Err(MapError::Misplaced));
+    // A registry that puts a leaf where it does not belong: left of an empty subtree, though its first bit is 1.
+    let stranger = key_of(&[(0, 0x80)]);
+    let root = hasher.node(&leaf_hash(hasher, &stranger, &leaf(1)), &hasher.empty());
+    let forged = other(&stranger, &[1, 0]);
+    assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &root), Err(MapError::Misplaced));
+}
+
+#[test]
+fn the_deepest_leaves_are_found() {
+    let provider = provider();
+    let hasher = Hasher(provider.sha256);
+    let (left, right) = (key_of(&[]), key_of(&[(31, 2)]));
+    let map = StateMap::default().with(hasher, left, leaf(1)).unwrap().with(hasher, right, leaf(2)).unwrap();
+    let proof = MapProof::read(&map.prove(&right).write()).unwrap();
+    assert_eq!(proof.verify_presence(hasher, &right, leaf(2).document, &map.root(hasher)), Ok(leaf(2)));
+    assert_eq!(map.prove(&right).write()[9], u8::try_from(MAX_MAP_DEPTH).unwrap());
+    assert_eq!(map.with(hasher, key_of(&[(31, 1)]), leaf(3)).map(drop), Err(MapError::TooDeep));
+}

@@ -1,0 +1,212 @@
+//! Staples: what a peer believes about a DID that sends its proof along, and what it refuses.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod keys;
+
+use dunlin_identity::document::{DidDocument, DocumentError};
+use dunlin_identity::merkle::Hasher;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
+use dunlin_identity::registry::checkpoint::{
+    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
+};
+use dunlin_identity::registry::map::{MAX_MAP_PROOF, MapError, MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::staple::{MAX_STAPLE, Resolved, Staple, StapleError};
+use keys::{ed25519, provider, public};
+
+const ORIGIN: &str = "registry.example/1";
+const NOW: u64 = 1_800_000_000;
+
+/// A registry without a log: a map, and the number of operations.
+struct Registry {
+    map: StateMap,
+    size: u64,
+    signers: [NoteSigner; 2],
+}
+
+impl Registry {
+    fn new() -> Self {
+        let signer = |kind| NoteSigner::new(&provider(), ORIGIN, kind, ed25519(200)).unwrap();
+        let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(signer);
+        let mut registry = Self { map: StateMap::default(), size: 0, signers };
+        (50..60).for_each(|number| registry.put(&did(number)));
+        registry
+    }
+
+    fn put(&mut self, state: &State) {
+        let provider = provider();
+        let key = map_key(&provider, state.did()).unwrap();
+        let document = hash(state.document());
+        let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
+        self.map = self.map.with(Hasher(provider.sha256), key, leaf).unwrap();
+        self.size += 1;
+    }
+
+    fn checkpoint(&self, now_s: u64) -> SignedCheckpoint {
+        let (provider, origin) = (provider(), ORIGIN.to_owned());
+        let map = self.map.root(Hasher(provider.sha256));
+        let checkpoint = Checkpoint { origin, size: self.size, root: [self.size.to_be_bytes()[7]; 32], map };
+        SignedCheckpoint::sign(&provider, checkpoint, &self.signers, now_s).unwrap()
+    }
+
+    fn staple(&self, state: &State) -> Staple {
+        Staple {
+            document: state.document().canonical().unwrap().into_bytes(),
+            checkpoint: self.checkpoint(NOW).to_string().into_bytes(),
+            proof: self.map.prove(&map_key(&provider(), state.did()).unwrap()).write(),
+            membership: Vec::new(),
+        }
+    }
+
+    fn trust(&self) -> RegistryTrust {
+        let [log, witness] = &self.signers;
+        RegistryTrust::new(log.key().clone(), vec![witness.key().clone()]).unwrap()
+    }
+}
+
+fn hash(document: &DidDocument) -> Sha256Hash {
+    Sha256Hash::of(&provider(), document.canonical().unwrap().as_bytes()).unwrap()
+}
+
+fn key_hash(number: u8) -> Sha256Hash {
+    Sha256Hash::of_key(&provider(), &public(&*ed25519(number))).unwrap()
+}
+
+fn did(number: u8) -> State {
+    let keys = (public(&*ed25519(number)), key_hash(100), key_hash(101));
+    let document = first_document(&provider(), ORIGIN, &keys.0, keys.1, keys.2).unwrap();
+    State::create(&provider(), &Operation::create(&provider(), &*ed25519(number), &document).unwrap())
+        .unwrap()
+}
+
+fn rotated(state: &State) -> State {
+    let document = state.rotated(&public(&*ed25519(100)), key_hash(102)).unwrap();
+    let operation = Operation::update(&provider(), &*ed25519(100), state, &document).unwrap();
+    state.apply(&provider(), &operation).unwrap()
+}
+
+/// What a peer believes that has accepted nothing before.
+fn verify(registry: &Registry, staple: &Staple, of: &State) -> Result<Resolved, StapleError> {
+    let staple = Staple::read(&staple.write().unwrap()).unwrap();
+    staple.verify(&provider(), of.did(), &registry.trust(), None, NOW)
+}
+
+#[test]
+fn the_latest_document_is_proven() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    for (sequence, state) in (0..).zip([state.clone(), rotated(&state)]) {
+        registry.put(&state);
+        let resolved = verify(&registry, &registry.staple(&state), &state).unwrap();
+        assert_eq!((&resolved.document, resolved.sequence), (state.document(), sequence));
+        assert_eq!(resolved.checkpoint.checkpoint, registry.checkpoint(NOW));
+        assert_eq!(resolved.checkpoint.fresh_until_s, NOW + DEFAULT_CHECKPOINT_AGE);
+    }
+}
+
+#[test]
+fn an_earlier_document_is_refused() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let before = registry.staple(&state);
+    registry.put(&rotated(&state));
+    // The operation with the earlier document is in the log for ever; the map has the new one.
+    let mixed = Staple { document: before.document.clone(), ..registry.staple(&rotated(&state)) };
+    assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
+    let mixed = Staple { proof: before.proof.clone(), ..mixed };
+    assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
+    // The whole earlier staple passes only while its checkpoint is fresh and none newer was accepted.
+    let newest = registry.checkpoint(NOW);
+    let refused = before.verify(&provider(), state.did(), &registry.trust(), Some(&newest), NOW);
+    let rollback = CheckpointError::Rollback { offered: 11, accepted: 12 };
+    assert_eq!(refused, Err(rollback.into()));
+    let later = NOW + DEFAULT_CHECKPOINT_AGE + 1;
+    let refused = before.verify(&provider(), state.did(), &registry.trust(), None, later);
+    assert_eq!(refused, Err(CheckpointError::Stale { found: 0, needed: 1 }.into()));
+}
+
+#[test]
+fn a_deactivated_did_is_refused() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    let end = Operation::deactivate(&provider(), &*ed25519(101), &state).unwrap();
+    let ended = state.apply(&provider(), &end).unwrap();
+    registry.put(&ended);
+    let refused = verify(&registry, &registry.staple(&ended), &state);
+    assert_eq!(refused, Err(StapleError::Deactivated(state.did().clone())));
+}
+
+#[test]
+fn wrong_proofs_and_documents_are_refused() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let good = registry.staple(&state);
+    let other = did(50);
+    // The proof of another DID, and of a DID that the registry does not have.
+    let refused = Staple { proof: registry.staple(&other).proof, ..good.clone() };
+    assert_eq!(verify(&registry, &refused, &state), Err(MapError::Root.into()));
+    let unknown = registry.staple(&did(2));
+    assert_eq!(verify(&registry, &unknown, &did(2)), Err(MapError::Absent.into()));
+    let refused = Staple { proof: Vec::new(), ..good.clone() };
+    assert_eq!(verify(&registry, &refused, &state), Err(MapError::Malformed.into()));
+    // The document of another DID.
+    let refused = verify(&registry, &registry.staple(&other), &state);
+    assert_eq!(refused, Err(DocumentError::OtherDid(other.did().clone()).into()));
+    // A changed document.
+    let document =
+        String::from_utf8(good.document.clone()).unwrap().replacen("authentication", "keyAgreement", 1);
+    let refused = Staple { document: document.into_bytes(), ..good.clone() };
+    assert_eq!(verify(&registry, &refused, &state), Err(MapError::Root.into()));
+    // The form of the text does not matter.
+    let spaced = [b" ".as_slice(), &good.document].concat();
+    assert!(verify(&registry, &Staple { document: spaced, ..good }, &state).is_ok());
+}
+
+#[test]
+fn checkpoints_are_judged() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let good = registry.staple(&state);
+    let text = String::from_utf8(good.checkpoint.clone()).unwrap();
+    let forged = Staple { checkpoint: text.replacen("\n11\n", "\n12\n", 1).into_bytes(), ..good.clone() };
+    let wrong = NoteError::Signature(ORIGIN.to_owned());
+    assert_eq!(verify(&registry, &forged, &state), Err(CheckpointError::Note(wrong).into()));
+    // A split view: the peer knows another history of this size.
+    let mut other = Registry::new();
+    other.put(&did(9));
+    let newest = other.checkpoint(NOW);
+    let refused = good.verify(&provider(), state.did(), &registry.trust(), Some(&newest), NOW);
+    assert_eq!(refused, Err(CheckpointError::SplitView { size: 11 }.into()));
+}
+
+#[test]
+fn a_document_of_another_registry_is_refused() {
+    let (mut registry, keys) = (Registry::new(), (public(&*ed25519(1)), key_hash(100), key_hash(101)));
+    let document = first_document(&provider(), "other.example", &keys.0, keys.1, keys.2).unwrap();
+    let create = Operation::create(&provider(), &*ed25519(1), &document).unwrap();
+    let state = State::create(&provider(), &create).unwrap();
+    registry.put(&state);
+    let refused = verify(&registry, &registry.staple(&state), &state);
+    assert_eq!(refused, Err(StapleError::OtherRegistry("other.example".to_owned())));
+}
+
+#[test]
+fn a_staple_has_the_form_of_the_wire() {
+    let staple = Staple { document: vec![1], checkpoint: vec![2, 2], proof: Vec::new(), membership: vec![3] };
+    let bytes = [0, 1, 1, 0, 2, 2, 2, 0, 0, 0, 1, 3];
+    assert_eq!(staple.write().unwrap(), bytes);
+    assert_eq!(Staple::read(&bytes), Ok(staple.clone()));
+    for end in 0..bytes.len() {
+        assert!(matches!(Staple::read(&bytes[..end]), Err(StapleError::Field(_))), "{end}");
+    }
+    assert_eq!(Staple::read(&[&bytes[..], &[0]].concat()), Err(StapleError::Field("membership")));
+    assert_eq!(Staple::read(&[0, 0, 0, 1, 1, 0, 0, 0, 0]), Err(StapleError::Field("document")));
+    assert_eq!(Staple::read(&[0, 1, 1, 0, 0, 0, 0, 0, 0]), Err(StapleError::Field("checkpoint")));
+    assert_eq!(Staple::read(&vec![1; MAX_STAPLE + 1]), Err(StapleError::TooLong));
+
+    let long = Staple { proof: vec![0; MAX_MAP_PROOF + 1], ..staple.clone() };
+    assert_eq!(long.write(), Err(StapleError::Field("proof")));
+    let empty = Staple { document: Vec::new(), ..staple.clone() };
+    assert_eq!(empty.write(), Err(StapleError::Field("document")));
+    let long = Staple { document: vec![0; MAX_STAPLE], ..staple };
+    assert_eq!(long.write(), Err(StapleError::TooLong));
+}
