@@ -1,0 +1,85 @@
+//! Copies of a registry: the log as files for everybody, and backups for its operator.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::registry::note::NoteKey;
+
+use crate::audit::{Audit, audit};
+use crate::database::{self, CHECKPOINT};
+use crate::error::RegistryError;
+use crate::registry;
+use crate::tile::Tile;
+
+/// Writes the log into a directory as C2SP tlog-tiles lays it out, also while the registry runs. A web server can serve the directory, and a
+/// mirror can compare it. A second export adds what is new; the checkpoint comes last. Returns the number of entries.
+///
+/// # Errors
+/// The database cannot be read, or a file cannot be written.
+pub fn export(path: &Path, directory: &Path) -> Result<u64, RegistryError> {
+    let mut connection = database::reader(path)?;
+    let transaction = connection.transaction()?;
+    let note = database::setting(&transaction, CHECKPOINT)?;
+    let size = SignedCheckpoint::read(note.as_bytes())?.checkpoint().size;
+    for tile in Tile::all(size) {
+        let file = directory.join(tile.to_string());
+        // A full tile never changes.
+        if tile.is_full() && file.exists() {
+            continue;
+        }
+        let missing = || RegistryError::damaged(format!("{tile} is missing"));
+        write(&file, &registry::read(&transaction, &tile, size)?.ok_or_else(missing)?)?;
+    }
+    write(&directory.join("checkpoint"), note.as_bytes())?;
+    Ok(size)
+}
+
+/// Replaces a file as a whole, so that no reader sees a part of it.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
+    let written = || {
+        let directory = path.parent().unwrap_or(Path::new("."));
+        fs::create_dir_all(directory)?;
+        let mut file = tempfile::Builder::new().prefix(".dunlin-").tempfile_in(directory)?;
+        file.write_all(bytes)?;
+        fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+        file.persist(path).map_err(|error| error.error)
+    };
+    written().map(drop).map_err(|error: std::io::Error| RegistryError::file(path, &error))
+}
+
+/// Writes a copy of the database into a new file, also while the registry runs. It has no secret.
+///
+/// # Errors
+/// The database cannot be read, or the file exists or cannot be written.
+pub fn backup(path: &Path, copy: &Path) -> Result<(), RegistryError> {
+    let file = database::temporary(copy)?;
+    let name = file.to_str().ok_or_else(|| RegistryError::File {
+        path: copy.display().to_string(),
+        why: "the path is not UTF-8".to_owned(),
+    })?;
+    database::reader(path)?.execute("VACUUM INTO ?1", [name])?;
+    database::persist(file, copy)
+}
+
+/// Makes a registry's database from a backup, after an [`audit`]. `published` are checkpoints that others have; give at least the newest
+/// one, from a client, mirror or witness. If the backup lacks operations that the registry has acknowledged, the registry would sign a
+/// second history, and every verifier would refuse it.
+///
+/// # Errors
+/// [`RegistryError::OldBackup`], those of [`audit`]; the file `path` exists or cannot be written.
+pub fn restore(
+    provider: &CryptoProvider,
+    copy: &Path,
+    path: &Path,
+    key: &NoteKey,
+    published: &[SignedCheckpoint],
+) -> Result<Audit, RegistryError> {
+    let found = audit(provider, copy, key, published)?;
+    let file = database::temporary(path)?;
+    fs::copy(copy, &file).map_err(|error| RegistryError::file(copy, &error))?;
+    database::persist(file, path)?;
+    Ok(found)
+}

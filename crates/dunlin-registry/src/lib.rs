@@ -1,0 +1,23 @@
+//! The registry of `did:dunlin`: it orders the operations on DIDs, and proves what each DID resolves to.
+//!
+//! A [`Registry`] is one SQLite file with a Merkle log of all operations and the state map over all DIDs. One thread writes. It takes all
+//! operations that wait, appends those that are valid, and commits them with a newly signed checkpoint in one transaction; only then it
+//! acknowledges them. Readers answer from a [`Snapshot`], the latest committed checkpoint with the map that belongs to it.
+//!
+//! The log has the formats of C2SP: tlog-tiles, checkpoints and cosignatures. So mirrors, witnesses and checkers of other projects can read
+//! it ([`tile`], [`copy::export`]). [`audit`](audit::audit) replays the whole log and compares everything that the file says.
+//!
+//! The verifier's side is in [`dunlin_identity::registry`], without SQLite.
+
+pub mod audit;
+pub mod copy;
+mod database;
+mod error;
+mod log;
+mod registry;
+pub mod tile;
+mod writer;
+
+pub use error::RegistryError;
+pub use registry::{DEFAULT_REFRESH, Registry, Resolution, Settings, Snapshot};
+pub use writer::{MAX_BATCH, MAX_QUEUE, Receipt};

@@ -1,0 +1,305 @@
+//! The one thread that writes. It commits all operations that wait in one transaction, since a transaction costs a write to the disk.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::note::{NoteSigner, Signed};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::database::{self, CHECKPOINT, set, signed};
+use crate::error::RegistryError;
+use crate::log::Edge;
+use crate::registry::{Shared, Snapshot};
+
+/// The most operations of one transaction. The first of them waits for the last.
+pub const MAX_BATCH: usize = 256;
+
+/// The most operations that wait for the writer. Each can take some 100 kB.
+pub const MAX_QUEUE: usize = 1024;
+
+/// The place of an acknowledged operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The number of its entry in the log, from 0. The registry's snapshot has it.
+    pub number: u64,
+}
+
+/// An operation, and what to do with the answer.
+pub(crate) struct Submission {
+    pub(crate) operation: Operation,
+    pub(crate) answer: Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>,
+}
+
+/// What the checkpoint is about. A batch works on a copy, which costs little.
+#[derive(Clone, Debug)]
+struct Head {
+    edge: Edge,
+    map: StateMap,
+}
+
+/// The state of the thread.
+pub(crate) struct Writer {
+    connection: Connection,
+    shared: Arc<Shared>,
+    signers: [NoteSigner; 2],
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    refresh: Duration,
+    head: Head,
+    /// The time of the latest checkpoint, in seconds since 1970.
+    signed_s: u64,
+}
+
+/// Makes the first checkpoint of an empty log.
+pub(crate) fn first_checkpoint(
+    provider: &CryptoProvider,
+    signers: &[NoteSigner; 2],
+    now_s: u64,
+) -> Result<SignedCheckpoint, RegistryError> {
+    sign(provider, signers, &Head { edge: Edge::default(), map: StateMap::default() }, now_s)
+}
+
+fn sign(
+    provider: &CryptoProvider,
+    signers: &[NoteSigner; 2],
+    head: &Head,
+    now_s: u64,
+) -> Result<SignedCheckpoint, RegistryError> {
+    let hasher = Hasher(provider.sha256);
+    let [log, _] = signers;
+    let checkpoint = Checkpoint {
+        origin: log.key().name().to_owned(),
+        size: head.edge.size(),
+        root: head.edge.root(hasher)?,
+        map: head.map.root(hasher),
+    };
+    Ok(SignedCheckpoint::sign(provider, checkpoint, signers, now_s)?)
+}
+
+/// What the database says, after a check that the pieces belong together.
+fn load(
+    provider: &CryptoProvider,
+    connection: &Connection,
+    signers: &[NoteSigner; 2],
+) -> Result<(Head, SignedCheckpoint, u64), RegistryError> {
+    let hasher = Hasher(provider.sha256);
+    let newest = SignedCheckpoint::read(database::setting(connection, CHECKPOINT)?.as_bytes())?;
+    let [log, witness] = signers.each_ref().map(NoteSigner::key);
+    let unsigned = || RegistryError::damaged("its newest checkpoint is not signed with the registry's key");
+    if newest.note().signed_by(provider, log)? == Signed::No {
+        return Err(unsigned());
+    }
+    let Signed::At(signed_s) = newest.note().signed_by(provider, witness)? else { return Err(unsigned()) };
+    let size = database::log_size(connection)?;
+    let head = Head { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
+    let Checkpoint { origin, size, root, map } = newest.checkpoint();
+    if *origin != *log.name() || *size != head.edge.size() || *root != head.edge.root(hasher)? {
+        return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
+    }
+    if *map != head.map.root(hasher) {
+        return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
+    }
+    Ok((head, newest, signed_s))
+}
+
+impl Writer {
+    /// Reads the database. Returns the writer and the first snapshot.
+    pub(crate) fn open(
+        connection: Connection,
+        provider: &CryptoProvider,
+        signers: [NoteSigner; 2],
+        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+        refresh: Duration,
+        share: impl FnOnce(Snapshot) -> Arc<Shared>,
+    ) -> Result<Self, RegistryError> {
+        let (head, newest, signed_s) = load(provider, &connection, &signers)?;
+        let shared = share(Snapshot::new(newest, head.map.clone()));
+        Ok(Self { connection, shared, signers, clock, refresh, head, signed_s })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Writes until the registry is closed.
+    pub(crate) fn run(mut self, queue: &Receiver<Submission>) {
+        // The registry may have been closed for long.
+        let mut working = self.write(Vec::new());
+        while working {
+            let mut batch = Vec::new();
+            match queue.recv_timeout(self.refresh) {
+                Ok(first) => {
+                    batch.push(first);
+                    batch.extend(queue.try_iter().take(MAX_BATCH - 1));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            working = self.write(batch);
+        }
+    }
+
+    /// Whether the newest checkpoint is so old that it is time for another one.
+    fn is_due(&self) -> bool {
+        (self.clock)() >= self.signed_s.saturating_add(self.refresh.as_secs())
+    }
+
+    /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
+    fn write(&mut self, batch: Vec<Submission>) -> bool {
+        let (operations, answers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|submission| (submission.operation, submission.answer)).unzip();
+        let outcome = self.commit(&operations);
+        // After a failure, memory must follow the disk again, whatever SQLite has done.
+        let working = outcome.is_ok() || self.reload().is_ok();
+        let results = match outcome {
+            Ok(results) => results,
+            Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
+        };
+        answers.into_iter().zip(results).for_each(|(answer, result)| answer(result));
+        working
+    }
+
+    fn reload(&mut self) -> Result<(), RegistryError> {
+        let (head, newest, signed_s) = load(&self.shared.provider, &self.connection, &self.signers)?;
+        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        (self.head, self.signed_s) = (head, signed_s);
+        Ok(())
+    }
+
+    /// Appends the valid operations, and makes the new snapshot visible after the commit.
+    ///
+    /// # Errors
+    /// Nothing was committed.
+    fn commit(
+        &mut self,
+        operations: &[Operation],
+    ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
+        let provider = Arc::clone(&self.shared.provider);
+        let is_due = self.is_due();
+        if operations.is_empty() && !is_due {
+            return Ok(Vec::new());
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let [log, _] = &self.signers;
+        let mut head = self.head.clone();
+        let mut append = Append {
+            provider: &provider,
+            origin: log.key().name(),
+            transaction: &transaction,
+            head: &mut head,
+        };
+        let mut results = Vec::new();
+        for operation in operations {
+            results.push(match append.operation(operation) {
+                Err(error @ (RegistryError::Operation(_) | RegistryError::Map(_))) => Err(error),
+                other => Ok(other?),
+            });
+        }
+        if head.edge.size() == self.head.edge.size() && !is_due {
+            return Ok(results);
+        }
+        for (level, number, hashes) in head.edge.partial() {
+            put_tile(&transaction, level, number, hashes)?;
+        }
+        // The time of a witness never goes back, whatever the clock does.
+        let now_s = (self.clock)().max(self.signed_s);
+        let newest = sign(&provider, &self.signers, &head, now_s)?;
+        set(&transaction, CHECKPOINT, &newest.to_string())?;
+        transaction.commit()?;
+        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        (self.head, self.signed_s) = (head, now_s);
+        Ok(results)
+    }
+}
+
+fn put_tile(
+    transaction: &Transaction<'_>,
+    level: u8,
+    number: u64,
+    hashes: &[NodeHash],
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO tile (level, number, hashes) VALUES (?1, ?2, ?3) \
+               ON CONFLICT (level, number) DO UPDATE SET hashes = ?3";
+    let mut statement = transaction.prepare_cached(sql)?;
+    statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
+}
+
+/// The inside of a transaction.
+struct Append<'t> {
+    provider: &'t CryptoProvider,
+    origin: &'t str,
+    transaction: &'t Transaction<'t>,
+    head: &'t mut Head,
+}
+
+impl Append<'_> {
+    /// Appends an operation if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may have
+    /// missed the first answer.
+    fn operation(&mut self, operation: &Operation) -> Result<Receipt, RegistryError> {
+        if operation.registry() != self.origin {
+            return Err(OperationError::OtherRegistry(operation.registry().to_owned()).into());
+        }
+        let key = map_key(self.provider, operation.did()).map_err(OperationError::from)?;
+        let state = match database::state(self.transaction, &key)? {
+            None => State::create(self.provider, operation)?,
+            Some((state, number)) if operation.hash(self.provider)? == state.latest() => {
+                return Ok(Receipt { number });
+            }
+            Some((state, _)) => state.apply(self.provider, operation)?,
+        };
+        let entry = operation.canonical()?;
+        // An audit reads the entry again.
+        if entry.len() > MAX_OPERATION {
+            return Err(OperationError::LongDocument.into());
+        }
+        let text = state.document().canonical().map_err(OperationError::from)?;
+        let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
+        let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
+        let hasher = Hasher(self.provider.sha256);
+        let map = self.head.map.with(hasher, key, leaf)?;
+        let number = self.head.edge.size();
+        self.write(&state, &key, &document, &text, number)?;
+        let sql = "INSERT INTO entry (number, operation) VALUES (?1, ?2)";
+        self.transaction.prepare_cached(sql)?.execute((signed(number), entry.as_bytes()))?;
+        for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(entry.as_bytes())) {
+            put_tile(self.transaction, level, number, &hashes)?;
+        }
+        self.head.map = map;
+        Ok(Receipt { number })
+    }
+
+    /// Writes the state of the DID.
+    fn write(
+        &self,
+        state: &State,
+        key: &Sha256Hash,
+        document: &Sha256Hash,
+        text: &str,
+        entry: u64,
+    ) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO document (hash, text) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+        self.transaction.prepare_cached(sql)?.execute((document.as_bytes(), text.as_bytes()))?;
+        let sql = "INSERT INTO did (key, did, document, sequence, active, latest, entry) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (key) DO UPDATE \
+                   SET document = ?3, sequence = ?4, active = ?5, latest = ?6, entry = ?7";
+        let (sequence, entry) = (signed(state.sequence()), signed(entry));
+        let (did, latest) = (state.did().as_str(), state.latest());
+        self.transaction
+            .prepare_cached(sql)?
+            .execute((
+                key.as_bytes(),
+                did,
+                document.as_bytes(),
+                sequence,
+                state.is_active(),
+                latest.as_bytes(),
+                entry,
+            ))
+            .map(drop)
+    }
+}

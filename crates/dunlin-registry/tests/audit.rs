@@ -1,0 +1,148 @@
+//! Audits, and copies: exports, backups and what can be restored from them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use common::{Place, key};
+use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
+use dunlin_registry::audit::audit;
+use dunlin_registry::copy::{backup, export, restore};
+use dunlin_registry::tile::Tile;
+use dunlin_registry::{Registry, RegistryError};
+use rusqlite::Connection;
+
+/// The public key of the registry of a place.
+fn log(place: &Place) -> NoteKey {
+    signer(place).key().clone()
+}
+
+fn signer(place: &Place) -> NoteSigner {
+    let settings = place.settings();
+    NoteSigner::new(&place.provider, &settings.origin, NoteKeyKind::Note, settings.key).unwrap()
+}
+
+/// Two DIDs with three operations each.
+fn filled(place: &Place) -> Registry {
+    let registry = place.open().unwrap();
+    for number in [1, 2] {
+        let mut holder = place.holder(number);
+        place.submit(&registry, (0..3).map(|_| holder.next()).collect());
+    }
+    registry
+}
+
+#[test]
+fn a_registry_passes_its_audit_while_it_runs() {
+    let place = Place::new();
+    let mut published = vec![place.open().unwrap().snapshot().checkpoint().clone()];
+    let registry = filled(&place);
+    published.push(registry.snapshot().checkpoint().clone());
+    let found = audit(&place.provider, &place.path("registry"), &log(&place), &published).unwrap();
+    assert_eq!((&found.checkpoint, found.dids), (registry.snapshot().checkpoint(), 2));
+    let stranger =
+        NoteSigner::new(&place.provider, "other", NoteKeyKind::Note, key(&place.provider, [1, 2, 3]));
+    let refused = audit(&place.provider, &place.path("registry"), stranger.unwrap().key(), &[]);
+    let unsigned = CheckpointError::NotTheRegistry("other".to_owned());
+    assert_eq!(refused, Err(RegistryError::Checkpoint(unsigned)));
+}
+
+/// Every change of the database fails the audit, and every one that matters for new checkpoints keeps the registry from opening.
+#[test]
+fn a_damaged_database_is_noticed() {
+    let place = Place::new();
+    drop(filled(&place));
+    let changes = [
+        ("DELETE FROM entry WHERE number = 5", true),
+        ("DELETE FROM entry WHERE number = 2", false),
+        (
+            "UPDATE entry SET operation = (SELECT operation FROM entry WHERE number = 1) WHERE number = 2",
+            false,
+        ),
+        ("UPDATE entry SET operation = CAST(operation || ' ' AS BLOB) WHERE number = 5", false),
+        ("UPDATE entry SET operation = X'7b7d' WHERE number = 0", false),
+        ("UPDATE tile SET hashes = substr(hashes, 1, 160)", true),
+        ("UPDATE tile SET hashes = substr(hashes, 1, 159)", true),
+        ("UPDATE tile SET hashes = zeroblob(length(hashes))", true),
+        ("DELETE FROM tile", true),
+        ("UPDATE did SET sequence = 1", true),
+        ("UPDATE did SET active = 0", true),
+        ("UPDATE did SET latest = document", false),
+        ("UPDATE did SET entry = 0", false),
+        ("DELETE FROM did WHERE entry = 5", true),
+        ("DELETE FROM document", false),
+        ("UPDATE document SET text = CAST(replace(CAST(text AS TEXT), 'did/v1', 'did/v2') AS BLOB)", false),
+        ("UPDATE setting SET value = replace(value, '\u{2014}', '-') WHERE name = 'checkpoint'", true),
+        ("DELETE FROM setting WHERE name = 'checkpoint'", true),
+    ];
+    for (number, (change, refuses)) in changes.into_iter().enumerate() {
+        let name = format!("copy-{number}");
+        backup(&place.path("registry"), &place.path(&name)).unwrap();
+        assert!(audit(&place.provider, &place.path(&name), &log(&place), &[]).is_ok());
+        let connection = Connection::open(place.path(&name)).unwrap();
+        assert!(connection.execute(change, []).unwrap() > 0, "{change}");
+        drop(connection);
+        let found = audit(&place.provider, &place.path(&name), &log(&place), &[]);
+        assert!(found.is_err(), "{change}");
+        let opened = Registry::open(&place.path(&name), &place.settings());
+        assert_eq!(opened.is_err(), refuses, "{change}");
+    }
+}
+
+#[test]
+fn a_checkpoint_of_another_history_is_noticed() {
+    let place = Place::new();
+    let registry = filled(&place);
+    let newest = registry.snapshot().checkpoint().checkpoint().clone();
+    for (change, size) in [
+        (Checkpoint { root: [1; 32], ..newest.clone() }, 6),
+        (Checkpoint { map: [1; 32], ..newest.clone() }, 6),
+        (Checkpoint { size: 3, ..newest.clone() }, 3),
+        (Checkpoint { size: 0, ..newest.clone() }, 0),
+        (Checkpoint { size: 7, ..newest }, 7),
+    ] {
+        let signed = SignedCheckpoint::sign(&place.provider, change, &[signer(&place)], 0).unwrap();
+        let found = audit(&place.provider, &place.path("registry"), &log(&place), &[signed]);
+        assert_eq!(found, Err(RegistryError::OldBackup { published: size, found: 6 }));
+    }
+}
+
+#[test]
+fn a_backup_is_restored_only_with_all_that_was_published() {
+    let place = Place::new();
+    let registry = filled(&place);
+    backup(&place.path("registry"), &place.path("backup")).unwrap();
+    let newest = registry.snapshot().checkpoint().clone();
+    let (from, to, log) = (place.path("backup"), place.path("restored"), log(&place));
+    registry.submit(place.holder(3).next()).unwrap();
+    let newer = registry.snapshot().checkpoint().clone();
+    drop(registry);
+
+    let refused = restore(&place.provider, &from, &to, &log, &[newest.clone(), newer]);
+    assert_eq!(refused, Err(RegistryError::OldBackup { published: 7, found: 6 }));
+    assert!(!to.exists());
+    restore(&place.provider, &from, &to, &log, std::slice::from_ref(&newest)).unwrap();
+    let restored = Registry::open(&to, &place.settings()).unwrap();
+    assert_eq!(restored.snapshot().checkpoint(), &newest);
+    assert!(restored.submit(place.holder(3).next()).is_ok());
+    // An existing database is never replaced.
+    assert!(restore(&place.provider, &from, &to, &log, &[]).is_err());
+    assert!(backup(&to, &from).is_err());
+}
+
+#[test]
+fn an_export_has_every_tile_and_grows() {
+    let place = Place::new();
+    let (registry, directory) = (place.open().unwrap(), place.path("export"));
+    let read = |name: String| std::fs::read(directory.join(name)).unwrap();
+    for size in [0, 255, 300] {
+        let begin = registry.snapshot().size();
+        place.submit(&registry, (begin..size).map(|number| place.holder(number).next()).collect());
+        assert_eq!(export(&place.path("registry"), &directory), Ok(size));
+        assert_eq!(read("checkpoint".to_owned()), registry.snapshot().text().as_bytes());
+        for tile in Tile::all(size) {
+            assert_eq!(Some(read(tile.to_string())), registry.tile(&tile).unwrap(), "{tile}");
+        }
+    }
+}

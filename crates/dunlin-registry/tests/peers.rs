@@ -1,0 +1,49 @@
+//! Other implementations read the log: Go's sumdb/tlog, and Tessera's fsck (tests/peers/tlog).
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use common::Place;
+use dunlin_registry::Registry;
+use dunlin_registry::copy::export;
+
+/// Builds the program and checks the log below a directory.
+fn checked(registry: &Registry, directory: &Path) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = concat!(env!("CARGO_TARGET_TMPDIR"), "/tlog");
+    let mut build = Command::new(root.join("tools/go"));
+    build.arg("build").arg("-C").arg(root.join("tests/peers/tlog")).args(["-o", program, "."]);
+    let built = build.output().unwrap();
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let [log, witness] = registry.keys().each_ref().map(ToString::to_string);
+    let url = format!("file://{}", directory.display());
+    Command::new(program).args(["-log", &url, "-key", &log, "-witness", &witness]).output().unwrap()
+}
+
+#[test]
+fn go_and_tessera_accept_the_exported_log_and_notice_a_changed_byte() {
+    let place = Place::new();
+    let (registry, directory) = (place.open().unwrap(), place.path("export"));
+    // One more than a full tile, and several partial tiles.
+    for size in [1, 257, 600] {
+        let begin = registry.snapshot().size();
+        place.submit(&registry, (begin..size).map(|number| place.holder(number).next()).collect());
+        export(&place.path("registry"), &directory).unwrap();
+        let output = checked(&registry, &directory);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.stdout, format!("{size} entries\n").as_bytes());
+    }
+    for file in ["tile/0/001", "tile/1/000.p/2", "tile/entries/002.p/88", "checkpoint"] {
+        let path = directory.join(file);
+        let original = std::fs::read(&path).unwrap();
+        let mut changed = original.clone();
+        changed[40] ^= 1;
+        std::fs::write(&path, changed).unwrap();
+        assert!(!checked(&registry, &directory).status.success(), "{file}");
+        std::fs::write(&path, original).unwrap();
+    }
+}

@@ -1,0 +1,312 @@
+//! A registry: what it accepts, proves and survives.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Sender, channel};
+
+use common::{NOW, ORIGIN, Place, key};
+use dunlin_identity::merkle::{Hasher, Nodes, Tree};
+use dunlin_identity::method::dunlin::{Operation, OperationError, first_document};
+use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
+use dunlin_identity::registry::map::map_key;
+use dunlin_identity::registry::note::Signed;
+use dunlin_identity::registry::staple::StapleError;
+use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
+use dunlin_registry::{MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
+use rusqlite::Connection;
+
+fn trust(registry: &Registry) -> RegistryTrust {
+    let [log, witness] = registry.keys().clone();
+    RegistryTrust::new(log, vec![witness]).unwrap()
+}
+
+#[test]
+fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let mut newest = registry.snapshot();
+    for sequence in 0..3 {
+        assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: sequence }));
+        let resolution = registry.resolve(holder.state().did()).unwrap();
+        let staple = resolution.staple().unwrap();
+        let did = holder.state().did();
+        let accepted = Some(newest.checkpoint());
+        let resolved = staple.verify(&place.provider, did, &trust(&registry), accepted, NOW).unwrap();
+        assert_eq!((&resolved.document, resolved.sequence), (holder.state().document(), sequence));
+        assert_eq!(resolved.checkpoint.fresh_until_s, NOW + DEFAULT_CHECKPOINT_AGE);
+        newest = registry.snapshot();
+        assert_eq!(newest.size(), sequence + 1);
+    }
+    registry.submit(holder.deactivate()).unwrap();
+    let did = holder.state().did();
+    let staple = registry.resolve(did).unwrap().staple().unwrap();
+    let refused = staple.verify(&place.provider, did, &trust(&registry), Some(newest.checkpoint()), NOW);
+    assert_eq!(refused, Err(StapleError::Deactivated(did.clone())));
+}
+
+#[test]
+fn the_absence_of_a_did_is_proven() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    place.submit(&registry, (0..20).map(|n| place.holder(n).next()).collect());
+    let mut unknown = place.holder(20);
+    unknown.next();
+    let did = unknown.state().did();
+    let resolution = registry.resolve(did).unwrap();
+    assert!(resolution.state.is_none() && resolution.staple().is_none());
+    let key = map_key(&place.provider, did).unwrap();
+    let root = resolution.snapshot.checkpoint().checkpoint().map;
+    let proof = resolution.proof.verify_absence(Hasher(place.provider.sha256), &key, &root);
+    assert_eq!(proof, Ok(()));
+}
+
+#[test]
+fn invalid_operations_are_refused_and_leave_nothing() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let create = holder.next();
+    let update = holder.next();
+    let later = holder.next();
+    // An update before the creation, and one after a gap.
+    let refused = |operation: &Operation| match registry.submit(operation.clone()) {
+        Err(RegistryError::Operation(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(refused(&update), OperationError::Creation);
+    assert_eq!(registry.snapshot().size(), 0);
+    registry.submit(create.clone()).unwrap();
+    assert_eq!(refused(&later), OperationError::Sequence { expected: 1, found: 2 });
+    registry.submit(update).unwrap();
+    assert_eq!(refused(&create), OperationError::Creation);
+
+    let settings = place.settings();
+    let public = dunlin_identity::key::PublicKey::from_spki(settings.key.public_key()).unwrap();
+    let hash =
+        |bytes: &[u8]| dunlin_identity::method::dunlin::Sha256Hash::of(&place.provider, bytes).unwrap();
+    let document = first_document(&place.provider, "other.example", &public, hash(b"1"), hash(b"2")).unwrap();
+    let other = Operation::create(&place.provider, &*settings.key, &document).unwrap();
+    assert_eq!(refused(&other), OperationError::OtherRegistry("other.example".to_owned()));
+    assert_eq!(registry.snapshot().size(), 2);
+}
+
+#[test]
+fn a_repeated_operation_is_acknowledged_again() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let (create, update) = (holder.next(), holder.next());
+    place.submit(&registry, vec![place.holder(2).next(), create.clone()]);
+    let first = registry.submit(create.clone()).unwrap();
+    assert_eq!((registry.submit(create), registry.snapshot().size()), (Ok(first), 2));
+    assert_eq!(registry.submit(update.clone()), Ok(Receipt { number: 2 }));
+    drop(registry);
+    let registry = place.open().unwrap();
+    assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 2 }), 3));
+}
+
+/// Submits an operation in whose answer the writer waits, until the returned channel says that it may go on.
+fn stop_the_writer(registry: &Registry, operation: Operation) -> Sender<()> {
+    let (release, released) = channel::<()>();
+    let (began, begun) = channel();
+    let waits = move |_| {
+        began.send(()).unwrap();
+        // It ends also when the test has failed.
+        let _ = released.recv();
+    };
+    registry.submit_then(operation, waits).unwrap();
+    begun.recv().unwrap();
+    release
+}
+
+#[test]
+fn waiting_operations_share_a_transaction() {
+    let place = Place::new();
+    let registry = Arc::new(place.open().unwrap());
+    // The writer waits in the answer to the first operation, while the others arrive.
+    let release = stop_the_writer(&registry, place.holder(0).next());
+    let (answer, answered) = channel();
+    for number in 1..20 {
+        let (inner, answer) = (Arc::clone(&registry), answer.clone());
+        let then = move |result: Result<Receipt, RegistryError>| {
+            let size = inner.snapshot().size();
+            // The writer must not be the last that has the registry.
+            drop(inner);
+            answer.send((result.unwrap().number, size)).unwrap();
+        };
+        registry.submit_then(place.holder(number).next(), then).unwrap();
+    }
+    release.send(()).unwrap();
+    drop(answer);
+    let answers: Vec<_> = answered.iter().collect();
+    assert_eq!(answers, (1..20).map(|number| (number, 20)).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_full_queue_refuses_instead_of_waiting() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    let operation = place.holder(0).next();
+    let release = stop_the_writer(&registry, operation.clone());
+    let (answer, answered) = channel();
+    for _ in 0..MAX_QUEUE {
+        let answer = answer.clone();
+        registry.submit_then(operation.clone(), move |result| answer.send(result).unwrap()).unwrap();
+    }
+    assert_eq!(registry.submit_then(operation, |_| ()), Err(RegistryError::Busy));
+    drop((release, answer));
+    assert_eq!(answered.iter().filter(Result::is_ok).count(), MAX_QUEUE);
+}
+
+#[test]
+fn a_reopened_registry_goes_on() {
+    let place = Place::new();
+    let mut holder = place.holder(1);
+    let before = {
+        let registry = place.open().unwrap();
+        registry.submit(holder.next()).unwrap();
+        registry.snapshot()
+    };
+    let registry = place.open().unwrap();
+    assert_eq!(registry.snapshot().text(), before.text());
+    assert_eq!(
+        place.open().map(drop),
+        Err(RegistryError::InUse(place.path("registry").display().to_string()))
+    );
+    assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: 1 }));
+    drop(registry);
+
+    let other = Settings { key: key(&place.provider, [9, 9, 9]), ..place.settings() };
+    let refused = Registry::open(&place.path("registry"), &other).unwrap_err();
+    assert!(matches!(&refused, RegistryError::OtherKey { found, .. } if found.starts_with(ORIGIN)));
+    let other = Settings { origin: "other.example".to_owned(), ..place.settings() };
+    assert!(matches!(Registry::open(&place.path("registry"), &other), Err(RegistryError::OtherKey { .. })));
+    // A missing file is not an empty registry.
+    assert!(Registry::open(&place.path("missing"), &place.settings()).is_err());
+    assert!(matches!(
+        Registry::create(&place.path("registry"), &place.settings()),
+        Err(RegistryError::File { .. })
+    ));
+    std::fs::write(
+        place.path("text"),
+        "something else, long enough to be looked at as a database ".repeat(20),
+    )
+    .unwrap();
+    let refused = Registry::open(&place.path("text"), &place.settings());
+    assert!(matches!(refused, Err(RegistryError::Foreign(_))));
+}
+
+#[test]
+fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
+    let place = Place::new();
+    let times = |registry: &Registry| {
+        let snapshot = registry.snapshot();
+        let [_, witness] = registry.keys();
+        snapshot.checkpoint().note().signed_by(&place.provider, witness).unwrap()
+    };
+    let (mut holder, unknown) =
+        (place.holder(1), Registry::open(&place.path("registry"), &place.settings()).unwrap());
+    unknown.submit(holder.next()).unwrap();
+    assert_eq!(times(&unknown), Signed::At(NOW));
+    drop(unknown);
+
+    // A refused operation is answered after the writer has looked at the clock.
+    let refused = |registry: &Registry| {
+        let mut stranger = place.holder(2);
+        stranger.next();
+        assert!(registry.submit(stranger.next()).is_err());
+    };
+    let hour = 60 * 60;
+    place.clock.store(NOW + hour - 1, Ordering::Relaxed);
+    let registry = place.open().unwrap();
+    refused(&registry);
+    assert_eq!(times(&registry), Signed::At(NOW));
+    place.clock.store(NOW + hour, Ordering::Relaxed);
+    refused(&registry);
+    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 1));
+    place.clock.store(NOW, Ordering::Relaxed);
+    registry.submit(holder.next()).unwrap();
+    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 2));
+}
+
+#[test]
+fn a_failed_transaction_leaves_nothing_and_the_registry_goes_on() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    registry.submit(holder.next()).unwrap();
+    let before = registry.snapshot();
+    let other = Connection::open(place.path("registry")).unwrap();
+    let fail =
+        "CREATE TRIGGER fail BEFORE INSERT ON entry BEGIN SELECT RAISE(ABORT, 'the disk is full'); END";
+    other.execute_batch(fail).unwrap();
+    let update = holder.next();
+    let failed = registry.submit(update.clone());
+    assert_eq!(failed, Err(RegistryError::Database("the disk is full".to_owned())));
+    assert_eq!(registry.snapshot().text(), before.text());
+    other.execute_batch("DROP TRIGGER fail").unwrap();
+    assert_eq!(registry.submit(update), Ok(Receipt { number: 1 }));
+}
+
+#[test]
+fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    let size: u64 = 600;
+    let operations: Vec<_> = (0..size).map(|number| place.holder(number).next()).collect();
+    operations.chunks(500).for_each(|chunk| place.submit(&registry, chunk.to_vec()));
+    let hasher = Hasher(place.provider.sha256);
+    let hashes = |kind, number, width| {
+        let tile = registry.tile(&Tile::new(kind, number, width).unwrap()).unwrap();
+        tile.map(|bytes| bytes.as_chunks::<32>().0.to_vec())
+    };
+
+    let mut tree = Tree::default();
+    let full = u64::from(TILE_WIDTH);
+    for (number, width) in [(0, TILE_WIDTH), (1, TILE_WIDTH), (2, 88)] {
+        let bundle = registry.tile(&Tile::new(TileKind::Entries, number, width).unwrap()).unwrap().unwrap();
+        let (mut rest, mut leaves) = (bundle.as_slice(), Vec::new());
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (entry, after) = after.split_at(u16::from_be_bytes(*length).into());
+            leaves.push(hasher.leaf(entry));
+            assert!(Operation::read(entry).is_ok());
+            rest = after;
+        }
+        assert_eq!(hashes(TileKind::Hashes(0), number, width), Some(leaves.clone()));
+        // A narrower tile is the beginning of a wider one.
+        assert_eq!(hashes(TileKind::Hashes(0), number, 5), Some(leaves[..5].to_vec()));
+        leaves.into_iter().for_each(|leaf| tree.push(hasher, leaf));
+    }
+    let checkpoint = registry.snapshot().checkpoint().checkpoint().clone();
+    assert_eq!((checkpoint.size, Ok(checkpoint.root)), (size, tree.root(hasher, size)));
+    let level = vec![tree.node(8, 0).unwrap(), tree.node(8, 1).unwrap()];
+    assert_eq!(hashes(TileKind::Hashes(1), 0, 2), Some(level));
+    for (kind, number, width) in [
+        (TileKind::Hashes(0), 2, 89),
+        (TileKind::Hashes(0), 3, 1),
+        (TileKind::Hashes(1), 0, 3),
+        (TileKind::Hashes(2), 0, 1),
+        (TileKind::Hashes(63), 0, 1),
+        (TileKind::Hashes(0), u64::MAX, 1),
+        (TileKind::Entries, 2, 89),
+    ] {
+        assert_eq!(hashes(kind, number, width), None, "{kind:?} {number} {width}");
+    }
+
+    for (old, new) in [(1, size), (255, 256), (256, 512), (512, 513), (300, 600), (full, size), (size, size)]
+    {
+        let proof = registry.consistency(old, new).unwrap();
+        let roots = [old, new].map(|size| (size, tree.root(hasher, size).unwrap()));
+        let [old, new] = roots.each_ref().map(|(size, root)| (*size, root));
+        assert_eq!(hasher.verify_consistency(old, new, &proof), Ok(()));
+    }
+    for number in [0, 255, 256, 511, 512, 599] {
+        let proof = registry.inclusion(number, size).unwrap();
+        let leaf = tree.node(0, number).unwrap();
+        assert_eq!(hasher.verify_inclusion(leaf, number, size, &checkpoint.root, &proof), Ok(()));
+    }
+    assert!(matches!(registry.consistency(1, size + 1), Err(RegistryError::Merkle(_))));
+    assert!(matches!(registry.inclusion(0, size + 1), Err(RegistryError::Merkle(_))));
+    assert!(matches!(registry.inclusion(size, size), Err(RegistryError::Merkle(_))));
+}
