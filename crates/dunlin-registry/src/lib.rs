@@ -5,7 +5,7 @@
 //! acknowledges them. Readers answer from a [`Snapshot`], the latest committed checkpoint with the map that belongs to it.
 //!
 //! The log has the formats of C2SP: tlog-tiles, checkpoints and cosignatures. So mirrors, witnesses and checkers of other projects can read
-//! it ([`tile`], [`copy::export`]). [`audit`](audit::audit) replays the whole log and compares everything that the file says.
+//! it ([`tile`], [`copy::export`]). [`server::serve`] answers over HTTPS. [`audit`](audit::audit) replays the whole log and compares everything that the file says.
 //!
 //! The verifier's side is in [`dunlin_identity::registry`], without SQLite.
 
@@ -15,6 +15,7 @@ mod database;
 mod error;
 mod log;
 mod registry;
+pub mod server;
 pub mod tile;
 mod writer;
 

@@ -272,6 +272,15 @@ impl Registry {
         self.shared.read(|connection| read(connection, tile, size))
     }
 
+    /// The entries from number `first` up to but not including `end`, as far as the log has them and at most [`TILE_WIDTH`].
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn entries(&self, first: u64, end: u64) -> Result<Vec<Vec<u8>>, RegistryError> {
+        let end = end.min(self.snapshot().size()).min(first.saturating_add(TILE_WIDTH.into()));
+        self.shared.read(|connection| database::entries(connection, first, end))
+    }
+
     /// The proof that the log of `new` entries begins with the `old` first ones (RFC 9162 §2.1.4).
     ///
     /// # Errors

@@ -324,6 +324,11 @@ impl Operation {
         &self.did
     }
 
+    /// Its number among the operations of the DID: 0 for the creation.
+    pub fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
     /// The operation in canonical form, as a registry appends it to its log.
     ///
     /// # Errors

@@ -1,0 +1,251 @@
+//! The answers to requests.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use base64ct::{Base64, Encoding};
+use dunlin_identity::did::Did;
+use dunlin_identity::merkle::NodeHash;
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::hosts::Hosts;
+use super::{BODY_TIME, page};
+use crate::error::RegistryError;
+use crate::registry::{Registry, Resolution};
+use crate::tile::Tile;
+
+/// The description of the interface.
+const OPENAPI: &str = include_str!("openapi.json");
+
+const JSON: &str = "application/json";
+const BYTES: &str = "application/octet-stream";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// Answers that change.
+const FRESH: &str = "no-cache";
+
+/// Tiles never change (C2SP tlog-tiles).
+const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+type Answer = Response<Full<Bytes>>;
+
+/// Answers a request of this host.
+pub(super) async fn answer(
+    registry: &Registry,
+    hosts: &Hosts,
+    from: IpAddr,
+    request: Request<Incoming>,
+) -> Answer {
+    let result = if request.uri().path() == "/operations" {
+        match *request.method() {
+            Method::POST => submit(registry, hosts, from, request).await,
+            _ => Err(Refusal::method("POST")),
+        }
+    } else if matches!(*request.method(), Method::GET | Method::HEAD) {
+        get(registry, request.uri().path(), request.uri().query().unwrap_or_default())
+    } else {
+        Err(Refusal::method("GET, HEAD"))
+    };
+    result.unwrap_or_else(Refusal::into_answer)
+}
+
+/// A refused request.
+struct Refusal {
+    status: StatusCode,
+    why: String,
+    header: Option<(hyper::header::HeaderName, HeaderValue)>,
+}
+
+impl Refusal {
+    fn new(status: StatusCode, why: impl ToString) -> Self {
+        Self { status, why: why.to_string(), header: None }
+    }
+
+    fn method(allowed: &'static str) -> Self {
+        let header = Some((ALLOW, HeaderValue::from_static(allowed)));
+        Self { header, ..Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("use {allowed}")) }
+    }
+
+    /// The client may repeat the request after this time.
+    fn later(status: StatusCode, why: impl ToString, wait: Duration) -> Self {
+        let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+        Self { header: Some((RETRY_AFTER, seconds.into())), ..Self::new(status, why) }
+    }
+
+    fn not_found(why: impl ToString) -> Self {
+        Self::new(StatusCode::NOT_FOUND, why)
+    }
+
+    fn into_answer(self) -> Answer {
+        let mut answer = with(self.status, JSON, FRESH, json!({"error": self.why}).to_string());
+        if let Some((name, value)) = self.header {
+            answer.headers_mut().insert(name, value);
+        }
+        answer
+    }
+}
+
+impl From<RegistryError> for Refusal {
+    fn from(error: RegistryError) -> Self {
+        match &error {
+            RegistryError::Busy => {
+                Self::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
+            }
+            // Another operation came first, or the DID has ended.
+            RegistryError::Operation(
+                OperationError::Sequence { .. }
+                | OperationError::Previous
+                | OperationError::Creation
+                | OperationError::Deactivated,
+            ) => Self::new(StatusCode::CONFLICT, error),
+            RegistryError::Operation(_) | RegistryError::Map(_) | RegistryError::Merkle(_) => {
+                Self::new(StatusCode::BAD_REQUEST, error)
+            }
+            _ => {
+                tracing::error!(%error, "the registry cannot answer");
+                Self::new(StatusCode::INTERNAL_SERVER_ERROR, "the registry fails; its log says why")
+            }
+        }
+    }
+}
+
+fn with(status: StatusCode, form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Answer {
+    let mut answer = Response::new(Full::new(body.into()));
+    *answer.status_mut() = status;
+    for (name, value) in [(CONTENT_TYPE, form), (CACHE_CONTROL, cache), (X_CONTENT_TYPE_OPTIONS, "nosniff")] {
+        answer.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    answer
+}
+
+fn ok(form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Result<Answer, Refusal> {
+    Ok(with(StatusCode::OK, form, cache, body))
+}
+
+/// Appends the operation in the body. The answer comes when the operation is on the disk.
+async fn submit(
+    registry: &Registry,
+    hosts: &Hosts,
+    from: IpAddr,
+    request: Request<Incoming>,
+) -> Result<Answer, Refusal> {
+    hosts.write(from, Instant::now()).map_err(|wait| {
+        Refusal::later(StatusCode::TOO_MANY_REQUESTS, "too many operations from this address", wait)
+    })?;
+    let body = timeout(BODY_TIME, Limited::new(request.into_body(), MAX_OPERATION).collect()).await;
+    let body =
+        body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?;
+    let body = body.map_err(|error| {
+        let too_long = error.is::<LengthLimitError>();
+        let status = if too_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+        Refusal::new(status, format!("an operation has at most {MAX_OPERATION} bytes: {error}"))
+    })?;
+    let operation = Operation::read(&body.to_bytes()).map_err(RegistryError::from)?;
+    let (answer, answered) = oneshot::channel();
+    // The client may have gone meanwhile.
+    registry.submit_then(operation, |result| drop(answer.send(result)))?;
+    let receipt = answered.await.unwrap_or(Err(RegistryError::Closed))?;
+    let body = json!({"number": receipt.number, "checkpoint": registry.snapshot().text()});
+    ok(JSON, FRESH, body.to_string())
+}
+
+/// Answers from the database. The reads are short and never wait for the writer, so they need no thread of their own.
+fn get(registry: &Registry, path: &str, query: &str) -> Result<Answer, Refusal> {
+    match path {
+        "/" => {
+            let mut answer = with(StatusCode::OK, "text/html; charset=utf-8", FRESH, page::page(registry)?);
+            // The page is text from strangers, escaped. It loads nothing and runs nothing.
+            let policy =
+                HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'");
+            answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+            Ok(answer)
+        }
+        "/openapi.json" => ok(JSON, FRESH, OPENAPI),
+        "/checkpoint" => ok(TEXT, FRESH, registry.snapshot().text().to_owned()),
+        "/consistency" => {
+            let [old, new] = numbers(query, ["old", "new"])?;
+            proof(&registry.consistency(old, new)?)
+        }
+        "/inclusion" => {
+            let [number, size] = numbers(query, ["number", "size"])?;
+            proof(&registry.inclusion(number, size)?)
+        }
+        _ => {
+            if let Some(did) = path.strip_prefix("/dids/") {
+                resolve(registry, did)
+            } else if let Ok(tile) = path.strip_prefix("/").unwrap_or(path).parse::<Tile>() {
+                let missing = || Refusal::not_found("the log is too small for this tile");
+                ok(BYTES, IMMUTABLE, registry.tile(&tile)?.ok_or_else(missing)?)
+            } else {
+                Err(Refusal::not_found("there is no such path: see /openapi.json"))
+            }
+        }
+    }
+}
+
+fn proof(hashes: &[NodeHash]) -> Result<Answer, Refusal> {
+    let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
+    ok(JSON, FRESH, json!({"hashes": hashes}).to_string())
+}
+
+/// Reads two numbers from a query that has nothing else.
+fn numbers(query: &str, names: [&str; 2]) -> Result<[u64; 2], Refusal> {
+    let [first, second] = names;
+    let wrong = || Refusal::new(StatusCode::BAD_REQUEST, format!("write ?{first}=NUMBER&{second}=NUMBER"));
+    let parts: Vec<_> = query.split('&').filter_map(|part| part.split_once('=')).collect();
+    if query.split('&').count() != names.len() {
+        return Err(wrong());
+    }
+    let number = |name: &str| {
+        let (_, value) = parts.iter().find(|(found, _)| *found == name).ok_or_else(wrong)?;
+        value.parse().map_err(|_| wrong())
+    };
+    Ok([number(first)?, number(second)?])
+}
+
+/// `DID`, or `DID/staple`.
+fn resolve(registry: &Registry, path: &str) -> Result<Answer, Refusal> {
+    let (did, staple) = match path.strip_suffix("/staple") {
+        Some(did) => (did, true),
+        None => (path, false),
+    };
+    // RFC 3986 §2.1: clients may escape the colons.
+    let did = did.replace("%3A", ":").replace("%3a", ":");
+    let did: Did = did.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error))?;
+    let resolution = registry.resolve(&did)?;
+    if staple {
+        let staple =
+            resolution.staple().ok_or_else(|| Refusal::not_found("the registry does not have the DID"))?;
+        // A document, a checkpoint and a proof that each fit can be too long together.
+        let staple = staple.write().map_err(Refusal::not_found)?;
+        return ok(BYTES, FRESH, staple);
+    }
+    let status = if resolution.state.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    Ok(with(status, JSON, FRESH, resolution_text(&did, &resolution)))
+}
+
+/// The document goes in as the text that was hashed.
+fn resolution_text(did: &Did, resolution: &Resolution) -> String {
+    let (state, document) = match &resolution.state {
+        Some((leaf, document)) => {
+            (json!({"sequence": leaf.sequence, "active": leaf.active}), document.as_str())
+        }
+        None => (json!(null), "null"),
+    };
+    let [did, checkpoint, proof] =
+        [did.as_str(), resolution.snapshot.text(), &Base64::encode_string(&resolution.proof.write())]
+            .map(|text| json!(text));
+    format!(
+        r#"{{"did":{did},"state":{state},"document":{document},"checkpoint":{checkpoint},"proof":{proof}}}"#
+    )
+}

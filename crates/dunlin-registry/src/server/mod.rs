@@ -1,0 +1,158 @@
+//! The registry over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_tokio::TlsAcceptor;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::registry::Registry;
+
+mod api;
+mod hosts;
+mod page;
+
+use hosts::{Hosts, host};
+
+/// The longest time between two requests of a connection. A response that its client does not read ends then, too.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+
+/// How long the body of a request may take.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// How long a stopping server waits for requests in progress.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// How long the server waits after the system could not accept a connection, for example for want of file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The largest header of a request, in bytes.
+const MAX_HEADER: usize = 8192;
+
+/// What the server allows its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Simultaneous connections. Further clients wait.
+    pub connections: usize,
+    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes further ones.
+    pub connections_per_host: usize,
+    /// How many operations a host may submit per minute, in the long run.
+    pub writes_per_minute: u32,
+    /// How many operations a host may submit at once.
+    pub write_burst: u32,
+}
+
+impl Default for Limits {
+    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once.
+    fn default() -> Self {
+        Self { connections: 1024, connections_per_host: 64, writes_per_minute: 60, write_burst: 100 }
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    registry: Arc<Registry>,
+    acceptor: TlsAcceptor,
+    hosts: Hosts,
+}
+
+/// Serves a registry until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS configuration; clients of
+/// HTTP offer the ALPN protocol `http/1.1`, or none.
+///
+/// # Errors
+/// The socket has no address. Errors of single connections end these alone.
+pub async fn serve(
+    registry: Arc<Registry>,
+    socket: TcpListener,
+    acceptor: TlsAcceptor,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tracing::info!(address = %socket.local_addr()?, "the registry answers");
+    let shared = Arc::new(Shared { registry, acceptor, hosts: Hosts::new(limits) });
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let (stopping, stopped) = watch::channel(false);
+    let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
+    loop {
+        let accepted = tokio::select! {
+            () = &mut stop => break,
+            accepted = accept(&socket, &places) => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok((tcp, from, place)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // Closing is the answer that costs least.
+        let Some(of_host) = Hosts::connect(&shared, from) else { continue };
+        let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
+        connections.spawn(async move {
+            connection(&shared, tcp, from, stopped).await;
+            drop((place, of_host));
+        });
+    }
+    drop(socket);
+    let _ = stopping.send(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // What is still open then ends with the set.
+    let _ = timeout(DRAIN_TIME, drained).await;
+    Ok(())
+}
+
+/// Waits for a place, then for a client.
+async fn accept(
+    socket: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (tcp, from) = socket.accept().await?;
+    Ok((tcp, host(from.ip()), place))
+}
+
+/// Serves a client until it is done, stays silent, or the server stops.
+async fn connection(shared: &Shared, tcp: TcpStream, from: IpAddr, mut stopped: watch::Receiver<bool>) {
+    // Answers are small, and each is a write.
+    let _ = tcp.set_nodelay(true);
+    let mut stopping = pin!(async move { stopped.wait_for(|stopped| *stopped).await.is_ok() });
+    let tls = tokio::select! {
+        tls = shared.acceptor.accept(tcp) => tls,
+        _ = &mut stopping => return,
+    };
+    let tls = match tls {
+        Ok(tls) => tls,
+        Err(error) => {
+            tracing::debug!(client = %from, %error, "TLS handshake failed");
+            return;
+        }
+    };
+    let requested = Notify::new();
+    let service = service_fn(|request| {
+        requested.notify_one();
+        async move { Ok::<_, Infallible>(api::answer(&shared.registry, &shared.hosts, from, request).await) }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME).max_buf_size(MAX_HEADER);
+    let mut served = pin!(http.serve_connection(TokioIo::new(tls), service));
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
+            _ = &mut served => return,
+            _ = &mut stopping, if !ending => {
+                ending = true;
+                served.as_mut().graceful_shutdown();
+            }
+            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The page that shows the log to people: one page without scripts and other resources.
+
+use dunlin_identity::method::dunlin::Operation;
+
+use crate::error::RegistryError;
+use crate::registry::Registry;
+
+/// How many of the latest entries the page shows.
+const SHOWN: u64 = 50;
+
+pub(super) fn page(registry: &Registry) -> Result<String, RegistryError> {
+    let snapshot = registry.snapshot();
+    let [log, witness] = registry.keys().each_ref().map(ToString::to_string);
+    let (size, dids) = (snapshot.size(), snapshot.map().len());
+    let first = size.saturating_sub(SHOWN);
+    let entries = registry.entries(first, size)?;
+    // The newest first.
+    let rows: String =
+        (first..size).rev().zip(entries.iter().rev()).map(|(number, entry)| row(number, entry)).collect();
+    let (origin, note) = (escaped(&snapshot.checkpoint().checkpoint().origin), escaped(snapshot.text()));
+    let (log, witness) = (escaped(&log), escaped(&witness));
+    Ok(format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{origin}</title>\n\
+         <h1>Registry {origin}</h1>\n<p>{size} operations on {dids} DIDs. <a href=\"/openapi.json\">Interface</a>, \
+         <a href=\"/checkpoint\">checkpoint</a>.</p>\n\
+         <h2>Keys</h2>\n<p>As log: <code>{log}</code></p>\n<p>As witness: <code>{witness}</code></p>\n\
+         <h2>Newest checkpoint</h2>\n<pre>{note}</pre>\n\
+         <h2>Latest operations</h2>\n<table>\n\
+         <tr><th>Entry</th><th>Operation</th><th>Sequence</th><th>DID</th></tr>\n{rows}</table>\n</html>\n"
+    ))
+}
+
+fn row(number: u64, entry: &[u8]) -> String {
+    let Ok(operation) = Operation::read(entry) else { return String::new() };
+    let (kind, sequence, did) =
+        (operation.kind().name(), operation.sequence(), escaped(operation.did().as_str()));
+    format!(
+        "<tr><td>{number}</td><td>{kind}</td><td>{sequence}</td><td><a href=\"/dids/{did}\">{did}</a></td></tr>\n"
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}

@@ -1,0 +1,231 @@
+//! The registry over HTTPS.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+mod site;
+
+use base64ct::{Base64, Encoding};
+use common::NOW;
+use dunlin_identity::merkle::Hasher;
+use dunlin_identity::method::dunlin::MAX_OPERATION;
+use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
+use dunlin_identity::registry::map::{MapProof, map_key};
+use dunlin_identity::registry::staple::Staple;
+use dunlin_registry::server::Limits;
+use dunlin_registry::tile::{Tile, TileKind};
+use hyper::Method;
+use serde_json::{Value, json};
+use site::Site;
+
+#[tokio::test]
+async fn a_did_is_submitted_resolved_and_proven() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let create = holder.next().canonical().unwrap();
+    for _ in 0..2 {
+        let answer = client.post(create.clone()).await;
+        assert_eq!((answer.status.as_u16(), &answer.json()["number"]), (200, &json!(0)));
+        assert_eq!(answer.json()["checkpoint"], site.registry.snapshot().text());
+    }
+    let did = holder.state().did();
+    let staple = client.get(&format!("/dids/{did}/staple")).await;
+    let [log, witness] = site.registry.keys().clone();
+    let trust = RegistryTrust::new(log, vec![witness]).unwrap();
+    let staple = Staple::read(&staple.body).unwrap();
+    let resolved = staple.verify(&site.place.provider, did, &trust, None, NOW).unwrap();
+    assert_eq!(&resolved.document, holder.state().document());
+
+    for path in [format!("/dids/{did}"), format!("/dids/{}", did.as_str().replace(':', "%3A"))] {
+        let answer = client.get(&path).await;
+        assert_eq!((answer.status.as_u16(), answer.header("content-type")), (200, "application/json"));
+        let answer = answer.json();
+        assert_eq!(answer["did"], did.as_str());
+        assert_eq!(&answer["document"], holder.state().document().value());
+        assert_eq!(answer["state"], json!({"sequence": 0, "active": true}));
+        assert_eq!(answer["proof"], Base64::encode_string(&staple.proof));
+        assert_eq!(answer["checkpoint"].as_str().unwrap().as_bytes(), staple.checkpoint);
+    }
+    client.post(holder.deactivate().canonical().unwrap()).await;
+    let answer = client.get(&format!("/dids/{}", holder.state().did())).await;
+    assert_eq!(answer.json()["state"], json!({"sequence": 1, "active": false}));
+}
+
+#[tokio::test]
+async fn the_absence_of_a_did_is_proven() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    client.post(site.place.holder(2).next().canonical().unwrap()).await;
+    holder.next();
+    let did = holder.state().did();
+    let answer = client.get(&format!("/dids/{did}")).await;
+    assert_eq!(answer.status, 404);
+    let answer = answer.json();
+    assert_eq!((&answer["state"], &answer["document"]), (&Value::Null, &Value::Null));
+    let proof = Base64::decode_vec(answer["proof"].as_str().unwrap()).unwrap();
+    let checkpoint = SignedCheckpoint::read(answer["checkpoint"].as_str().unwrap().as_bytes()).unwrap();
+    let (key, hasher) = (map_key(&site.place.provider, did).unwrap(), Hasher(site.place.provider.sha256));
+    let absent = MapProof::read(&proof).unwrap().verify_absence(hasher, &key, &checkpoint.checkpoint().map);
+    assert_eq!(absent, Ok(()));
+    assert_eq!(client.get(&format!("/dids/{did}/staple")).await.status, 404);
+    assert_eq!(client.get("/dids/nobody").await.status, 400);
+}
+
+#[tokio::test]
+async fn refusals_say_why() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let create = holder.next().canonical().unwrap();
+    client.post(create.clone()).await;
+    holder.next();
+    let gap = holder.next().canonical().unwrap();
+    for (body, status) in [
+        (b"nonsense".to_vec(), 400),
+        (create.replace(common::ORIGIN, "other.example").into_bytes(), 400),
+        (gap.into_bytes(), 409),
+        (vec![b' '; MAX_OPERATION + 1], 413),
+    ] {
+        let answer = client.post(body).await;
+        assert_eq!(answer.status, status);
+        assert!(answer.json()["error"].as_str().unwrap().contains("operation"), "{}", answer.json());
+        // hyper closes a connection whose body it has not read.
+        client = site.client().await;
+    }
+    assert_eq!(site.registry.snapshot().size(), 1);
+    let answer = client.get("/operations").await;
+    assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "POST"));
+    let answer = client.send(Method::DELETE, "/checkpoint", "").await.unwrap();
+    assert_eq!((answer.status.as_u16(), answer.header("allow")), (405, "GET, HEAD"));
+    for path in ["/nothing", "/dids", "/tile/0/1", "//tile/0/000", "/tile/0/000.p/2"] {
+        assert_eq!(client.get(path).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_host_that_submits_too_much_must_wait() {
+    let limits = Limits { writes_per_minute: 1, write_burst: 3, ..Limits::default() };
+    let site = Site::new(limits).await;
+    let mut client = site.client().await;
+    for number in 0..3 {
+        let answer = client.post(site.place.holder(number).next().canonical().unwrap()).await;
+        assert_eq!(answer.status, 200);
+    }
+    let mut client = site.client().await;
+    let answer = client.post(site.place.holder(3).next().canonical().unwrap()).await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (429, "60"));
+    // Reading goes on.
+    assert_eq!(site.client().await.get("/checkpoint").await.status, 200);
+    assert_eq!(site.registry.snapshot().size(), 3);
+}
+
+#[tokio::test]
+async fn the_log_is_served_with_proofs() {
+    let site = Site::new(Limits::default()).await;
+    site.place.submit(&site.registry, (0..300).map(|number| site.place.holder(number).next()).collect());
+    let mut client = site.client().await;
+    let answer = client.get("/checkpoint").await;
+    assert_eq!(answer.body, site.registry.snapshot().text().as_bytes());
+    assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
+    for tile in Tile::all(300).chain(Tile::new(TileKind::Hashes(0), 0, 7)) {
+        let answer = client.get(&format!("/{tile}")).await;
+        assert_eq!(Some(answer.body.clone()), site.registry.tile(&tile).unwrap());
+        assert_eq!(answer.header("content-type"), "application/octet-stream");
+        assert!(answer.header("cache-control").contains("immutable"));
+    }
+    let hashes = |answer: site::Answer| {
+        let json = answer.json();
+        let decode = |hash: &Value| Base64::decode_vec(hash.as_str().unwrap()).unwrap();
+        json["hashes"].as_array().unwrap().iter().map(decode).collect::<Vec<_>>()
+    };
+    let consistency = hashes(client.get("/consistency?old=20&new=300").await);
+    assert_eq!(consistency, site.registry.consistency(20, 300).unwrap());
+    let inclusion = hashes(client.get("/inclusion?size=299&number=7").await);
+    assert_eq!(inclusion, site.registry.inclusion(7, 299).unwrap());
+    for query in [
+        "consistency",
+        "consistency?old=1",
+        "consistency?old=1&old=2",
+        "consistency?old=1&new=2&more=3",
+        "consistency?old=-1&new=2",
+        "consistency?old=0&new=2",
+        "consistency?old=3&new=2",
+        "consistency?old=1&new=301",
+        "inclusion?number=5&size=5",
+        "inclusion?number=5&size=301",
+    ] {
+        assert_eq!(client.get(&format!("/{query}")).await.status, 400, "{query}");
+    }
+    let head = client.send(Method::HEAD, "/checkpoint", "").await.unwrap();
+    assert_eq!((head.status.as_u16(), head.body.len()), (200, 0));
+}
+
+#[tokio::test]
+async fn every_path_of_the_description_answers_as_described() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    for sequence in 0..2 {
+        assert_eq!(client.post(holder.next().canonical().unwrap()).await.json()["number"], sequence);
+    }
+    let document = client.get("/openapi.json").await.json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let paths = document["paths"].as_object().unwrap();
+    assert_eq!(paths.len(), 9);
+    for (path, item) in paths {
+        let filled = path
+            .replace("{did}", holder.state().did().as_str())
+            .replace("{level}/{number}", "entries/000.p/2");
+        let query = match path.as_str() {
+            "/consistency" => "?old=1&new=2",
+            "/inclusion" => "?number=1&size=2",
+            _ => "",
+        };
+        for (method, operation) in item.as_object().unwrap().iter().filter(|(name, _)| *name != "parameters")
+        {
+            let body = if method == "post" { holder.next().canonical().unwrap() } else { String::new() };
+            let method = Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let answer = client.send(method, &format!("{filled}{query}"), body).await.unwrap();
+            assert_eq!(answer.status, 200, "{path}");
+            let mut described = &operation["responses"]["200"];
+            if let Some(reference) = described["$ref"].as_str() {
+                described = document.pointer(reference.trim_start_matches('#')).unwrap();
+            }
+            let form = answer.header("content-type").split(';').next().unwrap();
+            assert!(described["content"].get(form).is_some(), "{path}: {form}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_page_shows_the_log_and_runs_nothing() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    client.post(holder.next().canonical().unwrap()).await;
+    let answer = client.get("/").await;
+    let text = String::from_utf8(answer.body.clone()).unwrap();
+    assert!(text.contains("1 operations on 1 DIDs") && text.contains(holder.state().did().as_str()));
+    assert!(text.contains(&site.registry.keys()[0].to_string()));
+    assert!(answer.header("content-security-policy").starts_with("default-src 'none'"));
+    assert!(!text.contains("<script"));
+}
+
+#[tokio::test]
+async fn a_host_has_a_limited_number_of_connections() {
+    let site = Site::new(Limits { connections_per_host: 2, ..Limits::default() }).await;
+    let (mut one, two) = (site.client().await, site.client().await);
+    assert!(site.tls().await.is_err());
+    assert_eq!(one.get("/checkpoint").await.status, 200);
+    drop(two);
+    // The server notices the end of the connection in its own time.
+    while site.tls().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stopping_server_ends_idle_connections() {
+    let site = Site::new(Limits::default()).await;
+    let mut client = site.client().await;
+    assert_eq!(client.get("/checkpoint").await.status, 200);
+    site.stop().await.unwrap();
+    assert!(client.send(Method::GET, "/checkpoint", "").await.is_err());
+}
