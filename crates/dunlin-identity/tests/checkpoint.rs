@@ -240,6 +240,35 @@ fn forged_checkpoints_are_refused() {
 }
 
 #[test]
+fn a_note_takes_the_signatures_of_known_witnesses() {
+    let (provider, bare) = (provider(), signed(checkpoint(5), &[]));
+    let line = |number| witness(number).sign(&provider, bare.note().text(), NOW).unwrap().to_string();
+    let add = |lines: &str| {
+        let (mut signed, keys) = (bare.clone(), [2, 3].map(|number| witness(number).key().clone()));
+        let added = signed.note_mut().add_lines(&provider, lines, &keys);
+        (signed, added)
+    };
+    let (with, added) = add(&[line(2), line(4), line(3)].concat());
+    assert_eq!(added, Ok(2));
+    assert_eq!(with.to_string(), [bare.to_string(), line(2), line(3)].concat());
+    assert_eq!(add(&line(4)), (bare.clone(), Ok(0)));
+    let other = witness(2).sign(&provider, "other\n", NOW).unwrap().to_string();
+    let wrong = NoteError::Signature("witness.example/2".to_owned());
+    for (lines, error) in [
+        (other.as_str(), wrong),
+        ("", NoteError::Unsigned),
+        ("\n", NoteError::Unsigned),
+        ("nonsense\n", NoteError::Line(1)),
+        (line(2).trim_end(), NoteError::Line(1)),
+        // Another text in place of the signed one.
+        (&format!("more\n\n{}", line(2)), NoteError::Unsigned),
+        (&line(2).repeat(MAX_NOTE_SIGNATURES), NoteError::TooManySignatures),
+    ] {
+        assert_eq!(add(lines), (bare.clone(), Err(error)), "{lines}");
+    }
+}
+
+#[test]
 fn a_smaller_log_and_a_second_history_are_refused() {
     let newest = signed(checkpoint(5), &[(2, NOW)]);
     let then = |offered: Checkpoint, time_s| {

@@ -17,6 +17,7 @@ mod log;
 mod registry;
 pub mod server;
 pub mod tile;
+pub mod witness;
 mod writer;
 
 pub use error::RegistryError;

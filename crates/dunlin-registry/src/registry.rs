@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
+use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
 use dunlin_identity::method::dunlin::Operation;
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
@@ -42,18 +43,40 @@ pub struct Settings {
     /// After this time without an operation the registry signs its checkpoint again. It must be shorter than the age that verifiers
     /// accept.
     pub refresh: Duration,
+    /// The keys of other witnesses. If there are any, the registry shows a state only after they have cosigned its checkpoint
+    /// ([`crate::witness`]).
+    pub witnesses: Vec<NoteKey>,
+    /// How many of the witnesses must have cosigned.
+    pub needed: usize,
 }
 
 impl Settings {
-    /// The settings of a registry with the machine's clock and [`DEFAULT_REFRESH`].
+    /// The settings of a registry with the machine's clock and [`DEFAULT_REFRESH`], and without other witnesses.
     pub fn new(provider: Arc<CryptoProvider>, origin: impl Into<String>, key: Arc<dyn SigningKey>) -> Self {
         let now_s = || SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
-        Self { provider, origin: origin.into(), key, clock: Arc::new(now_s), refresh: DEFAULT_REFRESH }
+        Self {
+            provider,
+            origin: origin.into(),
+            key,
+            clock: Arc::new(now_s),
+            refresh: DEFAULT_REFRESH,
+            witnesses: Vec::new(),
+            needed: 1,
+        }
     }
 
     fn signers(&self) -> Result<[NoteSigner; 2], NoteError> {
         let signer = |kind| NoteSigner::new(&self.provider, &self.origin, kind, Arc::clone(&self.key));
         Ok([signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?])
+    }
+
+    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses.
+    fn trust(&self, log: &NoteKey) -> Result<Option<RegistryTrust>, RegistryError> {
+        if self.witnesses.is_empty() {
+            return Ok(None);
+        }
+        let trust = RegistryTrust::new(log.clone(), self.witnesses.clone())?;
+        Ok(Some(trust.with_needed(self.needed)?))
     }
 }
 
@@ -101,18 +124,33 @@ impl Snapshot {
 pub(crate) struct Shared {
     pub(crate) provider: Arc<CryptoProvider>,
     path: PathBuf,
-    snapshot: RwLock<Arc<Snapshot>>,
+    /// `None` if no other witnesses must have cosigned what readers see.
+    trust: Option<RegistryTrust>,
+    witnesses: Vec<NoteKey>,
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    views: RwLock<Views>,
     /// Connections that are not in use.
     readers: Mutex<Vec<Connection>>,
 }
 
+/// The newest state, and the one that readers see: the newest one, or the newest that enough witnesses have cosigned.
+struct Views {
+    newest: Arc<Snapshot>,
+    shown: Arc<Snapshot>,
+}
+
 impl Shared {
+    /// Makes a committed state the newest.
     pub(crate) fn publish(&self, snapshot: Snapshot) {
-        *self.snapshot.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+        let mut views = self.views.write().unwrap_or_else(PoisonError::into_inner);
+        views.newest = Arc::new(snapshot);
+        if self.trust.is_none() {
+            views.shown = Arc::clone(&views.newest);
+        }
     }
 
-    fn snapshot(&self) -> Arc<Snapshot> {
-        Arc::clone(&self.snapshot.read().unwrap_or_else(PoisonError::into_inner))
+    fn view<T>(&self, view: impl FnOnce(&Views) -> T) -> T {
+        view(&self.views.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads from a connection of the caller's own.
@@ -193,10 +231,12 @@ impl Registry {
         if found != wanted {
             return Err(RegistryError::OtherKey { found, wanted });
         }
-        let provider = Arc::clone(&settings.provider);
+        let (provider, trust) = (Arc::clone(&settings.provider), settings.trust(log)?);
         let share = |snapshot| {
-            let snapshot = RwLock::new(Arc::new(snapshot));
-            Arc::new(Shared { provider, path: path.to_owned(), snapshot, readers: Mutex::default() })
+            let (newest, path) = (Arc::new(snapshot), path.to_owned());
+            let views = RwLock::new(Views { shown: Arc::clone(&newest), newest });
+            let (witnesses, clock) = (settings.witnesses.clone(), Arc::clone(&settings.clock));
+            Arc::new(Shared { provider, path, trust, witnesses, clock, views, readers: Mutex::default() })
         };
         let clock = Arc::clone(&settings.clock);
         let writer = Writer::open(connection, &settings.provider, signers, clock, settings.refresh, share)?;
@@ -242,15 +282,68 @@ impl Registry {
 
     /// The latest committed state.
     pub fn snapshot(&self) -> Arc<Snapshot> {
-        self.shared.snapshot()
+        self.shared.view(|views| Arc::clone(&views.newest))
     }
 
-    /// What a DID resolves to, with the proof.
+    /// The state that readers see: the latest one, or with other witnesses the latest one that enough of them have cosigned, since the
+    /// registry was opened. It never goes back.
+    pub fn shown(&self) -> Arc<Snapshot> {
+        self.shared.view(|views| Arc::clone(&views.shown))
+    }
+
+    /// What a witness needs to cosign a state, after it has seen the first `old` entries: the body of `add-checkpoint` (C2SP
+    /// tlog-witness).
+    ///
+    /// # Errors
+    /// As [`Self::consistency`].
+    pub fn witness_request(&self, snapshot: &Snapshot, old: u64) -> Result<String, RegistryError> {
+        // An empty log begins every other one.
+        let proof = if old == 0 { Vec::new() } else { self.consistency(old, snapshot.size())? };
+        let mut request = format!("old {old}\n");
+        for hash in proof {
+            request += &Base64::encode_string(&hash);
+            request.push('\n');
+        }
+        Ok(request + "\n" + snapshot.text())
+    }
+
+    /// Takes the answers of witnesses about a state, and shows the state if enough have cosigned it. Returns whether it does. An answer
+    /// that is malformed or wrong counts for nothing.
+    ///
+    /// # Errors
+    /// [`RegistryError::Checkpoint`] if the registry has no other witnesses.
+    pub fn witnessed<'a>(
+        &self,
+        snapshot: &Snapshot,
+        answers: impl IntoIterator<Item = &'a str>,
+    ) -> Result<bool, RegistryError> {
+        let trust = self.shared.trust.as_ref().ok_or(CheckpointError::Witnesses)?;
+        let (provider, mut checkpoint) = (&self.shared.provider, snapshot.checkpoint.clone());
+        for answer in answers {
+            if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.shared.witnesses) {
+                tracing::warn!(%error, "the answer of a witness is refused");
+            }
+        }
+        let cosigned = Snapshot::new(checkpoint, snapshot.map.clone());
+        let now_s = (self.shared.clock)();
+        let mut views = self.shared.views.write().unwrap_or_else(PoisonError::into_inner);
+        let shown = Some(&views.shown.checkpoint);
+        match trust.verify(provider, cosigned.text.as_bytes(), shown, now_s) {
+            Ok(_) => {
+                views.shown = Arc::new(cosigned);
+                Ok(true)
+            }
+            Err(CheckpointError::Stale { .. } | CheckpointError::Rollback { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// What a DID resolves to in the state that readers see, with the proof.
     ///
     /// # Errors
     /// The database cannot be read.
     pub fn resolve(&self, did: &Did) -> Result<Resolution, RegistryError> {
-        let snapshot = self.snapshot();
+        let snapshot = self.shown();
         let key = map_key(&self.shared.provider, did).map_err(|error: KeyError| NoteError::from(error))?;
         let state = match snapshot.map.get(&key) {
             None => None,

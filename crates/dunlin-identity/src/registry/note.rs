@@ -322,6 +322,34 @@ impl Note {
         &self.text
     }
 
+    /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP tlog-witness), and leaves out those of other
+    /// keys. Returns how many it has added.
+    ///
+    /// # Errors
+    /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is then as before.
+    pub fn add_lines(
+        &mut self,
+        provider: &CryptoProvider,
+        lines: &str,
+        keys: &[NoteKey],
+    ) -> Result<usize, NoteError> {
+        let answer = Self::read(format!("{}\n{lines}", self.text).as_bytes())?;
+        // The answer has signatures alone, and no end of another text.
+        if answer.text != self.text {
+            return Err(NoteError::Unsigned);
+        }
+        let is_of = |line: &NoteSignature, key: &NoteKey| line.name == key.name && line.id == key.id();
+        for key in keys {
+            answer.signed_by(provider, key)?;
+        }
+        let known = |line: &NoteSignature| keys.iter().any(|key| is_of(line, key));
+        let added: Vec<_> = answer.signatures.into_iter().filter(known).collect();
+        let (count, mut note) = (added.len(), self.clone());
+        note.signatures.extend(added);
+        *self = Self::read(note.to_string().as_bytes())?;
+        Ok(count)
+    }
+
     /// Adds a signature, for example that of a witness.
     pub fn add(&mut self, signature: NoteSignature) {
         self.signatures.push(signature);

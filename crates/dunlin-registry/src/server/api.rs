@@ -171,7 +171,7 @@ fn get(registry: &Registry, path: &str, query: &str) -> Result<Answer, Refusal> 
             Ok(answer)
         }
         "/openapi.json" => ok(JSON, FRESH, OPENAPI),
-        "/checkpoint" => ok(TEXT, FRESH, registry.snapshot().text().to_owned()),
+        "/checkpoint" => ok(TEXT, FRESH, registry.shown().text().to_owned()),
         "/consistency" => {
             let [old, new] = numbers(query, ["old", "new"])?;
             proof(&registry.consistency(old, new)?)

@@ -9,7 +9,7 @@ use crate::registry::Registry;
 const SHOWN: u64 = 50;
 
 pub(super) fn page(registry: &Registry) -> Result<String, RegistryError> {
-    let snapshot = registry.snapshot();
+    let snapshot = registry.shown();
     let [log, witness] = registry.keys().each_ref().map(ToString::to_string);
     let (size, dids) = (snapshot.size(), snapshot.map().len());
     let first = size.saturating_sub(SHOWN);

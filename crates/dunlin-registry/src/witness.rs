@@ -1,0 +1,177 @@
+//! Asks witnesses to cosign the registry's checkpoints (C2SP tlog-witness, `add-checkpoint`).
+//!
+//! A witness checks that each log that it sees begins with the one that it has seen before. A verifier that demands the signatures of witnesses
+//! thus notices if the registry shows others another history.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::ServerAddress;
+use dunlin_tokio::TlsConnector;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+
+use crate::error::RegistryError;
+use crate::registry::{Registry, Snapshot};
+
+/// How long a witness may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(10);
+
+/// The longest answer of a witness, in bytes: more than all signatures of a checkpoint take.
+const MAX_ANSWER: usize = 16 * 1024;
+
+/// Why a witness has not cosigned.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WitnessError {
+    /// The URL is not `https://` with a host.
+    #[error("{0}: write the URL of a witness as https://HOST[:PORT][/PATH]")]
+    Url(String),
+    /// The witness cannot be reached, or does not speak HTTP; the reason.
+    #[error("{0}")]
+    Connection(String),
+    /// The witness has not answered in time.
+    #[error("no answer within {} s", ANSWER_TIME.as_secs())]
+    Silent,
+    /// The witness refuses the checkpoint; the status.
+    #[error("the witness refuses the checkpoint with status {0}")]
+    Refused(u16),
+    /// The answer is not as C2SP tlog-witness says.
+    #[error("the answer is malformed")]
+    Malformed,
+    /// The registry has no proof for the witness.
+    #[error("{0}")]
+    Registry(#[from] RegistryError),
+}
+
+/// A witness, and what it has seen.
+pub struct Witness {
+    name: ServerAddress,
+    host: String,
+    port: u16,
+    path: String,
+    connector: TlsConnector,
+    /// The size of the newest log that it has cosigned, as far as this side knows.
+    seen: u64,
+}
+
+impl Witness {
+    /// The witness whose submission prefix is `url`. The connector decides whom to trust as its TLS server.
+    ///
+    /// # Errors
+    /// [`WitnessError::Url`].
+    pub fn new(url: &str, connector: TlsConnector) -> Result<Self, WitnessError> {
+        let wrong = || WitnessError::Url(url.to_owned());
+        let uri: hyper::Uri = url.parse().map_err(|_| wrong())?;
+        let host = uri.host().filter(|_| uri.scheme_str() == Some("https") && uri.query().is_none());
+        let host = host.ok_or_else(wrong)?.to_owned();
+        let port = uri.port_u16().unwrap_or(443);
+        let name = ServerAddress::parse(bare(&host), port).map_err(|_| wrong())?;
+        let path = format!("{}/add-checkpoint", uri.path().trim_end_matches('/'));
+        Ok(Self { name, host, port, path, connector, seen: 0 })
+    }
+
+    /// Asks the witness to cosign a state. The answer has its signature lines, for [`Registry::witnessed`].
+    ///
+    /// # Errors
+    /// [`WitnessError`].
+    pub async fn ask(&mut self, registry: &Registry, snapshot: &Snapshot) -> Result<String, WitnessError> {
+        let asked = async {
+            // The witness may have seen another state than this side remembers: it says so once.
+            let (status, body) = self.post(registry.witness_request(snapshot, self.seen)?).await?;
+            if status != StatusCode::CONFLICT {
+                return Ok((status, body));
+            }
+            let size = body.strip_suffix('\n').and_then(|size| size.parse().ok());
+            self.seen = size.ok_or(WitnessError::Malformed)?;
+            self.post(registry.witness_request(snapshot, self.seen)?).await
+        };
+        let (status, body) = timeout(ANSWER_TIME, asked).await.map_err(|_| WitnessError::Silent)??;
+        if status != StatusCode::OK {
+            return Err(WitnessError::Refused(status.as_u16()));
+        }
+        self.seen = snapshot.size();
+        Ok(body)
+    }
+
+    async fn post(&self, body: String) -> Result<(StatusCode, String), WitnessError> {
+        fn failed(error: impl fmt::Display) -> WitnessError {
+            WitnessError::Connection(error.to_string())
+        }
+        let tcp = TcpStream::connect((bare(&self.host), self.port)).await.map_err(failed)?;
+        let tls = self.connector.connect(tcp, self.name.clone()).await.map_err(failed)?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.map_err(failed)?;
+        let host = format!("{}:{}", self.host, self.port);
+        let request = Request::post(&self.path).header(HOST, host).body(Full::<Bytes>::from(body));
+        let answered = async {
+            let answer = sender.send_request(request.map_err(failed)?).await.map_err(failed)?;
+            let (parts, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(failed)?;
+            let body = String::from_utf8(body.to_bytes().into()).map_err(|_| WitnessError::Malformed)?;
+            Ok((parts.status, body))
+        };
+        let mut connection = std::pin::pin!(connection);
+        let mut answered = std::pin::pin!(answered);
+        tokio::select! {
+            answer = &mut answered => answer,
+            // What had arrived before the end may be the whole answer.
+            _ = &mut connection => answered.await,
+        }
+    }
+}
+
+/// The host of a URL without the brackets around an IPv6 address.
+fn bare(host: &str) -> &str {
+    host.trim_matches(['[', ']'])
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Witness").field("host", &self.host).field("seen", &self.seen).finish_non_exhaustive()
+    }
+}
+
+/// Asks all witnesses about the newest state, one after the other, and shows the state if enough have cosigned it. Returns whether the
+/// registry shows it now.
+///
+/// # Errors
+/// Those of [`Registry::witnessed`]. Witnesses that fail are logged.
+pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<bool, RegistryError> {
+    let (snapshot, mut answers) = (registry.snapshot(), Vec::new());
+    for witness in witnesses {
+        match witness.ask(registry, &snapshot).await {
+            Ok(answer) => answers.push(answer),
+            Err(error) => tracing::warn!(witness = witness.host, %error, "a witness has not cosigned"),
+        }
+    }
+    registry.witnessed(&snapshot, answers.iter().map(String::as_str))
+}
+
+/// Asks all witnesses whenever there is a new checkpoint, but not more often than each `period`. It never ends: drop it when the server
+/// stops.
+///
+/// # Errors
+/// Those of [`Registry::witnessed`].
+pub async fn follow(
+    registry: Arc<Registry>,
+    mut witnesses: Vec<Witness>,
+    period: Duration,
+) -> Result<std::convert::Infallible, RegistryError> {
+    let mut latest: Option<Arc<Snapshot>> = None;
+    loop {
+        let newest = registry.snapshot();
+        if latest.as_ref().is_none_or(|latest| latest.text() != newest.text())
+            && ask_all(&registry, &mut witnesses).await?
+        {
+            latest = Some(newest);
+        }
+        sleep(period).await;
+    }
+}
