@@ -21,10 +21,12 @@ use dunlin_identity::trust::{Members, TrustList};
 use dunlin_null::null_provider;
 use pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
+use crate::registry::{self, Registry};
 use crate::script::Script;
 
 /// 2026-11-23T00:00:00Z.
 const NOW: Seconds = 1_795_392_000;
+const NOW_S: u64 = NOW as u64;
 
 /// The keys of the issuer and the holder, from the vectors of did:key, and a third one.
 const ISSUER: &str = "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp";
@@ -42,6 +44,7 @@ struct World {
     methods: Methods,
     verifier: Verifier,
     lists: StatusLists,
+    registry: Registry,
 }
 
 static WORLD: LazyLock<World> = LazyLock::new(|| {
@@ -55,7 +58,15 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
     let mut lists = StatusLists::default();
     lists.insert(StatusList::verify(&verifier, &provider, &signed[2], LIST, NOW).unwrap()).unwrap();
     let sha256 = dunlin_rustcrypto::provider(Arc::new(dunlin_null::CountingRandom::default()));
-    World { provider, sha256, methods: Methods::new([&KEY as &dyn Method, &JWK, &PEER]), verifier, lists }
+    let registry = Registry::new(&provider, REGISTRY, &signer_of(&provider, THIRD));
+    World {
+        provider,
+        sha256,
+        methods: Methods::new([&KEY as &dyn Method, &JWK, &PEER]),
+        verifier,
+        lists,
+        registry,
+    }
 });
 
 /// The verification method of a `did:key`.
@@ -87,7 +98,7 @@ fn sign(provider: &CryptoProvider, credential: &Value) -> [Vec<u8>; 3] {
 /// The target `documents`. The first byte chooses the reader. A value that was read and written is the same value when it is read again.
 pub fn documents(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
-    match choice % 7 {
+    match choice % 9 {
         0 => canonical_again(bytes).is_some(),
         1 => {
             let Ok(item) = cbor::read(bytes) else { return false };
@@ -98,6 +109,11 @@ pub fn documents(input: &[u8]) -> bool {
         3 => document(bytes).is_some(),
         4 => operation(bytes),
         5 => ledger_document(bytes),
+        7 => registry::read_note(bytes),
+        8 => {
+            let (create, _) = history();
+            WORLD.registry.read_staple(&WORLD.provider, create.did(), bytes, NOW_S)
+        }
         _ => {
             let text = str::from_utf8(bytes).ok();
             text.is_some_and(|text| TrustList::read(text).is_ok())
@@ -249,7 +265,7 @@ fn again(verified: &VerifiedCredential) {
 pub fn proofs(input: &[u8]) -> bool {
     let mut script = Script::new(input);
     let hasher = Hasher(WORLD.sha256.sha256);
-    let kind = script.u8() % 4;
+    let kind = script.u8() % 5;
     let size = 1 + script.below(256) as u64;
     let mut tree = Tree::default();
     for index in 0..size {
@@ -293,6 +309,7 @@ pub fn proofs(input: &[u8]) -> bool {
             let verified = list.check(&WORLD.sha256, &did, Some(&proof));
             assert_eq!(verified.is_ok(), proof == right, "{verified:?}");
         }
+        4 => registry::map_proof(&WORLD.sha256, size, chosen, &mut script),
         _ => {
             // Anything, at any size: an answer, and no endless loop.
             let number = |script: &mut Script<'_>| u64::from_be_bytes(std::array::from_fn(|_| script.u8()));
@@ -371,8 +388,13 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     add("documents", 5, ledger.as_bytes());
     let list = format!("# one\n{ISSUER}\nmembers 7 {}\n", "ab".repeat(32));
     add("documents", 6, list.as_bytes());
+    let state = State::create(provider, &create).unwrap();
+    let staple = WORLD.registry.staple(provider, state.document(), NOW_S);
+    add("documents", 7, &staple.checkpoint);
+    add("documents", 8, &staple.write().unwrap());
 
-    for (kind, size) in [(0, 0), (0, 6), (0, 99), (1, 0), (1, 7), (1, 99), (2, 12), (2, 99)] {
+    for (kind, size) in [(0, 0), (0, 6), (0, 99), (1, 0), (1, 7), (1, 99), (2, 12), (2, 99), (4, 0), (4, 99)]
+    {
         add("proofs", kind, &[size, 5]);
         add("proofs", kind, &[size, 3, 0, 2, 4, 1]);
     }

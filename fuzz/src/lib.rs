@@ -19,6 +19,7 @@ pub mod fragments;
 pub mod handshake;
 pub mod identity;
 pub mod record;
+mod registry;
 mod script;
 pub mod seeds;
 pub mod setting;

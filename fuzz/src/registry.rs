@@ -1,0 +1,102 @@
+//! What a registry states and proves: a part of the targets `documents` and `proofs`.
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::did::Did;
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::merkle::Hasher;
+use dunlin_identity::method::dunlin::{Sha256Hash, registry_of};
+use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
+use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
+use dunlin_identity::registry::note::{Note, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::staple::Staple;
+use std::sync::Arc;
+
+use crate::script::Script;
+
+/// A registry whose signatures are the constant of `dunlin-null`.
+pub(crate) struct Registry {
+    signers: [NoteSigner; 2],
+    trust: RegistryTrust,
+}
+
+impl Registry {
+    pub(crate) fn new(provider: &CryptoProvider, origin: &str, key: &Arc<dyn SigningKey>) -> Self {
+        let signer = |kind| NoteSigner::new(provider, origin, kind, Arc::clone(key)).unwrap();
+        let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(signer);
+        let [log, witness] = signers.each_ref().map(|signer| signer.key().clone());
+        Self { signers, trust: RegistryTrust::new(log, vec![witness]).unwrap() }
+    }
+
+    /// The staple of a document, which is alone in the map.
+    pub(crate) fn staple(&self, provider: &CryptoProvider, document: &DidDocument, now_s: u64) -> Staple {
+        let (hasher, text) = (Hasher(provider.sha256), document.canonical().unwrap());
+        let key = map_key(provider, document.id()).unwrap();
+        let leaf = MapLeaf { document: hash(provider, text.as_bytes()), sequence: 0, active: true };
+        let map = StateMap::default().with(hasher, key, leaf).unwrap();
+        let origin = self.trust.origin().to_owned();
+        let checkpoint = Checkpoint { origin, size: 1, root: [1; 32], map: map.root(hasher) };
+        let signed = SignedCheckpoint::sign(provider, checkpoint, &self.signers, now_s).unwrap();
+        let (document, proof) = (text.into_bytes(), map.prove(&key).write());
+        Staple { document, checkpoint: signed.to_string().into_bytes(), proof, membership: Vec::new() }
+    }
+
+    /// A staple has one form, and so has the proof in it. What it proves is about the DID and its registry.
+    pub(crate) fn read_staple(&self, provider: &CryptoProvider, did: &Did, bytes: &[u8], now_s: u64) -> bool {
+        let Ok(staple) = Staple::read(bytes) else { return false };
+        assert_eq!(staple.write().as_deref(), Ok(bytes));
+        if let Ok(proof) = MapProof::read(&staple.proof) {
+            assert_eq!(proof.write(), staple.proof);
+        }
+        if let Ok(resolved) = staple.verify(provider, did, &self.trust, None, now_s) {
+            assert_eq!(resolved.document.id(), did);
+            assert_eq!(registry_of(&resolved.document).as_deref(), Ok(self.trust.origin()));
+            assert!(resolved.checkpoint.fresh_until_s >= now_s);
+        }
+        true
+    }
+}
+
+/// A note has one form, and so has a checkpoint.
+pub(crate) fn read_note(bytes: &[u8]) -> bool {
+    let Ok(note) = Note::read(bytes) else { return false };
+    assert_eq!(note.to_string().as_bytes(), bytes);
+    if let Ok(signed) = SignedCheckpoint::read(bytes) {
+        assert_eq!(
+            (signed.to_string().as_bytes(), signed.checkpoint().to_string().as_str()),
+            (bytes, note.text())
+        );
+    }
+    true
+}
+
+fn hash(provider: &CryptoProvider, bytes: &[u8]) -> Sha256Hash {
+    Sha256Hash::of(provider, bytes).unwrap()
+}
+
+/// The proof of a DID in a map of others, which has it or not, and changes of its bytes. It verifies exactly if nothing has changed.
+pub(crate) fn map_proof(provider: &CryptoProvider, size: u64, chosen: u64, script: &mut Script<'_>) {
+    let hasher = Hasher(provider.sha256);
+    let key = |number: u64| hash(provider, &number.to_be_bytes());
+    let leaf =
+        |number: u64| MapLeaf { document: key(!number), sequence: number, active: !number.is_multiple_of(3) };
+    let insert = |map: StateMap, number| map.with(hasher, key(number), leaf(number)).unwrap();
+    let map = (0..size).fold(StateMap::default(), insert);
+    let number = if script.u8().is_multiple_of(2) { chosen } else { size + chosen };
+    let right = map.prove(&key(number)).write();
+    let mut bytes = right.clone();
+    while !script.is_empty() {
+        let at = script.below(bytes.len() + 1);
+        if at < bytes.len() { bytes[at] ^= script.u8() } else { bytes.push(script.u8()) }
+    }
+    let root = map.root(hasher);
+    let verified = MapProof::read(&bytes).and_then(|proof| {
+        assert_eq!(proof.write(), bytes);
+        if number < size {
+            let found = proof.verify_presence(hasher, &key(number), leaf(number).document, &root)?;
+            assert_eq!((found, map.get(&key(number))), (leaf(number), Some(found)));
+            return Ok(());
+        }
+        proof.verify_absence(hasher, &key(number), &root)
+    });
+    assert_eq!(verified.is_ok(), bytes == right, "{number} of {size}: {verified:?}");
+}
