@@ -1,7 +1,7 @@
 //! Verifiable credentials as certificates (docs/identity.md). The verifier of these tests knows who is who, so that the tests see what
 //! the engine does with credentials: methods, staples, issuers, limits, sessions and cache entries.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, What};
+use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType, What};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, Profile,
-    ProfileBuilder, ServerConfig,
+    ProfileBuilder, ServerConfig, TlsConnection,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
-use dunlin_tests::tamper::extension_at;
+use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
 
 const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
@@ -41,6 +41,8 @@ struct Wallet {
     registries: Vec<KnownRegistry>,
     /// The names of issuers in certificate_authorities.
     issuers: Vec<Vec<u8>>,
+    /// How often the engine has asked for lists, if each answer differs from the previous one.
+    changes: Option<AtomicU64>,
     believes: AtomicBool,
     /// The staples that came with credentials.
     seen: Mutex<Vec<Option<Vec<u8>>>>,
@@ -52,6 +54,7 @@ impl Wallet {
             methods: methods.to_vec(),
             registries: Vec::new(),
             issuers: Vec::new(),
+            changes: None,
             believes: AtomicBool::new(true),
             seen: Mutex::default(),
         }
@@ -59,6 +62,11 @@ impl Wallet {
 
     fn asking_for_proofs() -> Self {
         Self { registries: vec![REGISTRY], ..Self::of(&[DidMethod::DUNLIN]) }
+    }
+
+    /// A number that differs in each answer, if they shall differ.
+    fn change(&self) -> u64 {
+        self.changes.as_ref().map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
     }
 }
 
@@ -72,15 +80,18 @@ impl Verifier for Wallet {
     }
 
     fn did_methods(&self) -> Vec<DidMethod> {
-        self.methods.clone()
+        let unknown = DidMethod(0x7f00 | self.change() as u16);
+        self.methods.iter().copied().chain(self.changes.as_ref().map(|_| unknown)).collect()
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        self.registries.clone()
+        let newer = |known: &KnownRegistry| KnownRegistry { oldest_size: known.oldest_size + self.change(), ..*known };
+        self.registries.iter().map(newer).collect()
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        self.issuers.clone()
+        let other = self.changes.as_ref().map(|_| self.change().to_be_bytes().to_vec());
+        self.issuers.iter().cloned().chain(other).collect()
     }
 
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
@@ -405,4 +416,95 @@ fn refuses_a_client_that_accepts_credentials_without_naming_methods() {
     hello[body.start - 4..body.start - 2].copy_from_slice(&[0x0a, 0x0a]);
     let missing = PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS);
     assert_eq!(pair.server.receive(NOW, &hello).unwrap_err(), missing.into());
+}
+
+/// RFC 8446 §4.1.2: the second ClientHello repeats the first, although what the verifier knows has changed in between.
+#[test]
+fn asks_the_verifier_once_for_both_client_hellos() {
+    let wallet = Wallet { changes: Some(AtomicU64::new(0)), ..Wallet::asking_for_proofs() };
+    let profile_of_client = profile(trust(&Arc::new(wallet)), vec![]).send_authorities(true);
+    let config = ClientConfig::new(profile_of_client.build().unwrap());
+    let client = Arc::new(config.with_key_shares(vec![]).unwrap());
+    let own = vec![vc("did:dunlin:hub", &pki().server)];
+    let ends = negotiated(&client, &server(profile(Verifiers::default(), own), ClientAuth::None));
+    assert!(ends[0].retried);
+    assert_eq!(types(&ends), [Some(VC), None]);
+}
+
+fn take(from: &mut TlsConnection) -> Vec<u8> {
+    let bytes = from.transmit().to_vec();
+    from.transmitted(bytes.len());
+    bytes
+}
+
+/// The server's error when a client sends this entry with a proof beside it.
+fn server_gets_a_proof(own: Credential, entry: &[u8], trust: Verifiers) -> Error {
+    let secrets = Arc::new(Secrets::default());
+    let believer = trust_in_both(&Arc::new(Wallet::asking_for_proofs()));
+    let client = client(profile(believer, vec![own]).key_log(Some(secrets.clone())));
+    let server = server(profile(trust, vec![pki().server.x509(&awslc())]), ClientAuth::Required);
+    let mut pair = Pair::new(&client, &server);
+    let hello = take(&mut pair.client);
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut pair.server);
+    pair.client.receive(NOW, &flight).unwrap();
+    let flight = take(&mut pair.client);
+    let vector = |size: usize, body: &[u8]| [&body.len().to_be_bytes()[8 - size..], body].concat();
+    let proof = [&ExtensionType::DID_PROOF.0.to_be_bytes()[..], &vector(2, b"a proof")].concat();
+    let list = vector(3, &[vector(3, entry), vector(2, &proof)].concat());
+    let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
+    let flight = rewrite(&awslc(), awslc().cipher_suites[0].id, &secret, &flight, |mut messages| {
+        messages[0] = message(HandshakeType::CERTIFICATE.0, &[&[0], &*list].concat());
+        messages
+    });
+    pair.server.receive(NOW, &flight).unwrap_err()
+}
+
+fn trust_in_both(wallet: &Arc<Wallet>) -> Verifiers {
+    Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None }).with(wallet.clone())
+}
+
+/// RFC 8446 §4.4.2: what stands beside a certificate answers the request for it.
+#[test]
+fn takes_a_proof_only_if_it_has_requested_one() {
+    let vc = vc("did:dunlin:device", &pki().client);
+    let entry = credential("did:dunlin:device", &pki().client).bytes;
+    let asking = Arc::new(Wallet::asking_for_proofs());
+    // The proof is taken, and only the signature does not cover it.
+    let error = server_gets_a_proof(vc.clone(), &entry, trust_in_both(&asking));
+    assert_eq!(error, PeerMisbehaved::BadSignature.into());
+    assert_eq!(*asking.seen.lock().unwrap(), [Some(b"a proof".to_vec())]);
+    let unsolicited = || PeerMisbehaved::UnsolicitedExtension(ExtensionType::DID_PROOF).into();
+    let not_asking = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
+    assert_eq!(server_gets_a_proof(vc, &entry, trust_in_both(&not_asking)), unsolicited());
+    let x509 = pki().client.x509(&awslc());
+    assert_eq!(server_gets_a_proof(x509, &pki().client.chain[0], trust_in_both(&asking)), unsolicited());
+}
+
+/// A frozen association does not continue with a peer that its verifier no longer believes.
+#[test]
+fn asks_the_verifier_before_it_thaws_an_association() {
+    let wallets = [(); 2].map(|()| Arc::new(Wallet::of(&[DidMethod::DUNLIN])));
+    let client = client(profile(trust(&wallets[0]), vec![vc("did:dunlin:device", &pki().client)]));
+    let own_server = vec![vc("did:dunlin:hub", &pki().server)];
+    let server = server(profile(trust(&wallets[1]), own_server), ClientAuth::Required);
+    let mut pair = dunlin_sim::Pair::new(
+        DtlsConnection::client(&client, localhost(), SERVER_ADDRESS, NOW).unwrap(),
+        DtlsConnection::server(&server, CLIENT_ADDRESS, NOW),
+        NOW,
+        Duration::from_millis(20),
+    );
+    pair.run().unwrap();
+    let now = pair.now;
+    let frozen = [pair.client.freeze(now).unwrap(), pair.server.freeze(now).unwrap()];
+    let thaw = |side: usize| match side {
+        0 => DtlsConnection::thaw_client(&client, localhost(), &frozen[0], now),
+        _ => DtlsConnection::thaw_server(&server, &frozen[1], now),
+    };
+    for side in 0..2 {
+        assert!(thaw(side).unwrap().negotiated().unwrap().peer.is_some());
+        wallets[side].believes.store(false, Ordering::Relaxed);
+        let error = thaw(side).map(|_| ()).unwrap_err();
+        assert!(matches!(error, Error::Authentication(AuthenticationFailure::Rejected(_))), "{error}");
+    }
 }

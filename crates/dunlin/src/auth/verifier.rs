@@ -149,14 +149,15 @@ pub trait Verifier: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// The registries whose proofs it accepts beside verifiable credentials, at most 64. The engine calls it in each handshake.
+    /// The registries whose proofs it accepts beside verifiable credentials, at most 64. The engine calls it once in each handshake.
     fn registries(&self) -> Vec<KnownRegistry> {
         Vec::new()
     }
 
     /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks before it resumes a
-    /// session of the peer or uses a cache entry; after `false` the handshake is full. A verifier that has heard since of another
-    /// key of the identity, or of its revocation, answers `false`. Dates and [`Self::settings`] are checked already. The handshake
+    /// session of the peer or uses a cache entry, where `false` leads to a full handshake, and before it thaws an association with the
+    /// peer, which `false` prevents. A verifier that has heard since of another key of the identity, or of its revocation, answers
+    /// `false`. Dates and [`Self::settings`] are checked already. The handshake
     /// waits for it, so it must not block.
     fn still_believes(&self, _identity: &PeerIdentity) -> bool {
         true
@@ -435,9 +436,9 @@ impl Verifiers {
         typed.is_none_or(|(peer, typ)| self.of(typ).is_ok_and(|verifier| verifier.still_believes(peer)))
     }
 
-    /// The methods of decentralised identifiers that this side resolves.
-    pub(crate) fn did_methods(&self) -> Vec<DidMethod> {
-        self.iter().flat_map(Verifier::did_methods).collect()
+    /// The methods of decentralised identifiers that this side resolves for credentials of this type.
+    pub(crate) fn did_methods(&self, typ: CertificateType) -> Vec<DidMethod> {
+        self.of(typ).map_or_else(|_| Vec::new(), Verifier::did_methods)
     }
 
     /// The registries whose proofs this side accepts.

@@ -10,7 +10,7 @@ use super::Connection;
 use crate::address::ServerAddress;
 use crate::auth::{PeerIdentity, codec};
 use crate::config::{ClientConfig, ServerConfig};
-use crate::error::{Error, Misuse};
+use crate::error::{AuthenticationFailure, Error, Misuse};
 use crate::handshake::Step;
 use crate::handshake::negotiated::Negotiated;
 use crate::handshake::post::Traffic;
@@ -98,7 +98,8 @@ impl Connection<Datagram> {
     ///
     /// # Errors
     /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication.
-    /// * [`crate::error::AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
+    /// * [`AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
+    /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer ([`crate::auth::Verifier::still_believes`]).
     /// * The bytes do not parse or are a client's, or the provider failed.
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
@@ -188,6 +189,12 @@ impl Owner<'_> {
             let mut negotiated = Negotiated::thaw(r)?;
             if let Some(validity) = &negotiated.peer_validity {
                 validity.check(now)?;
+            }
+            let trust = &self.profile.trust;
+            let certified = negotiated.peer_certified.as_deref();
+            if !trust.still_believe(negotiated.peer.as_ref()) || !trust.still_believe(certified) {
+                let why = "this side no longer believes the peer of the frozen association";
+                return Err(AuthenticationFailure::Rejected(why.into()).into());
             }
             let (state, exporter, protocol, kind) = match is_12 {
                 true => self.secrets12(r, suite, role)?,

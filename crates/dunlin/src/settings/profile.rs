@@ -112,9 +112,9 @@ impl ProfileSettings {
         self.peer_types.clone().unwrap_or_else(|| self.trust.types())
     }
 
-    /// Whether the peer may send a verifiable credential.
-    pub(crate) fn verifies_credentials(&self) -> bool {
-        self.peer_types().contains(&CertificateType::VERIFIABLE_CREDENTIAL)
+    /// Whether the peer may send a credential of this type.
+    pub(crate) fn verifies(&self, typ: CertificateType) -> bool {
+        self.peer_types().contains(&typ)
     }
 
     /// The certificate types that a client offers to send, in order of preference.

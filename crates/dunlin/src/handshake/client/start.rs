@@ -12,6 +12,7 @@ use crate::crypto::{Tls12CipherSuite, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, Misuse, PeerIncompatible, PeerMisbehaved};
 use crate::extension::cookie::Cookie;
+use crate::handshake::negotiate::asks::Asks;
 use crate::handshake::negotiate::certificate_type::CertificateTypes;
 use crate::handshake::negotiate::handshake_cache::Cache;
 use crate::handshake::negotiate::key_share::{self, OfferedShare};
@@ -49,6 +50,8 @@ pub(crate) struct Offer {
 pub(crate) struct Terms {
     pub(in crate::handshake) config: Arc<ClientConfig>,
     pub(in crate::handshake) server: ServerAddress,
+    /// What this client asks of the server's credential. Every ClientHello asks the same.
+    pub(in crate::handshake) asks: Arc<Asks>,
     /// The types of the extensions in the latest ClientHello.
     pub(in crate::handshake) offered: Vec<ExtensionType>,
     /// In a renegotiation, the data of the previous handshake.
@@ -70,6 +73,7 @@ pub(crate) struct Terms {
 impl Terms {
     fn new(config: Arc<ClientConfig>, server: ServerAddress) -> Self {
         Self {
+            asks: Arc::new(Asks::of(&config.profile)),
             config,
             server,
             offered: Vec::new(),
@@ -278,7 +282,7 @@ impl Offer {
 impl Offer {
     /// The same offer, for another ServerHello. `None` with early data, whose keys are in use.
     fn again(&self) -> Option<Self> {
-        let Terms { config, server, offered, previous, early: None, cache, types, ocsp, extended, .. } =
+        let Terms { config, server, asks, offered, previous, early: None, cache, types, ocsp, extended, .. } =
             &self.terms
         else {
             return None;
@@ -286,6 +290,7 @@ impl Offer {
         let terms = Terms {
             config: Arc::clone(config),
             server: server.clone(),
+            asks: Arc::clone(asks),
             offered: offered.clone(),
             previous: *previous,
             early: None,

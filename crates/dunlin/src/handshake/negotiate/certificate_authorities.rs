@@ -12,20 +12,18 @@ use alloc::vec::Vec;
 /// TLS 1.2 has it only in the server's CertificateRequest.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if offer.offers_tls13() {
-        put(&offer.terms.config.profile, &mut hello.extensions);
+        put(offer.terms.asks.authorities.clone(), &mut hello.extensions);
     }
 }
 
-fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
-    let authorities = profile.authorities();
+fn put(authorities: Vec<Vec<u8>>, w: &mut ExtensionsWriter) {
     if !authorities.is_empty() {
         w.put(&CertificateAuthorities(authorities));
     }
 }
 
-pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    put(request.profile, w);
-    Ok(())
+pub(super) fn request(profile: &ProfileSettings, _: &Request, w: &mut ExtensionsWriter) {
+    put(profile.authorities(), w);
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

@@ -1,6 +1,6 @@
 //! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates or raw public keys.
 
-use super::{Answers, Choices, Demands, HelloDraft, did_methods};
+use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -75,13 +75,13 @@ pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Resu
     Ok(())
 }
 
-/// The type of certificate that the server requests. `None` if it requests none.
+/// What the server requests of the client. `None` if it requests nothing.
 pub(crate) fn request(
     config: &ServerConfig,
     hello: &ClientHello,
     version: ProtocolVersion,
     by_psk: bool,
-) -> Result<Option<CertificateType>, Error> {
+) -> Result<Option<Request>, Error> {
     if by_psk || config.client_auth == ClientAuth::None {
         return Ok(None);
     }
@@ -90,11 +90,16 @@ pub(crate) fn request(
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let mut ours = config.profile.peer_types();
     // The client's credential needs a method of decentralised identifiers that both sides resolve.
-    if version.is_1_2() || did_methods::requested(&config.profile, hello)?.is_empty() {
+    let did_methods = did_methods::common(&config.profile, hello)?;
+    if version.is_1_2() || did_methods.is_empty() {
         ours.retain(|typ| *typ != CertificateType::VERIFIABLE_CREDENTIAL);
     }
     match ours.iter().find(|t| theirs.contains(t)) {
-        Some(typ) => Ok(Some(*typ)),
+        Some(typ @ &CertificateType::VERIFIABLE_CREDENTIAL) => {
+            let registries = config.profile.trust.registries();
+            Ok(Some(Request { typ: *typ, did_methods, registries }))
+        }
+        Some(typ) => Ok(Some(Request { typ: *typ, did_methods: Vec::new(), registries: Vec::new() })),
         // A client without this extension offered no type, so an optional request is simply omitted.
         None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
         // RFC 7250 §4.2: without a common type the server sends unsupported_certificate.

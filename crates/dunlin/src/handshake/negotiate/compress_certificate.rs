@@ -22,9 +22,8 @@ fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
     }
 }
 
-pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    put(request.profile, w);
-    Ok(())
+pub(super) fn request(profile: &ProfileSettings, _: &Request, w: &mut ExtensionsWriter) {
+    put(profile, w);
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

@@ -13,28 +13,30 @@ use crate::message::ClientHello;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, DidMethod, ExtensionType};
 
+fn put(methods: &[DidMethod], w: &mut ExtensionsWriter) {
+    if !methods.is_empty() {
+        w.put(&DidMethods(methods.to_vec()));
+    }
+}
+
 /// A client sends it only with the certificate type that needs it, which exists only in TLS 1.3.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    let profile = &offer.terms.config.profile;
-    if offer.offers_tls13() && profile.verifies_credentials() {
-        hello.extensions.put(&DidMethods(profile.trust.did_methods()));
+    if offer.offers_tls13() {
+        put(&offer.terms.asks.did_methods, &mut hello.extensions);
     }
 }
 
 /// The methods in a request for the client's credential: those that this side resolves, and of them only the client's if it has
 /// listed any.
-pub(crate) fn requested(profile: &ProfileSettings, hello: &ClientHello) -> Result<Vec<DidMethod>, Error> {
+pub(super) fn common(profile: &ProfileSettings, hello: &ClientHello) -> Result<Vec<DidMethod>, Error> {
     let theirs = hello.extensions().get::<DidMethods>()?;
-    let mut ours = profile.trust.did_methods();
+    let mut ours = profile.trust.did_methods(CertificateType::VERIFIABLE_CREDENTIAL);
     ours.retain(|method| theirs.as_ref().is_none_or(|theirs| theirs.0.contains(method)));
     Ok(ours)
 }
 
-pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    if request.client_type == CertificateType::VERIFIABLE_CREDENTIAL {
-        w.put(&DidMethods(requested(request.profile, request.hello)?));
-    }
-    Ok(())
+pub(super) fn request(_: &ProfileSettings, request: &Request, w: &mut ExtensionsWriter) {
+    put(&request.did_methods, w);
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

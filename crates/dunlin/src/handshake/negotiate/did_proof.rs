@@ -3,34 +3,28 @@
 use alloc::vec::Vec;
 
 use super::{Demands, HelloDraft, Request};
+use crate::auth::KnownRegistry;
 use crate::error::Error;
 use crate::extension::did_proof::Registries;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::client::start::Offer;
 use crate::settings::ProfileSettings;
-use crate::wire::CertificateType;
 
-/// The registries change while a profile is in use: the sizes of their logs grow.
-fn put(profile: &ProfileSettings, w: &mut ExtensionsWriter) {
-    let registries = profile.trust.registries();
+fn put(registries: &[KnownRegistry], w: &mut ExtensionsWriter) {
     if !registries.is_empty() {
-        w.put(&Registries(registries));
+        w.put(&Registries(registries.to_vec()));
     }
 }
 
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
-    let profile = &offer.terms.config.profile;
-    if offer.offers_tls13() && profile.verifies_credentials() {
-        put(profile, &mut hello.extensions);
+    if offer.offers_tls13() {
+        put(&offer.terms.asks.registries, &mut hello.extensions);
     }
 }
 
-pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    if request.client_type == CertificateType::VERIFIABLE_CREDENTIAL {
-        put(request.profile, w);
-    }
-    Ok(())
+pub(super) fn request(_: &ProfileSettings, request: &Request, w: &mut ExtensionsWriter) {
+    put(&request.registries, w);
 }
 
 pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {

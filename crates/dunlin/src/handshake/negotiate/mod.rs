@@ -32,6 +32,7 @@ use super::retry::Retry;
 use super::server::{self, start::FoundPsk};
 use super::setup::ServerConfig;
 use super::tls12::Previous;
+use crate::auth::KnownRegistry;
 use crate::auth::select::{self, Wanted};
 use crate::crypto::{SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
@@ -43,6 +44,7 @@ use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, CipherSuite, DidMethod, ExtensionType, ProtocolVersion, SignatureScheme};
 
 pub(crate) mod alpn;
+pub(crate) mod asks;
 mod association_port;
 mod certificate_authorities;
 pub(crate) mod certificate_type;
@@ -433,15 +435,24 @@ pub(crate) fn answer(
     Ok(w)
 }
 
-/// What a server requests of its client.
-pub(crate) struct Request<'a> {
-    pub(crate) profile: &'a ProfileSettings,
-    pub(crate) hello: &'a ClientHello,
-    /// The type of the client's certificate.
-    pub(crate) client_type: CertificateType,
+/// What a server requests of its client. Its verifiers have answered once, so that the choice of the type and the message agree.
+pub(crate) struct Request {
+    /// The type of the client's credential.
+    pub(crate) typ: CertificateType,
+    /// The methods of identifiers that both sides resolve, for a verifiable credential. Otherwise empty.
+    pub(crate) did_methods: Vec<DidMethod>,
+    /// The registries whose proofs the server accepts beside a verifiable credential. Otherwise empty.
+    pub(crate) registries: Vec<KnownRegistry>,
 }
 
-type RequestStep = fn(&Request<'_>, &mut ExtensionsWriter) -> Result<(), Error>;
+impl Request {
+    /// The extensions that the client may send with its certificate, since the server requests them.
+    pub(crate) fn staples(&self) -> &'static [ExtensionType] {
+        if self.registries.is_empty() { &[] } else { &[ExtensionType::DID_PROOF] }
+    }
+}
+
+type RequestStep = fn(&ProfileSettings, &Request, &mut ExtensionsWriter);
 
 /// The extensions of a CertificateRequest.
 static REQUEST: &[RequestStep] = &[
@@ -453,9 +464,9 @@ static REQUEST: &[RequestStep] = &[
 ];
 
 /// Writes a CertificateRequest.
-pub(crate) fn request(request: &Request<'_>) -> Result<Vec<u8>, Error> {
+pub(crate) fn request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
     let mut w = ExtensionsWriter::default();
-    REQUEST.iter().try_for_each(|step| step(request, &mut w))?;
+    REQUEST.iter().for_each(|step| step(profile, request, &mut w));
     CertificateRequest::write(&w)
 }
 

@@ -20,9 +20,8 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     put(profile, schemes, &mut hello.extensions);
 }
 
-pub(super) fn request(request: &Request<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    put(request.profile, request.profile.signature_schemes.clone(), w);
-    Ok(())
+pub(super) fn request(profile: &ProfileSettings, _: &Request, w: &mut ExtensionsWriter) {
+    put(profile, profile.signature_schemes.clone(), w);
 }
 
 fn put(profile: &ProfileSettings, schemes: Vec<SignatureScheme>, w: &mut ExtensionsWriter) {

@@ -257,7 +257,7 @@ fn full(
     let random = server_random(&config)?;
     let randoms = Randoms { client: hello.random, server: random };
     let client_type = match suite.may_ask_for_certificate() {
-        true => certificate_type::request(&config, hello, cx.protocol().version(), false)?,
+        true => certificate_type::request(&config, hello, cx.protocol().version(), false)?.map(|r| r.typ),
         false => None,
     };
     let credential = own.and_then(|own| profile.credentials.get(own.index()));

@@ -98,8 +98,9 @@ fn answer(
         early::open(cx, early_secret.as_ref(), &transcript, psk.as_ref())?;
     }
     let by_psk = psk.as_ref().is_some_and(|psk| psk.authenticates);
-    let Authentication { own, server_type, client_type } =
+    let Authentication { own, server_type, request } =
         authentication(&config, hello, protocol.version(), by_psk)?;
+    let client_type = request.as_ref().map(|request| request.typ);
     let credential = own.as_ref().map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
@@ -147,9 +148,8 @@ fn answer(
         cx.early_data(outcome);
     }
     cx.send_in(&mut transcript, encrypted_extensions::write(&encrypted)?)?;
-    if let Some(client_type) = client_type {
-        let request = negotiate::request(&Request { profile: &config.profile, hello, client_type })?;
-        cx.send_in(&mut transcript, request)?;
+    if let Some(request) = &request {
+        cx.send_in(&mut transcript, negotiate::request(&config.profile, request)?)?;
     }
 
     let client = psk.filter(|_| by_psk).map(|psk| psk.into_client(cx, &config));
@@ -172,7 +172,7 @@ fn answer(
         resumed,
         cache,
     };
-    let handshake = Handshake { common, secret, server_secret, client_type, takes_early_data };
+    let handshake = Handshake { common, secret, server_secret, request, takes_early_data };
     match own {
         None => handshake.finish(cx, transcript),
         Some(mut own) => {
@@ -218,8 +218,8 @@ struct Authentication {
     own: Option<OwnCertificate>,
     /// The type of the server's certificate, which it answers even if it sends none.
     server_type: Option<CertificateType>,
-    /// The type of certificate that the server requests. `None` if it requests none.
-    client_type: Option<CertificateType>,
+    /// What the server requests of the client. `None` if it requests nothing.
+    request: Option<Request>,
 }
 
 fn authentication(
@@ -237,7 +237,7 @@ fn authentication(
     };
     Ok(Authentication {
         server_type: own.as_ref().map(|own| own.typ),
-        client_type: certificate_type::request(config, hello, version, by_psk)?,
+        request: certificate_type::request(config, hello, version, by_psk)?,
         own: own.filter(|_| !by_psk),
     })
 }
@@ -276,8 +276,8 @@ struct Handshake {
     common: Common,
     secret: HandshakeSecret,
     server_secret: TrafficSecret,
-    /// The type of certificate that the server requests. `None` if it requests none.
-    client_type: Option<CertificateType>,
+    /// What the server requests of the client. `None` if it requests nothing.
+    request: Option<Request>,
     takes_early_data: bool,
 }
 
@@ -299,11 +299,11 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let (profile, client_type) = (Arc::clone(&self.common.config.profile), self.client_type);
+        let profile = Arc::clone(&self.common.config.profile);
         let optional = self.common.config.client_auth == ClientAuth::Optional;
         let mut finish = Finish { common: self.common, master, read, write };
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
-        let Some(certificate_type) = client_type else {
+        let Some(request) = self.request else {
             return Ok(match self.takes_early_data {
                 true => early::expect_end(cx, finish, transcript),
                 false => Step::expect(ExpectFinished { finish, transcript }),
@@ -313,10 +313,10 @@ impl Handshake {
             profile,
             transcript,
             peer: Side::Client,
-            certificate_type,
+            certificate_type: request.typ,
             name: None,
             optional,
-            staples: &[ExtensionType::DID_PROOF],
+            staples: request.staples(),
             cached,
             then: Box::new(move |_, transcript, authenticated| {
                 let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();
