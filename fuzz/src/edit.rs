@@ -218,13 +218,13 @@ fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
                 walk.extensions();
             }
         }
-        // CertificateRequest
-        13 => {
+        // CertificateRequest, SSIRequest
+        13 | 32 => {
             walk.pass(1);
             walk.extensions();
         }
-        // CertificateVerify
-        15 => {
+        // CertificateVerify, DIDVerify
+        15 | 33 => {
             walk.skip(2);
             walk.pass(2);
         }
@@ -232,6 +232,17 @@ fn vectors(dialect: Dialect, typ: u8, body: &[u8]) -> Vec<Vector> {
         25 => {
             walk.skip(5);
             walk.pass(3);
+        }
+        // DID
+        30 => {
+            walk.pass(1);
+            walk.skip(1);
+            walk.pass(2);
+        }
+        // VC
+        31 => {
+            walk.pass(1);
+            walk.pass(2);
         }
         _ => {}
     }

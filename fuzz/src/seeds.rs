@@ -295,9 +295,12 @@ fn codecs(setting: &Setting, typ: u8) -> Vec<Codec> {
         8 => vec![Codec::EncryptedExtensions],
         11 => vec![Codec::Certificate, Codec::RawPublicKey],
         13 => vec![Codec::CertificateRequest],
-        15 => vec![Codec::CertificateVerify],
+        15 | 33 => vec![Codec::CertificateVerify],
         24 => vec![Codec::KeyUpdate],
         25 => vec![Codec::CompressedCertificate],
+        30 => vec![Codec::Did],
+        31 => vec![Codec::Vc],
+        32 => vec![Codec::SsiRequest],
         _ => Vec::new(),
     }
 }

@@ -6,7 +6,7 @@ use dunlin::TransportKind::{Datagram, Stream};
 use dunlin::fuzzing::{Codec, Rewritten, announced, rewrite};
 
 /// The codecs that the first byte chooses from. Add new ones at the end, because the corpus refers to positions.
-pub const CODECS: [Codec; 25] = [
+pub const CODECS: [Codec; 29] = [
     Codec::ClientHello(Stream),
     Codec::ClientHello(Datagram),
     Codec::ServerHello(Stream),
@@ -32,6 +32,10 @@ pub const CODECS: [Codec; 25] = [
     Codec::Extensions(6),
     Codec::CachedPeer,
     Codec::CachedServer,
+    Codec::SsiRequest,
+    Codec::Vc,
+    Codec::Did,
+    Codec::Extensions(7),
 ];
 
 /// Runs the target. Returns whether the codec accepted the input.

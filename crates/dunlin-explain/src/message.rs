@@ -4,7 +4,7 @@
 //! here, because it refuses them.
 
 use dunlin::wire::{
-    CertificateCompressionAlgorithm, CertificateType, CipherSuite, ExtensionType, HandshakeType,
+    CertificateCompressionAlgorithm, CertificateType, CipherSuite, DidMethod, ExtensionType, HandshakeType,
     KeyUpdateRequest, NamedGroup, ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
 };
 use serde::Serialize;
@@ -214,7 +214,7 @@ impl<'a> Walk<'a> {
                 self.fixed("uncompressed_length", 3)?;
                 self.vector("compressed_certificate_message", 3).map(drop)
             }
-            HandshakeType::CERTIFICATE_REQUEST if dialect.is_13 => {
+            HandshakeType::CERTIFICATE_REQUEST | HandshakeType::SSI_REQUEST if dialect.is_13 => {
                 self.vector("certificate_request_context", 1)?;
                 self.extensions(Place::Other)
             }
@@ -226,9 +226,20 @@ impl<'a> Walk<'a> {
                 field.value = Some(numbers(list, scheme));
                 self.vector("certificate_authorities", 2).map(drop)
             }
-            HandshakeType::CERTIFICATE_VERIFY => {
+            HandshakeType::CERTIFICATE_VERIFY | HandshakeType::DID_VERIFY => {
                 self.named("algorithm", 2, scheme)?;
                 self.vector("signature", 2).map(drop)
+            }
+            HandshakeType::VC => {
+                self.vector("certificate_request_context", 1)?;
+                self.vector("vc", 2).map(drop)
+            }
+            HandshakeType::DID => {
+                self.vector("certificate_request_context", 1)?;
+                self.named("did_method", 1, |n| DidMethod::from_byte(n as u8).to_string())?;
+                let (did, field) = self.vector("did", 2)?;
+                field.value = Some(text(did));
+                Some(())
             }
             HandshakeType::FINISHED => {
                 let n = self.rest.len();
@@ -435,8 +446,22 @@ fn extension(typ: ExtensionType, place: Place, body: &[u8]) -> Option<String> {
         (E::HANDSHAKE_CACHE, _) => cache_answer(body),
         (E::ASSOCIATION_PORT, Place::ClientHello) => one(port_modes),
         (E::ASSOCIATION_PORT, _) => port_answer(body),
+        (E::DID_METHODS, _) => Some(numbers(w.prefixed(2)?, |n| DidMethod(n).to_string())),
+        (E::SSI_PARAMETERS, _) => ssi_parameters(&mut w),
         _ => None,
     }
+}
+
+/// The identity for which the sender of ssi_parameters asks, and the methods that it resolves (docs/identity.md).
+fn ssi_parameters(w: &mut Walk<'_>) -> Option<String> {
+    let asks_for = match w.number(1)? {
+        0 => "X.509".to_owned(),
+        1 => "DID".to_owned(),
+        2 => "VC".to_owned(),
+        n => format!("unknown mode {n}"),
+    };
+    let methods = list(w.prefixed(1)?, 1, |n| DidMethod::from_byte(n as u8).to_string());
+    Some(if methods.is_empty() { asks_for } else { format!("{asks_for}: {methods}") })
 }
 
 /// The ways to another port that the bits of association_port stand for (docs/association-ports.md).
@@ -561,7 +586,7 @@ mod tests {
         let mut body = Vec::new();
         for round in 0..200_u32 {
             body.push((round.wrapping_mul(round) >> 3) as u8 & if round % 3 == 0 { 0xff } else { 0x01 });
-            for typ in 0..=26 {
+            for typ in (0..=26).chain(30..=34) {
                 for (is_datagram, is_13) in [(false, false), (false, true), (true, false), (true, true)] {
                     let dialect = Dialect { is_datagram, is_13 };
                     let fields = fields(HandshakeType(typ), 4, &body, dialect);
@@ -603,6 +628,10 @@ mod tests {
         assert_eq!(value(Place::Other, &[1, 0, 0]).as_deref(), Some("IPC"));
         assert_eq!(value(Place::ServerHello, &[2, 0x16, 0x35]).as_deref(), Some("TCS, port 5685"));
         assert_eq!(value(Place::ServerHello, &[2, 0x16]), None);
+        let value = |body: &[u8]| extension(ExtensionType::SSI_PARAMETERS, Place::Other, body);
+        assert_eq!(value(&[2, 2, 0xe0, 1]).as_deref(), Some("VC: did:dunlin, did:ott"));
+        assert_eq!(value(&[0, 0]).as_deref(), Some("X.509"));
+        assert_eq!(value(&[7, 0]).as_deref(), Some("unknown mode 7"));
         let value = |place, body: &[u8]| extension(ExtensionType::CACHED_INFO, place, body);
         let offer = [&[0, 71, 1, 32][..], &[0xab; 32], &[2, 32], &[0xcd; 32], &[9, 1, 0xef]].concat();
         let words = "server's Certificate abababababababab…, CertificateRequest cdcdcdcdcdcdcdcd…, type 9 ef";

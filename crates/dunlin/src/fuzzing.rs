@@ -11,8 +11,9 @@ use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
 use crate::flight::ack;
 use crate::flight::reassemble::{Origin, Reassembler, Taken};
 use crate::message::{
-    self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, HEADER_LEN,
-    Message, NewSessionTicket, ServerHello, encode, encrypted_extensions, key_update,
+    self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, Did,
+    HEADER_LEN, Message, NewSessionTicket, ServerHello, SsiRequest, encode, encrypted_extensions, key_update,
+    vc,
 };
 use crate::protocol::{Protocol, Side, TransportKind};
 use crate::record::datagram::{Datagram, Discarded};
@@ -25,7 +26,7 @@ use crate::transport::{Epoch, Incoming, Transport};
 use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType, HandshakeType};
 
 /// The messages with extensions, as in the registry of extensions.
-const CONTEXTS: [Context; 7] = [
+const CONTEXTS: [Context; 8] = [
     Context::ClientHello,
     Context::ServerHello,
     Context::HelloRetryRequest,
@@ -33,6 +34,7 @@ const CONTEXTS: [Context; 7] = [
     Context::CertificateRequest,
     Context::Certificate,
     Context::NewSessionTicket,
+    Context::SsiRequest,
 ];
 
 /// The extensions of a ClientHello whose details the engine does not keep.
@@ -55,8 +57,14 @@ pub enum Codec {
     RawPublicKey,
     /// The body of a CompressedCertificate.
     CompressedCertificate,
-    /// The body of a CertificateVerify.
+    /// The body of a CertificateVerify or DIDVerify.
     CertificateVerify,
+    /// The body of an SSIRequest.
+    SsiRequest,
+    /// The body of a VC.
+    Vc,
+    /// The body of a DID.
+    Did,
     /// The body of a NewSessionTicket.
     NewSessionTicket,
     /// The body of a KeyUpdate.
@@ -151,8 +159,18 @@ pub fn rewrite(codec: Codec, bytes: &[u8]) -> Result<Rewritten, Error> {
         }
         Codec::CompressedCertificate => exact(body(CompressedCertificate::read(bytes)?.write()?)),
         Codec::CertificateVerify => {
-            let verify = CertificateVerify::read(bytes)?;
-            exact(body(CertificateVerify::write(verify.scheme, verify.signature)?))
+            let verify = CertificateVerify::read(HandshakeType::CERTIFICATE_VERIFY, bytes)?;
+            let (scheme, signature) = (verify.scheme, verify.signature);
+            exact(body(CertificateVerify::write(HandshakeType::CERTIFICATE_VERIFY, scheme, signature)?))
+        }
+        Codec::SsiRequest => {
+            let request = SsiRequest::read(bytes)?;
+            exact(body(SsiRequest::write(&rewrite_extensions(&request.extensions, Context::SsiRequest)?)?))
+        }
+        Codec::Vc => exact(body(vc::write(vc::read(bytes)?)?)),
+        Codec::Did => {
+            let Did { method, did } = Did::read(bytes)?;
+            exact(body(Did::write(method.to_byte().unwrap_or_default(), did)?))
         }
         Codec::NewSessionTicket => {
             let bytes = body(NewSessionTicket::read(bytes)?.write()?);

@@ -123,5 +123,6 @@ pub use schedule::binder::PskKind;
 pub use settings::{
     ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, MaskedNodeIds, Migration,
     Multihoming, NoPort, NodeIds, NodeMask, PathCheck, PortScheme, PskChoice, PskSource, Retransmission,
+    SsiMessages,
 };
 pub use time::{Instant, Now};

@@ -5,4 +5,6 @@ mod chains;
 mod names;
 mod own_types;
 mod revocation;
+mod ssi;
 mod verifiable;
+mod wallet;

@@ -1,175 +1,28 @@
-//! Verifiable credentials as certificates (docs/identity.md). The verifier of these tests knows who is who, so that the tests see what
-//! the engine does with credentials: methods, staples, issuers, limits, sessions and cache entries.
+//! Verifiable credentials as certificates (docs/identity.md): methods, staples, issuers, limits, sessions and cache entries.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use dunlin::auth::{
-    Claim, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
-    VerifiableCredential, Verified, Verifier, Verifiers,
-};
+use dunlin::auth::{Trust, VerifiableCredential, Verifiers};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType, What};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, Profile,
-    ProfileBuilder, ServerConfig, TlsConnection,
+    ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, ProfileBuilder,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
-use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
+use dunlin_tests::{Leaf, NOW, Pair, awslc, localhost};
 
-const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
-
-/// A registry, and a proof that it accepts.
-const REGISTRY: KnownRegistry = KnownRegistry { key_id: *b"registry", oldest_size: 7 };
-const PROOF: &[u8] = b"a proof of the current document";
-
-fn pki() -> &'static Pki {
-    Pki::shared(KeyType::P256)
-}
-
-/// Believes every credential that contains a key of the tests, as `name NUL key`.
-#[derive(Debug)]
-struct Wallet {
-    methods: Vec<DidMethod>,
-    registries: Vec<KnownRegistry>,
-    /// The names of issuers in certificate_authorities.
-    issuers: Vec<Vec<u8>>,
-    /// How often the engine has asked for lists, if each answer differs from the previous one.
-    changes: Option<AtomicU64>,
-    believes: AtomicBool,
-    /// The staples that came with credentials.
-    seen: Mutex<Vec<Option<Vec<u8>>>>,
-}
-
-impl Wallet {
-    fn of(methods: &[DidMethod]) -> Self {
-        Self {
-            methods: methods.to_vec(),
-            registries: Vec::new(),
-            issuers: Vec::new(),
-            changes: None,
-            believes: AtomicBool::new(true),
-            seen: Mutex::default(),
-        }
-    }
-
-    fn asking_for_proofs() -> Self {
-        Self { registries: vec![REGISTRY], ..Self::of(&[DidMethod::DUNLIN]) }
-    }
-
-    /// A number that differs in each answer, if they shall differ.
-    fn change(&self) -> u64 {
-        self.changes.as_ref().map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-impl Verifier for Wallet {
-    fn certificate_type(&self) -> CertificateType {
-        VC
-    }
-
-    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
-        add(b"everybody in the tests");
-    }
-
-    fn did_methods(&self) -> Vec<DidMethod> {
-        let unknown = DidMethod(0x7f00 | self.change() as u16);
-        self.methods.iter().copied().chain(self.changes.as_ref().map(|_| unknown)).collect()
-    }
-
-    fn registries(&self) -> Vec<KnownRegistry> {
-        let newer = |known: &KnownRegistry| KnownRegistry { oldest_size: known.oldest_size + self.change(), ..*known };
-        self.registries.iter().map(newer).collect()
-    }
-
-    fn authorities(&self) -> Vec<Vec<u8>> {
-        let other = self.changes.as_ref().map(|_| self.change().to_be_bytes().to_vec());
-        self.issuers.iter().cloned().chain(other).collect()
-    }
-
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        let PeerIdentity::Other(id) = identity else { return false };
-        // A session and a cache entry keep what the verifier has added.
-        assert_eq!(id.details(), b"sequence 3");
-        self.believes.load(Ordering::Relaxed)
-    }
-
-    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        self.seen.lock().unwrap().push(claim.did_proof.map(<[u8]>::to_vec));
-        let [credential] = claim.entries else { panic!("{} entries", claim.entries.len()) };
-        let at = credential.iter().position(|byte| *byte == 0).ok_or(AuthenticationFailure::BadEncoding)?;
-        let (name, key) = (&credential[..at], &credential[at + 1..]);
-        let identity = OtherIdentity::new(VC, name, String::from_utf8_lossy(name)).unwrap();
-        let identity = PeerIdentity::Other(identity.with_details(b"sequence 3".to_vec()).unwrap());
-        Ok(Verdict::Accepted(Verified::new(key.to_vec().into(), identity, Validity::ALWAYS)))
-    }
-}
-
-/// The source of [`PROOF`], for [`REGISTRY`] alone.
-#[derive(Debug)]
-struct Prover(Vec<u8>);
-
-impl DidProofs for Prover {
-    fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        accepted.contains(&REGISTRY).then(|| self.0.clone())
-    }
-}
-
-fn credential(name: &str, leaf: &Leaf) -> VerifiableCredential {
-    let bytes = [name.as_bytes(), &[0], &*leaf.public_key].concat();
-    VerifiableCredential::new(bytes, DidMethod::DUNLIN)
-}
-
-fn own(credential: VerifiableCredential, leaf: &Leaf) -> Credential {
-    Credential::Verifiable { credential, key: PrivateKey::Here(leaf.signing_key(&awslc())) }
-}
-
-fn vc(name: &str, leaf: &Leaf) -> Credential {
-    own(credential(name, leaf), leaf)
-}
-
-fn stapled(name: &str, leaf: &Leaf, proof: &[u8]) -> Credential {
-    let proofs: Arc<dyn DidProofs> = Arc::new(Prover(proof.to_vec()));
-    own(VerifiableCredential { proofs: Some(proofs), ..credential(name, leaf) }, leaf)
-}
-
-fn trust(wallet: &Arc<Wallet>) -> Verifiers {
-    Verifiers::default().with(wallet.clone())
-}
-
-fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
-    Profile::builder(awslc()).trust(trust.into()).credentials(own)
-}
-
-fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
-    Arc::new(ClientConfig::new(profile.build().unwrap()))
-}
-
-fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
-    Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_client_auth(auth).unwrap())
-}
-
-fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
-    let mut pair = Pair::new(client, server);
-    pair.connect().unwrap();
-    pair.echo(b"hello").unwrap();
-    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
-}
-
-fn failure(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Error {
-    Pair::new(client, server).run().unwrap_err()
-}
-
-fn types(ends: &[Negotiated; 2]) -> [Option<CertificateType>; 2] {
-    [0, 1].map(|end| ends[end].peer.as_ref().and_then(PeerIdentity::certificate_type))
-}
+use crate::wallet::{
+    PROOF, VC, Wallet, client, credential, failure, negotiated, own, pki, profile, server, stapled, take,
+    trust, types, vc, x509,
+};
 
 #[test]
 fn authenticates_both_sides_by_verifiable_credentials() {
@@ -188,7 +41,6 @@ fn authenticates_both_sides_by_verifiable_credentials() {
 #[test]
 fn mixes_with_x509_in_both_directions() {
     let wallet = Arc::new(Wallet::of(&[DidMethod::DUNLIN]));
-    let x509 = || Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None });
     let [vc_client, x509_client] = [vc("did:dunlin:device", &pki().client), pki().client.x509(&awslc())];
     let [vc_server, x509_server] = [vc("did:dunlin:hub", &pki().server), pki().server.x509(&awslc())];
     // The server shows a credential, and the client a certificate.
@@ -431,12 +283,6 @@ fn asks_the_verifier_once_for_both_client_hellos() {
     assert_eq!(types(&ends), [Some(VC), None]);
 }
 
-fn take(from: &mut TlsConnection) -> Vec<u8> {
-    let bytes = from.transmit().to_vec();
-    from.transmitted(bytes.len());
-    bytes
-}
-
 /// The server's error when a client sends this entry with a proof beside it.
 fn server_gets_a_proof(own: Credential, entry: &[u8], trust: Verifiers) -> Error {
     let secrets = Arc::new(Secrets::default());
@@ -461,7 +307,7 @@ fn server_gets_a_proof(own: Credential, entry: &[u8], trust: Verifiers) -> Error
 }
 
 fn trust_in_both(wallet: &Arc<Wallet>) -> Verifiers {
-    Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None }).with(wallet.clone())
+    x509().with(wallet.clone())
 }
 
 /// RFC 8446 §4.4.2: what stands beside a certificate answers the request for it.

@@ -1,16 +1,17 @@
-//! Verifiable credentials as certificates (draft-vesco-vcauthtls, docs/identity.md). The engine carries them; it reads neither
-//! credentials nor identifiers. A [`super::Verifier`] does that, for example the one of the crate `dunlin-identity`.
+//! Verifiable credentials and bare decentralised identifiers (docs/identity.md). The engine carries them; it reads neither. A
+//! [`super::Verifier`] does that, for example the one of the crate `dunlin-identity`.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
 use crate::extension::did_proof::{KnownRegistry, MAX_DID_PROOF};
-use crate::message::MAX_VERIFIABLE_CREDENTIAL;
+use crate::message::{MAX_IDENTIFIER, MAX_VERIFIABLE_CREDENTIAL};
 use crate::sync::Arc;
 use crate::wire::DidMethod;
 
-/// A verifiable credential that this side shows. TLS 1.3 and DTLS 1.3 alone have the certificate type for it.
+/// A verifiable credential that this side shows, in TLS 1.3 and DTLS 1.3: as a certificate (draft-vesco-vcauthtls), or in the message VC
+/// ([`crate::SsiMessages`]).
 #[derive(Clone, Debug)]
 pub struct VerifiableCredential {
     /// The credential, at most 16 KiB.
@@ -44,10 +45,41 @@ impl VerifiableCredential {
         let fits = (1..=MAX_VERIFIABLE_CREDENTIAL).contains(&len);
         (!fits).then(|| alloc::format!("a verifiable credential has 1 to 16384 bytes, one here has {len}"))
     }
+}
 
-    /// The proof for a peer that accepts those of these registries.
-    pub(crate) fn proof(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        let proof = self.proofs.as_ref().filter(|_| !accepted.is_empty())?.latest(accepted)?;
-        (proof.len() <= MAX_DID_PROOF).then_some(proof)
+/// A bare decentralised identifier that this side shows, in the message DID ([`crate::SsiMessages`]).
+#[derive(Clone, Debug)]
+pub struct Identifier {
+    /// The identifier, `did:` and so on, at most 2048 bytes.
+    pub did: String,
+    /// Its method, which has a number in ssi_parameters. This side sends it only to a peer that resolves the method.
+    pub did_method: DidMethod,
+    /// Where the proof of what it resolves to comes from. Without it the peer asks a registry, or uses what it knows.
+    pub proofs: Option<Arc<dyn DidProofs>>,
+}
+
+impl Identifier {
+    /// An identifier of this method, without proofs.
+    pub fn new(did: impl Into<String>, did_method: DidMethod) -> Self {
+        Self { did: did.into(), did_method, proofs: None }
     }
+
+    /// Why a profile cannot have it.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let Self { did, did_method, .. } = self;
+        if !(1..=MAX_IDENTIFIER).contains(&did.len()) {
+            let len = did.len();
+            return Some(alloc::format!(
+                "a decentralised identifier has 1 to {MAX_IDENTIFIER} bytes, one here has {len}"
+            ));
+        }
+        let fits = did_method.to_byte().is_some() && did_method.may_have(did.as_bytes());
+        (!fits).then(|| alloc::format!("{did} is no identifier of a method {did_method} in ssi_parameters"))
+    }
+}
+
+/// The newest proof from this source for a peer that accepts those of these registries.
+pub(super) fn proof(source: Option<&Arc<dyn DidProofs>>, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
+    let proof = source.filter(|_| !accepted.is_empty())?.latest(accepted)?;
+    (1..=MAX_DID_PROOF).contains(&proof.len()).then_some(proof)
 }

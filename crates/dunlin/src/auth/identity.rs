@@ -378,6 +378,9 @@ impl fmt::Display for PeerIdentity {
                 text if id.certificate_type == CertificateType::VERIFIABLE_CREDENTIAL => {
                     write!(f, "VC {}", text.escape_debug())
                 }
+                text if id.certificate_type == CertificateType::DECENTRALISED_IDENTIFIER => {
+                    write!(f, "DID {}", text.escape_debug())
+                }
                 text => write!(f, "certificate type {} {}", id.certificate_type, text.escape_debug()),
             },
             Self::RawKey(key) => {
@@ -424,8 +427,8 @@ mod tests {
         })
     }
 
-    fn other(text: &str) -> PeerIdentity {
-        PeerIdentity::Other(OtherIdentity::new(CertificateType(224), *b"id", text).unwrap())
+    fn other(typ: u8, text: &str) -> PeerIdentity {
+        PeerIdentity::Other(OtherIdentity::new(CertificateType(typ), *b"id", text).unwrap())
     }
 
     #[test]
@@ -445,7 +448,8 @@ mod tests {
             (x509(alloc::vec![SubjectName::Uri("a:\n\u{1b}[2J".into())], None), "X.509 URI:a:\\n\\u{1b}[2J"),
             (x509(alloc::vec![SubjectName::Uri("a:\u{202e}b".into())], None), "X.509 URI:a:\\u{202e}b"),
             (x509(alloc::vec![], Some("a\rb")), "X.509 CN=a\\rb"),
-            (other("did:example:1\n"), "VC did:example:1\\n"),
+            (other(224, "did:example:1\n"), "VC did:example:1\\n"),
+            (other(255, "did:example:1\n"), "DID did:example:1\\n"),
         ] {
             assert_eq!(identity.to_string(), shown);
         }

@@ -23,7 +23,7 @@ pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub use crate::extension::did_proof::KnownRegistry;
-pub use credential::{DidProofs, VerifiableCredential};
+pub use credential::{DidProofs, Identifier, VerifiableCredential};
 pub use identity::{
     MAX_OTHER_DETAILS, MAX_OTHER_ID, MAX_OTHER_TEXT, MAX_X509_DETAILS, OtherIdentity, PeerIdentity,
     PskIdentity, SubjectName, X509Details, X509Identity,
@@ -90,6 +90,13 @@ pub enum Credential {
         /// The private key of the identifier that the credential is about. The engine cannot check that it belongs to it.
         key: PrivateKey,
     },
+    /// A bare decentralised identifier (docs/identity.md). It needs [`crate::SsiMessages`].
+    Identifier {
+        /// The identifier.
+        identifier: Identifier,
+        /// Its private key. The engine cannot check that it belongs to it.
+        key: PrivateKey,
+    },
     /// A certificate of a type that the engine does not know. The peer needs a [`Verifier`] for it.
     Other {
         /// The type (RFC 7250).
@@ -117,6 +124,7 @@ impl Credential {
             Self::X509 { .. } => CertificateType::X509,
             Self::RawKey { .. } => CertificateType::RAW_PUBLIC_KEY,
             Self::Verifiable { .. } => CertificateType::VERIFIABLE_CREDENTIAL,
+            Self::Identifier { .. } => CertificateType::DECENTRALISED_IDENTIFIER,
             Self::Other { certificate_type, .. } => *certificate_type,
         }
     }
@@ -128,6 +136,7 @@ impl Credential {
             Self::X509 { key: PrivateKey::Elsewhere { .. }, .. }
             | Self::RawKey { key: PrivateKey::Elsewhere { .. }, .. }
             | Self::Verifiable { .. }
+            | Self::Identifier { .. }
             | Self::Other { .. } => true,
             Self::X509 { chain, key: PrivateKey::Here(key) } => {
                 // An empty chain passes here, because another rule of the profile rejects it.
@@ -143,6 +152,7 @@ impl Credential {
             Self::X509 { key, .. }
             | Self::RawKey { key, .. }
             | Self::Verifiable { key, .. }
+            | Self::Identifier { key, .. }
             | Self::Other { key, .. } => key,
         }
     }
@@ -151,24 +161,28 @@ impl Credential {
     pub(crate) const fn did_method(&self) -> Option<DidMethod> {
         match self {
             Self::Verifiable { credential, .. } => Some(credential.did_method),
+            Self::Identifier { identifier, .. } => Some(identifier.did_method),
             _ => None,
         }
     }
 
     /// The proof of what its identifier resolves to, for a peer that accepts those of these registries.
     pub(crate) fn did_proof(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        match self {
-            Self::Verifiable { credential, .. } => credential.proof(accepted),
+        let source = match self {
+            Self::Verifiable { credential, .. } => credential.proofs.as_ref(),
+            Self::Identifier { identifier, .. } => identifier.proofs.as_ref(),
             _ => None,
-        }
+        };
+        credential::proof(source, accepted)
     }
 
-    /// The entries of its Certificate message.
+    /// The entries of its Certificate message, or the content of its VC or DID.
     pub(crate) fn entries(&self) -> impl Iterator<Item = &[u8]> {
         let (chain, raw, others): (&[CertificateDer<'static>], _, &[Vec<u8>]) = match self {
             Self::X509 { chain, .. } => (chain, None, &[]),
             Self::RawKey { public_key, .. } => (&[], Some(&**public_key), &[]),
             Self::Verifiable { credential, .. } => (&[], Some(&*credential.bytes), &[]),
+            Self::Identifier { identifier, .. } => (&[], Some(identifier.did.as_bytes()), &[]),
             Self::Other { entries, .. } => (&[], None, entries),
         };
         chain.iter().map(|c| &**c).chain(raw).chain(others.iter().map(Vec::as_slice))

@@ -23,6 +23,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) authorities: &'a [Vec<u8>],
     /// The methods of decentralised identifiers that the peer resolves.
     pub(crate) did_methods: &'a [DidMethod],
+    /// Whether the credential will travel in messages of its own.
+    pub(crate) by_messages: bool,
 }
 
 impl Wanted<'_> {
@@ -40,6 +42,8 @@ pub(crate) struct Choice {
     /// The credential's index in the profile.
     pub(crate) index: usize,
     pub(crate) scheme: SignatureScheme,
+    /// Whether it travels in messages of its own (VC, DID), and not in a Certificate.
+    pub(crate) by_messages: bool,
 }
 
 /// The reason why a client has no credential for this server. RFC 7250 §4.2 gives an alert for a missing common type to
@@ -65,7 +69,7 @@ pub(crate) fn select(
             .ok_or(PeerIncompatible::SignatureScheme)
     };
     let (index, scheme) = best(signatures, credentials, reserved, wanted, KeyUse::Sign, scheme)?;
-    Ok(Choice { index, scheme })
+    Ok(Choice { index, scheme, by_messages: wanted.by_messages })
 }
 
 /// Chooses a credential whose key decrypts, for RSA key exchange, and gives its index.
@@ -242,6 +246,7 @@ mod tests {
             chain_schemes: None,
             authorities: &[],
             did_methods: &[],
+            by_messages: false,
         };
         let signatures = SignatureAlgorithms { all: &[], schemes: &[] };
         select(signatures, &[credential], &[], &wanted).map(|choice| choice.index)

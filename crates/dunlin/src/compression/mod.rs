@@ -22,7 +22,7 @@ use core::fmt;
 use crate::auth::Credential;
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::message::{self, CompressedCertificate, HEADER_LEN, MAX_CERTIFICATE};
-use crate::wire::{CertificateCompressionAlgorithm, What};
+use crate::wire::{CertificateCompressionAlgorithm, CertificateType, What};
 
 #[cfg(feature = "compression")]
 mod zlib;
@@ -77,7 +77,9 @@ pub(crate) fn prepare(
     if !IS_BUILT {
         return Ok(all);
     }
-    for (index, credential) in credentials.iter().enumerate() {
+    // No Certificate message carries a bare identifier.
+    let is_bare = |c: &Credential| c.certificate_type() == CertificateType::DECENTRALISED_IDENTIFIER;
+    for (index, credential) in credentials.iter().enumerate().filter(|(_, credential)| !is_bare(credential)) {
         for compressor in compressors {
             // RFC 8446 §4.4.2: the context is empty in the handshake, so the message is the same for all peers.
             let plain = message::Certificate::write(&[], credential.entries(), message::Staples::default())?;

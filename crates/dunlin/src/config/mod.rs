@@ -99,6 +99,10 @@ fn trust(profile: &ProfileSettings, role: &[u8], client_auth: u8, add: &mut dyn 
     }
     add(b"types");
     profile.peer_types().iter().for_each(|typ| add(&[typ.0]));
+    // Verifiers may be more lenient towards the public implementation, so its sessions stay apart.
+    if profile.ssi.is_links() {
+        add(b"links");
+    }
     for verifier in profile.trust.iter() {
         add(&[verifier.certificate_type().0]);
         verifier.settings(add);

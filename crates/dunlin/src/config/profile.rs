@@ -18,7 +18,7 @@ use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12Cipher
 use crate::error::{Error, Misuse};
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
-use crate::settings::{ProfileSettings, ReadDetails, Tls12};
+use crate::settings::{ProfileSettings, ReadDetails, SsiMessages, Tls12};
 use crate::wire::{CertificateType, PskKeyExchangeMode, SignatureScheme};
 
 /// A named, immutable set of security parameters. Clones share the data.
@@ -66,6 +66,7 @@ impl Profile {
                 credentials: Vec::new(),
                 trust: Verifiers::default(),
                 x509_details: None,
+                ssi: SsiMessages::Off,
                 peer_types: None,
                 own_types: None,
                 decompressors: Vec::new(),
@@ -271,6 +272,14 @@ impl ProfileBuilder {
     /// a peer whose names are too long for a ticket gets none.
     pub fn x509_details(mut self, on: bool) -> Self {
         self.profile.x509_details = on.then_some(x509::details as ReadDetails);
+        self
+    }
+
+    /// Sets whether decentralised identities travel in messages of their own (docs/identity.md). By default they do not. A client asks its
+    /// server for the first type of decentralised identity that it trusts, a server its client for the first that suits both. The server
+    /// may then show a certificate instead, and so may the client, which the profile accepts only if it trusts certificates.
+    pub fn ssi_messages(mut self, ssi: SsiMessages) -> Self {
+        self.profile.ssi = ssi;
         self
     }
 

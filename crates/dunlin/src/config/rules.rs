@@ -86,9 +86,26 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             return fail(why.into());
         }
         let typ = verifier.certificate_type();
-        if typ == CertificateType::VERIFIABLE_CREDENTIAL && verifier.did_methods().is_empty() {
+        if !typ.is_self_sovereign() {
+            continue;
+        }
+        let methods = verifier.did_methods();
+        if methods.is_empty() {
             return fail(format!("the verifier of the type {typ} resolves no method of identifiers"));
         }
+        if profile.ssi.is_on() && !methods.iter().any(|method| method.to_byte().is_some()) {
+            return fail(format!(
+                "no method of the verifier of the type {typ} has a number in ssi_parameters"
+            ));
+        }
+    }
+    if profile.ssi.is_on() && !profile.has_tls13() {
+        return fail("ssi_parameters needs a suite of TLS 1.3".into());
+    }
+    let bare = CertificateType::DECENTRALISED_IDENTIFIER;
+    let has_bare = profile.credentials.iter().any(|credential| credential.certificate_type() == bare);
+    if !profile.ssi.is_on() && (has_bare || profile.trust.types().contains(&bare)) {
+        return fail("a bare decentralised identifier has no certificate type: set ssi_messages".into());
     }
     let trusted = profile.trust.types();
     if let Some(typ) = profile.peer_types.iter().flatten().find(|t| !trusted.contains(t)) {
@@ -110,9 +127,12 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
                 ));
             }
         }
-        if let Credential::Verifiable { credential, .. } = credential
-            && let Some(fault) = credential.fault()
-        {
+        let fault = match credential {
+            Credential::Verifiable { credential, .. } => credential.fault(),
+            Credential::Identifier { identifier, .. } => identifier.fault(),
+            _ => None,
+        };
+        if let Some(fault) = fault {
             return fail(fault);
         }
         if credential.key().schemes().is_empty() {

@@ -29,7 +29,7 @@ pub(crate) struct Registries(pub(crate) Vec<KnownRegistry>);
 
 impl Extension for Registries {
     const TYPE: ExtensionType = ExtensionType::DID_PROOF;
-    const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
+    const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest, Context::SsiRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         let mut list = Reader::new(r.vec16(1)?, WHAT);

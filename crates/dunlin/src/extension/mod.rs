@@ -32,6 +32,7 @@ pub(crate) mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 pub(crate) mod signature_algorithms;
+pub(crate) mod ssi_parameters;
 pub(crate) mod status_request;
 pub(crate) mod supported_groups;
 pub(crate) mod supported_versions;

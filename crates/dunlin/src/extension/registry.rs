@@ -10,7 +10,8 @@ use super::{
     compress_certificate, connection_id, cookie, did_methods, did_proof, early_data, ec_point_formats,
     extended_master_secret, handshake_cache, key_share, max_fragment_length, pre_shared_key,
     psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name, session_ticket,
-    signature_algorithms, status_request, supported_groups, supported_versions, tls_cert_with_extern_psk,
+    signature_algorithms, ssi_parameters, status_request, supported_groups, supported_versions,
+    tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -27,6 +28,7 @@ pub(crate) enum Context {
     HelloRetryRequest,
     EncryptedExtensions,
     CertificateRequest,
+    SsiRequest,
     Certificate,
     NewSessionTicket,
 }
@@ -161,6 +163,8 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<key_share::Offer>(), form::<key_share::Selected>(), form::<key_share::Retry>()],
     },
     Row { typ: E::CONNECTION_ID, forms: &[form::<connection_id::ConnectionId>()] },
+    // To all but the peers of [`crate::SsiMessages::Links`] it is IANA's extension of this number, of another form.
+    Row { typ: E::SSI_PARAMETERS_LINKS, forms: &[placed(&[C::ClientHello, C::SsiRequest])] },
     Row { typ: E::RRC, forms: &[form::<rrc::Rrc>()] },
     Row {
         typ: E::HANDSHAKE_CACHE,
@@ -171,6 +175,7 @@ const REGISTRY: &[Row] = &[
         forms: &[form::<association_port::Offer>(), form::<association_port::Answer>()],
     },
     Row { typ: E::DID_METHODS, forms: &[form::<did_methods::DidMethods>()] },
+    Row { typ: E::SSI_PARAMETERS, forms: &[form::<ssi_parameters::SsiParameters>()] },
     Row { typ: E::DID_PROOF, forms: &[form::<did_proof::Registries>(), form::<did_proof::DidProof>()] },
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
@@ -256,18 +261,20 @@ mod tests {
     use crate::extension::Extensions;
     use alloc::vec::Vec;
 
-    const CONTEXTS: [Context; 8] = [
+    const CONTEXTS: [Context; 9] = [
         C::ClientHello,
         C::ServerHello,
         C::Tls12ServerHello,
         C::HelloRetryRequest,
         C::EncryptedExtensions,
         C::CertificateRequest,
+        C::SsiRequest,
         C::Certificate,
         C::NewSessionTicket,
     ];
 
-    /// The column "TLS 1.3" of the IANA registry for every named extension, in the order CH, SH, HRR, EE, CR, CT, NST.
+    /// The column "TLS 1.3" of the IANA registry for every named extension, in the order CH, SH, HRR, EE, CR, CT, NST. "SR" is
+    /// SSIRequest (docs/identity.md).
     /// "12" marks those that their RFC allows in a TLS 1.2 ServerHello. The table is a second, independent copy of the
     /// registry's rules on purpose.
     const IANA: &[(u16, &str)] = &[
@@ -276,7 +283,7 @@ mod tests {
         (5, "CH CR CT 12"),
         (10, "CH EE 12"),
         (11, "CH 12"),
-        (13, "CH CR"),
+        (13, "CH CR SR"),
         (14, "CH EE 12"),
         (15, "CH EE 12"),
         (16, "CH EE 12"),
@@ -302,6 +309,8 @@ mod tests {
         (50, "CH CR"),
         (51, "CH SH HRR"),
         (54, "CH SH 12"),
+        // The number of the public implementation of ssi_parameters.
+        (60, "CH SR"),
         (61, "CH SH 12"),
         // A number for private use, defined in docs/handshake-cache.md.
         (0xff20, "CH EE 12"),
@@ -310,8 +319,9 @@ mod tests {
         (0xff01, "CH 12"),
         // draft-vesco-vcauthtls.
         (0xff02, "CH CR"),
-        // A number for private use, defined in docs/identity.md.
-        (0xff22, "CH CR CT"),
+        // Numbers for private use, defined in docs/identity.md.
+        (0xff21, "CH SR"),
+        (0xff22, "CH CR SR CT"),
     ];
 
     fn short(context: Context) -> &'static str {
@@ -322,6 +332,7 @@ mod tests {
             C::HelloRetryRequest => "HRR",
             C::EncryptedExtensions => "EE",
             C::CertificateRequest => "CR",
+            C::SsiRequest => "SR",
             C::Certificate => "CT",
             C::NewSessionTicket => "NST",
         }
@@ -415,6 +426,8 @@ mod tests {
             (47, C::CertificateRequest, &[0, 3, 0, 1, 9]),
             (50, C::ClientHello, &[0, 2, 4, 3]),
             (50, C::CertificateRequest, &[0, 2, 4, 3]),
+            (0xff21, C::ClientHello, &[2, 1, 0xe0]),
+            (0xff21, C::SsiRequest, &[1, 1, 0xe1]),
             (51, C::ClientHello, &[0, 5, 0, 29, 0, 1, 7]),
             (51, C::ServerHello, &[0, 29, 0, 1, 7]),
             (51, C::HelloRetryRequest, &[0, 29]),

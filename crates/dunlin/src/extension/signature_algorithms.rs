@@ -31,7 +31,7 @@ fn write(schemes: &[SignatureScheme], w: &mut Writer) {
 
 impl Extension for SignatureAlgorithms {
     const TYPE: ExtensionType = ExtensionType::SIGNATURE_ALGORITHMS;
-    const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest];
+    const IN: &'static [Context] = &[Context::ClientHello, Context::CertificateRequest, Context::SsiRequest];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
         read(r).map(Self)

@@ -6,6 +6,7 @@
 //! * [`post`]: messages after the handshake, for both sides.
 //! * [`retry`]: HelloRetryRequest and its cookie.
 //! * [`prove`] and [`verify`]: sending and receiving Certificate and CertificateVerify, for both sides.
+//! * [`ssi`]: the messages in place of Certificate that show decentralised identities.
 //! * [`cached`]: messages that the sender abbreviates because the receiver has them in its cache.
 
 use alloc::boxed::Box;
@@ -42,6 +43,7 @@ pub(crate) mod retry;
 pub(crate) mod server;
 pub(crate) mod setup;
 pub(crate) mod signature;
+pub(crate) mod ssi;
 pub(crate) mod step;
 pub(crate) mod tls12;
 pub(crate) mod verify;

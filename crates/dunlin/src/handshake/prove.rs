@@ -1,9 +1,9 @@
-//! Sending Certificate and CertificateVerify, for both sides.
+//! Sending Certificate and CertificateVerify, or the messages of [`super::ssi`], for both sides.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use super::{AwaitAnswer, Cx, Step, signature};
+use super::{AwaitAnswer, Cx, Step, signature, ssi};
 use crate::auth::select::Choice;
 use crate::auth::{KnownRegistry, PrivateKey};
 use crate::cache::Fingerprint;
@@ -14,7 +14,7 @@ use crate::message::{self, Staples};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
-use crate::wire::{CertificateCompressionAlgorithm, What};
+use crate::wire::{CertificateCompressionAlgorithm, HandshakeType, What};
 
 /// The continuation after this side has sent its proof.
 pub(crate) type Then = Box<dyn FnOnce(&mut Cx<'_>, Transcript) -> Result<Step, Error> + Send + Sync>;
@@ -38,11 +38,16 @@ pub(crate) fn prove(
     mut transcript: Transcript,
     profile: &ProfileSettings,
     side: Side,
-    Choice { index, scheme }: Choice,
+    choice: Choice,
     reads: &Reads,
     then: Then,
 ) -> Result<Step, Error> {
+    let index = choice.index;
     let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
+    if choice.by_messages {
+        ssi::present(cx, &mut transcript, credential, &reads.registries)?;
+        return prove_key(cx, transcript, profile, side, choice, then);
+    }
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let ocsp_response = stapled.map(|(_, response)| response.clone());
     if let Some(fingerprint) = &reads.cached {
@@ -53,7 +58,7 @@ pub(crate) fn prove(
         cx.draft.leave_own_out(saved);
         cx.send_in(&mut transcript, abbreviated)?;
         transcript.add(&fingerprint.cached_object());
-        return prove_key(cx, transcript, profile, side, Choice { index, scheme }, then);
+        return prove_key(cx, transcript, profile, side, choice, then);
     }
     let staples = Staples { ocsp_response, did_proof: credential.did_proof(&reads.registries) };
     // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in advance
@@ -67,25 +72,29 @@ pub(crate) fn prove(
         _ => message::Certificate::write(&[], credential.entries(), staples)?,
     };
     cx.send_in(&mut transcript, certificate)?;
-    prove_key(cx, transcript, profile, side, Choice { index, scheme }, then)
+    prove_key(cx, transcript, profile, side, choice, then)
 }
 
-/// Sends CertificateVerify.
+/// Sends CertificateVerify or DIDVerify.
 fn prove_key(
     cx: &mut Cx<'_>,
     mut transcript: Transcript,
     profile: &ProfileSettings,
     side: Side,
-    Choice { index, scheme }: Choice,
+    choice: Choice,
     then: Then,
 ) -> Result<Step, Error> {
-    let content = signature::content(side, transcript.current().as_ref());
+    let typ = match choice.by_messages {
+        true => HandshakeType::DID_VERIFY,
+        false => HandshakeType::CERTIFICATE_VERIFY,
+    };
+    let content = signature::content(typ, side, transcript.current().as_ref());
     let then: Signed = Box::new(move |cx, signature| {
-        let verify: Vec<u8> = message::CertificateVerify::write(scheme, &signature)?;
+        let verify = message::CertificateVerify::write(typ, choice.scheme, &signature)?;
         cx.send_in(&mut transcript, verify)?;
         then(cx, transcript)
     });
-    sign(cx, profile, Choice { index, scheme }, content, then)
+    sign(cx, profile, choice, content, then)
 }
 
 /// The continuation that receives this side's signature.
@@ -95,7 +104,7 @@ pub(super) type Signed = Box<dyn FnOnce(&mut Cx<'_>, Vec<u8>) -> Result<Step, Er
 pub(super) fn sign(
     cx: &mut Cx<'_>,
     profile: &ProfileSettings,
-    Choice { index, scheme }: Choice,
+    Choice { index, scheme, .. }: Choice,
     content: Vec<u8>,
     then: Signed,
 ) -> Result<Step, Error> {

@@ -1,4 +1,4 @@
-//! Receiving Certificate and CertificateVerify, for both sides.
+//! Receiving Certificate and CertificateVerify, for both sides. [`super::ssi`] receives other messages in place of Certificate.
 
 use crate::sync::Arc;
 use alloc::borrow::Cow;
@@ -77,7 +77,8 @@ impl ExpectMessage for ExpectCertificate {
             cx.draft.take_peer_from_cache();
             let Self { profile, transcript, peer, then, .. } = *self;
             let believed = BelievedPeer::cached(profile, cached, cx.now)?;
-            return Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }));
+            let typ = HandshakeType::CERTIFICATE_VERIFY;
+            return Ok(Step::expect(ExpectSignature { typ, believed, transcript, peer, then }));
         }
         let chain: Vec<CertificateDer<'static>> =
             certificate.entries.iter().map(|c| CertificateDer::from(c.to_vec())).collect();
@@ -95,9 +96,16 @@ impl ExpectMessage for ExpectCertificate {
         let Self { profile, transcript, peer, certificate_type, name, then, .. } = *self;
         let staples = certificate.staples;
         let usage = KeyUse::Sign;
-        let subject = Subject { profile, certificate_type, chain, peer, name, staples, usage };
+        let subject =
+            Subject { profile, certificate_type, chain, peer, name, staples, usage, is_cacheable: true };
         let then: Believed = Box::new(move |_, believed| {
-            Ok(Step::expect(ExpectCertificateVerify { believed, transcript, peer, then }))
+            Ok(Step::expect(ExpectSignature {
+                typ: HandshakeType::CERTIFICATE_VERIFY,
+                believed,
+                transcript,
+                peer,
+                then,
+            }))
         });
         subject.verify(cx, then)
     }
@@ -113,11 +121,18 @@ pub(super) struct Subject {
     pub(super) staples: Staples,
     /// The purpose of the peer's key in this handshake.
     pub(super) usage: KeyUse,
+    /// Whether the handshake cache may keep the verdict.
+    pub(super) is_cacheable: bool,
 }
 
 impl Subject {
+    /// The verifier of a type that the profile lets the peer send. A peer may send a certificate that this side has not asked for.
     fn verifier(&self) -> Result<&dyn Verifier, AuthenticationFailure> {
-        self.profile.trust.of(self.certificate_type)
+        let typ = self.certificate_type;
+        match self.profile.verifies(typ) {
+            true => self.profile.trust.of(typ),
+            false => Err(AuthenticationFailure::UnsupportedType(typ)),
+        }
     }
 
     fn claim(&self, now: Now) -> Claim<'_> {
@@ -167,7 +182,8 @@ impl Subject {
             id.details = id.chain.first().and_then(|leaf| read(leaf)).map(Box::new);
         }
         let public_key = Some(public_key).filter(|_| identity.public_key().is_none());
-        Ok(Box::new(Judged { public_key, identity, validity: holds, is_kept: validity.is_some() }))
+        let is_kept = self.is_cacheable && validity.is_some();
+        Ok(Box::new(Judged { public_key, identity, validity: holds, is_kept }))
     }
 
     /// Continues with `then` when the peer is accepted.
@@ -183,7 +199,7 @@ pub(super) struct Judged {
     public_key: Option<SubjectPublicKeyInfoDer<'static>>,
     pub(super) identity: PeerIdentity,
     pub(super) validity: Validity,
-    /// Whether the verdict holds beyond this handshake.
+    /// Whether the handshake cache may keep the verdict.
     is_kept: bool,
 }
 
@@ -298,18 +314,19 @@ impl BelievedPeer {
 }
 
 /// Waits for the signature that proves possession of the private key.
-struct ExpectCertificateVerify {
-    believed: BelievedPeer,
-    transcript: Transcript,
-    peer: Side,
-    then: Then,
+pub(super) struct ExpectSignature {
+    /// CertificateVerify or DIDVerify.
+    pub(super) typ: HandshakeType,
+    pub(super) believed: BelievedPeer,
+    pub(super) transcript: Transcript,
+    pub(super) peer: Side,
+    pub(super) then: Then,
 }
 
-impl ExpectMessage for ExpectCertificateVerify {
+impl ExpectMessage for ExpectSignature {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { believed, mut transcript, peer, then } = *self;
-        let body = message.expect(HandshakeType::CERTIFICATE_VERIFY)?;
-        let verify = message::CertificateVerify::read(body)?;
+        let Self { typ, believed, mut transcript, peer, then } = *self;
+        let verify = message::CertificateVerify::read(typ, message.expect(typ)?)?;
         // RFC 8446 §4.4.3: the peer uses a scheme that this side offered and that may sign handshakes.
         let profile = believed.profile();
         let may_sign = match peer {
@@ -320,7 +337,7 @@ impl ExpectMessage for ExpectCertificateVerify {
             return Err(PeerMisbehaved::NotOffered(What::SignatureScheme).into());
         }
         let algorithms = profile.provider.signatures.for_scheme(verify.scheme);
-        let content = signature::content(peer, transcript.current().as_ref());
+        let content = signature::content(typ, peer, transcript.current().as_ref());
         let authenticated = believed.prove(cx, verify.scheme, algorithms, &content, verify.signature)?;
         transcript.add(message.bytes());
         then(cx, transcript, Some(authenticated))

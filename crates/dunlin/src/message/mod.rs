@@ -13,6 +13,8 @@ pub(crate) mod client_hello;
 pub(crate) mod client_key_exchange;
 pub(crate) mod compressed_certificate;
 pub(crate) mod connection_ids;
+pub(crate) mod did;
+pub(crate) mod did_proof;
 pub(crate) mod encrypted_extensions;
 pub(crate) mod hello_request;
 pub(crate) mod hello_verify_request;
@@ -21,6 +23,8 @@ pub(crate) mod new_session_ticket;
 pub(crate) mod server_hello;
 pub(crate) mod server_hello_done;
 pub(crate) mod server_key_exchange;
+pub(crate) mod ssi_request;
+pub(crate) mod vc;
 
 pub(crate) use certificate::{Certificate, MAX_VERIFIABLE_CREDENTIAL, Staples};
 pub(crate) use certificate_request::{CertificateRequest, Tls12CertificateRequest};
@@ -28,9 +32,11 @@ pub(crate) use certificate_verify::CertificateVerify;
 pub(crate) use client_hello::ClientHello;
 pub(crate) use client_key_exchange::ClientKeyExchange;
 pub(crate) use compressed_certificate::CompressedCertificate;
+pub(crate) use did::{Did, MAX_IDENTIFIER};
 pub(crate) use new_session_ticket::{NewSessionTicket, Tls12NewSessionTicket};
 pub(crate) use server_hello::ServerHello;
 pub(crate) use server_key_exchange::{ServerKeyExchange, ServerParams};
+pub(crate) use ssi_request::SsiRequest;
 
 /// The header of a handshake message: type and length (RFC 8446 §4).
 pub(crate) const HEADER_LEN: usize = 4;
@@ -43,6 +49,8 @@ pub(crate) const MAX_CERTIFICATE: usize = 64 * 1024;
 pub(crate) const MAX_CLIENT_HELLO: usize = 65 * 1024;
 /// The largest NewSessionTicket, in bytes: a ticket and a nonce of any length, and small extensions.
 pub(crate) const MAX_NEW_SESSION_TICKET: usize = 64 * 1024 + 512;
+/// The largest VC, in bytes: a credential of the greatest length, an empty context, and the lengths of both.
+pub(crate) const MAX_VC: usize = 1 + 2 + MAX_VERIFIABLE_CREDENTIAL;
 /// The largest message of any other type, in bytes.
 pub(crate) const MAX_OTHER: usize = 16 * 1024;
 
@@ -55,6 +63,7 @@ pub(crate) const fn limit(typ: HandshakeType) -> usize {
         | HandshakeType::CERTIFICATE_REQUEST => MAX_CERTIFICATE,
         HandshakeType::CLIENT_HELLO => MAX_CLIENT_HELLO,
         HandshakeType::NEW_SESSION_TICKET => MAX_NEW_SESSION_TICKET,
+        HandshakeType::VC => MAX_VC,
         _ => MAX_OTHER,
     }
 }
@@ -123,6 +132,14 @@ pub(crate) fn encode(typ: HandshakeType, body: impl FnOnce(&mut Writer)) -> Resu
 /// Writes `Finished` (RFC 8446 §4.4.4), which contains only verify_data.
 pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
     encode(HandshakeType::FINISHED, |w| w.put(verify_data))
+}
+
+/// Reads `opaque context<0..2^8-1>`, which is empty during the handshake (RFC 8446 §4.3.2).
+pub(crate) fn empty_context(r: &mut Reader<'_>) -> Result<(), Error> {
+    match r.vec8(0)? {
+        [] => Ok(()),
+        _ => Err(crate::error::PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into()),
+    }
 }
 
 /// Reads a whole body and rejects trailing bytes.

@@ -13,6 +13,7 @@ mod nodes;
 mod ports;
 mod profile;
 mod ranks;
+mod ssi;
 
 pub use datagram::{ConnectionIds, CookieKeys, MAX_CONNECTION_ID, NodeIds, Retransmission};
 pub(crate) use datagram::{DatagramSettings, MTU_RANGE};
@@ -23,6 +24,7 @@ pub use nodes::{MaskedNodeIds, NodeMask};
 pub use ports::{NoPort, PortScheme};
 pub(crate) use profile::{ProfileSettings, ReadDetails, Tls12};
 pub(crate) use ranks::Ranks;
+pub use ssi::SsiMessages;
 
 /// Whether a server asks clients for a certificate or raw key. It never asks if a PSK authenticates the client. (Beside a PSK of
 /// [`crate::ProfileBuilder::tls_cert_with_extern_psk`], certificates authenticate.)

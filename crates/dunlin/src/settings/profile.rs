@@ -12,6 +12,7 @@ use crate::compression::{self, CertificateDecompressor, Prepared};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::extension::record_size_limit::RecordSizeLimit;
 use crate::keylog::KeyLog;
+use crate::settings::SsiMessages;
 use crate::wire::{
     CertificateCompressionAlgorithm, CertificateType, CipherSuite, MAX_PLAINTEXT, NamedGroup,
     ProtocolVersion, PskKeyExchangeMode, SignatureScheme,
@@ -39,6 +40,8 @@ pub(crate) struct ProfileSettings {
     pub(crate) trust: Verifiers,
     /// Reads what this side keeps of a peer's leaf beside its names. A profile without it does not link the function.
     pub(crate) x509_details: Option<ReadDetails>,
+    /// Whether decentralised identities travel in messages of their own.
+    pub(crate) ssi: SsiMessages,
     /// The peer's certificate types, if they differ from those of the trust settings.
     pub(crate) peer_types: Option<Vec<CertificateType>>,
     /// This side's certificate types, if they differ from those of the credentials.
@@ -107,7 +110,7 @@ impl ProfileSettings {
         self.certificate_signature_schemes.as_ref().unwrap_or(&self.signature_schemes)
     }
 
-    /// The certificate types that the peer may send, in order of preference.
+    /// The types of credential that the peer may send, in order of preference.
     pub(crate) fn peer_types(&self) -> Vec<CertificateType> {
         self.peer_types.clone().unwrap_or_else(|| self.trust.types())
     }
@@ -117,7 +120,12 @@ impl ProfileSettings {
         self.peer_types().contains(&typ)
     }
 
-    /// The certificate types that a client offers to send, in order of preference.
+    /// Whether a Certificate message may have this type. Verifiable credentials exist only in TLS 1.3.
+    pub(crate) fn has_certificates(&self, typ: CertificateType, is_tls13: bool) -> bool {
+        self.ssi.leaves(typ) && (is_tls13 || !typ.is_self_sovereign())
+    }
+
+    /// The types of credential that a client offers to send, in order of preference.
     pub(crate) fn own_types(&self) -> Vec<CertificateType> {
         self.own_types.clone().unwrap_or_else(|| {
             let mut types = Vec::new();

@@ -135,6 +135,16 @@ wire_enum! {
         KEY_UPDATE = 24 => "key_update",
         /// `compressed_certificate` (RFC 8879 §4)
         COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
+        /// `DID` (docs/identity.md); this and the next four have no number of IANA's, and are sent only to peers that know them
+        DID = 30 => "DID",
+        /// `VC` (docs/identity.md)
+        VC = 31 => "VC",
+        /// `SSIRequest` (docs/identity.md)
+        SSI_REQUEST = 32 => "SSI_request",
+        /// `DIDVerify` (docs/identity.md)
+        DID_VERIFY = 33 => "DID_verify",
+        /// `DIDProof` (docs/identity.md)
+        DID_PROOF = 34 => "DID_proof",
         /// `cached_object`, synthetic (docs/handshake-cache.md §4): never on the wire
         CACHED_OBJECT = 253 => "cached_object",
         /// `message_hash`, synthetic: never on the wire
@@ -328,11 +338,14 @@ wire_enum! {
         RAW_PUBLIC_KEY = 2 => "RawPublicKey",
         /// A verifiable credential (draft-vesco-vcauthtls)
         VERIFIABLE_CREDENTIAL = 224 => "VerifiableCredential",
+        /// A bare decentralised identifier. It is no type on the wire: only the messages of ssi_parameters carry one (docs/identity.md)
+        DECENTRALISED_IDENTIFIER = 255 => "DecentralisedIdentifier",
     }
 }
 
 wire_enum! {
-    /// A method of decentralised identifiers (draft-vesco-vcauthtls).
+    /// A method of decentralised identifiers, with its number in did_methods (draft-vesco-vcauthtls). In ssi_parameters, the methods
+    /// of the numbers 0xff00 to 0xffff have their low byte (docs/identity.md).
     DidMethod: u16 {
         /// did:btcr
         BTCR = 0 => "did:btcr",
@@ -340,6 +353,12 @@ wire_enum! {
         ETHR = 1 => "did:ethr",
         /// did:iota
         IOTA = 2 => "did:iota",
+        /// The number of the public implementation of ssi_parameters
+        OTT = 0xff01 => "did:ott",
+        /// The number of the public implementation of ssi_parameters
+        BTC = 0xff02 => "did:btc",
+        /// The number of the public implementation of ssi_parameters
+        ETH = 0xff03 => "did:eth",
         /// A number for private use, defined in docs/identity.md
         DUNLIN = 0xffe0 => "did:dunlin",
         /// A number for private use, defined in docs/identity.md
@@ -522,6 +541,8 @@ wire_enum! {
         KEY_SHARE = 51 => "key_share",
         /// RFC 9146, RFC 9147
         CONNECTION_ID = 54 => "connection_id",
+        /// `ssi_parameters` of its public implementation, only with [`crate::SsiMessages::Links`]: IANA has since assigned the number
+        SSI_PARAMETERS_LINKS = 60 => "ssi_parameters_links",
         /// RFC 9853
         RRC = 61 => "rrc",
         /// RFC 5746
@@ -530,6 +551,8 @@ wire_enum! {
         DID_METHODS = 0xff02 => "did_methods",
         /// A number for private use, defined in docs/handshake-cache.md
         HANDSHAKE_CACHE = 0xff20 => "handshake_cache",
+        /// A number for private use, defined in docs/identity.md
+        SSI_PARAMETERS = 0xff21 => "ssi_parameters",
         /// A number for private use, defined in docs/identity.md
         DID_PROOF = 0xff22 => "did_proof",
         /// A number for private use, defined in docs/association-ports.md
@@ -540,7 +563,33 @@ wire_enum! {
 impl CertificateType {
     /// Whether a credential of this type has a variant of its own ([`crate::Credential`]).
     pub(crate) fn has_variant(self) -> bool {
-        [Self::X509, Self::RAW_PUBLIC_KEY, Self::VERIFIABLE_CREDENTIAL].contains(&self)
+        [Self::X509, Self::RAW_PUBLIC_KEY].contains(&self) || self.is_self_sovereign()
+    }
+
+    /// Whether a credential of this type names a decentralised identifier whose key signs.
+    pub(crate) fn is_self_sovereign(self) -> bool {
+        [Self::VERIFIABLE_CREDENTIAL, Self::DECENTRALISED_IDENTIFIER].contains(&self)
+    }
+}
+
+impl DidMethod {
+    /// The method with this number in ssi_parameters (docs/identity.md).
+    pub const fn from_byte(byte: u8) -> Self {
+        Self(u16::from_be_bytes([0xff, byte]))
+    }
+
+    /// Its number in ssi_parameters. `None` if it has none there.
+    pub const fn to_byte(self) -> Option<u8> {
+        match self.0.to_be_bytes() {
+            [0xff, byte] => Some(byte),
+            _ => None,
+        }
+    }
+
+    /// Whether `did` can be an identifier of this method. Of a method that this crate does not name, any text can.
+    pub(crate) fn may_have(self, did: &[u8]) -> bool {
+        let Some(name) = self.name() else { return true };
+        did.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b":"))
     }
 }
 

@@ -41,6 +41,10 @@ pub enum What {
     CertificateList,
     /// `verifiable credential`
     VerifiableCredential,
+    /// `decentralised identifier`
+    Identifier,
+    /// `method of decentralised identifiers`
+    DidMethod,
     /// `certificate_list: more than one raw public key`
     CertificateListRawKey,
     /// `certificate_request_context`

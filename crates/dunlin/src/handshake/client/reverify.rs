@@ -43,6 +43,7 @@ pub(super) fn reverify(
         name: Some(server.name.clone()),
         staples: Staples::default(),
         usage: KeyUse::Sign,
+        is_cacheable: true,
     };
     let known = subject.judge(cx)?;
     cx.ask(known, Box::new(AwaitReverification { subject, peer: peer.clone(), then }))

@@ -282,8 +282,9 @@ impl Offer {
 impl Offer {
     /// The same offer, for another ServerHello. `None` with early data, whose keys are in use.
     fn again(&self) -> Option<Self> {
-        let Terms { config, server, asks, offered, previous, early: None, cache, types, ocsp, extended, .. } =
-            &self.terms
+        let Terms {
+            config, server, asks, offered, previous, early: None, cache, types, ocsp, extended, ..
+        } = &self.terms
         else {
             return None;
         };

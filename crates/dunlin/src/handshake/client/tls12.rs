@@ -260,6 +260,7 @@ fn verify(
         name: Some(handshake.terms.server.name.clone()),
         staples: Staples { ocsp_response, did_proof: None },
         usage,
+        is_cacheable: true,
     };
     let then: Believed = Box::new(move |cx, believed| believe(cx, handshake, believed, next));
     subject.verify(cx, then)
@@ -431,6 +432,7 @@ fn send_certificate(
         chain_schemes: None,
         authorities: &request.authorities,
         did_methods: &[],
+        by_messages: false,
     };
     let signatures = profile.provider.signatures;
     let choice = match select::select(signatures, &profile.credentials, &profile.reserved, &wanted) {
@@ -500,7 +502,7 @@ fn key_exchange(
     let messages = handshake.transcript.take_messages();
     let Some(choice) = choice else { return finish(cx, handshake, master, peer) };
     let then: prove::Signed = Box::new(move |cx, signature| {
-        let verify = CertificateVerify::write(choice.scheme, &signature)?;
+        let verify = CertificateVerify::write(HandshakeType::CERTIFICATE_VERIFY, choice.scheme, &signature)?;
         cx.send_in(&mut handshake.transcript, verify)?;
         finish(cx, handshake, master, peer)
     });

@@ -21,9 +21,10 @@ use crate::handshake::negotiate::{
 };
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
+use crate::handshake::ssi::{Asked, ExpectCredential};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step, prove};
-use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
+use crate::message::{self, CertificateRequest, Message, ServerHello, SsiRequest, encrypted_extensions};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
@@ -197,12 +198,26 @@ impl ExpectMessage for ExpectCertificateOrRequest {
                 transcript.add(message.bytes());
                 Ok(expect_certificate(handshake, transcript, Some(demands)))
             }
+            // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
+            HandshakeType::CERTIFICATE
+            | HandshakeType::COMPRESSED_CERTIFICATE
+            | HandshakeType::SSI_REQUEST
+            | HandshakeType::VC
+            | HandshakeType::DID
+                if terms.cache.agreed().is_some_and(|agreed| agreed.uses_ticket()) =>
+            {
+                Err(PeerMisbehaved::IllegalParameter(What::CacheTicketWithoutRequest).into())
+            }
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
-                // docs/handshake-cache.md §3: a server that accepts a ticket must send a CertificateRequest.
-                if terms.cache.agreed().is_some_and(|agreed| agreed.uses_ticket()) {
-                    let why = What::CacheTicketWithoutRequest;
-                    return Err(PeerMisbehaved::IllegalParameter(why).into());
-                }
+                expect_certificate(handshake, transcript, None).message(cx, message)
+            }
+            HandshakeType::SSI_REQUEST if let Some(ours) = &terms.asks.ssi => {
+                let request = SsiRequest::read(message.body())?;
+                let demands = Demands::of_ssi_request(&request.extensions, &terms.config.profile, ours)?;
+                transcript.add(message.bytes());
+                Ok(expect_certificate(handshake, transcript, Some(demands)))
+            }
+            HandshakeType::VC | HandshakeType::DID if asked(terms).is_some() => {
                 expect_certificate(handshake, transcript, None).message(cx, message)
             }
             _ => Err(message.unexpected(What::CertificateOrRequest)),
@@ -221,11 +236,24 @@ fn staples(terms: &Terms) -> &'static [ExtensionType] {
     }
 }
 
+/// The messages of its own in which the server may show a decentralised identity. A server that has answered server_certificate_type
+/// sends a Certificate.
+fn asked(terms: &Terms) -> Option<Asked> {
+    let ssi = terms.asks.ssi.as_ref()?;
+    let may_come = ssi.asks_for.is_self_sovereign() && terms.types.server == CertificateType::X509;
+    may_come.then(|| Asked {
+        typ: ssi.asks_for,
+        did_methods: ssi.did_methods.clone(),
+        accepts_proofs: !terms.asks.registries.is_empty(),
+    })
+}
+
 fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Option<Demands>) -> Step {
     let terms = &handshake.common.terms;
     let certificate_type = terms.types.server;
     let cached = terms.cache.agreed().and_then(|agreed| agreed.server(certificate_type));
-    Step::expect(ExpectCertificate {
+    let asked = asked(terms);
+    let certificate = ExpectCertificate {
         profile: Arc::clone(&terms.config.profile),
         transcript,
         peer: Side::Server,
@@ -244,21 +272,31 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
             let respond = request.map(response);
             Ok(Step::expect(ExpectFinished { handshake, transcript, respond }))
         }),
-    })
+    };
+    match asked {
+        None => Step::expect(certificate),
+        Some(asked) => Step::expect(ExpectCredential { asked, certificate }),
+    }
 }
 
-/// The continuation that sends the client's Certificate, CertificateVerify and Finished, as a CertificateRequest demands.
+/// The continuation that sends the client's Certificate, CertificateVerify and Finished, as a CertificateRequest demands, or the messages
+/// that an SSIRequest demands.
 fn response(mut demands: Demands) -> Respond {
     Box::new(move |cx, mut transcript, mut complete: Complete| {
         let config = Arc::clone(&complete.common.terms.config);
         let profile = &config.profile;
         match demands.choose(profile, &SignatureScheme::signs_handshakes) {
             Ok(choice) => {
-                if let Some(agreed) = complete.common.terms.cache.agreed_mut() {
+                if let Some(agreed) = complete.common.terms.cache.agreed_mut().filter(|_| !choice.by_messages)
+                {
                     demands.reads.cached = agreed.proves_by(Some(choice.index));
                 }
                 let then: prove::Then = Box::new(move |cx, transcript| complete.finish(cx, transcript));
                 prove::prove(cx, transcript, profile, Side::Client, choice, &demands.reads, then)
+            }
+            // §IV.B of the paper: a client without such an identity "must abort". Its servers take no other message.
+            Err(why) if demands.ssi.is_some() && profile.ssi.is_links() => {
+                Err(select::nothing_to_show(why).into())
             }
             Err(why) if config.credential_required && !profile.credentials.is_empty() => {
                 Err(select::nothing_to_show(why).into())

@@ -3,7 +3,9 @@
 
 use alloc::vec::Vec;
 
+use super::ssi_parameters;
 use crate::auth::KnownRegistry;
+use crate::extension::ssi_parameters::SsiParameters;
 use crate::settings::ProfileSettings;
 use crate::wire::{CertificateType, DidMethod};
 
@@ -11,19 +13,26 @@ use crate::wire::{CertificateType, DidMethod};
 pub(crate) struct Asks {
     /// The names of the client's trust anchors.
     pub(crate) authorities: Vec<Vec<u8>>,
-    /// The methods of identifiers that the client resolves. Empty if it accepts no verifiable credential.
+    /// The methods of identifiers that the client resolves for a verifiable credential in a Certificate. Empty if it accepts none there.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// The registries whose proofs the client accepts. Empty if it accepts no verifiable credential.
+    /// The registries whose proofs the client accepts. Empty if it accepts no decentralised identity.
     pub(crate) registries: Vec<KnownRegistry>,
+    /// The decentralised identity for which the client asks in messages of its own.
+    pub(crate) ssi: Option<SsiParameters>,
 }
 
 impl Asks {
     pub(crate) fn of(profile: &ProfileSettings) -> Self {
-        let trust = &profile.trust;
-        let (did_methods, registries) = match profile.verifies(CertificateType::VERIFIABLE_CREDENTIAL) {
-            true => (trust.did_methods(CertificateType::VERIFIABLE_CREDENTIAL), trust.registries()),
-            false => (Vec::new(), Vec::new()),
-        };
-        Self { authorities: profile.authorities(), did_methods, registries }
+        let (trust, credential) = (&profile.trust, CertificateType::VERIFIABLE_CREDENTIAL);
+        let takes_certificate = profile.verifies(credential) && profile.has_certificates(credential, true);
+        let ssi = ssi_parameters::ask(profile);
+        let takes_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for.is_self_sovereign());
+        let takes_proofs = (takes_certificate || takes_messages) && !profile.ssi.is_links();
+        Self {
+            authorities: profile.authorities(),
+            did_methods: if takes_certificate { trust.did_methods(credential) } else { Vec::new() },
+            registries: if takes_proofs { trust.registries() } else { Vec::new() },
+            ssi,
+        }
     }
 }

@@ -1,6 +1,7 @@
-//! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates or raw public keys.
+//! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys, verifiable credentials, or
+//! an application's own type.
 
-use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
+use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods, ssi_parameters};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -29,9 +30,7 @@ impl Default for CertificateTypes {
 /// RFC 7250 §4.1: the client omits an extension if X.509 is the only type.
 pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     let profile = &offer.terms.config.profile;
-    // Verifiable credentials exist only in TLS 1.3.
-    let exists =
-        |typ: &CertificateType| offer.offers_tls13() || *typ != CertificateType::VERIFIABLE_CREDENTIAL;
+    let exists = |typ: &CertificateType| profile.has_certificates(*typ, offer.offers_tls13());
     let mut verified = profile.peer_types();
     verified.retain(exists);
     if verified.iter().any(|t| *t != CertificateType::X509) {
@@ -46,7 +45,7 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
 
 pub(super) fn accept(_: &mut Cx<'_>, terms: &mut Terms, answers: &Answers<'_>) -> Result<(), Error> {
     let profile = &terms.config.profile;
-    let exists = |typ| !answers.version.is_1_2() || typ != CertificateType::VERIFIABLE_CREDENTIAL;
+    let exists = |typ| profile.has_certificates(typ, !answers.version.is_1_2());
     if let Some(ServerType(typ)) = answers.extensions.get()? {
         if !profile.peer_types().contains(&typ) || !exists(typ) {
             return Err(PeerMisbehaved::NotOffered(What::ServerCertificateType).into());
@@ -85,21 +84,27 @@ pub(crate) fn request(
     if by_psk || config.client_auth == ClientAuth::None {
         return Ok(None);
     }
+    if !version.is_1_2()
+        && let Some(request) = ssi_parameters::request(&config.profile, hello)?
+    {
+        return Ok(Some(request));
+    }
     let theirs = hello.extensions().get::<ClientTypes>()?;
     let asked = theirs.is_some();
     let theirs = theirs.map_or_else(|| [CertificateType::X509].to_vec(), |t| t.0);
     let mut ours = config.profile.peer_types();
     // The client's credential needs a method of decentralised identifiers that both sides resolve.
     let did_methods = did_methods::common(&config.profile, hello)?;
-    if version.is_1_2() || did_methods.is_empty() {
-        ours.retain(|typ| *typ != CertificateType::VERIFIABLE_CREDENTIAL);
-    }
+    ours.retain(|typ| {
+        let is_common = *typ != CertificateType::VERIFIABLE_CREDENTIAL || !did_methods.is_empty();
+        is_common && config.profile.has_certificates(*typ, !version.is_1_2())
+    });
     match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ @ &CertificateType::VERIFIABLE_CREDENTIAL) => {
             let registries = config.profile.trust.registries();
-            Ok(Some(Request { typ: *typ, did_methods, registries }))
+            Ok(Some(Request { typ: *typ, by_messages: false, did_methods, registries }))
         }
-        Some(typ) => Ok(Some(Request { typ: *typ, did_methods: Vec::new(), registries: Vec::new() })),
+        Some(typ) => Ok(Some(Request::certificate(*typ))),
         // A client without this extension offered no type, so an optional request is simply omitted.
         None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
         // RFC 7250 §4.2: without a common type the server sends unsupported_certificate.

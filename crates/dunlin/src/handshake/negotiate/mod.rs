@@ -13,8 +13,8 @@
 //! | `answer` | the server writes it | ServerHello, EncryptedExtensions |
 //! | `select` | the client applies the server's selection | ServerHello of TLS 1.3 |
 //! | `accept` | the client applies the server's answer | EncryptedExtensions, ServerHello of TLS 1.2 |
-//! | `request` | the server writes it | CertificateRequest |
-//! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest |
+//! | `request` | the server writes it | CertificateRequest, SSIRequest |
+//! | `demand` | either side reads what the peer accepts in certificates | ClientHello, CertificateRequest, SSIRequest |
 //!
 //! For each step, a table below lists the functions in order. The order of the tables that write is the order on the wire. The
 //! order of the others decides which of several errors is reported. A program links only the tables that its configuration
@@ -37,6 +37,7 @@ use crate::auth::select::{self, Wanted};
 use crate::crypto::{SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
 use crate::extension::key_share::Entry;
+use crate::extension::ssi_parameters::SsiParameters;
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::message::{CertificateRequest, ClientHello};
 use crate::protocol::Protocol;
@@ -65,6 +66,7 @@ mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
+mod ssi_parameters;
 mod status_request;
 pub(crate) mod supported_versions;
 pub(crate) mod tls_cert_with_extern_psk;
@@ -122,6 +124,7 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         certificate_authorities::offer,
         did_methods::offer,
         did_proof::offer,
+        ssi_parameters::offer,
         tls_cert_with_extern_psk::offer,
     ],
     selects: &[tls_cert_with_extern_psk::select],
@@ -439,16 +442,23 @@ pub(crate) fn answer(
 pub(crate) struct Request {
     /// The type of the client's credential.
     pub(crate) typ: CertificateType,
-    /// The methods of identifiers that both sides resolve, for a verifiable credential. Otherwise empty.
+    /// Whether the credential travels in messages of its own, so that SSIRequest asks for it.
+    pub(crate) by_messages: bool,
+    /// The methods of identifiers that both sides resolve, for a decentralised identity. Otherwise empty.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// The registries whose proofs the server accepts beside a verifiable credential. Otherwise empty.
+    /// The registries whose proofs the server accepts beside a decentralised identity. Otherwise empty.
     pub(crate) registries: Vec<KnownRegistry>,
 }
 
 impl Request {
+    /// For a certificate that is no decentralised identity.
+    fn certificate(typ: CertificateType) -> Self {
+        Self { typ, by_messages: false, did_methods: Vec::new(), registries: Vec::new() }
+    }
+
     /// The extensions that the client may send with its certificate, since the server requests them.
     pub(crate) fn staples(&self) -> &'static [ExtensionType] {
-        if self.registries.is_empty() { &[] } else { &[ExtensionType::DID_PROOF] }
+        if self.registries.is_empty() || self.by_messages { &[] } else { &[ExtensionType::DID_PROOF] }
     }
 }
 
@@ -463,8 +473,11 @@ static REQUEST: &[RequestStep] = &[
     did_proof::request,
 ];
 
-/// Writes a CertificateRequest.
+/// Writes a CertificateRequest or SSIRequest.
 pub(crate) fn request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
+    if request.by_messages {
+        return ssi_parameters::write_request(profile, request);
+    }
     let mut w = ExtensionsWriter::default();
     REQUEST.iter().for_each(|step| step(profile, request, &mut w));
     CertificateRequest::write(&w)
@@ -482,6 +495,8 @@ pub(crate) struct Demands {
     pub(crate) authorities: Vec<Vec<u8>>,
     /// The methods of decentralised identifiers that the peer resolves, if it listed them.
     pub(crate) did_methods: Option<Vec<DidMethod>>,
+    /// The decentralised identity that the peer prefers to a certificate, in messages of its own.
+    pub(crate) ssi: Option<SsiParameters>,
     pub(crate) reads: prove::Reads,
 }
 
@@ -502,6 +517,9 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
 static IN_CLIENT_HELLO_TLS12: &[DemandStep] =
     &[signature_algorithms::demand_tls12, certificate_type::demand, certificate_authorities::demand];
 
+/// The demands in an SSIRequest, beside ssi_parameters.
+static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, did_proof::demand];
+
 /// The demands in a CertificateRequest.
 static IN_CERTIFICATE_REQUEST: &[DemandStep] = &[
     signature_algorithms::demand,
@@ -518,8 +536,12 @@ impl Demands {
         Ok(demands)
     }
 
-    pub(crate) fn of_client(hello: &ClientHello) -> Result<Self, Error> {
-        Self::read(&hello.extensions(), IN_CLIENT_HELLO)
+    /// The demands of a TLS 1.3 client, as far as they concern a server with this profile.
+    pub(crate) fn of_client(hello: &ClientHello, profile: &ProfileSettings) -> Result<Self, Error> {
+        let mut demands = Self::read(&hello.extensions(), IN_CLIENT_HELLO)?;
+        demands.types.retain(|typ| profile.has_certificates(*typ, true));
+        demands.ssi = ssi_parameters::demanded(profile, hello)?;
+        Ok(demands)
     }
 
     pub(crate) fn of_tls12_client(hello: &ClientHello) -> Result<Self, Error> {
@@ -541,6 +563,20 @@ impl Demands {
         Ok(demands)
     }
 
+    /// The demands of an SSIRequest to a client that asks its server for `ours`. A client without such an identity shows its X.509
+    /// certificate, which the server may accept; the paper's clients abort.
+    pub(crate) fn of_ssi_request(
+        request: &Extensions<'_>,
+        profile: &ProfileSettings,
+        ours: &SsiParameters,
+    ) -> Result<Self, Error> {
+        let mut demands = Self::read(request, IN_SSI_REQUEST)?;
+        ssi_parameters::demand(request, profile, ours, &mut demands)?;
+        let falls_back = !profile.ssi.is_links() && profile.own_types().contains(&CertificateType::X509);
+        demands.types.extend(falls_back.then_some(CertificateType::X509));
+        Ok(demands)
+    }
+
     pub(crate) fn wanted<'a>(&'a self, allows: &'a dyn Fn(SignatureScheme) -> bool) -> Wanted<'a> {
         Wanted {
             types: &self.types,
@@ -549,18 +585,30 @@ impl Demands {
             chain_schemes: self.chain_schemes.as_deref(),
             authorities: &self.authorities,
             did_methods: self.did_methods.as_deref().unwrap_or_default(),
+            by_messages: false,
         }
     }
 
-    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error says why
-    /// the last one does not.
+    /// Chooses a credential of this profile with a scheme that `allows` admits. If none suits, the error says why the last one does
+    /// not. A side without the decentralised identity that the peer prefers falls back to a certificate (§III.D of the paper).
     pub(crate) fn choose(
         &self,
         profile: &ProfileSettings,
         allows: &dyn Fn(SignatureScheme) -> bool,
     ) -> Result<select::Choice, PeerIncompatible> {
         let signatures = profile.provider.signatures;
-        select::select(signatures, &profile.credentials, &profile.reserved, &self.wanted(allows))
+        let select =
+            |wanted: &Wanted<'_>| select::select(signatures, &profile.credentials, &profile.reserved, wanted);
+        let certificate = self.wanted(allows);
+        let Some(ssi) = &self.ssi else { return select(&certificate) };
+        let identity = Wanted {
+            types: core::slice::from_ref(&ssi.asks_for),
+            did_methods: &ssi.did_methods,
+            authorities: &[],
+            by_messages: true,
+            ..certificate
+        };
+        select(&identity).or_else(|why| select(&self.wanted(allows)).map_err(|_| why))
     }
 }
 

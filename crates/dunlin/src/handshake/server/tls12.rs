@@ -482,7 +482,8 @@ impl ExpectMessage for ExpectCertificate {
         }
         let (peer, name, staples) = (Side::Client, None, Staples::default());
         let usage = KeyUse::Sign;
-        let subject = Subject { profile, certificate_type, chain, peer, name, staples, usage };
+        let subject =
+            Subject { profile, certificate_type, chain, peer, name, staples, usage, is_cacheable: true };
         let then: Believed = Box::new(move |_, believed| {
             Ok(Step::expect(ExpectClientKeyExchange { handshake, exchange, client: Some(believed) }))
         });
@@ -574,7 +575,7 @@ impl ExpectMessage for ExpectCertificateVerify {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         let Self { mut handshake, master, messages, client } = *self;
         let body = message.expect(HandshakeType::CERTIFICATE_VERIFY)?;
-        let verify = CertificateVerify::read(body)?;
+        let verify = CertificateVerify::read(HandshakeType::CERTIFICATE_VERIFY, body)?;
         let algorithms = algorithms(client.profile(), verify.scheme, has_scheme)?;
         let authenticated = client.prove(cx, verify.scheme, &algorithms, &messages, verify.signature)?;
         handshake.transcript.add(&message);

@@ -25,6 +25,7 @@ use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::progress::EarlyOutput;
 use crate::handshake::prove;
 use crate::handshake::setup::ServerConfig;
+use crate::handshake::ssi::{Asked, ExpectCredential};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{self, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions};
@@ -100,8 +101,8 @@ fn answer(
     let by_psk = psk.as_ref().is_some_and(|psk| psk.authenticates);
     let Authentication { own, server_type, request } =
         authentication(&config, hello, protocol.version(), by_psk)?;
-    let client_type = request.as_ref().map(|request| request.typ);
-    let credential = own.as_ref().map(|own| own.choice.index);
+    let client_type = request.as_ref().filter(|request| !request.by_messages).map(|request| request.typ);
+    let credential = own.as_ref().filter(|own| !own.choice.by_messages).map(|own| own.choice.index);
     let sends = cache::Sends { credential, request: None, client_type };
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
@@ -236,7 +237,7 @@ fn authentication(
         true => None,
     };
     Ok(Authentication {
-        server_type: own.as_ref().map(|own| own.typ),
+        server_type: own.as_ref().filter(|own| !own.choice.by_messages).map(|own| own.typ),
         request: certificate_type::request(config, hello, version, by_psk)?,
         own: own.filter(|_| !by_psk),
     })
@@ -245,9 +246,11 @@ fn authentication(
 /// Selects the server's credential for this client. draft-vesco-vcauthtls: a client that accepts verifiable credentials lists the
 /// methods of identifiers that it resolves.
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
-    let demands = Demands::of_client(hello)?;
+    let demands = Demands::of_client(hello, &config.profile)?;
     let choice = match demands.choose(&config.profile, &SignatureScheme::signs_for_servers) {
-        Err(PeerIncompatible::NoCredential(What::NoneOfDidMethod)) if demands.did_methods.is_none() => {
+        Err(PeerIncompatible::NoCredential(What::NoneOfDidMethod))
+            if demands.did_methods.is_none() && demands.ssi.is_none() =>
+        {
             return Err(PeerMisbehaved::MissingExtension(ExtensionType::DID_METHODS).into());
         }
         choice => choice?,
@@ -309,11 +312,13 @@ impl Handshake {
                 false => Step::expect(ExpectFinished { finish, transcript }),
             });
         };
-        Ok(Step::expect(ExpectCertificate {
+        // What stands in place of the requested messages has the type of a Certificate without negotiation.
+        let certificate_type = if request.by_messages { CertificateType::X509 } else { request.typ };
+        let certificate = ExpectCertificate {
             profile,
             transcript,
             peer: Side::Client,
-            certificate_type: request.typ,
+            certificate_type,
             name: None,
             optional,
             staples: request.staples(),
@@ -326,7 +331,13 @@ impl Handshake {
                 }
                 Ok(Step::expect(ExpectFinished { finish, transcript }))
             }),
-        }))
+        };
+        if !request.by_messages {
+            return Ok(Step::expect(certificate));
+        }
+        let Request { typ, did_methods, registries, .. } = request;
+        let asked = Asked { typ, did_methods, accepts_proofs: !registries.is_empty() };
+        Ok(Step::expect(ExpectCredential { asked, certificate }))
     }
 }
 

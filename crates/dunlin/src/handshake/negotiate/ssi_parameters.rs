@@ -1,0 +1,144 @@
+//! `ssi_parameters` (docs/identity.md): the decentralised identities for which two sides ask each other in messages of their own. The
+//! certificate type for verifiable credentials wins where both sides know it.
+
+use alloc::vec::Vec;
+
+use super::{Demands, HelloDraft, Request};
+use crate::auth::Credential;
+use crate::error::{Error, Malformed, PeerMisbehaved};
+use crate::extension::certificate_type::{ClientTypes, ServerTypes};
+use crate::extension::did_proof::Registries;
+use crate::extension::signature_algorithms::SignatureAlgorithms;
+use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
+use crate::extension::{Extensions, ExtensionsWriter};
+use crate::handshake::Cx;
+use crate::handshake::client::start::Offer;
+use crate::message::{ClientHello, SsiRequest};
+use crate::settings::{ProfileSettings, SsiMessages};
+use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
+
+/// What this client asks of its server. A client that only has a decentralised identity of its own says so by asking for a certificate.
+pub(super) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
+    if !profile.ssi.is_on() {
+        return None;
+    }
+    match profile.peer_types().into_iter().find(|typ| typ.is_self_sovereign()) {
+        Some(asks_for) => Some(SsiParameters { asks_for, did_methods: resolved(profile, asks_for) }),
+        None => {
+            let mut own = profile.credentials.iter().map(Credential::certificate_type);
+            let certificate = SsiParameters { asks_for: CertificateType::X509, did_methods: Vec::new() };
+            own.any(CertificateType::is_self_sovereign).then_some(certificate)
+        }
+    }
+}
+
+/// The methods that the verifier of this type resolves, and that have a number here.
+fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
+    let mut methods = profile.trust.did_methods(typ);
+    methods.retain(|method| method.to_byte().is_some());
+    methods
+}
+
+pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+    if let Some(asks) = offer.terms.asks.ssi.as_ref().filter(|_| offer.offers_tls13()) {
+        put(offer.terms.config.profile.ssi, asks.clone(), &mut hello.extensions);
+    }
+}
+
+fn put(ssi: SsiMessages, asks: SsiParameters, w: &mut ExtensionsWriter) {
+    match ssi.is_links() {
+        true => w.put(&LinksParameters(asks)),
+        false => w.put(&asks),
+    }
+}
+
+fn get(ssi: SsiMessages, extensions: &Extensions<'_>) -> Result<Option<SsiParameters>, Error> {
+    match ssi {
+        SsiMessages::Off => Ok(None),
+        SsiMessages::Links => Ok(extensions.get::<LinksParameters>()?.map(|links| links.0)),
+        SsiMessages::Beside | SsiMessages::Alone => extensions.get(),
+    }
+}
+
+/// Whether both sides know the certificate type for verifiable credentials.
+fn has_certificate_type(profile: &ProfileSettings, hello: &ClientHello) -> Result<bool, Error> {
+    let credential = CertificateType::VERIFIABLE_CREDENTIAL;
+    let extensions = hello.extensions();
+    let of_server = extensions.get::<ServerTypes>()?.is_some_and(|types| types.0.contains(&credential));
+    let of_client = extensions.get::<ClientTypes>()?.is_some_and(|types| types.0.contains(&credential));
+    Ok(profile.ssi.leaves(credential) && (of_server || of_client))
+}
+
+/// The decentralised identity for which the client asks in a ClientHello.
+pub(super) fn demanded(
+    profile: &ProfileSettings,
+    hello: &ClientHello,
+) -> Result<Option<SsiParameters>, Error> {
+    let Some(asks) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
+    let is_ignored = match asks.asks_for {
+        CertificateType::VERIFIABLE_CREDENTIAL => has_certificate_type(profile, hello)?,
+        CertificateType::DECENTRALISED_IDENTIFIER => false,
+        _ => true,
+    };
+    Ok(Some(asks).filter(|_| !is_ignored))
+}
+
+/// The decentralised identity for which the server asks the client: the first of its own types for which both sides resolve a common
+/// method. A client that lists no methods resolves none, and shows any identity that it has.
+pub(super) fn request(profile: &ProfileSettings, hello: &ClientHello) -> Result<Option<Request>, Error> {
+    let Some(theirs) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
+    let asks_for_certificate = theirs.asks_for == CertificateType::X509;
+    let has_certificate_type = has_certificate_type(profile, hello)?;
+    for typ in profile.peer_types().into_iter().filter(|typ| typ.is_self_sovereign()) {
+        let is_certificate = typ == CertificateType::VERIFIABLE_CREDENTIAL && has_certificate_type;
+        // §IV.B of the paper: the server "must select the same authentication mode as the client".
+        let is_other = profile.ssi.is_links() && !asks_for_certificate && theirs.asks_for != typ;
+        if is_certificate || is_other {
+            continue;
+        }
+        let mut did_methods = resolved(profile, typ);
+        did_methods.retain(|method| asks_for_certificate || theirs.did_methods.contains(method));
+        if !did_methods.is_empty() {
+            let registries = if profile.ssi.is_links() { Vec::new() } else { profile.trust.registries() };
+            return Ok(Some(Request { typ, by_messages: true, did_methods, registries }));
+        }
+    }
+    Ok(None)
+}
+
+/// Writes an SSIRequest.
+pub(super) fn write_request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
+    let mut w = ExtensionsWriter::default();
+    w.put(&SignatureAlgorithms(profile.signature_schemes.clone()));
+    let asks = SsiParameters { asks_for: request.typ, did_methods: request.did_methods.clone() };
+    put(profile.ssi, asks, &mut w);
+    if !request.registries.is_empty() {
+        w.put(&Registries(request.registries.clone()));
+    }
+    SsiRequest::write(&w)
+}
+
+/// Reads for what an SSIRequest asks. `ours` is for what this client asks.
+pub(super) fn demand(
+    extensions: &Extensions<'_>,
+    profile: &ProfileSettings,
+    ours: &SsiParameters,
+    demands: &mut Demands,
+) -> Result<(), Error> {
+    let typ = match profile.ssi.is_links() {
+        true => ExtensionType::SSI_PARAMETERS_LINKS,
+        false => ExtensionType::SSI_PARAMETERS,
+    };
+    let theirs = get(profile.ssi, extensions)?.ok_or(PeerMisbehaved::MissingExtension(typ))?;
+    // §IV.B of the paper: the client aborts if the server asks for another mode than it does itself.
+    let is_other =
+        profile.ssi.is_links() && ours.asks_for != CertificateType::X509 && ours.asks_for != theirs.asks_for;
+    if theirs.asks_for == CertificateType::X509 || is_other {
+        return Err(PeerMisbehaved::IllegalParameter(What::Extension(typ)).into());
+    }
+    if theirs.did_methods.is_empty() {
+        return Err(Malformed::Length(What::Extension(typ)).into());
+    }
+    demands.ssi = Some(theirs);
+    Ok(())
+}

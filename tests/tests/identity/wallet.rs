@@ -1,0 +1,222 @@
+//! A verifier that knows who is who, and identities for it, so that tests see what the engine does with decentralised identities.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use dunlin::auth::{
+    Claim, DidProofs, Identifier, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
+    VerifiableCredential, Verified, Verifier, Verifiers,
+};
+use dunlin::error::AuthenticationFailure;
+use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, Error, Negotiated, PeerIdentity, Profile, ProfileBuilder,
+    ServerConfig, TlsConnection,
+};
+use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
+
+pub const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
+pub const DID: CertificateType = CertificateType::DECENTRALISED_IDENTIFIER;
+
+/// A registry, and a proof that it accepts.
+pub const REGISTRY: KnownRegistry = KnownRegistry { key_id: *b"registry", oldest_size: 7 };
+pub const PROOF: &[u8] = b"a proof of the current document";
+
+pub fn pki() -> &'static Pki {
+    Pki::shared(KeyType::P256)
+}
+
+/// Believes every identity that contains a key of the tests: a credential is `name NUL key`, an identifier ends with the key in
+/// hexadecimal.
+#[derive(Debug)]
+pub struct Wallet {
+    pub typ: CertificateType,
+    pub methods: Vec<DidMethod>,
+    pub registries: Vec<KnownRegistry>,
+    /// The names of issuers in certificate_authorities.
+    pub issuers: Vec<Vec<u8>>,
+    /// How often the engine has asked for lists, if each answer differs from the previous one.
+    pub changes: Option<AtomicU64>,
+    pub believes: AtomicBool,
+    /// Whether the caller decides.
+    pub asks: bool,
+    pub validity: Validity,
+    /// The staples that came with identities.
+    pub seen: Mutex<Vec<Option<Vec<u8>>>>,
+}
+
+impl Wallet {
+    pub fn of(methods: &[DidMethod]) -> Self {
+        Self {
+            typ: VC,
+            methods: methods.to_vec(),
+            registries: Vec::new(),
+            issuers: Vec::new(),
+            changes: None,
+            believes: AtomicBool::new(true),
+            asks: false,
+            validity: Validity::ALWAYS,
+            seen: Mutex::default(),
+        }
+    }
+
+    pub fn asking_for_proofs() -> Self {
+        Self { registries: vec![REGISTRY], ..Self::of(&[DidMethod::DUNLIN]) }
+    }
+
+    /// The same for another type of identity.
+    pub fn for_type(self, typ: CertificateType) -> Self {
+        Self { typ, ..self }
+    }
+
+    /// A number that differs in each answer, if they shall differ.
+    fn change(&self) -> u64 {
+        self.changes.as_ref().map_or(0, |count| count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn peer(&self, entry: &[u8]) -> Option<Box<Verified>> {
+        let (name, key) = match self.typ {
+            DID => {
+                let (_, key) = std::str::from_utf8(entry).ok()?.rsplit_once(':')?;
+                let digits: Vec<_> = key.chars().map(|c| c.to_digit(16)).collect::<Option<_>>()?;
+                (entry, digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+            }
+            _ => {
+                let at = entry.iter().position(|byte| *byte == 0)?;
+                (&entry[..at], entry[at + 1..].to_vec())
+            }
+        };
+        let identity = OtherIdentity::new(self.typ, name, String::from_utf8_lossy(name)).unwrap();
+        let identity = PeerIdentity::Other(identity.with_details(b"sequence 3".to_vec()).unwrap());
+        Some(Verified::new(key.into(), identity, self.validity))
+    }
+}
+
+impl Verifier for Wallet {
+    fn certificate_type(&self) -> CertificateType {
+        self.typ
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        add(b"everybody in the tests");
+    }
+
+    fn did_methods(&self) -> Vec<DidMethod> {
+        let unknown = DidMethod(0x7f00 | self.change() as u16);
+        self.methods.iter().copied().chain(self.changes.as_ref().map(|_| unknown)).collect()
+    }
+
+    fn registries(&self) -> Vec<KnownRegistry> {
+        let newer = |known: &KnownRegistry| KnownRegistry {
+            oldest_size: known.oldest_size + self.change(),
+            ..*known
+        };
+        self.registries.iter().map(newer).collect()
+    }
+
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        let other = self.changes.as_ref().map(|_| self.change().to_be_bytes().to_vec());
+        self.issuers.iter().cloned().chain(other).collect()
+    }
+
+    fn still_believes(&self, identity: &PeerIdentity) -> bool {
+        let PeerIdentity::Other(id) = identity else { return false };
+        // A session and a cache entry keep what the verifier has added.
+        assert_eq!(id.details(), b"sequence 3");
+        self.believes.load(Ordering::Relaxed)
+    }
+
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        self.seen.lock().unwrap().push(claim.did_proof.map(<[u8]>::to_vec));
+        match self.asks {
+            true => Ok(Verdict::Ask),
+            false => self.read(claim).map(Verdict::Accepted),
+        }
+    }
+
+    fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
+        let [entry] = claim.entries else { panic!("{} entries", claim.entries.len()) };
+        self.peer(entry).ok_or(AuthenticationFailure::BadEncoding)
+    }
+}
+
+/// The source of a proof, for [`REGISTRY`] alone.
+#[derive(Debug)]
+pub struct Prover(pub Vec<u8>);
+
+impl DidProofs for Prover {
+    fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
+        accepted.contains(&REGISTRY).then(|| self.0.clone())
+    }
+}
+
+pub fn credential(name: &str, leaf: &Leaf) -> VerifiableCredential {
+    let bytes = [name.as_bytes(), &[0], &*leaf.public_key].concat();
+    VerifiableCredential::new(bytes, DidMethod::DUNLIN)
+}
+
+pub fn own(credential: VerifiableCredential, leaf: &Leaf) -> Credential {
+    Credential::Verifiable { credential, key: PrivateKey::Here(leaf.signing_key(&awslc())) }
+}
+
+pub fn vc(name: &str, leaf: &Leaf) -> Credential {
+    own(credential(name, leaf), leaf)
+}
+
+pub fn stapled(name: &str, leaf: &Leaf, proof: &[u8]) -> Credential {
+    let proofs: Arc<dyn DidProofs> = Arc::new(Prover(proof.to_vec()));
+    own(VerifiableCredential { proofs: Some(proofs), ..credential(name, leaf) }, leaf)
+}
+
+/// The identifier of a leaf's key, of this method.
+pub fn identifier(method: DidMethod, leaf: &Leaf) -> Identifier {
+    let key: String = leaf.public_key.iter().map(|byte| format!("{byte:02x}")).collect();
+    Identifier::new(format!("{method}:{key}"), method)
+}
+
+pub fn did(method: DidMethod, leaf: &Leaf) -> Credential {
+    let key = PrivateKey::Here(leaf.signing_key(&awslc()));
+    Credential::Identifier { identifier: identifier(method, leaf), key }
+}
+
+pub fn trust(wallet: &Arc<Wallet>) -> Verifiers {
+    Verifiers::default().with(wallet.clone())
+}
+
+pub fn x509() -> Verifiers {
+    Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None })
+}
+
+pub fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
+    Profile::builder(awslc()).trust(trust.into()).credentials(own)
+}
+
+pub fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
+    Arc::new(ClientConfig::new(profile.build().unwrap()))
+}
+
+pub fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_client_auth(auth).unwrap())
+}
+
+pub fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
+}
+
+pub fn failure(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Error {
+    Pair::new(client, server).run().unwrap_err()
+}
+
+pub fn types(ends: &[Negotiated; 2]) -> [Option<CertificateType>; 2] {
+    [0, 1].map(|end| ends[end].peer.as_ref().and_then(PeerIdentity::certificate_type))
+}
+
+/// Takes the bytes that a side would transmit.
+pub fn take(from: &mut TlsConnection) -> Vec<u8> {
+    let bytes = from.transmit().to_vec();
+    from.transmitted(bytes.len());
+    bytes
+}
