@@ -6,5 +6,6 @@ mod names;
 mod own_types;
 mod revocation;
 mod ssi;
+mod ssi_hostile;
 mod verifiable;
 mod wallet;

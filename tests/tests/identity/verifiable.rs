@@ -347,9 +347,9 @@ fn asks_the_verifier_before_it_thaws_an_association() {
         0 => DtlsConnection::thaw_client(&client, localhost(), &frozen[0], now),
         _ => DtlsConnection::thaw_server(&server, &frozen[1], now),
     };
-    for side in 0..2 {
+    for (side, wallet) in wallets.iter().enumerate() {
         assert!(thaw(side).unwrap().negotiated().unwrap().peer.is_some());
-        wallets[side].believes.store(false, Ordering::Relaxed);
+        wallet.believes.store(false, Ordering::Relaxed);
         let error = thaw(side).map(|_| ()).unwrap_err();
         assert!(matches!(error, Error::Authentication(AuthenticationFailure::Rejected(_))), "{error}");
     }

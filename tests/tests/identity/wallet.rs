@@ -15,38 +15,38 @@ use dunlin::{
 };
 use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
 
-pub const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
-pub const DID: CertificateType = CertificateType::DECENTRALISED_IDENTIFIER;
+pub(crate) const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
+pub(crate) const DID: CertificateType = CertificateType::DECENTRALISED_IDENTIFIER;
 
 /// A registry, and a proof that it accepts.
-pub const REGISTRY: KnownRegistry = KnownRegistry { key_id: *b"registry", oldest_size: 7 };
-pub const PROOF: &[u8] = b"a proof of the current document";
+pub(crate) const REGISTRY: KnownRegistry = KnownRegistry { key_id: *b"registry", oldest_size: 7 };
+pub(crate) const PROOF: &[u8] = b"a proof of the current document";
 
-pub fn pki() -> &'static Pki {
+pub(crate) fn pki() -> &'static Pki {
     Pki::shared(KeyType::P256)
 }
 
 /// Believes every identity that contains a key of the tests: a credential is `name NUL key`, an identifier ends with the key in
 /// hexadecimal.
 #[derive(Debug)]
-pub struct Wallet {
-    pub typ: CertificateType,
-    pub methods: Vec<DidMethod>,
-    pub registries: Vec<KnownRegistry>,
+pub(crate) struct Wallet {
+    pub(crate) typ: CertificateType,
+    pub(crate) methods: Vec<DidMethod>,
+    pub(crate) registries: Vec<KnownRegistry>,
     /// The names of issuers in certificate_authorities.
-    pub issuers: Vec<Vec<u8>>,
+    pub(crate) issuers: Vec<Vec<u8>>,
     /// How often the engine has asked for lists, if each answer differs from the previous one.
-    pub changes: Option<AtomicU64>,
-    pub believes: AtomicBool,
+    pub(crate) changes: Option<AtomicU64>,
+    pub(crate) believes: AtomicBool,
     /// Whether the caller decides.
-    pub asks: bool,
-    pub validity: Validity,
+    pub(crate) asks: bool,
+    pub(crate) validity: Validity,
     /// The staples that came with identities.
-    pub seen: Mutex<Vec<Option<Vec<u8>>>>,
+    pub(crate) seen: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
 impl Wallet {
-    pub fn of(methods: &[DidMethod]) -> Self {
+    pub(crate) fn of(methods: &[DidMethod]) -> Self {
         Self {
             typ: VC,
             methods: methods.to_vec(),
@@ -60,12 +60,12 @@ impl Wallet {
         }
     }
 
-    pub fn asking_for_proofs() -> Self {
+    pub(crate) fn asking_for_proofs() -> Self {
         Self { registries: vec![REGISTRY], ..Self::of(&[DidMethod::DUNLIN]) }
     }
 
     /// The same for another type of identity.
-    pub fn for_type(self, typ: CertificateType) -> Self {
+    pub(crate) fn for_type(self, typ: CertificateType) -> Self {
         Self { typ, ..self }
     }
 
@@ -142,7 +142,7 @@ impl Verifier for Wallet {
 
 /// The source of a proof, for [`REGISTRY`] alone.
 #[derive(Debug)]
-pub struct Prover(pub Vec<u8>);
+pub(crate) struct Prover(pub(crate) Vec<u8>);
 
 impl DidProofs for Prover {
     fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
@@ -150,72 +150,72 @@ impl DidProofs for Prover {
     }
 }
 
-pub fn credential(name: &str, leaf: &Leaf) -> VerifiableCredential {
+pub(crate) fn credential(name: &str, leaf: &Leaf) -> VerifiableCredential {
     let bytes = [name.as_bytes(), &[0], &*leaf.public_key].concat();
     VerifiableCredential::new(bytes, DidMethod::DUNLIN)
 }
 
-pub fn own(credential: VerifiableCredential, leaf: &Leaf) -> Credential {
+pub(crate) fn own(credential: VerifiableCredential, leaf: &Leaf) -> Credential {
     Credential::Verifiable { credential, key: PrivateKey::Here(leaf.signing_key(&awslc())) }
 }
 
-pub fn vc(name: &str, leaf: &Leaf) -> Credential {
+pub(crate) fn vc(name: &str, leaf: &Leaf) -> Credential {
     own(credential(name, leaf), leaf)
 }
 
-pub fn stapled(name: &str, leaf: &Leaf, proof: &[u8]) -> Credential {
+pub(crate) fn stapled(name: &str, leaf: &Leaf, proof: &[u8]) -> Credential {
     let proofs: Arc<dyn DidProofs> = Arc::new(Prover(proof.to_vec()));
     own(VerifiableCredential { proofs: Some(proofs), ..credential(name, leaf) }, leaf)
 }
 
 /// The identifier of a leaf's key, of this method.
-pub fn identifier(method: DidMethod, leaf: &Leaf) -> Identifier {
+pub(crate) fn identifier(method: DidMethod, leaf: &Leaf) -> Identifier {
     let key: String = leaf.public_key.iter().map(|byte| format!("{byte:02x}")).collect();
     Identifier::new(format!("{method}:{key}"), method)
 }
 
-pub fn did(method: DidMethod, leaf: &Leaf) -> Credential {
+pub(crate) fn did(method: DidMethod, leaf: &Leaf) -> Credential {
     let key = PrivateKey::Here(leaf.signing_key(&awslc()));
     Credential::Identifier { identifier: identifier(method, leaf), key }
 }
 
-pub fn trust(wallet: &Arc<Wallet>) -> Verifiers {
+pub(crate) fn trust(wallet: &Arc<Wallet>) -> Verifiers {
     Verifiers::default().with(wallet.clone())
 }
 
-pub fn x509() -> Verifiers {
+pub(crate) fn x509() -> Verifiers {
     Verifiers::from(Trust { x509: Some(pki().trust()), raw_key: None })
 }
 
-pub fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
+pub(crate) fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
     Profile::builder(awslc()).trust(trust.into()).credentials(own)
 }
 
-pub fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
+pub(crate) fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
     Arc::new(ClientConfig::new(profile.build().unwrap()))
 }
 
-pub fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
+pub(crate) fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
     Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_client_auth(auth).unwrap())
 }
 
-pub fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
+pub(crate) fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
     let mut pair = Pair::new(client, server);
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
     [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
 }
 
-pub fn failure(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Error {
+pub(crate) fn failure(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> Error {
     Pair::new(client, server).run().unwrap_err()
 }
 
-pub fn types(ends: &[Negotiated; 2]) -> [Option<CertificateType>; 2] {
+pub(crate) fn types(ends: &[Negotiated; 2]) -> [Option<CertificateType>; 2] {
     [0, 1].map(|end| ends[end].peer.as_ref().and_then(PeerIdentity::certificate_type))
 }
 
 /// Takes the bytes that a side would transmit.
-pub fn take(from: &mut TlsConnection) -> Vec<u8> {
+pub(crate) fn take(from: &mut TlsConnection) -> Vec<u8> {
     let bytes = from.transmit().to_vec();
     from.transmitted(bytes.len());
     bytes
