@@ -390,11 +390,6 @@ impl PublicKey {
         message: &[u8],
         signature: &[u8],
     ) -> Result<(), KeyError> {
-        if !self.typ.schemes().contains(&scheme) {
-            return Err(KeyError::Scheme(self.typ, scheme));
-        }
-        let found = provider.signatures.schemes.iter().find(|(candidate, _)| *candidate == scheme);
-        let (_, algorithms) = found.ok_or(KeyError::Provider("the signature scheme"))?;
         let der;
         let signature = match self.typ {
             KeyType::P256 | KeyType::P384 => {
@@ -410,6 +405,25 @@ impl PublicKey {
             }
             KeyType::Ed25519 | KeyType::Rsa => signature,
         };
+        self.verify_der(provider, scheme, message, signature)
+    }
+
+    /// As [`Self::verify`], with ECDSA in DER, as TLS and X.509 have it.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub fn verify_der(
+        &self,
+        provider: &CryptoProvider,
+        scheme: SignatureScheme,
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), KeyError> {
+        if !self.typ.schemes().contains(&scheme) {
+            return Err(KeyError::Scheme(self.typ, scheme));
+        }
+        let found = provider.signatures.schemes.iter().find(|(candidate, _)| *candidate == scheme);
+        let (_, algorithms) = found.ok_or(KeyError::Provider("the signature scheme"))?;
         let verified = algorithms
             .iter()
             .any(|algorithm| algorithm.verify_signature(&self.raw, message, signature).is_ok());

@@ -11,6 +11,7 @@ use crate::key::PublicKey;
 mod context;
 pub mod cose;
 pub mod jwt;
+pub mod links;
 pub mod presentation;
 pub mod proof;
 mod short;
