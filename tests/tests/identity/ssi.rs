@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin::auth::{
     Acceptance, AskAgain, DidProofs, Identifier, PrivateKey, Validity, VerifiableCredential, Verifiers,
 };
-use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE, Known};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
 use dunlin::resume::Tickets;
 use dunlin::wire::{
@@ -525,18 +525,38 @@ fn resumes_only_while_the_verdict_holds() {
 /// docs/handshake-cache.md knows Certificate messages only.
 #[test]
 fn the_handshake_cache_keeps_no_identity_of_these_messages() {
-    let wallets = [wallet(VC), wallet(VC)];
-    let (ours, theirs) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
-    let client = (*client(alone(trust(&wallets[0]), vec![of_client(VC)]))).clone();
-    let server = (*server(alone(trust(&wallets[1]), vec![of_server(VC)]), ClientAuth::Required)).clone();
-    let client = Arc::new(client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE));
-    let server = Arc::new(server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap());
-    for handshakes in 1..4 {
-        let (ends, messages) = flights(&client, &server, Over::Stream);
-        assert!(ends.iter().all(|end| !end.is_peer_cached() && !end.is_own_cached()));
-        assert_eq!(messages[1], BY_VC);
-        assert!(wallets.iter().all(|wallet| wallet.seen.lock().unwrap().len() == handshakes));
+    // In the second round the server shows a certificate, which the client keeps.
+    for of_server_shown in [VC, X509] {
+        let believed = || x509().with(wallet(VC));
+        let clients = Arc::new(MemoryClientCache::default());
+        let servers = Arc::new(MemoryServerCache::new(8));
+        let client = (*client(alone(believed(), vec![of_client(VC)]))).clone();
+        let of_server = alone(believed(), vec![of_server(of_server_shown)]);
+        let server = (*server(of_server, ClientAuth::Required)).clone();
+        let client = client.with_handshake_cache(CacheMode::Compact, clients, DEFAULT_MAX_AGE);
+        let server = server.with_handshake_cache(CacheMode::Compact, servers.clone(), DEFAULT_MAX_AGE);
+        let (client, server) = (Arc::new(client), Arc::new(server.unwrap()));
+        for is_first in [true, false] {
+            let ([client_end, server_end], messages) = flights(&client, &server, Over::Stream);
+            let keeps_server = of_server_shown == X509 && !is_first;
+            assert_eq!(client_end.is_peer_cached(), keeps_server);
+            assert_eq!(client_end.known_server == Known::Usable, keeps_server);
+            assert!(!client_end.is_own_cached() && !client_end.ticket_shown && !server_end.is_peer_cached());
+            assert_eq!(messages[1], BY_VC);
+        }
+        assert!(servers.is_empty());
     }
+}
+
+/// A verifier may be more lenient towards the public implementation, so sessions of the two do not mix.
+#[test]
+fn sessions_with_the_public_implementation_stay_apart() {
+    let ends = [alone, links].map(|profile| {
+        let server = server(profile(believer(VC), vec![of_server(VC)]), ClientAuth::Required);
+        let client = client(profile(believer(VC), vec![]));
+        (*client.session_settings().as_bytes(), *server.session_settings().as_bytes())
+    });
+    assert!(ends[0].0 != ends[1].0 && ends[0].1 != ends[1].1);
 }
 
 #[test]

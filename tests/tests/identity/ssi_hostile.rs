@@ -4,12 +4,12 @@
 use std::sync::Arc;
 
 use dunlin::auth::Verifiers;
-use dunlin::error::{Malformed, PeerMisbehaved};
+use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
     AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType as H, Unit, What,
 };
 use dunlin::{ClientAuth, Credential, Error, ProfileBuilder, Side, SsiMessages};
-use dunlin_tests::tamper::{Secrets, message, rewrite};
+use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
 use dunlin_tests::{Leaf, NOW, Pair, awslc};
 
 use crate::wallet::{
@@ -334,4 +334,34 @@ fn expects_the_messages_only_after_it_has_offered_them() {
         messages
     });
     assert_eq!(result, got(H::VC));
+}
+
+/// A bare identifier has no certificate type, whatever the peer offers.
+#[test]
+fn never_negotiates_the_type_of_bare_identifiers() {
+    let wallet = |typ| Arc::new(Wallet::of(&[DidMethod::DUNLIN]).for_type(typ));
+    let both = || trust(&wallet(VC)).with(wallet(DID));
+    let beside = |own| profile(both(), own).ssi_messages(SsiMessages::Beside);
+    let of_client = client(beside(vec![vc("did:dunlin:device", &pki().client)]));
+    let own = vec![did(DidMethod::DUNLIN, &pki().server)];
+    let of_x509 = pki().server.x509(&awslc());
+    for (typ, own, auth) in [
+        (ExtensionType::SERVER_CERTIFICATE_TYPE, own, ClientAuth::None),
+        (ExtensionType::CLIENT_CERTIFICATE_TYPE, vec![of_x509], ClientAuth::Required),
+    ] {
+        let trusted = if auth == ClientAuth::Required { trust(&wallet(DID)) } else { Verifiers::default() };
+        let of_server = server(profile(trusted, own).ssi_messages(SsiMessages::Beside), auth);
+        let mut pair = Pair::new(&of_client, &of_server);
+        let mut hello = take(&mut pair.client);
+        let body = extension_at(&hello, typ.0).unwrap();
+        hello[body.end - 1] = DID.0;
+        // Nor by messages: GREASE takes the place of ssi_parameters (RFC 8701).
+        let body = extension_at(&hello, ExtensionType::SSI_PARAMETERS.0).unwrap();
+        hello[body.start - 4..body.start - 2].copy_from_slice(&[0x0a, 0x0a]);
+        let error = pair.server.receive(NOW, &hello).unwrap_err();
+        assert!(
+            matches!(error, Error::PeerIncompatible(PeerIncompatible::CertificateType { .. })),
+            "{typ}: {error}"
+        );
+    }
 }
