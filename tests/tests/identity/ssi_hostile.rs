@@ -365,3 +365,26 @@ fn never_negotiates_the_type_of_bare_identifiers() {
         );
     }
 }
+
+/// Nor does a server choose it.
+#[test]
+fn refuses_the_type_of_bare_identifiers_as_an_answer() {
+    let both = trust(&Arc::new(Wallet::of(&[DidMethod::DUNLIN]).for_type(DID)))
+        .with(Arc::new(Wallet::of(&[DidMethod::DUNLIN])));
+    let own = did(DidMethod::DUNLIN, &pki().client);
+    let all = vec![vc("did:dunlin:device", &pki().client), own];
+    let of_client = profile(both, all).ssi_messages(SsiMessages::Beside);
+    for (typ, what) in [
+        (ExtensionType::SERVER_CERTIFICATE_TYPE, What::ServerCertificateType),
+        (ExtensionType::CLIENT_CERTIFICATE_TYPE, What::ClientCertificateType),
+    ] {
+        let of_server = trust(&Arc::new(Wallet::of(&[DidMethod::DUNLIN])));
+        let of_server = profile(of_server, vec![vc("did:dunlin:hub", &pki().server)]);
+        let result = edited([of_client.clone(), of_server], Side::Server, |mut messages| {
+            let answer = [&typ.0.to_be_bytes()[..], &[0, 1, DID.0]].concat();
+            messages[0] = message(H::ENCRYPTED_EXTENSIONS.0, &vector(2, &answer));
+            messages
+        });
+        assert_eq!(result, Err(PeerMisbehaved::NotOffered(what).into()));
+    }
+}
