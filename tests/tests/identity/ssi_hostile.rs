@@ -344,10 +344,10 @@ fn never_negotiates_the_type_of_bare_identifiers() {
     let beside = |own| profile(both(), own).ssi_messages(SsiMessages::Beside);
     let of_client = client(beside(vec![vc("did:dunlin:device", &pki().client)]));
     let own = vec![did(DidMethod::DUNLIN, &pki().server)];
-    let of_x509 = pki().server.x509(&awslc());
+    let credential = vc("did:dunlin:hub", &pki().server);
     for (typ, own, auth) in [
         (ExtensionType::SERVER_CERTIFICATE_TYPE, own, ClientAuth::None),
-        (ExtensionType::CLIENT_CERTIFICATE_TYPE, vec![of_x509], ClientAuth::Required),
+        (ExtensionType::CLIENT_CERTIFICATE_TYPE, vec![credential], ClientAuth::Required),
     ] {
         let trusted = if auth == ClientAuth::Required { trust(&wallet(DID)) } else { Verifiers::default() };
         let of_server = server(profile(trusted, own).ssi_messages(SsiMessages::Beside), auth);
