@@ -25,6 +25,7 @@ pub mod seeds;
 pub mod setting;
 mod shape;
 mod traffic;
+mod wallet;
 pub mod wire;
 
 use std::alloc::System;

@@ -188,6 +188,12 @@ fn settings() -> Vec<Vec<u8>> {
     let versions =
         (2..8).flat_map(|exchange| (0..4).map(move |way| (exchange << 5 | way << 1 | 1, way << 2)));
     let versions = versions.map(|(first, suite)| Setting::write(first, suite | 2, 1 << 14 | 2));
+    // Credentials and bare identifiers in messages of their own, over streams and datagrams, with proofs, asked for, and resumed.
+    const SSI: u16 = 1 << 3;
+    let identities = [2, 3, 10].into_iter().flat_map(|first| {
+        let flags = [0, 1 << 9, 1 << 5, 1].into_iter().flat_map(|flag| [flag, flag | 1 << 15]);
+        flags.map(move |flags| Setting::write(first, 2, flags | SSI))
+    });
     let all = plain
         .chain(special)
         .chain(dtls)
@@ -196,7 +202,7 @@ fn settings() -> Vec<Vec<u8>> {
         .chain(early)
         .chain(resumed)
         .chain(exchanged);
-    all.chain(cached).chain(beside).collect()
+    all.chain(cached).chain(beside).chain(identities).collect()
 }
 
 /// The second byte of a setting with the handshake cache in mode compact.

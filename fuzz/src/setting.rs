@@ -14,7 +14,7 @@ use dunlin::wire::CertificateCompressionAlgorithm;
 use dunlin::wire::{CipherSuite, PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     Answer, ClientAuth, ClientConfig, Credential, EarlyDataProtocols, NodeIds, Now, Profile, PskSource,
-    Question, ServerAddress, ServerConfig, Side, SingleUse, TransportKind, Trust,
+    Question, ServerAddress, ServerConfig, Side, SingleUse, SsiMessages, TransportKind, Trust,
 };
 use dunlin_null::{FFDHE2048, SIGNATURE, TLS12_CIPHER_SUITES};
 use dunlin_store::{
@@ -27,6 +27,7 @@ use pki_types::{
 
 use crate::script::Script;
 use crate::traffic::{ID_LEN, Protection};
+use crate::wallet;
 
 /// 2027-01-01T00:00:00Z, a time at which the fixtures' certificates are valid.
 pub(crate) const NOW: Now = Now::from_unix_ms(1_798_761_600_000);
@@ -58,6 +59,8 @@ pub(crate) enum Way {
     X509,
     /// By raw public keys.
     RawKey,
+    /// By decentralised identities in messages of their own.
+    Ssi,
     /// By an external PSK, with a key exchange.
     Psk,
     /// By an external PSK alone.
@@ -160,7 +163,7 @@ flags! {
     cookies = 1;
     /// Certificates are compressed.
     compresses = 2;
-    /// The client requests an OCSP response.
+    /// The client requests an OCSP response. In TLS 1.3, decentralised identities take the place of raw public keys.
     ocsp = 3;
     /// The compatibility mode is off.
     is_plain = 4;
@@ -172,7 +175,7 @@ flags! {
     is_small = 7;
     /// Both sides negotiate an application protocol.
     alpn = 8;
-    /// The names of authorities are sent.
+    /// The names of authorities are sent. Decentralised identities come with proofs.
     authorities = 9;
     /// Keys are updated after every few records.
     updates = 10;
@@ -184,7 +187,7 @@ flags! {
     unbound = 13;
     /// TLS 1.2 connections may renegotiate; over datagrams, both sides have connection IDs.
     special = 14;
-    /// Both sides check CRLs.
+    /// Both sides check CRLs. Decentralised identities are bare identifiers.
     revokes = 15;
 }
 
@@ -206,6 +209,9 @@ impl Setting {
             tls12: Tls12::read(first >> 5),
             flags: script.u16(),
         };
+        if setting.way == Way::RawKey && setting.tls12.is_none() && setting.ocsp() {
+            setting.way = Way::Ssi;
+        }
         // A PSK already identifies the client.
         if setting.is_psk() {
             setting.client_auth = ClientAuth::None;
@@ -280,6 +286,7 @@ impl Setting {
             && self.is_rehearsed()
             && self.resumption == Resumption::None
             && !self.is_psk()
+            && self.way != Way::Ssi
             && !self.asks()
     }
 
@@ -504,6 +511,11 @@ fn profile(setting: &Setting, side: Side, tested: Side) -> Profile {
             let trust = if asks { RawKeyTrust::Ask } else { RawKeyTrust::Keys(keys.collect()) };
             builder.trust(Trust { x509: None, raw_key: Some(trust) })
         }
+        Way::Ssi => {
+            let keys = setting.leaves().map(|(_, key)| key);
+            let trust = wallet::trust(setting.revokes(), asks, setting.authorities(), keys);
+            builder.trust(trust).ssi_messages(SsiMessages::Alone)
+        }
         Way::Psk => builder,
         Way::PskAlone => builder.psk_modes(vec![PskKeyExchangeMode::PSK_KE]),
     };
@@ -575,6 +587,7 @@ fn credential(setting: &Setting, side: Side, asks: bool, provider: &CryptoProvid
         Way::RawKey => {
             Credential::RawKey { public_key: SubjectPublicKeyInfoDer::from(spki).into_owned(), key }
         }
+        Way::Ssi => wallet::credential(setting.revokes(), side, key),
         _ => {
             let chain = [leaf, INTERMEDIATE].map(|der| CertificateDer::from(der).into_owned());
             Credential::X509 { chain: chain.to_vec(), key }
