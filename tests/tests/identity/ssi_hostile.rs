@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use dunlin::auth::Verifiers;
+use dunlin::compression::ZLIB_DECOMPRESSOR;
 use dunlin::error::{Malformed, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{
     AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType as H, Unit, What,
@@ -115,6 +116,21 @@ fn refuses_another_kind_of_identity_than_it_has_asked_for() {
         assert_eq!(result, unexpected(got, H::CERTIFICATE));
         assert_eq!(result.unwrap_err().alert(), Some(AlertDescription::UNEXPECTED_MESSAGE));
     }
+}
+
+/// RFC 8879 §4: an SSIRequest offers no decompression, although the server could decompress.
+#[test]
+fn refuses_a_compressed_certificate_in_place_of_the_identity() {
+    let [a_client, a_server] = ends(SsiMessages::Alone, [VC; 2]);
+    let a_client = a_client.credentials(vec![pki().client.x509(&awslc())]);
+    let both = x509().with(Arc::new(Wallet::of(&[DidMethod::DUNLIN])));
+    let a_server = a_server.trust(both).certificate_decompressors(vec![ZLIB_DECOMPRESSOR]);
+    assert_eq!(edited([a_client.clone(), a_server.clone()], Side::Client, |messages| messages), Ok(()));
+    let result = edited([a_client, a_server], Side::Client, |mut messages| {
+        messages[0][0] = H::COMPRESSED_CERTIFICATE.0;
+        messages
+    });
+    assert_eq!(result, unexpected(H::COMPRESSED_CERTIFICATE, H::CERTIFICATE));
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub struct Claim<'a> {
     pub name: Option<&'a ServerName<'static>>,
     /// The OCSP response that came with the first entry. The engine does not check it.
     pub ocsp_response: Option<&'a [u8]>,
-    /// The proof of what the identifier of a verifiable credential resolves to, if the peer has sent it. The engine does not check it.
+    /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine does not check it.
     pub did_proof: Option<&'a [u8]>,
     /// The algorithms that may verify signatures in the credential. The profile determines them.
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
@@ -144,12 +144,12 @@ pub trait Verifier: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// The methods of decentralised identifiers that it resolves, for verifiable credentials (docs/identity.md).
+    /// The methods of decentralised identifiers that it resolves, for verifiable credentials and bare identifiers (docs/identity.md).
     fn did_methods(&self) -> Vec<DidMethod> {
         Vec::new()
     }
 
-    /// The registries whose proofs it accepts beside verifiable credentials, at most 64. The engine calls it once in each handshake.
+    /// The registries whose proofs it accepts beside decentralised identities, at most 64. The engine calls it once in each handshake.
     fn registries(&self) -> Vec<KnownRegistry> {
         Vec::new()
     }

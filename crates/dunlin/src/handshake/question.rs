@@ -88,7 +88,8 @@ pub enum Question {
     },
     /// Does the caller trust this peer? Answer: [`Answer::Verified`].
     Verify {
-        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo), or the entries of another certificate type.
+        /// The chain, leaf first, or one raw public key (SubjectPublicKeyInfo), or one credential or identifier, or the entries of another
+        /// certificate type.
         certificates: Vec<CertificateDer<'static>>,
         /// The type, which tells what `certificates` is.
         certificate_type: CertificateType,
@@ -98,8 +99,7 @@ pub enum Question {
         name: Option<ServerName<'static>>,
         /// The OCSP response in DER that came with the first certificate. The engine has not checked it.
         ocsp_response: Option<Vec<u8>>,
-        /// The proof of what the identifier of a verifiable credential resolves to, if the peer has sent it. The engine has not
-        /// checked it.
+        /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine has not checked it.
         did_proof: Option<Vec<u8>>,
     },
     /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].

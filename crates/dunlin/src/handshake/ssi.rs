@@ -19,6 +19,7 @@ use super::{Cx, ExpectMessage, Step};
 use crate::auth::{Credential, KeyUse, KnownRegistry};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::message::{Did, Message, Staples, did_proof, vc};
+use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::wire::{CertificateType, DidMethod, HandshakeType, What};
 
@@ -73,7 +74,13 @@ impl ExpectMessage for ExpectCredential {
                 did
             }
             // A bare identifier proves less than a credential, so it never stands in for one, nor the reverse.
-            _ => return Box::new(certificate).message(cx, message),
+            _ => {
+                // RFC 8879 §4: an SSIRequest offers no decompression.
+                if certificate.peer == Side::Client {
+                    message.expect(HandshakeType::CERTIFICATE)?;
+                }
+                return Box::new(certificate).message(cx, message);
+            }
         };
         let ExpectCertificate { profile, mut transcript, peer, name, then, .. } = certificate;
         let subject = Subject {

@@ -108,6 +108,9 @@ pub(crate) fn request(
         // A client without this extension offered no type, so an optional request is simply omitted.
         None if !asked && config.client_auth == ClientAuth::Optional => Ok(None),
         // RFC 7250 §4.2: without a common type the server sends unsupported_certificate.
+        None if ours.is_empty() => {
+            Err(PeerIncompatible::CertificateType { ours: config.profile.peer_types(), theirs }.into())
+        }
         None => Err(PeerIncompatible::CertificateType { ours, theirs }.into()),
     }
 }
