@@ -49,13 +49,14 @@ impl ClientConfig {
     }
 
     fn without_certificates(profile: Profile) -> Self {
-        let Profile { settings: profile, tls12 } = profile;
+        let Profile { settings: profile, tls12, ssi } = profile;
         let settings = trust_digest(&profile, b"client", 0);
         let session_settings = session_digest(&profile, b"client");
         let key_shares = profile.groups.first().map(|g| g.name()).into_iter().collect();
         Self {
             profile,
             tls12,
+            ssi,
             psks: Vec::new(),
             psk_choice: PskChoice::First,
             sessions: None,
@@ -220,7 +221,7 @@ impl ClientConfig {
 
     /// Its profile.
     pub fn profile(&self) -> Profile {
-        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12 }
+        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12, ssi: self.ssi }
     }
 
     /// The digest to which sessions are bound. It covers the settings that authenticate servers and the client's own credentials.

@@ -16,6 +16,7 @@ use crate::compression::CertificateDecompressor;
 use crate::compression::{self, CertificateCompressor};
 use crate::crypto::{CryptoProvider, KeyExchangeGroup, RsaEncryption, Tls12CipherSuite, Tls13CipherSuite};
 use crate::error::{Error, Misuse};
+use crate::handshake::ssi::{SSI_STEPS, SsiSteps};
 use crate::handshake::tls12::{HANDSHAKES, Handshakes};
 use crate::keylog::KeyLog;
 use crate::settings::{ProfileSettings, ReadDetails, SsiMessages, Tls12};
@@ -46,6 +47,8 @@ pub struct Profile {
     pub(crate) settings: Arc<ProfileSettings>,
     /// The TLS 1.2 handshakes. Only a profile with TLS 1.2 suites points to them, so other programs do not link them.
     pub(crate) tls12: Option<&'static Handshakes>,
+    /// The steps of ssi_parameters. Only a profile that uses it points to them.
+    pub(crate) ssi: Option<&'static SsiSteps>,
 }
 
 impl Profile {
@@ -93,6 +96,7 @@ impl Profile {
             rsa: None,
             legacy_lab: false,
             tls12_part: None,
+            ssi_steps: None,
             check_provider: true,
             foreign_key: None,
         }
@@ -159,6 +163,7 @@ pub struct ProfileBuilder {
     rsa: Option<&'static dyn RsaEncryption>,
     legacy_lab: bool,
     tls12_part: Option<Tls12Part>,
+    ssi_steps: Option<&'static SsiSteps>,
     check_provider: bool,
     /// The first credential whose private key does not belong to its certificate.
     foreign_key: Option<usize>,
@@ -280,6 +285,7 @@ impl ProfileBuilder {
     /// may then show a certificate instead, and so may the client, which the profile accepts only if it trusts certificates.
     pub fn ssi_messages(mut self, ssi: SsiMessages) -> Self {
         self.profile.ssi = ssi;
+        self.ssi_steps = ssi.is_on().then_some(&SSI_STEPS);
         self
     }
 
@@ -468,7 +474,8 @@ impl ProfileBuilder {
         let signatures = self.profile.provider.signatures;
         self.profile.chain_algorithms = signatures.for_chains(self.profile.chain_schemes());
         self.profile.compressed = compression::prepare(&self.profile.credentials, &self.compressors)?;
-        Ok(Profile { settings: Arc::new(self.profile), tls12: self.tls12_part.map(|part| part.handshakes) })
+        let tls12 = self.tls12_part.map(|part| part.handshakes);
+        Ok(Profile { settings: Arc::new(self.profile), tls12, ssi: self.ssi_steps })
     }
 }
 impl fmt::Debug for Profile {

@@ -58,7 +58,7 @@ impl ServerConfig {
     }
 
     fn of(profile: Profile) -> Result<Self, Error> {
-        let Profile { settings: profile, tls12 } = profile;
+        let Profile { settings: profile, tls12, ssi } = profile;
         let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
         profile.provider.random.fill(&mut *cookie_key)?;
         let settings = trust_digest(&profile, b"server", ClientAuth::None as u8);
@@ -66,6 +66,7 @@ impl ServerConfig {
         Ok(Self {
             profile,
             tls12,
+            ssi,
             client_auth: ClientAuth::None,
             psks: None,
             psk_identity_hint: Vec::new(),
@@ -260,7 +261,7 @@ impl ServerConfig {
 
     /// Its profile.
     pub fn profile(&self) -> Profile {
-        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12 }
+        Profile { settings: Arc::clone(&self.profile), tls12: self.tls12, ssi: self.ssi }
     }
 }
 

@@ -28,6 +28,8 @@ pub(crate) struct Reads {
     pub(crate) ocsp: bool,
     /// The registries whose proofs the peer accepts beside a verifiable credential.
     pub(crate) registries: Vec<KnownRegistry>,
+    /// Sends a decentralised identity in messages of its own, if the peer asks for one.
+    pub(super) present: Option<ssi::Present>,
     /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message instead.
     pub(crate) cached: Option<Fingerprint>,
 }
@@ -44,8 +46,8 @@ pub(crate) fn prove(
 ) -> Result<Step, Error> {
     let index = choice.index;
     let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
-    if choice.by_messages {
-        ssi::present(cx, &mut transcript, credential, &reads.registries)?;
+    if let Some(present) = reads.present.filter(|_| choice.by_messages) {
+        present(cx, &mut transcript, credential, &reads.registries)?;
         return prove_key(cx, transcript, profile, side, choice, then);
     }
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use super::client::{self, Certificates, EarlyDataSteps};
 use super::server;
+use super::ssi::SsiSteps;
 use super::tls12::Handshakes;
 use crate::auth::Psk;
 use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
@@ -55,6 +56,8 @@ pub struct ClientConfig {
     pub(crate) profile: Arc<ProfileSettings>,
     /// `None` without TLS 1.2.
     pub(crate) tls12: Option<&'static Handshakes>,
+    /// `None` without ssi_parameters.
+    pub(crate) ssi: Option<&'static SsiSteps>,
     pub(crate) psks: Vec<Arc<Psk>>,
     pub(crate) psk_choice: PskChoice,
     pub(crate) sessions: Option<Arc<dyn ClientSessions>>,
@@ -123,6 +126,8 @@ pub struct ServerConfig {
     pub(crate) profile: Arc<ProfileSettings>,
     /// `None` without TLS 1.2.
     pub(crate) tls12: Option<&'static Handshakes>,
+    /// `None` without ssi_parameters.
+    pub(crate) ssi: Option<&'static SsiSteps>,
     pub(crate) client_auth: ClientAuth,
     pub(crate) psks: Option<PskSource>,
     pub(crate) psk_identity_hint: Vec<u8>,

@@ -73,7 +73,7 @@ pub(crate) struct Terms {
 impl Terms {
     fn new(config: Arc<ClientConfig>, server: ServerAddress) -> Self {
         Self {
-            asks: Arc::new(Asks::of(&config.profile)),
+            asks: Arc::new(Asks::of(&config)),
             config,
             server,
             offered: Vec::new(),

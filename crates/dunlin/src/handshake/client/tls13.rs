@@ -21,10 +21,10 @@ use crate::handshake::negotiate::{
 };
 use crate::handshake::negotiated::HandshakeKind;
 use crate::handshake::post::{MAX_TICKETS, OnTicket, TicketIntake, Traffic};
-use crate::handshake::ssi::{Asked, ExpectCredential};
+use crate::handshake::ssi::{Asked, SsiSteps};
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step, prove};
-use crate::message::{self, CertificateRequest, Message, ServerHello, SsiRequest, encrypted_extensions};
+use crate::message::{self, CertificateRequest, Message, ServerHello, encrypted_extensions};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::schedule::tls13::{EarlySecret, HandshakeSecret, MasterSecret, TrafficSecret};
@@ -211,9 +211,10 @@ impl ExpectMessage for ExpectCertificateOrRequest {
             HandshakeType::CERTIFICATE | HandshakeType::COMPRESSED_CERTIFICATE => {
                 expect_certificate(handshake, transcript, None).message(cx, message)
             }
-            HandshakeType::SSI_REQUEST if let Some(ours) = &terms.asks.ssi => {
-                let request = SsiRequest::read(message.body())?;
-                let demands = Demands::of_ssi_request(&request.extensions, &terms.config.profile, ours)?;
+            HandshakeType::SSI_REQUEST
+                if let (Some(ssi), Some(ours)) = (terms.config.ssi, &terms.asks.ssi) =>
+            {
+                let demands = (ssi.read_request)(message.body(), &terms.config.profile, ours)?;
                 transcript.add(message.bytes());
                 Ok(expect_certificate(handshake, transcript, Some(demands)))
             }
@@ -238,14 +239,15 @@ fn staples(terms: &Terms) -> &'static [ExtensionType] {
 
 /// The messages of its own in which the server may show a decentralised identity. A server that has answered server_certificate_type
 /// sends a Certificate.
-fn asked(terms: &Terms) -> Option<Asked> {
-    let ssi = terms.asks.ssi.as_ref()?;
-    let may_come = ssi.asks_for.is_self_sovereign() && terms.types.server == CertificateType::X509;
-    may_come.then(|| Asked {
-        typ: ssi.asks_for,
-        did_methods: ssi.did_methods.clone(),
+fn asked(terms: &Terms) -> Option<(&'static SsiSteps, Asked)> {
+    let asks = terms.asks.ssi.as_ref()?;
+    let may_come = asks.asks_for.is_self_sovereign() && terms.types.server == CertificateType::X509;
+    let asked = may_come.then(|| Asked {
+        typ: asks.asks_for,
+        did_methods: asks.did_methods.clone(),
         accepts_proofs: !terms.asks.registries.is_empty(),
-    })
+    });
+    terms.config.ssi.zip(asked)
 }
 
 fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Option<Demands>) -> Step {
@@ -275,7 +277,7 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
     };
     match asked {
         None => Step::expect(certificate),
-        Some(asked) => Step::expect(ExpectCredential { asked, certificate }),
+        Some((ssi, asked)) => (ssi.expect)(asked, certificate),
     }
 }
 

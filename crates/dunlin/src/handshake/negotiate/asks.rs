@@ -3,10 +3,9 @@
 
 use alloc::vec::Vec;
 
-use super::ssi_parameters;
 use crate::auth::KnownRegistry;
 use crate::extension::ssi_parameters::SsiParameters;
-use crate::settings::ProfileSettings;
+use crate::handshake::setup::ClientConfig;
 use crate::wire::{CertificateType, DidMethod};
 
 /// What a client asks of its server's credential, in every ClientHello of a handshake.
@@ -22,10 +21,11 @@ pub(crate) struct Asks {
 }
 
 impl Asks {
-    pub(crate) fn of(profile: &ProfileSettings) -> Self {
+    pub(crate) fn of(config: &ClientConfig) -> Self {
+        let profile = &config.profile;
         let (trust, credential) = (&profile.trust, CertificateType::VERIFIABLE_CREDENTIAL);
         let takes_certificate = profile.verifies(credential) && profile.has_certificates(credential, true);
-        let ssi = ssi_parameters::ask(profile);
+        let ssi = config.ssi.and_then(|ssi| (ssi.ask)(profile));
         let takes_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for.is_self_sovereign());
         let takes_proofs = (takes_certificate || takes_messages) && !profile.ssi.is_links();
         Self {

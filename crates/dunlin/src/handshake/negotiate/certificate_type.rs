@@ -1,7 +1,7 @@
 //! `server_certificate_type` and `client_certificate_type` (RFC 7250): X.509 certificates, raw public keys, verifiable credentials, or
 //! an application's own type.
 
-use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods, ssi_parameters};
+use super::{Answers, Choices, Demands, HelloDraft, Request, did_methods};
 use crate::error::{Error, PeerIncompatible, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientType, ClientTypes, ServerType, ServerTypes};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -84,8 +84,8 @@ pub(crate) fn request(
     if by_psk || config.client_auth == ClientAuth::None {
         return Ok(None);
     }
-    if !version.is_1_2()
-        && let Some(request) = ssi_parameters::request(&config.profile, hello)?
+    if let Some(ssi) = config.ssi.filter(|_| !version.is_1_2())
+        && let Some(request) = (ssi.request)(&config.profile, hello)?
     {
         return Ok(Some(request));
     }

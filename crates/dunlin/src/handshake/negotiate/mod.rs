@@ -66,7 +66,7 @@ mod rrc;
 pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
-mod ssi_parameters;
+pub(super) mod ssi_parameters;
 mod status_request;
 pub(crate) mod supported_versions;
 pub(crate) mod tls_cert_with_extern_psk;
@@ -124,7 +124,11 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         certificate_authorities::offer,
         did_methods::offer,
         did_proof::offer,
-        ssi_parameters::offer,
+        |cx, offer, hello| {
+            if let Some(ssi) = offer.terms.config.ssi {
+                (ssi.offer)(cx, offer, hello);
+            }
+        },
         tls_cert_with_extern_psk::offer,
     ],
     selects: &[tls_cert_with_extern_psk::select],
@@ -474,12 +478,12 @@ static REQUEST: &[RequestStep] = &[
 ];
 
 /// Writes a CertificateRequest or SSIRequest.
-pub(crate) fn request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
-    if request.by_messages {
-        return ssi_parameters::write_request(profile, request);
+pub(crate) fn request(config: &ServerConfig, request: &Request) -> Result<Vec<u8>, Error> {
+    if let Some(ssi) = config.ssi.filter(|_| request.by_messages) {
+        return (ssi.write_request)(&config.profile, request);
     }
     let mut w = ExtensionsWriter::default();
-    REQUEST.iter().for_each(|step| step(profile, request, &mut w));
+    REQUEST.iter().for_each(|step| step(&config.profile, request, &mut w));
     CertificateRequest::write(&w)
 }
 
@@ -500,7 +504,7 @@ pub(crate) struct Demands {
     pub(crate) reads: prove::Reads,
 }
 
-type DemandStep = fn(&Extensions<'_>, &mut Demands) -> Result<(), Error>;
+pub(super) type DemandStep = fn(&Extensions<'_>, &mut Demands) -> Result<(), Error>;
 
 /// The demands in a TLS 1.3 ClientHello.
 static IN_CLIENT_HELLO: &[DemandStep] = &[
@@ -516,9 +520,6 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
 /// The demands in a TLS 1.2 ClientHello.
 static IN_CLIENT_HELLO_TLS12: &[DemandStep] =
     &[signature_algorithms::demand_tls12, certificate_type::demand, certificate_authorities::demand];
-
-/// The demands in an SSIRequest, beside ssi_parameters.
-static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, did_proof::demand];
 
 /// The demands in a CertificateRequest.
 static IN_CERTIFICATE_REQUEST: &[DemandStep] = &[
@@ -536,11 +537,13 @@ impl Demands {
         Ok(demands)
     }
 
-    /// The demands of a TLS 1.3 client, as far as they concern a server with this profile.
-    pub(crate) fn of_client(hello: &ClientHello, profile: &ProfileSettings) -> Result<Self, Error> {
+    /// The demands of a TLS 1.3 client, as far as they concern a server with this configuration.
+    pub(crate) fn of_client(hello: &ClientHello, config: &ServerConfig) -> Result<Self, Error> {
         let mut demands = Self::read(&hello.extensions(), IN_CLIENT_HELLO)?;
-        demands.types.retain(|typ| profile.has_certificates(*typ, true));
-        demands.ssi = ssi_parameters::demanded(profile, hello)?;
+        demands.types.retain(|typ| config.profile.has_certificates(*typ, true));
+        if let Some(ssi) = config.ssi {
+            (ssi.demand)(&config.profile, hello, &mut demands)?;
+        }
         Ok(demands)
     }
 
@@ -560,20 +563,6 @@ impl Demands {
             did_methods::require(&demands)?;
         }
         demands.types.extend(profile.own_types().contains(&typ).then_some(typ));
-        Ok(demands)
-    }
-
-    /// The demands of an SSIRequest to a client that asks its server for `ours`. A client without such an identity shows its X.509
-    /// certificate, which the server may accept; the paper's clients abort.
-    pub(crate) fn of_ssi_request(
-        request: &Extensions<'_>,
-        profile: &ProfileSettings,
-        ours: &SsiParameters,
-    ) -> Result<Self, Error> {
-        let mut demands = Self::read(request, IN_SSI_REQUEST)?;
-        ssi_parameters::demand(request, profile, ours, &mut demands)?;
-        let falls_back = !profile.ssi.is_links() && profile.own_types().contains(&CertificateType::X509);
-        demands.types.extend(falls_back.then_some(CertificateType::X509));
         Ok(demands)
     }
 

@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{Demands, HelloDraft, Request};
+use super::{DemandStep, Demands, HelloDraft, Request, did_proof, signature_algorithms};
 use crate::auth::Credential;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientTypes, ServerTypes};
@@ -13,15 +13,16 @@ use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
 use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::client::start::Offer;
+use crate::handshake::ssi;
 use crate::message::{ClientHello, SsiRequest};
 use crate::settings::{ProfileSettings, SsiMessages};
 use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
 
+/// The demands in an SSIRequest, beside ssi_parameters.
+static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, did_proof::demand];
+
 /// What this client asks of its server. A client that only has a decentralised identity of its own says so by asking for a certificate.
-pub(super) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
-    if !profile.ssi.is_on() {
-        return None;
-    }
+pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
     match profile.peer_types().into_iter().find(|typ| typ.is_self_sovereign()) {
         Some(asks_for) => Some(SsiParameters { asks_for, did_methods: resolved(profile, asks_for) }),
         None => {
@@ -39,7 +40,7 @@ fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
     methods
 }
 
-pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
+pub(in crate::handshake) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     if let Some(asks) = offer.terms.asks.ssi.as_ref().filter(|_| offer.offers_tls13()) {
         put(offer.terms.config.profile.ssi, asks.clone(), &mut hello.extensions);
     }
@@ -69,23 +70,30 @@ fn has_certificate_type(profile: &ProfileSettings, hello: &ClientHello) -> Resul
     Ok(profile.ssi.leaves(credential) && (of_server || of_client))
 }
 
-/// The decentralised identity for which the client asks in a ClientHello.
-pub(super) fn demanded(
+/// Adds to the demands in a ClientHello the decentralised identity for which the client asks.
+pub(in crate::handshake) fn demand(
     profile: &ProfileSettings,
     hello: &ClientHello,
-) -> Result<Option<SsiParameters>, Error> {
-    let Some(asks) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
+    demands: &mut Demands,
+) -> Result<(), Error> {
+    let Some(asks) = get(profile.ssi, &hello.extensions())? else { return Ok(()) };
     let is_ignored = match asks.asks_for {
         CertificateType::VERIFIABLE_CREDENTIAL => has_certificate_type(profile, hello)?,
         CertificateType::DECENTRALISED_IDENTIFIER => false,
         _ => true,
     };
-    Ok(Some(asks).filter(|_| !is_ignored))
+    if !is_ignored {
+        demands.asks_for(asks);
+    }
+    Ok(())
 }
 
 /// The decentralised identity for which the server asks the client: the first of its own types for which both sides resolve a common
 /// method. A client that lists no methods resolves none, and shows any identity that it has.
-pub(super) fn request(profile: &ProfileSettings, hello: &ClientHello) -> Result<Option<Request>, Error> {
+pub(in crate::handshake) fn request(
+    profile: &ProfileSettings,
+    hello: &ClientHello,
+) -> Result<Option<Request>, Error> {
     let Some(theirs) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
     let asks_for_certificate = theirs.asks_for == CertificateType::X509;
     let has_certificate_type = has_certificate_type(profile, hello)?;
@@ -107,7 +115,10 @@ pub(super) fn request(profile: &ProfileSettings, hello: &ClientHello) -> Result<
 }
 
 /// Writes an SSIRequest.
-pub(super) fn write_request(profile: &ProfileSettings, request: &Request) -> Result<Vec<u8>, Error> {
+pub(in crate::handshake) fn write_request(
+    profile: &ProfileSettings,
+    request: &Request,
+) -> Result<Vec<u8>, Error> {
     let mut w = ExtensionsWriter::default();
     w.put(&SignatureAlgorithms(profile.signature_schemes.clone()));
     let asks = SsiParameters { asks_for: request.typ, did_methods: request.did_methods.clone() };
@@ -118,18 +129,20 @@ pub(super) fn write_request(profile: &ProfileSettings, request: &Request) -> Res
     SsiRequest::write(&w)
 }
 
-/// Reads for what an SSIRequest asks. `ours` is for what this client asks.
-pub(super) fn demand(
-    extensions: &Extensions<'_>,
+/// The demands in the body of an SSIRequest. `ours` is what this client asks of its server. A client without such an identity shows its X.509
+/// certificate, which the server may accept; the paper's clients abort.
+pub(in crate::handshake) fn read_request(
+    body: &[u8],
     profile: &ProfileSettings,
     ours: &SsiParameters,
-    demands: &mut Demands,
-) -> Result<(), Error> {
+) -> Result<Demands, Error> {
+    let SsiRequest { extensions } = SsiRequest::read(body)?;
+    let mut demands = Demands::read(&extensions, IN_SSI_REQUEST)?;
     let typ = match profile.ssi.is_links() {
         true => ExtensionType::SSI_PARAMETERS_LINKS,
         false => ExtensionType::SSI_PARAMETERS,
     };
-    let theirs = get(profile.ssi, extensions)?.ok_or(PeerMisbehaved::MissingExtension(typ))?;
+    let theirs = get(profile.ssi, &extensions)?.ok_or(PeerMisbehaved::MissingExtension(typ))?;
     // §IV.B of the paper: the client aborts if the server asks for another mode than it does itself.
     let is_other =
         profile.ssi.is_links() && ours.asks_for != CertificateType::X509 && ours.asks_for != theirs.asks_for;
@@ -139,6 +152,16 @@ pub(super) fn demand(
     if theirs.did_methods.is_empty() {
         return Err(Malformed::Length(What::Extension(typ)).into());
     }
-    demands.ssi = Some(theirs);
-    Ok(())
+    demands.asks_for(theirs);
+    let falls_back = !profile.ssi.is_links() && profile.own_types().contains(&CertificateType::X509);
+    demands.types.extend(falls_back.then_some(CertificateType::X509));
+    Ok(demands)
+}
+
+impl Demands {
+    /// Adds the decentralised identity that the peer prefers to a certificate.
+    fn asks_for(&mut self, asks: SsiParameters) {
+        self.ssi = Some(asks);
+        self.reads.present = Some(ssi::present);
+    }
 }

@@ -73,8 +73,8 @@ pub(crate) fn accepts(config: &ServerConfig, hello: &ClientHello) -> Result<bool
         return Err(PeerMisbehaved::IllegalParameter(What::PskMode).into());
     }
     // Without a suitable certificate or group, the server ignores the extension, and may use a PSK alone.
-    let has_certificate = Demands::of_client(hello, &config.profile)?
-        .choose(&config.profile, &SignatureScheme::signs_for_servers);
+    let has_certificate =
+        Demands::of_client(hello, config)?.choose(&config.profile, &SignatureScheme::signs_for_servers);
     let mode = psk::mode(config, hello)?;
     Ok(has_certificate.is_ok() && mode == Some(PskKeyExchangeMode::PSK_DHE_KE))
 }

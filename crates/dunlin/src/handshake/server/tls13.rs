@@ -25,7 +25,7 @@ use crate::handshake::post::{OnTicket, Traffic};
 use crate::handshake::progress::EarlyOutput;
 use crate::handshake::prove;
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::ssi::{Asked, ExpectCredential};
+use crate::handshake::ssi::Asked;
 use crate::handshake::verify::ExpectCertificate;
 use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{self, ClientHello, Message, NewSessionTicket, ServerHello, encrypted_extensions};
@@ -150,7 +150,7 @@ fn answer(
     }
     cx.send_in(&mut transcript, encrypted_extensions::write(&encrypted)?)?;
     if let Some(request) = &request {
-        cx.send_in(&mut transcript, negotiate::request(&config.profile, request)?)?;
+        cx.send_in(&mut transcript, negotiate::request(&config, request)?)?;
     }
 
     let client = psk.filter(|_| by_psk).map(|psk| psk.into_client(cx, &config));
@@ -246,7 +246,7 @@ fn authentication(
 /// Selects the server's credential for this client. draft-vesco-vcauthtls: a client that accepts verifiable credentials lists the
 /// methods of identifiers that it resolves.
 fn own_certificate(config: &ServerConfig, hello: &ClientHello) -> Result<OwnCertificate, Error> {
-    let demands = Demands::of_client(hello, &config.profile)?;
+    let demands = Demands::of_client(hello, config)?;
     let choice = match demands.choose(&config.profile, &SignatureScheme::signs_for_servers) {
         Err(PeerIncompatible::NoCredential(What::NoneOfDidMethod))
             if demands.did_methods.is_none() && demands.ssi.is_none() =>
@@ -302,7 +302,7 @@ impl Handshake {
         cx.emitter.write_keys(Epoch::Application, &write.keys(cx.protocol()))?;
         cx.emitter.end_of_flight()?;
 
-        let profile = Arc::clone(&self.common.config.profile);
+        let (profile, ssi) = (Arc::clone(&self.common.config.profile), self.common.config.ssi);
         let optional = self.common.config.client_auth == ClientAuth::Optional;
         let mut finish = Finish { common: self.common, master, read, write };
         let cached = finish.common.cache.as_mut().and_then(|cache| cache.take_client());
@@ -332,12 +332,9 @@ impl Handshake {
                 Ok(Step::expect(ExpectFinished { finish, transcript }))
             }),
         };
-        if !request.by_messages {
-            return Ok(Step::expect(certificate));
-        }
+        let Some(ssi) = ssi.filter(|_| request.by_messages) else { return Ok(Step::expect(certificate)) };
         let Request { typ, did_methods, registries, .. } = request;
-        let asked = Asked { typ, did_methods, accepts_proofs: !registries.is_empty() };
-        Ok(Step::expect(ExpectCredential { asked, certificate }))
+        Ok((ssi.expect)(Asked { typ, did_methods, accepts_proofs: !registries.is_empty() }, certificate))
     }
 }
 
