@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use dunlin::auth::{PrivateKey, VerifiableCredential};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
 use crate::credential::{Contexts, CredentialError, parties};
 use crate::did::{Did, DidUrl};
+use crate::handshake::did_method;
 
 /// A DID with its key, and perhaps a credential about it.
 #[derive(Clone, Debug)]
@@ -40,6 +42,17 @@ impl Holding {
     ) -> Result<Self, CredentialError> {
         let issuer = parties(&credential, method.did(), contexts)?;
         Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }) })
+    }
+
+    /// The credential for handshakes; `None` if there is the DID alone, or if its method has no number there. Whether the key is the first
+    /// under `authentication` of the DID's document, which peers expect, is not checked here.
+    pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
+        let shown = self.credential.as_ref()?;
+        let credential = VerifiableCredential {
+            issuer: Some(issuer_hash(provider, &shown.issuer).to_vec()),
+            ..VerifiableCredential::new(shown.bytes.clone(), did_method(self.did())?)
+        };
+        Some(dunlin::Credential::Verifiable { credential, key: PrivateKey::Here(self.signer.clone()) })
     }
 
     /// The DID.

@@ -5,7 +5,8 @@
 //!
 //! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
 //! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials, and [`trust`] says whose count. [`registry`] proves what a `did:dunlin` resolves to. [`method`] makes and resolves DIDs:
+//! credentials, and [`trust`] says whose count. [`registry`] proves what a `did:dunlin` resolves to. [`handshake`] joins them with the engine.
+//! [`method`] makes and resolves DIDs:
 //!
 //! ```
 //! use dunlin_identity::{did::Did, document::Relationship, method::Methods};
@@ -24,6 +25,7 @@ pub mod credential;
 pub mod did;
 pub mod document;
 pub mod gzip;
+pub mod handshake;
 pub mod holding;
 pub mod json;
 pub mod key;

@@ -148,6 +148,11 @@ impl TrustList {
         self.dids.keys()
     }
 
+    /// The roots whose members the list trusts.
+    pub fn roots(&self) -> &[MemberRoot] {
+        &self.roots
+    }
+
     /// The hash of the first document to which the list pins the DID.
     pub fn pin(&self, did: &Did) -> Option<Sha256Hash> {
         self.dids.get(did).copied().flatten()

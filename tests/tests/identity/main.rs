@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
 mod chains;
+mod credentials;
 mod names;
 mod own_types;
 mod revocation;

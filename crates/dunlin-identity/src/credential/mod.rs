@@ -93,8 +93,14 @@ pub struct VerifiedCredential {
     pub credential: Value,
     /// The trusted issuer.
     pub issuer: Did,
+    /// The key of the issuer's document that has signed.
+    pub issuer_key: PublicKey,
     /// The subject, which presents the credential.
     pub subject: Did,
+    /// Where the issuer publishes the status of the credential.
+    pub statuses: Vec<StatusEntry>,
+    /// The first second in which the credential is valid; `None` if it does not say.
+    pub valid_from: Option<Seconds>,
     /// The last second in which the credential and what secures it (its proof or JWT) are valid; `None` if neither expires.
     pub valid_until: Option<Seconds>,
     /// The last second in which the status lists behind the verdict are fresh; `None` if the credential has no status.
@@ -148,15 +154,72 @@ impl Verifier {
         lists: &StatusLists,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
+        self.verified(provider, credential, Some(holder), lists, now)
+    }
+
+    /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other means, as in a handshake: the
+    /// caller must check that the presenter has a key of [`VerifiedCredential::subject`].
+    ///
+    /// # Errors
+    /// As [`Self::verify_with_status`]; [`CredentialError::Member`] if the subject is not a DID.
+    pub fn verify_presented(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        lists: &StatusLists,
+        now: Seconds,
+    ) -> Result<VerifiedCredential, CredentialError> {
+        self.verified(provider, credential, None, lists, now)
+    }
+
+    fn verified(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        holder: Option<&Did>,
+        lists: &StatusLists,
+        now: Seconds,
+    ) -> Result<VerifiedCredential, CredentialError> {
         if credential.len() > MAX_CREDENTIAL {
             return Err(CredentialError::TooLong);
         }
         let secured = self.secured(provider, credential, now, MAX_CREDENTIAL)?;
-        let valid_until = secured.check_holder_and_times(holder, now)?;
-        let Secured { credential, claims, .. } = secured;
+        let subject = secured.subject(holder)?;
+        let valid_until = secured.check_times(now)?;
+        let Secured { credential, claims, key, .. } = secured;
         let status_until = lists.check(&claims.issuer, &claims.statuses, now)?;
         let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
-        Ok(VerifiedCredential { credential, issuer, subject: holder.clone(), valid_until, status_until })
+        Ok(VerifiedCredential {
+            credential,
+            issuer,
+            issuer_key: key,
+            subject,
+            statuses: claims.statuses,
+            valid_from: claims.valid_from.map(DateTime::seconds),
+            valid_until,
+            status_until,
+        })
+    }
+
+    /// Where the issuer publishes the status of a credential, which may have expired or be revoked: for the issuer, which revokes it.
+    ///
+    /// # Errors
+    /// [`CredentialError`] of a credential whose signature does not count.
+    pub fn statuses(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        now: Seconds,
+    ) -> Result<Vec<StatusEntry>, CredentialError> {
+        if credential.len() > MAX_CREDENTIAL {
+            return Err(CredentialError::TooLong);
+        }
+        Ok(self.secured(provider, credential, now, MAX_CREDENTIAL)?.claims.statuses)
+    }
+
+    /// The documents of the trusted issuers.
+    pub fn issuers(&self) -> &[DidDocument] {
+        &self.issuers
     }
 
     /// Reads a credential and verifies its signature.
@@ -167,36 +230,38 @@ impl Verifier {
         now: Seconds,
         limit: usize,
     ) -> Result<Secured, CredentialError> {
-        match credential.first() {
-            Some(b'{') => {
+        match Form::of(credential)? {
+            Form::Json => {
                 let secured = json::read_bounded(credential, limit)?;
                 let claims = Claims::read(&secured, &self.contexts)?;
                 let proof = Proof::take(&secured, now, Relationship::AssertionMethod)?;
-                proof.verify(provider, self.key(&claims.issuer, &proof.method)?)?;
-                Ok(Secured { credential: proof.document, claims, valid_until: proof.valid_until })
+                let key = self.key(&claims.issuer, &proof.method)?.clone();
+                proof.verify(provider, &key)?;
+                Ok(Secured { credential: proof.document, claims, key, valid_until: proof.valid_until })
             }
-            Some(b'e') => {
+            Form::Jwt => {
                 let jwt = jwt::Jwt::read(credential, limit)?;
                 let claims = Claims::read(&jwt.payload, &self.contexts)?;
                 if jwt.payload.get("proof").is_some() {
                     return Err(CredentialError::Unchecked("proof"));
                 }
-                jwt.verify(provider, self.key(&claims.issuer, &jwt.method)?)?;
+                let key = self.key(&claims.issuer, &jwt.method)?.clone();
+                jwt.verify(provider, &key)?;
                 let subject = claims.subject.as_deref().unwrap_or_default();
                 let valid_until = jwt.check_claims(&claims.issuer, subject, now)?;
-                Ok(Secured { credential: jwt.payload, claims, valid_until })
+                Ok(Secured { credential: jwt.payload, claims, key, valid_until })
             }
-            Some(&COSE_SIGN1) => {
+            Form::Compact => {
                 let cose = Cose::read(credential, limit)?;
                 let claims = Claims::read(&cose.credential, &self.contexts)?;
                 if cose.credential.get("proof").is_some() {
                     return Err(CredentialError::Unchecked("proof"));
                 }
                 bounded(&cose.credential, limit)?;
-                cose.verify(provider, self.key(&claims.issuer, &cose.method(&claims.issuer)?)?)?;
-                Ok(Secured { credential: cose.credential, claims, valid_until: None })
+                let key = self.key(&claims.issuer, &cose.method(&claims.issuer)?)?.clone();
+                cose.verify(provider, &key)?;
+                Ok(Secured { credential: cose.credential, claims, key, valid_until: None })
             }
-            _ => Err(CredentialError::Form),
         }
     }
 
@@ -276,6 +341,59 @@ impl Issuer<'_> {
     }
 }
 
+/// The form of a credential on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// JSON with a Data Integrity proof.
+    Json,
+    /// A JWT.
+    Jwt,
+    /// The compact form: CBOR and COSE.
+    Compact,
+}
+
+impl Form {
+    /// The form that the first byte tells.
+    ///
+    /// # Errors
+    /// [`CredentialError::Form`].
+    pub fn of(credential: &[u8]) -> Result<Self, CredentialError> {
+        match credential.first() {
+            Some(b'{') => Ok(Self::Json),
+            Some(b'e') => Ok(Self::Jwt),
+            Some(&COSE_SIGN1) => Ok(Self::Compact),
+            _ => Err(CredentialError::Form),
+        }
+    }
+
+    /// The name in texts.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Json => "JSON",
+            Self::Jwt => "JWT",
+            Self::Compact => "compact",
+        }
+    }
+}
+
+/// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may also be the credential of a
+/// status list.
+///
+/// # Errors
+/// [`CredentialError`] of a malformed text.
+pub fn unverified(credential: &[u8]) -> Result<Value, CredentialError> {
+    let longest = MAX_STATUS_CREDENTIAL;
+    if credential.len() > longest {
+        return Err(CredentialError::TooLong);
+    }
+    let value = match Form::of(credential)? {
+        Form::Json => json::read_bounded(credential, longest)?,
+        Form::Jwt => jwt::Jwt::read(credential, longest)?.payload,
+        Form::Compact => Cose::read(credential, longest)?.credential,
+    };
+    if credential.len() > limit(&value) { Err(CredentialError::TooLong) } else { Ok(value) }
+}
+
 /// The issuer of a credential about `holder`, before anything is verified.
 pub(crate) fn parties(
     credential: &[u8],
@@ -285,13 +403,7 @@ pub(crate) fn parties(
     if credential.len() > MAX_CREDENTIAL {
         return Err(CredentialError::TooLong);
     }
-    let value = match credential.first() {
-        Some(b'{') => json::read(credential)?,
-        Some(b'e') => jwt::Jwt::read(credential, MAX_CREDENTIAL)?.payload,
-        Some(&COSE_SIGN1) => Cose::read(credential, MAX_CREDENTIAL)?.credential,
-        _ => return Err(CredentialError::Form),
-    };
-    let claims = Claims::read(&value, contexts)?;
+    let claims = Claims::read(&unverified(credential)?, contexts)?;
     let subject = claims.subject.ok_or(CredentialError::Member("credentialSubject"))?;
     if subject == holder.as_str() {
         Ok(claims.issuer)
@@ -315,19 +427,25 @@ fn bounded(credential: &Value, limit: usize) -> Result<(), CredentialError> {
 struct Secured {
     credential: Value,
     claims: Claims,
+    /// The issuer's key.
+    key: PublicKey,
     /// The last second in which the proof or JWT is valid; `None` if it does not expire.
     valid_until: Option<Seconds>,
 }
 
 impl Secured {
-    /// Checks who presents the credential and when. Returns the last second in which it is valid.
-    fn check_holder_and_times(&self, holder: &Did, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
-        let subject = self.claims.subject.as_deref().ok_or(CredentialError::Member("credentialSubject"))?;
-        if subject != holder.as_str() {
-            return Err(CredentialError::Subject(shown(subject)));
+    /// The subject, which is the holder if the holder is known.
+    fn subject(&self, holder: Option<&Did>) -> Result<Did, CredentialError> {
+        let member = CredentialError::Member("credentialSubject");
+        let subject = self.claims.subject.as_deref().ok_or(member.clone())?;
+        match holder {
+            Some(holder) if subject != holder.as_str() => Err(CredentialError::Subject(shown(subject))),
+            Some(holder) => Ok(holder.clone()),
+            None => subject.parse().map_err(|_| member),
         }
-        self.check_times(now)
     }
+
+    /// Checks when the credential is presented. Returns the last second in which it is valid.
 
     fn check_times(&self, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
         let (from, until) = (self.claims.valid_from, self.claims.valid_until.map(DateTime::seconds));

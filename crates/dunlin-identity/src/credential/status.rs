@@ -142,7 +142,7 @@ impl StatusEntry {
     }
 
     /// The statuses of a credential.
-    pub(super) fn read_all(credential: &Map<String, Value>) -> Result<Vec<Self>, StatusError> {
+    pub(crate) fn read_all(credential: &Map<String, Value>) -> Result<Vec<Self>, StatusError> {
         match credential.get("credentialStatus") {
             None => Ok(Vec::new()),
             Some(Value::Array(entries)) if entries.len() > MAX_STATUSES => Err(StatusError::TooMany),
@@ -381,6 +381,11 @@ impl StatusLists {
         Self { lists: Vec::new(), max_age, capacity }
     }
 
+    /// How old a list may be, in seconds.
+    pub const fn max_age(&self) -> Seconds {
+        self.max_age
+    }
+
     /// Takes a list in the place of an older one with this URL. When there are too many lists, the one that the issuer made first leaves.
     ///
     /// # Errors
@@ -406,6 +411,18 @@ impl StatusLists {
     /// The URLs of lists that the program should fetch again, because their `ttl` has passed.
     pub fn due(&self, now: Seconds) -> impl Iterator<Item = &str> {
         self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
+    }
+
+    /// Whether a list at hand says that the issuer has revoked or suspended a credential with these statuses. A list that is not at hand
+    /// says nothing.
+    pub fn refuses(&self, issuer: &Did, entries: &[StatusEntry]) -> bool {
+        let of_issuer = |list: &&StatusList| list.issuer == issuer.as_str();
+        entries.iter().any(|entry| {
+            let named = self.lists.iter().filter(of_issuer).filter(|list| list.url == entry.list);
+            let mut lists = named.filter(|list| list.purposes.contains(&entry.purpose));
+            // A list without the entry would refuse the credential, too.
+            lists.any(|list| list.bits.get(entry.index).unwrap_or(true))
+        })
     }
 
     /// Checks the statuses of a credential. Returns the last second for which the answer holds; `None` if there are no statuses.

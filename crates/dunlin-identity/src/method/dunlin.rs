@@ -439,6 +439,28 @@ pub fn first_document(
     Ok(DidDocument::from_value(replace_own_id(&template, PLACEHOLDER, did.as_str()), &did)?)
 }
 
+/// Checks that a document is the first one of its DID, which is the document's hash. It may have been replaced since.
+///
+/// # Errors
+/// [`OperationError::NotItsHash`], [`OperationError::Placeholder`], [`OperationError::Member`].
+pub fn check_first_document(provider: &CryptoProvider, document: &DidDocument) -> Result<(), OperationError> {
+    Commitments::read(document)?;
+    check_hash(provider, document)
+}
+
+/// Checks that the DID of a document is the document's hash.
+fn check_hash(provider: &CryptoProvider, document: &DidDocument) -> Result<(), OperationError> {
+    let did = document.id();
+    // With the placeholder in a document, two documents would have one hash.
+    if replace_own_id(document.value(), PLACEHOLDER, did.as_str()) != *document.value() {
+        return Err(OperationError::Placeholder);
+    }
+    if did_of(provider, &replace_own_id(document.value(), did.as_str(), PLACEHOLDER))? != *did {
+        return Err(OperationError::NotItsHash);
+    }
+    Ok(())
+}
+
 fn document_of_key(
     did: &str,
     sequence: u64,
@@ -511,14 +533,7 @@ impl State {
         if operation.sequence != 0 {
             return Err(OperationError::Sequence { expected: 0, found: operation.sequence });
         }
-        // With the placeholder in a document, two documents would have one hash.
-        let did = operation.did.as_str();
-        if replace_own_id(document.value(), PLACEHOLDER, did) != *document.value() {
-            return Err(OperationError::Placeholder);
-        }
-        if did_of(provider, &replace_own_id(document.value(), did, PLACEHOLDER))? != operation.did {
-            return Err(OperationError::NotItsHash);
-        }
+        check_hash(provider, document)?;
         if !document.keys(Relationship::Authentication).any(|(_, key)| *key == operation.key) {
             return Err(OperationError::NotListed);
         }

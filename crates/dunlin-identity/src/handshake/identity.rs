@@ -1,0 +1,100 @@
+//! What a verifier tells about a peer with a credential, and keeps of it in sessions and cache entries.
+
+use dunlin::PeerIdentity;
+use dunlin::auth::{MAX_OTHER_DETAILS, MAX_OTHER_TEXT, OtherIdentity};
+use dunlin::wire::CertificateType;
+use serde_json::{Map, Value, json};
+
+use crate::credential::Seconds;
+use crate::credential::status::StatusEntry;
+use crate::did::Did;
+use crate::json;
+use crate::method::dunlin::Sha256Hash;
+
+/// How many bytes of a DID a line of a log shows.
+pub const MAX_SHOWN_DID: usize = 256;
+
+const _: () = assert!(MAX_SHOWN_DID + '…'.len_utf8() <= MAX_OTHER_TEXT, "the text fits");
+
+/// A peer that has proven a credential: its DID, who says what about it, and what the verdict rests on. It is the content of
+/// [`OtherIdentity::details`].
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct CredentialIdentity {
+    /// The peer's DID.
+    pub did: Did,
+    /// The issuer of the credential.
+    pub issuer: Did,
+    /// What the issuer says about the peer: the credential's subject without its id. `None` if it is too long for sessions and cache
+    /// entries; then nobody may conclude anything from a claim that is not there.
+    pub claims: Option<Map<String, Value>>,
+    /// The hash of the peer's DID document, in canonical form.
+    pub document: Sha256Hash,
+    /// The version of the document.
+    pub sequence: u64,
+    /// When the DID was resolved.
+    pub resolved: Seconds,
+    /// Where the issuer publishes the status of the credential.
+    pub statuses: Vec<StatusEntry>,
+}
+
+impl CredentialIdentity {
+    /// The identity of a peer that has proven a credential; `None` for other peers.
+    ///
+    /// ```
+    /// use dunlin::PeerIdentity;
+    /// use dunlin_identity::handshake::CredentialIdentity;
+    ///
+    /// /// Whether the peer is a gateway of this operator.
+    /// fn is_gateway(peer: &PeerIdentity, operator: &str) -> bool {
+    ///     CredentialIdentity::of(peer).is_some_and(|peer| {
+    ///         let role = peer.claims.as_ref().and_then(|claims| claims.get("role"));
+    ///         peer.issuer.as_str() == operator && role.is_some_and(|role| role == "gateway")
+    ///     })
+    /// }
+    /// ```
+    pub fn of(identity: &PeerIdentity) -> Option<Self> {
+        let PeerIdentity::Other(other) = identity else { return None };
+        if other.certificate_type() != CertificateType::VERIFIABLE_CREDENTIAL {
+            return None;
+        }
+        let did = str::from_utf8(other.id()).ok()?.parse().ok()?;
+        let details = json::read(other.details()).ok()?;
+        let members = details.as_object()?;
+        let text = |name| members.get(name).and_then(Value::as_str);
+        Some(Self {
+            did,
+            issuer: text("issuer")?.parse().ok()?,
+            claims: members.get("claims").and_then(Value::as_object).cloned(),
+            document: text("document")?.parse().ok()?,
+            sequence: text("sequence")?.parse().ok()?,
+            resolved: text("resolved")?.parse().ok()?,
+            statuses: StatusEntry::read_all(members).ok()?,
+        })
+    }
+
+    /// The identity for the engine. `None` if issuer and status lists have too long names to be kept.
+    pub(super) fn to_engine(&self) -> Option<PeerIdentity> {
+        let mut details = json!({
+            "issuer": self.issuer.as_str(),
+            "document": self.document.to_string(),
+            // As texts, since JSON does not represent large integers exactly.
+            "sequence": self.sequence.to_string(),
+            "resolved": self.resolved.to_string(),
+        });
+        if !self.statuses.is_empty() {
+            details["credentialStatus"] = self.statuses.iter().map(StatusEntry::to_value).collect();
+        }
+        let without_claims = json::canonical(&details).ok()?;
+        details["claims"] = self.claims.clone().into();
+        let full = json::canonical(&details).ok().filter(|full| full.len() <= MAX_OTHER_DETAILS);
+        let id = self.did.as_str();
+        let text = match id.get(..MAX_SHOWN_DID).filter(|_| id.len() > MAX_SHOWN_DID) {
+            Some(begin) => format!("{begin}…"),
+            None => id.to_owned(),
+        };
+        let other = OtherIdentity::new(CertificateType::VERIFIABLE_CREDENTIAL, id, text).ok()?;
+        let details = full.unwrap_or(without_claims).into_bytes();
+        Some(PeerIdentity::Other(other.with_details(details).ok()?))
+    }
+}

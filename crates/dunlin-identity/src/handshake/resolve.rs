@@ -1,0 +1,302 @@
+//! Where the documents of peers come from. The sources here do not block: what they lack, a program looks up and adds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dunlin::auth::KnownRegistry;
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::DidMethod;
+
+use super::did_method;
+use crate::credential::Seconds;
+use crate::did::Did;
+use crate::document::{DidDocument, DocumentError};
+use crate::key::KeyError;
+use crate::method::dunlin::{OperationError, Sha256Hash, check_first_document};
+use crate::method::{Jwk, Key, Method, MethodError};
+use crate::trust::TrustList;
+
+/// How many documents a [`DocumentCache`] keeps, unless the program says otherwise. They take up to 16 MiB.
+pub const MAX_CACHED_DOCUMENTS: usize = 1024;
+
+/// Why a DID does not resolve.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResolveError {
+    /// No resolver knows the method.
+    #[error("{0} cannot be resolved: its method is not supported here")]
+    Unsupported(Did),
+    /// The method knows the DID, but the document is not at hand. The program can look it up.
+    #[error("the document of {0} is not at hand, or too old")]
+    NotAtHand(Did),
+    /// The owner has ended the DID.
+    #[error("{0} is deactivated")]
+    Deactivated(Did),
+    /// The DID is malformed.
+    #[error("{0}")]
+    Method(#[from] MethodError),
+    /// The document is refused.
+    #[error("{0}")]
+    Document(#[from] DocumentError),
+    /// The document is not the first one of its `did:dunlin`.
+    #[error("the document is not the first one of its DID: {0}")]
+    NotFirst(#[from] OperationError),
+    /// The trust list does not pin the document's DID, or to another document.
+    #[error("the trust list does not pin {0} to this document")]
+    NotPinned(Did),
+    /// The proof beside the credential is refused, for this reason.
+    #[error("the proof of the DID's document is refused: {0}")]
+    Proof(String),
+    /// The provider lacks an algorithm.
+    #[error("{0}")]
+    Key(#[from] KeyError),
+}
+
+/// What a DID resolves to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// The document.
+    pub document: DidDocument,
+    /// The number of its version, 0 where a DID has only one.
+    pub sequence: u64,
+    /// The last second in which it counts as the latest; `None` if the document never changes.
+    pub until: Option<Seconds>,
+}
+
+impl Resolution {
+    /// A document that never changes.
+    pub const fn constant(document: DidDocument) -> Self {
+        Self { document, sequence: 0, until: None }
+    }
+}
+
+/// A source of documents for [`CredentialVerifier`](super::CredentialVerifier). A handshake waits for it, so it must not block.
+pub trait Resolver: Send + Sync + fmt::Debug {
+    /// The methods whose DIDs it resolves, as peers see them.
+    fn methods(&self) -> Vec<DidMethod>;
+
+    /// Passes everything to `add` that may change a resolution, except for time and what it learns while it runs.
+    fn settings(&self, add: &mut dyn FnMut(&[u8]));
+
+    /// The document of a DID of its methods. `proof` is what the peer has sent beside its credential.
+    ///
+    /// # Errors
+    /// [`ResolveError`]; [`ResolveError::NotAtHand`] lets the next resolver try.
+    fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError>;
+
+    /// The registries whose proofs it accepts.
+    fn registries(&self) -> Vec<KnownRegistry> {
+        Vec::new()
+    }
+
+    /// Whether an earlier resolution still holds, as far as this side knows now: the DID has not been deactivated since, and has no
+    /// other document than that with the hash `document` and this version.
+    fn is_latest(&self, _did: &Did, _document: &Sha256Hash, _sequence: u64) -> bool {
+        true
+    }
+}
+
+/// Methods whose DIDs contain their documents are resolvers.
+impl<M: Method> Resolver for M {
+    fn methods(&self) -> Vec<DidMethod> {
+        DidMethod::from_name(&format!("did:{}", self.name())).into_iter().collect()
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        add(self.name().as_bytes());
+    }
+
+    fn resolve(&self, did: &Did, _proof: Option<&[u8]>, _now: Seconds) -> Result<Resolution, ResolveError> {
+        Ok(Resolution::constant(Method::resolve(self, did)?))
+    }
+}
+
+/// `did:key` and `did:jwk`.
+pub(super) fn self_contained() -> Vec<Arc<dyn Resolver>> {
+    vec![Arc::new(Key), Arc::new(Jwk)]
+}
+
+/// The document of a DID, from the first resolver that has it.
+pub(super) fn resolve(
+    resolvers: &[Arc<dyn Resolver>],
+    did: &Did,
+    proof: Option<&[u8]>,
+    now: Seconds,
+) -> Result<Resolution, ResolveError> {
+    let mut refusal = ResolveError::Unsupported(did.clone());
+    let Some(method) = did_method(did) else { return Err(refusal) };
+    for resolver in resolvers.iter().filter(|resolver| resolver.methods().contains(&method)) {
+        match resolver.resolve(did, proof, now) {
+            Err(error @ ResolveError::NotAtHand(_)) => refusal = error,
+            decided => return decided,
+        }
+    }
+    Err(refusal)
+}
+
+/// The documents of the DIDs on a list of issuers. Beside `did:key` and `did:jwk`, these resolvers are asked.
+///
+/// # Errors
+/// The first DID that does not resolve.
+pub fn resolve_listed(
+    list: &TrustList,
+    resolvers: &[Arc<dyn Resolver>],
+    now: Seconds,
+) -> Result<Vec<DidDocument>, ResolveError> {
+    let resolvers = [self_contained().as_slice(), resolvers].concat();
+    list.dids().map(|did| Ok(resolve(&resolvers, did, None, now)?.document)).collect()
+}
+
+/// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, so a rotation or
+/// deactivation of such a DID is seen only when the list changes.
+#[derive(Clone, Debug, Default)]
+pub struct PinnedDocuments(BTreeMap<Did, DidDocument>);
+
+impl PinnedDocuments {
+    /// Takes the documents that the list pins.
+    ///
+    /// # Errors
+    /// [`ResolveError::NotPinned`], [`ResolveError::NotFirst`].
+    pub fn new(
+        provider: &CryptoProvider,
+        list: &TrustList,
+        documents: impl IntoIterator<Item = DidDocument>,
+    ) -> Result<Self, ResolveError> {
+        let pinned = documents.into_iter().map(|document| {
+            let did = document.id().clone();
+            let hash = Sha256Hash::of(provider, document.canonical()?.as_bytes())?;
+            if list.pin(&did) != Some(hash) {
+                return Err(ResolveError::NotPinned(did));
+            }
+            check_first_document(provider, &document)?;
+            Ok((did, document))
+        });
+        Ok(Self(pinned.collect::<Result<_, _>>()?))
+    }
+}
+
+impl Resolver for PinnedDocuments {
+    fn methods(&self) -> Vec<DidMethod> {
+        if self.0.is_empty() { Vec::new() } else { vec![DidMethod::DUNLIN] }
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        self.0.keys().for_each(|did| add(did.as_str().as_bytes()));
+    }
+
+    fn resolve(&self, did: &Did, _proof: Option<&[u8]>, _now: Seconds) -> Result<Resolution, ResolveError> {
+        let document = self.0.get(did).ok_or_else(|| ResolveError::NotAtHand(did.clone()))?;
+        Ok(Resolution::constant(document.clone()))
+    }
+}
+
+/// What the program knows about a DID.
+#[derive(Clone, Debug)]
+enum Cached {
+    /// The document, and when the program looked it up.
+    Document {
+        document: Box<DidDocument>,
+        hash: Sha256Hash,
+        sequence: u64,
+        at: Seconds,
+    },
+    Deactivated,
+}
+
+/// Documents that the program has looked up, over TLS from a web server or a registry's node, and adds while connections run. Each
+/// counts as the latest for a limited time.
+#[derive(Debug)]
+pub struct DocumentCache {
+    provider: Arc<CryptoProvider>,
+    methods: Vec<DidMethod>,
+    max_age: Seconds,
+    capacity: usize,
+    known: RwLock<BTreeMap<Did, Cached>>,
+}
+
+impl DocumentCache {
+    /// For DIDs of these methods. A document counts for `max_age` seconds: the longest that a rotation or deactivation can be missed.
+    pub fn new(provider: Arc<CryptoProvider>, methods: Vec<DidMethod>, max_age: Seconds) -> Self {
+        Self { provider, methods, max_age, capacity: MAX_CACHED_DOCUMENTS, known: RwLock::default() }
+    }
+
+    /// Keeps at most this many DIDs. Of more, the one that was looked up first leaves.
+    #[must_use]
+    pub fn with_capacity(self, capacity: usize) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// Adds the document that the program looked up at the time `at`. A version that is older than the one at hand changes nothing.
+    ///
+    /// # Errors
+    /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever.
+    pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
+        let did = document.id().clone();
+        let hash = Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?;
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        match known.get(&did) {
+            Some(Cached::Deactivated) => return Err(ResolveError::Deactivated(did)),
+            Some(Cached::Document { sequence: present, .. }) if *present > sequence => return Ok(()),
+            _ => {}
+        }
+        let document = Box::new(document);
+        self.put(&mut known, did, Cached::Document { document, hash, sequence, at });
+        Ok(())
+    }
+
+    /// Notes that the owner has ended the DID, for ever.
+    pub fn deactivate(&self, did: Did) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        self.put(&mut known, did, Cached::Deactivated);
+    }
+
+    fn put(&self, known: &mut BTreeMap<Did, Cached>, did: Did, cached: Cached) {
+        known.insert(did, cached);
+        let age = |cached: &Cached| match cached {
+            Cached::Document { at, .. } => *at,
+            // What is over for ever stays longest.
+            Cached::Deactivated => Seconds::MAX,
+        };
+        let oldest = known.iter().min_by_key(|(_, cached)| age(cached)).map(|(did, _)| did.clone());
+        if let Some(oldest) = oldest.filter(|_| known.len() > self.capacity) {
+            known.remove(&oldest);
+        }
+    }
+}
+
+impl Resolver for DocumentCache {
+    fn methods(&self) -> Vec<DidMethod> {
+        self.methods.clone()
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        self.methods.iter().for_each(|method| add(&method.0.to_be_bytes()));
+        add(&self.max_age.to_be_bytes());
+    }
+
+    fn resolve(&self, did: &Did, _proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.get(did) {
+            Some(Cached::Deactivated) => Err(ResolveError::Deactivated(did.clone())),
+            Some(Cached::Document { document, sequence, at, .. })
+                if now <= at.saturating_add(self.max_age) =>
+            {
+                let until = Some(at.saturating_add(self.max_age));
+                Ok(Resolution { document: (**document).clone(), sequence: *sequence, until })
+            }
+            _ => Err(ResolveError::NotAtHand(did.clone())),
+        }
+    }
+
+    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.get(did) {
+            None => true,
+            Some(Cached::Deactivated) => false,
+            Some(Cached::Document { hash, sequence: present, .. }) => {
+                *present < sequence || (*present == sequence && hash == document)
+            }
+        }
+    }
+}

@@ -1,0 +1,706 @@
+//! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the alert for each refusal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin::auth::{Acceptance, AskAgain, OtherIdentity, PrivateKey, Trust, VerifiableCredential, Verifiers};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::crypto::SigningKey;
+use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
+use dunlin::pki_types::CertificateDer;
+use dunlin::resume::Tickets;
+use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, SignatureScheme};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, Profile,
+    ProfileBuilder, Question, ServerConfig,
+};
+use dunlin_identity::credential::status::{
+    Bitstring, DEFAULT_STATUS_AGE, StatusEntry, StatusList, StatusLists, StatusPurpose,
+};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds, Verifier};
+use dunlin_identity::did::{Did, DidUrl};
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::{
+    CredentialIdentity, CredentialVerifier, DocumentCache, MAX_SHOWN_DID, PinnedDocuments, Refusal,
+    ResolveError, resolve_listed,
+};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::{JWK, KEY, Method};
+use dunlin_identity::trust::TrustList;
+use dunlin_pki::{KeyPair, KeyType};
+use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
+use dunlin_tests::{NOW, Pair, Pki, awslc, localhost};
+use serde_json::{Value, json};
+
+/// The time of the tests: 2026-01-01T00:00:00Z.
+const NOW_S: Seconds = 1_767_225_600;
+/// `validUntil` of the tests' credentials: 2026-02-01T00:00:00Z.
+const UNTIL_S: u64 = 1_769_904_000;
+const LIST: &str = "https://issuer.example/status/1";
+
+fn key(typ: KeyType) -> Arc<dyn SigningKey> {
+    KeyPair::generate(typ).unwrap().signing_key(&awslc()).unwrap()
+}
+
+fn public(key: &Arc<dyn SigningKey>) -> PublicKey {
+    PublicKey::from_spki(key.public_key()).unwrap()
+}
+
+/// Somebody with a DID.
+struct Party {
+    key: Arc<dyn SigningKey>,
+    document: DidDocument,
+}
+
+impl Party {
+    /// With a `did:key`.
+    fn new(typ: KeyType) -> Self {
+        Self::of_method(&KEY, typ)
+    }
+
+    fn of_method(method: &dyn Method, typ: KeyType) -> Self {
+        let key = key(typ);
+        let did = method.create(&public(&key)).unwrap();
+        Self { key, document: method.resolve(&did).unwrap() }
+    }
+
+    /// With a DID that does not follow from the key.
+    fn named(did: &str) -> Self {
+        let key = key(KeyType::P256);
+        let document = DidDocument::of_key(&did.parse().unwrap(), "key-1", &public(&key)).unwrap();
+        Self { key, document }
+    }
+
+    fn did(&self) -> &Did {
+        self.document.id()
+    }
+
+    fn method(&self) -> DidUrl {
+        self.document.keys(Relationship::AssertionMethod).next().unwrap().0.clone()
+    }
+
+    fn issue_as(&self, form: u8, subject: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+        let mut credential = json!({
+            "@context": [CREDENTIALS_V2],
+            "type": ["VerifiableCredential"],
+            "issuer": self.did().as_str(),
+            "validFrom": "2025-12-01T00:00:00Z",
+            "validUntil": "2026-02-01T00:00:00Z",
+            "credentialSubject": {"id": subject, "role": "sensor"},
+        });
+        change(&mut credential);
+        let (provider, method) = (awslc(), self.method());
+        let issuer = Issuer { provider: &provider, signer: &*self.key, method: &method };
+        match form {
+            b'{' => issuer.issue(&credential, &Contexts::default(), NOW_S).unwrap().into_bytes(),
+            b'e' => issuer.issue_jwt(&credential, &Contexts::default()).unwrap().into_bytes(),
+            _ => issuer.issue_compact(&credential, &Contexts::default()).unwrap(),
+        }
+    }
+
+    fn issue(&self, subject: &Self, change: impl FnOnce(&mut Value)) -> Vec<u8> {
+        self.issue_as(0xd2, subject.did().as_str(), change)
+    }
+
+    /// The credential, as the engine shows it.
+    fn shows(&self, credential: Vec<u8>) -> Credential {
+        let holding =
+            Holding::of_credential(self.key.clone(), self.method(), credential, &Contexts::default());
+        holding.unwrap().to_tls(&awslc()).unwrap()
+    }
+
+    /// Any bytes as a credential of a `did:key`.
+    fn claims(&self, bytes: &[u8]) -> Credential {
+        let credential = VerifiableCredential::new(bytes.to_vec(), DidMethod::KEY);
+        Credential::Verifiable { credential, key: PrivateKey::Here(self.key.clone()) }
+    }
+
+    fn verifier(&self) -> CredentialVerifier {
+        CredentialVerifier::new(awslc(), [self.document.clone()])
+    }
+
+    /// The status list, of this age, with one bit.
+    fn list(&self, revoked: bool, age: Seconds) -> StatusList {
+        let mut bits = Bitstring::default();
+        bits.set(7, revoked).unwrap();
+        let made = NOW_S - age;
+        let credential = bits.credential(self.did(), LIST, StatusPurpose::Revocation, made, made + 400_000);
+        let (provider, method) = (awslc(), self.method());
+        let issuer = Issuer { provider: &provider, signer: &*self.key, method: &method };
+        let signed = issuer.issue_jwt(&credential.unwrap(), &Contexts::default()).unwrap();
+        let verifier = Verifier::new([self.document.clone()]);
+        StatusList::verify(&verifier, &provider, signed.as_bytes(), LIST, NOW_S).unwrap()
+    }
+}
+
+fn unchanged(_: &mut Value) {}
+
+fn with_status(credential: &mut Value) {
+    let entry = StatusEntry { list: LIST.to_owned(), index: 7, purpose: StatusPurpose::Revocation };
+    credential["credentialStatus"] = entry.to_value();
+}
+
+fn lists(list: StatusList) -> StatusLists {
+    let mut lists = StatusLists::default();
+    lists.insert(list).unwrap();
+    lists
+}
+
+fn profile(trust: impl Into<Verifiers>, own: Vec<Credential>) -> ProfileBuilder {
+    Profile::builder(awslc()).trust(trust.into()).credentials(own)
+}
+
+fn trust(verifier: CredentialVerifier) -> Verifiers {
+    Verifiers::default().with(Arc::new(verifier))
+}
+
+fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
+    Arc::new(ClientConfig::new(profile.build().unwrap()))
+}
+
+fn server(profile: ProfileBuilder) -> Arc<ServerConfig> {
+    let server = ServerConfig::new(profile.build().unwrap()).unwrap();
+    Arc::new(server.with_client_auth(ClientAuth::Required).unwrap())
+}
+
+fn peers(pair: &Pair) -> [CredentialIdentity; 2] {
+    [&pair.client, &pair.server].map(|end| {
+        let negotiated = end.negotiated().unwrap();
+        CredentialIdentity::of(negotiated.peer.as_ref().unwrap()).unwrap()
+    })
+}
+
+/// The error with which a server refuses a client, after it has checked that a client refuses such a server in the same way.
+fn refusal(own: &Credential, verifier: impl Fn() -> CredentialVerifier) -> Error {
+    let pki = Pki::shared(dunlin_tests::KeyType::P256);
+    let x509 = || Verifiers::from(Trust { x509: Some(pki.trust()), raw_key: None });
+    let server_with = |trust, own| server(profile(trust, vec![own]));
+    let refuse = |client: &Arc<ClientConfig>, server: &Arc<ServerConfig>, by_client: bool| {
+        let mut pair = Pair::new(client, server);
+        let error = pair.run().unwrap_err();
+        let (judge, peer) = match by_client {
+            true => (&pair.client, &pair.server),
+            false => (&pair.server, &pair.client),
+        };
+        assert_eq!(judge.error(), Some(&error));
+        assert_eq!(peer.error(), Some(&Error::AlertReceived(error.alert().unwrap())));
+        error
+    };
+    let by_server = refuse(
+        &client(profile(x509(), vec![own.clone()])),
+        &server_with(trust(verifier()), pki.server.x509(&awslc())),
+        false,
+    );
+    let by_client = refuse(
+        &client(profile(trust(verifier()), vec![pki.client.x509(&awslc())])),
+        &server_with(x509(), own.clone()),
+        true,
+    );
+    assert_eq!(by_server, by_client);
+    by_server
+}
+
+#[track_caller]
+fn refused(own: &Credential, verifier: impl Fn() -> CredentialVerifier, alert: Alert, why: &str) {
+    let error = refusal(own, verifier);
+    assert_eq!(error.alert(), Some(alert), "{error}");
+    let Error::Authentication(AuthenticationFailure::RejectedWith(_, text)) = &error else {
+        panic!("{error}");
+    };
+    assert!(text.contains(why), "{text}");
+}
+
+/// Every form, with every type of key, over streams.
+#[test]
+fn authenticates_both_sides_by_credentials_of_every_form() {
+    for typ in [KeyType::Ed25519, KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+        let issuer = Party::new(typ);
+        let parties = [Party::new(typ), Party::of_method(&JWK, typ)];
+        for form in [b'{', b'e', 0xd2] {
+            let [device, hub] = [0, 1].map(|at| {
+                let party: &Party = &parties[at];
+                party.shows(issuer.issue_as(form, party.did().as_str(), unchanged))
+            });
+            let client = client(profile(trust(issuer.verifier()), vec![device]));
+            let server = server(profile(trust(issuer.verifier()), vec![hub]));
+            let mut pair = Pair::new(&client, &server);
+            pair.connect().unwrap();
+            pair.echo(b"hello").unwrap();
+            for (peer, party) in peers(&pair).iter().zip([&parties[1], &parties[0]]) {
+                assert_eq!((&peer.did, &peer.issuer), (party.did(), issuer.did()));
+                assert_eq!(peer.claims.as_ref().unwrap(), json!({"role": "sensor"}).as_object().unwrap());
+                assert_eq!((peer.sequence, peer.resolved), (0, NOW_S));
+                let text = party.document.canonical().unwrap();
+                assert_eq!(peer.document, Sha256Hash::of(&awslc(), text.as_bytes()).unwrap());
+            }
+        }
+    }
+}
+
+#[test]
+fn authenticates_over_datagrams_and_after_a_retry() {
+    let issuer = Party::new(KeyType::P256);
+    let (device, hub) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
+    let own = |party: &Party| vec![party.shows(issuer.issue(party, unchanged))];
+    let config = ClientConfig::new(profile(trust(issuer.verifier()), own(&device)).build().unwrap());
+    // Without shares, the server must send a HelloRetryRequest.
+    let client = Arc::new(config.with_key_shares(vec![]).unwrap());
+    let server = server(profile(trust(issuer.verifier()), own(&hub)));
+    let client = DtlsConnection::client(&client, localhost(), SERVER_ADDRESS, NOW).unwrap();
+    let server = DtlsConnection::server(&server, CLIENT_ADDRESS, NOW);
+    let mut pair = dunlin_sim::Pair::new(client, server, NOW, Duration::from_millis(20));
+    pair.run().unwrap();
+    for (end, party) in [(&pair.client, &hub), (&pair.server, &device)] {
+        let negotiated = end.negotiated().unwrap();
+        assert!(negotiated.retried);
+        let peer = CredentialIdentity::of(negotiated.peer.as_ref().unwrap()).unwrap();
+        assert_eq!(peer.did, *party.did());
+    }
+}
+
+/// Rule 3 of the wire format: the issuer's key comes from the list of trusted issuers.
+#[test]
+fn refuses_other_issuers() {
+    let (issuer, other, device) =
+        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let own = device.shows(other.issue(&device, unchanged));
+    refused(&own, || issuer.verifier(), Alert::UNKNOWN_CA, "is not trusted");
+    // One that says it is by the trusted issuer.
+    let forged = other.issue_as(b'{', device.did().as_str(), unchanged);
+    let forged = String::from_utf8(forged).unwrap().replace(other.did().as_str(), issuer.did().as_str());
+    let own = device.claims(forged.as_bytes());
+    refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "");
+    let nobody = CredentialVerifier::new(awslc(), []);
+    let refused = profile(trust(nobody), vec![]).build().unwrap_err();
+    assert!(refused.to_string().contains("no issuers"), "{refused}");
+}
+
+#[test]
+fn refuses_credentials_outside_their_time() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    for (name, time, why) in [
+        ("validUntil", "2025-12-31T23:59:59Z", "it has expired"),
+        ("validFrom", "2026-01-01T00:00:01Z", "not valid yet"),
+    ] {
+        let own = device.shows(issuer.issue(&device, |credential| credential[name] = time.into()));
+        refused(&own, || issuer.verifier(), Alert::CERTIFICATE_EXPIRED, why);
+    }
+}
+
+#[test]
+fn refuses_revoked_credentials_and_those_of_unknown_status() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let own = device.shows(issuer.issue(&device, with_status));
+    let verifier = |revoked, age| issuer.verifier().with_status(lists(issuer.list(revoked, age)));
+    refused(&own, || verifier(true, 0), Alert::CERTIFICATE_REVOKED, "has revoked");
+    refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "is not at hand");
+    refused(&own, || verifier(false, DEFAULT_STATUS_AGE + 1), Alert::BAD_CERTIFICATE, "is too old");
+    let server = server(profile(trust(verifier(false, 0)), vec![own.clone()]));
+    Pair::new(&client(profile(trust(verifier(false, 0)), vec![own])), &server).connect().unwrap();
+}
+
+/// What is signed is changed, in each form.
+#[test]
+fn refuses_tampered_credentials() {
+    let (issuer, device) = (Party::new(KeyType::Ed25519), Party::new(KeyType::P256));
+    for form in [b'{', 0xd2] {
+        let mut bytes = issuer.issue_as(form, device.did().as_str(), unchanged);
+        let at = bytes.windows(6).position(|window| window == b"sensor").unwrap();
+        bytes[at..at + 6].copy_from_slice(b"sender");
+        refused(
+            &device.claims(&bytes),
+            || issuer.verifier(),
+            Alert::BAD_CERTIFICATE,
+            "the signature is wrong",
+        );
+    }
+    let mut jwt = issuer.issue_as(b'e', device.did().as_str(), unchanged);
+    // A character inside the signature.
+    let at = jwt.len() - 40;
+    jwt[at] = if jwt[at] == b'A' { b'B' } else { b'A' };
+    refused(&device.claims(&jwt), || issuer.verifier(), Alert::BAD_CERTIFICATE, "the signature is wrong");
+}
+
+/// Rule 4: the DID in the credential is that whose key signs the handshake.
+#[test]
+fn refuses_the_credential_of_somebody_else() {
+    let (issuer, device, thief) =
+        (Party::new(KeyType::P256), Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let stolen = issuer.issue(&device, unchanged);
+    let error = refusal(&thief.claims(&stolen), || issuer.verifier());
+    assert_eq!(error, PeerMisbehaved::BadSignature.into());
+    assert_eq!(error.alert(), Some(Alert::DECRYPT_ERROR));
+    // A subject without a DID has no key.
+    let unnamed = issuer.issue_as(b'{', "https://device.example", unchanged);
+    refused(&thief.claims(&unnamed), || issuer.verifier(), Alert::BAD_CERTIFICATE, "credentialSubject");
+}
+
+/// Rule 1: what was asked for is what is accepted.
+#[test]
+fn refuses_a_did_and_other_bytes_where_it_asked_for_a_credential() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let did = device.did().as_str().as_bytes();
+    for (bytes, why) in [
+        (did, "neither JSON, a JWT nor COSE"),
+        (b"{\"id\": ".as_slice(), "line 1"),
+        (b"eyJ".as_slice(), "malformed JWT"),
+        (b"\xd2\x84".as_slice(), "COSE"),
+    ] {
+        refused(&device.claims(bytes), || issuer.verifier(), Alert::DECODE_ERROR, why);
+    }
+}
+
+#[test]
+fn refuses_what_it_does_not_support() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let unsupported = Alert::UNSUPPORTED_CERTIFICATE;
+    // A member that the issuer's own check refuses to sign, and an unknown cryptosuite.
+    let signed = String::from_utf8(issuer.issue_as(b'{', device.did().as_str(), unchanged)).unwrap();
+    for (from, to, why) in [
+        (
+            "\"type\":[\"VerifiableCredential\"]",
+            "\"termsOfUse\":1,\"type\":[\"VerifiableCredential\"]",
+            "termsOfUse",
+        ),
+        ("ecdsa-jcs-2019", "ecdsa-rdfc-2019", "unknown cryptosuite"),
+        (CREDENTIALS_V2, "https://example.org/v1", "unknown context"),
+    ] {
+        assert!(signed.contains(from), "{signed}");
+        refused(&device.claims(signed.replace(from, to).as_bytes()), || issuer.verifier(), unsupported, why);
+    }
+    // Another method than the peer has named.
+    let web = Party::named("did:web:device.example");
+    let credential = issuer.issue(&web, unchanged);
+    refused(&web.claims(&credential), || issuer.verifier(), unsupported, "its method is not supported");
+    // A profile without signatures by the issuer's type of key.
+    let device = Party::new(KeyType::Ed25519);
+    let own = device.shows(issuer.issue(&device, unchanged));
+    let judge = profile(trust(issuer.verifier()), vec![own.clone()]);
+    let judge = server(judge.signature_schemes(vec![SignatureScheme::ED25519]));
+    let error = Pair::new(&client(profile(trust(issuer.verifier()), vec![own])), &judge).run().unwrap_err();
+    assert_eq!(error.alert(), Some(unsupported), "{error}");
+    assert!(error.to_string().contains("the issuer has a P-256 key"), "{error}");
+}
+
+#[test]
+fn accepts_only_the_peers_on_its_list() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let own = device.shows(issuer.issue(&device, unchanged));
+    let only = |dids: Vec<Did>| issuer.verifier().with_peers(TrustList::new(dids));
+    let other = Party::new(KeyType::P256).did().clone();
+    refused(&own, || only(vec![other.clone()]), Alert::UNKNOWN_CA, "not on the list");
+    refused(&own, || only(vec![]), Alert::UNKNOWN_CA, "not on the list");
+    let listed = || only(vec![other.clone(), device.did().clone()]);
+    let server = server(profile(trust(listed()), vec![own.clone()]));
+    Pair::new(&client(profile(trust(listed()), vec![own])), &server).connect().unwrap();
+}
+
+/// Rule 5: a first document alone counts only for a DID that is pinned to it.
+#[test]
+fn accepts_a_pinned_document_of_did_dunlin() {
+    let provider = awslc();
+    let hash_of_key = || Sha256Hash::of_key(&provider, &public(&key(KeyType::P256))).unwrap();
+    let dunlin = || {
+        let key = key(KeyType::P256);
+        let document =
+            first_document(&provider, "registry.example", &public(&key), hash_of_key(), hash_of_key());
+        Party { key, document: document.unwrap() }
+    };
+    let (issuer, device, other) = (dunlin(), dunlin(), dunlin());
+    let pin = |party: &Party| {
+        let text = party.document.canonical().unwrap();
+        format!("{} {}\n", party.did(), Sha256Hash::of(&provider, text.as_bytes()).unwrap())
+    };
+    let list = TrustList::read(&format!("{}{}", pin(&issuer), pin(&device))).unwrap();
+    let documents = [issuer.document.clone(), device.document.clone()];
+    let pinned = || Arc::new(PinnedDocuments::new(&provider, &list, documents.clone()).unwrap());
+    let of_issuer = TrustList::new([issuer.did().clone()]);
+    let issuers = resolve_listed(&of_issuer, &[pinned()], NOW_S).unwrap();
+    let verifier = || CredentialVerifier::new(provider.clone(), issuers.clone()).with_resolver(pinned());
+    let own = device.shows(issuer.issue(&device, unchanged));
+    let server = server(profile(trust(verifier()), vec![own.clone()]));
+    Pair::new(&client(profile(trust(verifier()), vec![own])), &server).connect().unwrap();
+
+    let unpinned = other.shows(issuer.issue(&other, unchanged));
+    refused(&unpinned, verifier, Alert::BAD_CERTIFICATE, "is not at hand");
+    assert_eq!(resolve_listed(&of_issuer, &[], NOW_S), Err(ResolveError::Unsupported(issuer.did().clone())));
+    let not_pinned = |list: &str, document: &DidDocument| {
+        PinnedDocuments::new(&provider, &TrustList::read(list).unwrap(), [document.clone()]).unwrap_err()
+    };
+    let did = other.did().clone();
+    assert_eq!(not_pinned(&did.to_string(), &other.document), ResolveError::NotPinned(did.clone()));
+    let hash = pin(&device).split_once(' ').unwrap().1.to_owned();
+    assert_eq!(not_pinned(&format!("{did} {hash}"), &other.document), ResolveError::NotPinned(did.clone()));
+    // A document that somebody has made up for the DID.
+    let mut forged = device.document.value().clone();
+    forged["id"] = did.as_str().into();
+    let forged = serde_json::to_string(&forged).unwrap().replace(device.did().as_str(), did.as_str());
+    let forged = DidDocument::read(forged.as_bytes(), &did).unwrap();
+    let hash = Sha256Hash::of(&provider, forged.canonical().unwrap().as_bytes()).unwrap();
+    let refused = not_pinned(&format!("{did} {hash}"), &forged);
+    assert!(matches!(refused, ResolveError::NotFirst(_)), "{refused}");
+}
+
+fn cache() -> Arc<DocumentCache> {
+    Arc::new(DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600))
+}
+
+#[test]
+fn refuses_deactivated_and_outdated_identifiers() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let own = device.shows(issuer.issue(&device, unchanged));
+    let (known, old, ended) = (cache(), cache(), cache());
+    known.insert(device.document.clone(), 1, NOW_S).unwrap();
+    old.insert(device.document.clone(), 1, NOW_S - 3601).unwrap();
+    ended.insert(device.document.clone(), 1, NOW_S).unwrap();
+    ended.deactivate(device.did().clone());
+    let again = ended.insert(device.document.clone(), 2, NOW_S);
+    assert_eq!(again, Err(ResolveError::Deactivated(device.did().clone())));
+    let verifier = |cache: &Arc<DocumentCache>| issuer.verifier().with_resolver(cache.clone());
+    refused(&own, || verifier(&old), Alert::BAD_CERTIFICATE, "too old");
+    refused(&own, || verifier(&cache()), Alert::BAD_CERTIFICATE, "is not at hand");
+    refused(&own, || verifier(&ended), Alert::CERTIFICATE_REVOKED, "is deactivated");
+    let server = server(profile(trust(verifier(&known)), vec![own.clone()]));
+    Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
+}
+
+/// A verifier that must look a document up asks, and only for a credential by a trusted issuer.
+#[test]
+fn asks_for_a_document_that_is_not_at_hand() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let (known, pki) = (cache(), Pki::shared(dunlin_tests::KeyType::P256));
+    let verifier = Arc::new(issuer.verifier().with_resolver(known.clone()).asking());
+    let trust = Verifiers::default().with(verifier.clone());
+    let server = server(profile(trust, vec![pki.server.x509(&awslc())]));
+    let x509 = Trust { x509: Some(pki.trust()), raw_key: None };
+    let shows = |credential| client(profile(x509.clone(), vec![device.shows(credential)]));
+    let mut pair = Pair::new(&shows(issuer.issue(&device, unchanged)), &server);
+    pair.run().unwrap();
+    let (id, question) = pair.server_question().unwrap();
+    let Question::Verify { certificates, did_proof, .. } = question else { panic!("{question:?}") };
+    known.insert(device.document.clone(), 1, NOW_S).unwrap();
+    let provider = awslc();
+    let verified =
+        verifier.judge(&certificates, did_proof.as_deref(), provider.signatures.all, NOW_S).unwrap();
+    let answer = Acceptance::within(verified.validity).with_peer(verified);
+    pair.server.answer(NOW, id, Answer::Verified(Ok(answer))).unwrap();
+    pair.connect().unwrap();
+    let peer = pair.server.negotiated().unwrap().peer.as_ref().and_then(CredentialIdentity::of).unwrap();
+    assert_eq!((&peer.did, peer.sequence), (device.did(), 1));
+
+    let by_other = Party::new(KeyType::P256).issue(&device, unchanged);
+    let mut pair = Pair::new(&shows(by_other), &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(error.alert(), Some(Alert::UNKNOWN_CA), "{error}");
+}
+
+/// Rule 7: sessions and cache entries end when this side hears of a rotation, a deactivation or a revocation, or the credential ends.
+#[test]
+fn resumes_only_as_long_as_nothing_has_changed() {
+    type Change = fn(&CredentialVerifier, &DocumentCache, &Party, &Party);
+    let rotated: Change = |_, known, _, device| {
+        let key = Party::named(device.did().as_str());
+        known.insert(key.document, 2, NOW_S).unwrap();
+    };
+    let deactivated: Change = |_, known, _, device| known.deactivate(device.did().clone());
+    let revoked: Change = |verifier, _, issuer, _| {
+        verifier.update_status(|lists| lists.insert(issuer.list(true, 0))).unwrap();
+    };
+    for cached in [false, true] {
+        for (change, alert) in [
+            (rotated, Alert::DECRYPT_ERROR),
+            (deactivated, Alert::CERTIFICATE_REVOKED),
+            (revoked, Alert::CERTIFICATE_REVOKED),
+        ] {
+            let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+            let (known, hub) = (cache(), Party::new(KeyType::P256));
+            known.insert(device.document.clone(), 1, NOW_S).unwrap();
+            let verifier = issuer.verifier().with_resolver(known.clone());
+            let verifier = Arc::new(verifier.with_status(lists(issuer.list(false, 100))));
+            let trusts = Verifiers::default().with(verifier.clone());
+            let own = device.shows(issuer.issue(&device, with_status));
+            // The server asks for DIDs of the methods that both sides resolve.
+            let resolves = issuer.verifier().with_resolver(cache());
+            let mut client = (*client(profile(trust(resolves), vec![own]))).clone();
+            let own = hub.shows(issuer.issue(&hub, unchanged));
+            let mut server = (*server(profile(trusts, vec![own]))).clone();
+            if cached {
+                let (ours, theirs) =
+                    (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+                client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
+                server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
+            } else {
+                client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
+                let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+                server = server.with_tickets(Tickets::stateless(seal));
+            }
+            let (client, server) = (Arc::new(client), Arc::new(server));
+            let connected = || {
+                let mut pair = Pair::new(&client, &server);
+                pair.connect().unwrap();
+                pair.echo(b"hello").unwrap();
+                let end: Negotiated = pair.server.negotiated().unwrap().clone();
+                // What the verdict rests on outlives the credential.
+                let peer = CredentialIdentity::of(end.peer.as_ref().unwrap()).unwrap();
+                assert_eq!((&peer.did, peer.sequence, peer.statuses.len()), (device.did(), 1, 1));
+                if cached { end.is_peer_cached() } else { end.is_resumed() }
+            };
+            assert_eq!([connected(), connected()], [false, true]);
+            change(&verifier, &known, &issuer, &device);
+            let mut pair = Pair::new(&client, &server);
+            let error = pair.run().unwrap_err();
+            assert_eq!(pair.server.error().and_then(Error::alert), Some(alert), "{cached} {error}");
+        }
+    }
+}
+
+/// Rule 7: the verdict ends with the credential, the status list or the resolution, whichever is first.
+#[test]
+fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let judged = |resolved_s: Seconds, made_ago: Seconds, change: fn(&mut Value)| {
+        let known = cache();
+        known.insert(device.document.clone(), 1, resolved_s).unwrap();
+        let verifier = issuer.verifier().with_resolver(known);
+        let verifier = verifier.with_status(lists(issuer.list(false, made_ago)));
+        let entry = CertificateDer::from(issuer.issue(&device, change));
+        let provider = awslc();
+        let verified = verifier.judge(&[entry], None, provider.signatures.all, NOW_S).unwrap();
+        let validity = verified.validity;
+        // 2025-12-01T00:00:00Z.
+        assert_eq!(validity.from_s(), 1_764_547_200);
+        (validity.until_s(), validity.reason())
+    };
+    let at = |seconds: Seconds| u64::try_from(NOW_S + seconds).unwrap();
+    assert_eq!(judged(NOW_S, 0, with_status), (at(3600), AskAgain::Resolution));
+    assert_eq!(judged(NOW_S, 85_400, with_status), (at(1000), AskAgain::Status));
+    let soon = |credential: &mut Value| {
+        with_status(credential);
+        credential["validUntil"] = "2026-01-01T00:10:00Z".into();
+    };
+    assert_eq!(judged(NOW_S, 0, soon), (at(600), AskAgain::Expiry));
+    // did:key never changes, and this credential has no status.
+    let device = Party::new(KeyType::P256);
+    let entry = CertificateDer::from(issuer.issue(&device, unchanged));
+    let verified = issuer.verifier().judge(&[entry], None, awslc().signatures.all, NOW_S).unwrap();
+    assert_eq!((verified.validity.until_s(), verified.validity.reason()), (UNTIL_S, AskAgain::Expiry));
+}
+
+/// Another list of issuers, another list of peers and another age are other settings, to which sessions are not bound.
+#[test]
+fn sessions_are_bound_to_the_trust() {
+    use dunlin::auth::Verifier as _;
+    let (issuer, other) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let digest = |verifier: &CredentialVerifier| {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        verifier.settings(&mut |part| parts.push(part.to_vec()));
+        parts
+    };
+    let peers = |did: &Did| issuer.verifier().with_peers(TrustList::new([did.clone()]));
+    let all = [
+        issuer.verifier(),
+        other.verifier(),
+        CredentialVerifier::new(awslc(), [issuer.document.clone(), other.document.clone()]),
+        peers(other.did()),
+        peers(issuer.did()),
+        issuer.verifier().with_peers(TrustList::default()),
+        issuer.verifier().with_status(StatusLists::new(60, 1)),
+        issuer.verifier().with_resolver(cache()),
+    ];
+    for (at, one) in all.iter().enumerate() {
+        for another in &all[at + 1..] {
+            assert_ne!(digest(one), digest(another));
+        }
+    }
+    // A newer list is no other setting: the verifier asks it before each resumption.
+    let newer = issuer.verifier().with_status(lists(issuer.list(true, 0)));
+    assert_eq!(digest(&newer), digest(&issuer.verifier()));
+}
+
+/// Rule 9: of several credentials, the one by an issuer that the peer names comes first.
+#[test]
+fn shows_the_credential_by_an_issuer_that_the_peer_names() {
+    let (first, second) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let hub = Party::new(KeyType::P256);
+    let own: Vec<_> = [&first, &second].map(|issuer| hub.shows(issuer.issue(&hub, unchanged))).into();
+    let server = ServerConfig::new(profile(Verifiers::default(), own).build().unwrap()).unwrap();
+    let client = client(profile(trust(second.verifier()), vec![]).send_authorities(true));
+    let mut pair = Pair::new(&client, &Arc::new(server));
+    pair.connect().unwrap();
+    let peer = pair.client.negotiated().unwrap().peer.as_ref().and_then(CredentialIdentity::of).unwrap();
+    assert_eq!(peer.issuer, *second.did());
+}
+
+/// Rule 1: without trust anchors, certificates are no substitute for a credential.
+#[test]
+fn certificates_do_not_replace_credentials() {
+    let (issuer, pki) = (Party::new(KeyType::P256), Pki::shared(dunlin_tests::KeyType::P256));
+    let x509 = || Verifiers::from(Trust { x509: Some(pki.trust()), raw_key: None });
+    let server_of = |trust| server(profile(trust, vec![pki.server.x509(&awslc())]));
+    let client_of = |trust| client(profile(trust, vec![pki.client.x509(&awslc())]));
+    let error = Pair::new(&client_of(trust(issuer.verifier())), &server_of(x509())).run().unwrap_err();
+    assert_eq!(error.alert(), Some(Alert::UNSUPPORTED_CERTIFICATE), "{error}");
+    let error = Pair::new(&client_of(x509()), &server_of(trust(issuer.verifier()))).run().unwrap_err();
+    assert_eq!(error.alert(), Some(Alert::UNSUPPORTED_CERTIFICATE), "{error}");
+    // With anchors for the peer, they may.
+    let both = || x509().with(Arc::new(issuer.verifier()));
+    let mut pair = Pair::new(&client_of(both()), &server_of(both()));
+    pair.connect().unwrap();
+    let peer = pair.client.negotiated().unwrap().peer.as_ref().unwrap();
+    assert_eq!(peer.certificate_type(), Some(CertificateType::X509));
+}
+
+#[test]
+fn long_claims_are_not_kept_and_long_identifiers_are_cut_in_logs() {
+    let issuer = Party::new(KeyType::P256);
+    let device = Party::of_method(&JWK, KeyType::Rsa2048);
+    let identity = |len: usize| {
+        let credential = issuer.issue(&device, |credential| {
+            credential["credentialSubject"]["note"] = "n".repeat(len).into();
+        });
+        let provider = awslc();
+        let entries = [CertificateDer::from(credential)];
+        issuer.verifier().judge(&entries, None, provider.signatures.all, NOW_S).unwrap().identity
+    };
+    for (len, kept) in [(10, true), (2048, false)] {
+        let identity = identity(len);
+        let peer = CredentialIdentity::of(&identity).unwrap();
+        assert_eq!((peer.claims.is_some(), &peer.did, &peer.issuer), (kept, device.did(), issuer.did()));
+        let shown = identity.to_string();
+        assert_eq!(shown, format!("VC {}…", &device.did().as_str()[..MAX_SHOWN_DID]));
+    }
+    let other = OtherIdentity::new(CertificateType(225), *b"id", "text").unwrap();
+    assert_eq!(CredentialIdentity::of(&PeerIdentity::Other(other)), None);
+}
+
+#[test]
+fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
+    use dunlin_identity::handshake::Resolver as _;
+    let known = DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600).with_capacity(2);
+    let parties = [1, 2, 3].map(|number| Party::named(&format!("did:web:device-{number}.example")));
+    let version = |sequence| known.resolve(parties[0].did(), None, NOW_S).unwrap().sequence == sequence;
+    known.insert(parties[0].document.clone(), 2, NOW_S).unwrap();
+    known.insert(parties[0].document.clone(), 1, NOW_S).unwrap();
+    assert!(version(2));
+    known.insert(parties[1].document.clone(), 0, NOW_S + 1).unwrap();
+    known.insert(parties[2].document.clone(), 0, NOW_S + 2).unwrap();
+    let missing = |party: &Party| known.resolve(party.did(), None, NOW_S + 2).is_err();
+    assert_eq!([0, 1, 2].map(|at| missing(&parties[at])), [true, false, false]);
+}
+
+#[test]
+fn refusals_say_what_can_be_looked_up() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let entry = CertificateDer::from(issuer.issue(&device, with_status));
+    let provider = awslc();
+    let judge = |entries: &[CertificateDer<'_>]| {
+        issuer.verifier().judge(entries, None, provider.signatures.all, NOW_S).unwrap_err()
+    };
+    assert!(judge(&[entry.clone()]).is_missing());
+    let several = judge(&[entry.clone(), entry]);
+    assert_eq!((several.is_missing(), several.alert()), (false, Alert::DECODE_ERROR));
+    assert_eq!(several, Refusal::Entries);
+}
