@@ -4,6 +4,7 @@
 
 mod argv;
 mod commands;
+mod did;
 mod error;
 mod files;
 mod psk;
@@ -15,7 +16,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::commands::{client, explain, gateway, generate, lab, pki, psk as psk_command, server, tunnel, up};
+use crate::commands::{
+    client, did as did_command, explain, gateway, generate, lab, pki, psk as psk_command, server, tunnel, up,
+    vc,
+};
 use crate::error::Error;
 
 /// TLS and DTLS for devices that travel light.
@@ -36,6 +40,8 @@ enum Command {
     Explain(explain::Args),
     Pki(pki::Args),
     Psk(psk_command::Args),
+    Did(did_command::Args),
+    Vc(vc::Args),
     Up(up::Args),
     Lab(lab::Args),
     Completions(generate::Completions),
@@ -56,6 +62,8 @@ impl Command {
             Self::Explain(args) => explain::run(&args, &mut locked()),
             Self::Pki(args) => pki::run(args, &mut locked()),
             Self::Psk(args) => psk_command::run(args, &mut locked()),
+            Self::Did(args) => did_command::run(args, &mut locked()),
+            Self::Vc(args) => vc::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),
             Self::Lab(args) => lab::run(args, &mut locked()),
             Self::Completions(args) => args.run(Cli::command(), &mut locked()),

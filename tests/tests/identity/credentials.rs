@@ -699,7 +699,7 @@ fn refusals_say_what_can_be_looked_up() {
     let judge = |entries: &[CertificateDer<'_>]| {
         issuer.verifier().judge(entries, None, provider.signatures.all, NOW_S).unwrap_err()
     };
-    assert!(judge(&[entry.clone()]).is_missing());
+    assert!(judge(std::slice::from_ref(&entry)).is_missing());
     let several = judge(&[entry.clone(), entry]);
     assert_eq!((several.is_missing(), several.alert()), (false, Alert::DECODE_ERROR));
     assert_eq!(several, Refusal::Entries);

@@ -1,6 +1,7 @@
 //! One module a command; each has its arguments and a `run`.
 
 pub(crate) mod client;
+pub(crate) mod did;
 pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod generate;
@@ -11,3 +12,4 @@ pub(crate) mod psk;
 pub(crate) mod server;
 pub(crate) mod tunnel;
 pub(crate) mod up;
+pub(crate) mod vc;

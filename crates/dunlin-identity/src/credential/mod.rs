@@ -446,7 +446,6 @@ impl Secured {
     }
 
     /// Checks when the credential is presented. Returns the last second in which it is valid.
-
     fn check_times(&self, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
         let (from, until) = (self.claims.valid_from, self.claims.valid_until.map(DateTime::seconds));
         if from.is_some_and(|from| from.seconds() > now) {

@@ -1,0 +1,166 @@
+//! `dunlin did create`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args as ClapArgs, ValueEnum};
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::did::Did;
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
+use dunlin_identity::method::{JWK, KEY, Method};
+use dunlin_pki::{KeyPair, KeyType};
+
+use crate::did::{DOCUMENT, OPERATIONS, RECOVERY, key_file, key_of};
+use crate::error::Error;
+use crate::files::{self, Access, Existing};
+use crate::tls::lists;
+
+/// Make a DID with a new key, in a new directory, and print it.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin did create --out device
+  dunlin did create --method dunlin --registry registry.example --key-type p256 --out device")]
+pub(super) struct Create {
+    /// The method.
+    #[arg(long, value_enum, default_value = "key")]
+    method: MethodName,
+    /// The origin of the registry that orders the operations of a did:dunlin.
+    #[arg(long, value_name = "ORIGIN", required_if_eq("method", "dunlin"))]
+    registry: Option<String>,
+    /// The type of the keys.
+    #[arg(long, value_name = "TYPE", default_value = "ed25519", value_parser = key_types())]
+    key_type: KeyType,
+    /// The directory, which is created.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Replace existing files.
+    #[arg(long)]
+    force: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum MethodName {
+    /// did:key: the DID is the key. It never changes.
+    Key,
+    /// did:jwk: as did:key, for programs that want JSON Web Keys.
+    Jwk,
+    /// did:dunlin: the DID keeps its name when its key changes.
+    Dunlin,
+}
+
+/// The types of keys that DID documents have.
+const KEY_TYPES: [KeyType; 6] =
+    [KeyType::Ed25519, KeyType::P256, KeyType::P384, KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096];
+
+fn key_types() -> impl TypedValueParser<Value = KeyType> {
+    PossibleValuesParser::new(KEY_TYPES.map(KeyType::name)).try_map(|name| name.parse::<KeyType>())
+}
+
+/// Runs `dunlin did create`.
+pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
+    let new = New { key_type: args.key_type, method: args.method, registry: args.registry.clone() };
+    if args.registry.is_some() && args.method != MethodName::Dunlin {
+        let why = "DIDs of this method are in no registry";
+        return Err(Error::usage("--registry", why, "add --method dunlin, or leave it out"));
+    }
+    let document = new.write(&args.out, Existing::from_force(args.force), &lists::provider())?;
+    writeln!(out, "{}", document.id())?;
+    Ok(())
+}
+
+/// A new DID.
+pub(super) struct New {
+    pub(super) key_type: KeyType,
+    pub(super) method: MethodName,
+    pub(super) registry: Option<String>,
+}
+
+impl New {
+    /// Makes the DID and writes its files.
+    pub(super) fn write(
+        &self,
+        directory: &Path,
+        existing: Existing,
+        provider: &CryptoProvider,
+    ) -> Result<DidDocument, Error> {
+        files::create_directory(directory)?;
+        let document_file = directory.join(DOCUMENT);
+        let operations_file = directory.join(OPERATIONS);
+        let keys = match self.method {
+            MethodName::Dunlin => {
+                vec![key_file(directory, 0), key_file(directory, 1), directory.join(RECOVERY)]
+            }
+            MethodName::Key | MethodName::Jwk => vec![key_file(directory, 0)],
+        };
+        let mut all: Vec<_> = keys.iter().map(PathBuf::as_path).collect();
+        // A DID of another method leaves none there.
+        all.extend([document_file.as_path(), operations_file.as_path()]);
+        files::check_new(&all, existing)?;
+        let pairs: Vec<_> =
+            keys.iter().map(|_| KeyPair::generate(self.key_type)).collect::<Result<_, _>>()?;
+        let (document, operation) = self.document(&pairs, directory, provider)?;
+        // Keys first: a document whose key is lost would be of no use.
+        for (file, pair) in keys.iter().zip(&pairs) {
+            files::write(file, pair.to_pem()?.as_bytes(), Access::Secret, existing)?;
+        }
+        match operation {
+            Some(line) => files::write(&operations_file, line.as_bytes(), Access::Public, existing)?,
+            None if existing == Existing::Replace && operations_file.exists() => {
+                files::remove(&operations_file)?;
+            }
+            None => {}
+        }
+        write_document(directory, &document, existing)?;
+        Ok(document)
+    }
+
+    /// The document, and the operation that creates a `did:dunlin`.
+    fn document(
+        &self,
+        pairs: &[KeyPair],
+        directory: &Path,
+        provider: &CryptoProvider,
+    ) -> Result<(DidDocument, Option<String>), Error> {
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::usage(directory.display(), error, "give --registry as the registry writes its origin")
+        };
+        let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).map_err(|error| failed(&error));
+        let hash =
+            |pair: &KeyPair| Sha256Hash::of_key(provider, &public(pair)?).map_err(|error| failed(&error));
+        let of = |method: &dyn Method, pair: &KeyPair| -> Result<DidDocument, Error> {
+            let did: Did = method.create(&public(pair)?).map_err(|error| failed(&error))?;
+            method.resolve(&did).map_err(|error| failed(&error))
+        };
+        match (self.method, pairs) {
+            (MethodName::Key, [pair]) => Ok((of(&KEY, pair)?, None)),
+            (MethodName::Jwk, [pair]) => Ok((of(&JWK, pair)?, None)),
+            (_, [current, next, recovery]) => {
+                let registry = self.registry.as_deref().unwrap_or_default();
+                let document =
+                    first_document(provider, registry, &public(current)?, hash(next)?, hash(recovery)?);
+                let document = document.map_err(|error| failed(&error))?;
+                let signer = key_of(current, directory, provider)?;
+                let operation =
+                    Operation::create(provider, &*signer, &document).map_err(|error| failed(&error))?;
+                let line = operation.canonical().map_err(|error| failed(&error))?;
+                Ok((document, Some(line + "\n")))
+            }
+            _ => Err(failed(&"the method has other keys")),
+        }
+    }
+}
+
+/// Writes the document of a DID into its directory.
+pub(super) fn write_document(
+    directory: &Path,
+    document: &DidDocument,
+    existing: Existing,
+) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(document.value());
+    let text = text.map_err(|error| Error::failed("the document", error, "report it"))? + "\n";
+    files::write(&directory.join(DOCUMENT), text.as_bytes(), Access::Public, existing)
+}

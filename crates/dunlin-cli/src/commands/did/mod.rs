@@ -1,0 +1,132 @@
+//! `dunlin did`: makes, resolves, changes and ends decentralised identifiers.
+
+mod change;
+mod create;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, Subcommand};
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::method::dunlin::{Sha256Hash, check_first_document};
+
+use crate::did::{self, DOCUMENT};
+use crate::error::Error;
+use crate::tls::lists;
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin did create --out device                           a did:key
+  dunlin did create --method dunlin --registry registry.example --out device
+  dunlin did resolve device
+  dunlin did resolve device --line >> trusted              a line for --trust or --peers
+  dunlin did update device                                 a new key for a did:dunlin
+  dunlin did update device --new-id --out device-2 --vc device.vc --issuer operator --vc-out device-2.vc
+  dunlin did deactivate device
+
+A DID is a directory. It contains the document (did.json), and the key of each version (key-0.key, key-1.key, …). That of a did:dunlin
+also contains its next key, its recovery key (recovery.key) and its operations (operations.jsonl), which a registry orders. Keep the
+next and the recovery key somewhere else: a thief of the current key alone cannot change the DID.";
+
+/// Make, resolve, change and end decentralised identifiers (DIDs).
+#[derive(ClapArgs)]
+#[command(arg_required_else_help = false, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Create(create::Create),
+    Resolve(Resolve),
+    Update(change::Update),
+    Deactivate(change::Deactivate),
+}
+
+/// Print the document of a DID.
+///
+/// A did:key or did:jwk contains its document. That of a did:dunlin is read from its directory, or from a file, where it must be the first
+/// document of the DID: without a registry, this command does not know whether the DID has changed since.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin did resolve did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp
+  dunlin did resolve device --line")]
+struct Resolve {
+    /// A DID, or its directory.
+    #[arg(value_name = "DID|DIR")]
+    what: String,
+    /// The first document of a did:dunlin.
+    #[arg(long, value_name = "FILE")]
+    document: Option<PathBuf>,
+    /// Print a line for a trust list instead: the DID, and the hash of the document of a did:dunlin.
+    #[arg(long)]
+    line: bool,
+}
+
+/// Runs `dunlin did`.
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
+    match args.command {
+        Command::Create(args) => create::run(&args, out),
+        Command::Resolve(args) => resolve(&args, out),
+        Command::Update(args) => change::update(&args, out),
+        Command::Deactivate(args) => change::deactivate(&args, out),
+    }
+}
+
+fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
+    let provider = lists::provider();
+    let document = document(args)?;
+    let hashed = |document: &DidDocument| {
+        check_first_document(&provider, document).map_err(|error| error.to_string())?;
+        let text = document.canonical().map_err(|error| error.to_string())?;
+        Sha256Hash::of(&provider, text.as_bytes()).map_err(|error| error.to_string())
+    };
+    let did = document.id();
+    if did.method() == "dunlin" {
+        let advice = "a list pins a DID to its first document: give that with --document";
+        match (hashed(&document), args.line) {
+            (Ok(hash), true) => writeln!(out, "{did} {hash}")?,
+            (Err(error), _) if args.line || args.document.is_some() => {
+                return Err(Error::failed(did, error, advice));
+            }
+            _ => write_document(&document, out)?,
+        }
+    } else if args.line {
+        writeln!(out, "{did}")?;
+    } else {
+        write_document(&document, out)?;
+    }
+    Ok(())
+}
+
+fn document(args: &Resolve) -> Result<DidDocument, Error> {
+    if !args.what.starts_with("did:") {
+        if args.document.is_some() {
+            let why = "a directory has its own document";
+            return Err(Error::usage(
+                "--document",
+                why,
+                "give a DID instead of the directory, or leave it out",
+            ));
+        }
+        return did::document(&PathBuf::from(&args.what).join(DOCUMENT));
+    }
+    let did = did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))?;
+    let Some(path) = &args.document else { return did::resolve(&did) };
+    let document = did::document(path)?;
+    match *document.id() == did {
+        true => Ok(document),
+        false => {
+            let why = format!("it is the document of {}", document.id());
+            Err(Error::failed(path.display(), why, format!("give that of {did}")))
+        }
+    }
+}
+
+fn write_document(document: &DidDocument, out: &mut dyn Write) -> Result<(), Error> {
+    let text = serde_json::to_string_pretty(document.value());
+    writeln!(out, "{}", text.map_err(|error| Error::failed("output", error, "report it"))?)?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! `dunlin vc verify` and `dunlin vc show`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use dunlin_identity::credential::{Form, Verifier};
+use dunlin_identity::json::Value;
+use serde_json::json;
+
+use super::issue::time_text;
+use crate::did;
+use crate::error::{Error, printable};
+use crate::tls::lists;
+
+/// Verify a credential: its issuer, signature, times and status.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin vc verify device.vc --trust trusted
+  dunlin vc verify device.vc --trust trusted --status-list status.vc --json
+
+Anybody can show this file. Only a handshake, in which the holder proves its key, shows that the holder is there.")]
+pub(super) struct Verify {
+    /// The credential.
+    file: PathBuf,
+    /// The list of the trusted issuers: a DID on each line; for a did:dunlin also the hash of its document (`dunlin did resolve --line`).
+    #[arg(long, value_name = "FILE")]
+    trust: PathBuf,
+    /// The document of a did:dunlin on the list. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    document: Vec<PathBuf>,
+    /// A status list of an issuer. May be repeated.
+    #[arg(long, value_name = "FILE")]
+    status_list: Vec<PathBuf>,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what a credential says. Nothing is verified.
+#[derive(ClapArgs)]
+#[command(after_help = "Example:\n  dunlin vc show device.vc")]
+pub(super) struct Show {
+    /// The credential, or a status list.
+    file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `dunlin vc verify`.
+pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
+    let provider = lists::provider();
+    let documents = did::documents(&args.document)?;
+    let issuers = did::issuers(&args.trust, &documents, &provider)?;
+    let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
+    let bytes = did::credential(&args.file)?;
+    let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());
+    let verified = verified.map_err(|error| {
+        let advice = "look at it with `dunlin vc show`; --trust names the issuers, --status-list their lists";
+        Error::failed(args.file.display(), error, advice)
+    })?;
+    if args.json {
+        let shown = json!({
+            "issuer": verified.issuer.as_str(),
+            "subject": verified.subject.as_str(),
+            "valid_until": verified.valid_until.map(time_text),
+            "status_until": verified.status_until.map(time_text),
+            "credential": verified.credential,
+        });
+        writeln!(out, "{shown}")?;
+        return Ok(());
+    }
+    writeln!(out, "{}: valid", args.file.display())?;
+    describe(&verified.credential, out)?;
+    if let Some(until) = verified.status_until {
+        writeln!(out, "status until  {}", time_text(until))?;
+    }
+    Ok(())
+}
+
+/// Runs `dunlin vc show`.
+pub(super) fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
+    let bytes = did::credential(&args.file)?;
+    let credential = did::unverified(&args.file)?;
+    let form = form(&args.file, &bytes)?;
+    if args.json {
+        writeln!(out, "{}", json!({ "form": form.name(), "bytes": bytes.len(), "credential": credential }))?;
+        return Ok(());
+    }
+    writeln!(out, "form          {}, {} bytes, not verified", form.name(), bytes.len())?;
+    describe(&credential, out)
+}
+
+fn form(path: &Path, bytes: &[u8]) -> Result<Form, Error> {
+    Form::of(bytes).map_err(|error| Error::failed(path.display(), error, "give a credential"))
+}
+
+/// Writes the members that this program understands, a line for each.
+fn describe(credential: &Value, out: &mut dyn Write) -> Result<(), Error> {
+    let text = |value: &Value| match value {
+        Value::String(text) => printable(text),
+        value => printable(&value.to_string()),
+    };
+    let issuer = credential.get("issuer").map(|issuer| issuer.get("id").unwrap_or(issuer));
+    let subject = credential.get("credentialSubject");
+    let members = [
+        ("issuer", issuer),
+        ("subject", subject.and_then(|subject| subject.get("id"))),
+        ("type", credential.get("type")),
+        ("valid from", credential.get("validFrom")),
+        ("valid until", credential.get("validUntil")),
+        ("status", credential.get("credentialStatus")),
+    ];
+    for (name, value) in members.into_iter().filter_map(|(name, value)| Some((name, value?))) {
+        writeln!(out, "{name:<12}  {}", text(value))?;
+    }
+    let claims = subject.and_then(Value::as_object).into_iter().flatten().filter(|(name, _)| *name != "id");
+    for (name, value) in claims {
+        writeln!(out, "claim         {} = {}", printable(name), text(value))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,171 @@
+//! `dunlin vc revoke`, and the file of an issuer's status list.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::{Args as ClapArgs, value_parser};
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
+use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, Verifier};
+use dunlin_identity::document::Relationship;
+
+use super::issue::time_text;
+use crate::did::{self, Own};
+use crate::error::{Error, count};
+use crate::files::{self, Access, Existing};
+use crate::tls::lists;
+
+/// For how many days a status list is valid, unless the issuer says otherwise.
+const LIST_DAYS: u32 = 30;
+
+/// How often a free place is sought. In a list that is half full, the search fails once in 2^128 times.
+const ATTEMPTS: usize = 128;
+
+/// Revoke credentials, for ever, in the issuer's status list; or renew the list.
+///
+/// Give the new list to every peer that verifies credentials, or publish it under its URL. Verifiers refuse a list that is older than 24
+/// hours: run this command at least once a day, without credentials if there is nothing to revoke.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin vc revoke device.vc --issuer operator --status-list status.vc
+  dunlin vc revoke --issuer operator --status-list status.vc")]
+pub(super) struct Revoke {
+    /// The credentials to revoke.
+    #[arg(value_name = "FILE")]
+    credentials: Vec<PathBuf>,
+    /// The DID of the issuer: its directory, or the key of a did:key.
+    #[arg(long, value_name = "DIR|FILE")]
+    issuer: PathBuf,
+    /// The status list.
+    #[arg(long, value_name = "FILE")]
+    status_list: PathBuf,
+    /// For how many days the list is valid. Verifiers want a newer one each day nevertheless.
+    #[arg(long, value_name = "N", default_value_t = LIST_DAYS, value_parser = value_parser!(u32).range(1..=3650))]
+    days: u32,
+}
+
+/// Runs `dunlin vc revoke`.
+pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
+    let provider = lists::provider();
+    let issuer = Own::load(&args.issuer, None, &[], &provider)?;
+    let mut list = List::read(&args.status_list, &issuer, &provider)?;
+    for path in &args.credentials {
+        let verifier = Verifier::new([issuer.document.clone()]);
+        let credential = did::credential(path)?;
+        // Others' credentials may name places in this list, too.
+        let (entry, now) = (list.entry(0), did::now_s());
+        let verified = verifier
+            .statuses(&provider, &credential, now)
+            .map_err(|error| Error::failed(path.display(), error, "give a credential of this issuer"))?;
+        let mut here =
+            verified.into_iter().filter(|own| own.list == entry.list && own.purpose == entry.purpose);
+        let own = here.next().ok_or_else(|| {
+            let why = format!("it has no place in the status list {}", entry.list);
+            Error::failed(path.display(), why, "issue it with --status-list, or give another list")
+        })?;
+        list.set(own.index)?;
+    }
+    list.write(args.days, &issuer, &provider)?;
+    let revoked = count(args.credentials.len() as u64, "credential");
+    writeln!(out, "{}: status list, revoked {revoked}", args.status_list.display())?;
+    Ok(())
+}
+
+/// An issuer's status list, in a file.
+pub(super) struct List {
+    path: PathBuf,
+    url: String,
+    bits: Bitstring,
+    /// When the present list was made.
+    made: Option<Seconds>,
+}
+
+impl List {
+    /// Reads a list of this issuer.
+    pub(super) fn read(path: &Path, issuer: &Own, provider: &CryptoProvider) -> Result<Self, Error> {
+        let list = did::status_list(path, std::slice::from_ref(&issuer.document), provider)?;
+        let (url, bits) = (list.url().to_owned(), list.bits().clone());
+        Ok(Self { path: path.to_owned(), url, bits, made: Some(list.made()) })
+    }
+
+    /// A new list, which the issuer will publish at `url`.
+    pub(super) fn new(path: &Path, url: &str) -> Self {
+        Self { path: path.to_owned(), url: url.to_owned(), bits: Bitstring::default(), made: None }
+    }
+
+    /// The entry of a credential.
+    pub(super) fn entry(&self, index: u64) -> StatusEntry {
+        StatusEntry { list: self.url.clone(), index, purpose: StatusPurpose::Revocation }
+    }
+
+    /// Sets the bit of a credential.
+    pub(super) fn set(&mut self, index: u64) -> Result<(), Error> {
+        self.bits
+            .set(index, true)
+            .map_err(|error| Error::failed(self.path.display(), error, "give another list"))
+    }
+
+    /// Takes a free place, at random, and notes it in a file beside the list.
+    pub(super) fn take(&self, provider: &CryptoProvider) -> Result<u64, Error> {
+        let mut path = OsString::from(&self.path);
+        path.push(".taken");
+        let path = PathBuf::from(path);
+        let damaged = |error: &dyn std::fmt::Display| {
+            Error::failed(path.display(), error, "restore the file from a backup, or start another list")
+        };
+        let mut taken = match path.symlink_metadata() {
+            Err(_) => Bitstring::new(self.bits.entries()).map_err(|error| damaged(&error))?,
+            Ok(_) => {
+                let content = files::read(&path)?;
+                let text = str::from_utf8(content.trim_ascii()).map_err(|error| damaged(&error))?;
+                Bitstring::decode(text).map_err(|error| damaged(&error))?
+            }
+        };
+        for _ in 0..ATTEMPTS {
+            let mut random = [0; 8];
+            let drawn = provider.random.fill(&mut random);
+            drawn.map_err(|_| Error::failed("the list", "no randomness", "try again"))?;
+            let index = u64::from_be_bytes(random) % self.bits.entries();
+            if !taken.get(index).map_err(|error| damaged(&error))? {
+                taken.set(index, true).map_err(|error| damaged(&error))?;
+                files::write(&path, (taken.encode() + "\n").as_bytes(), Access::Public, Existing::Replace)?;
+                return Ok(index);
+            }
+        }
+        let why = "almost every place in it is taken";
+        Err(Error::failed(self.path.display(), why, "start another list, with another --status-url"))
+    }
+
+    /// Signs the list and writes it.
+    pub(super) fn write(&self, days: u32, issuer: &Own, provider: &CryptoProvider) -> Result<(), Error> {
+        let now = did::now_s();
+        if let Some(made) = self.made.filter(|made| *made > now) {
+            let why = format!("it was made at {}, after the present time", time_text(made));
+            return Err(Error::failed(self.path.display(), why, "set the clock"));
+        }
+        let failed = |error: CredentialError| Error::failed(self.path.display(), error, "report it");
+        let until = now + Seconds::from(days) * 24 * 3600;
+        let credential = self.bits.credential(issuer.did(), &self.url, StatusPurpose::Revocation, now, until);
+        let method = issuer.method(Relationship::AssertionMethod)?;
+        let signer = Issuer { provider, signer: &*issuer.key, method: &method };
+        let text = signer.issue(&credential.map_err(failed)?, &Contexts::default(), now).map_err(failed)?;
+        files::write(&self.path, (text + "\n").as_bytes(), Access::Public, Existing::Replace)
+    }
+
+    /// As [`Self::write`], for the usual time.
+    pub(super) fn write_default(&self, issuer: &Own, provider: &CryptoProvider) -> Result<(), Error> {
+        self.write(LIST_DAYS, issuer, provider)
+    }
+}
+
+/// The list in a file, as verifiers keep it.
+pub(super) fn lists_of(
+    path: Option<&Path>,
+    issuer: &Own,
+    provider: &CryptoProvider,
+) -> Result<StatusLists, Error> {
+    let paths: Vec<_> = path.into_iter().map(Path::to_owned).collect();
+    did::status_lists(&paths, std::slice::from_ref(&issuer.document), provider)
+}

@@ -1,0 +1,277 @@
+//! Files of decentralised identities: own DIDs in directories, documents, trust lists, credentials and status lists.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::credential::status::{StatusList, StatusLists};
+use dunlin_identity::credential::{self, Form, Seconds, Verifier};
+use dunlin_identity::did::{Did, DidUrl};
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::{PinnedDocuments, Resolver, resolve_listed};
+use dunlin_identity::json::{self, Value};
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, State};
+use dunlin_identity::method::{KEY, Method, MethodError, Methods};
+use dunlin_identity::trust::TrustList;
+use dunlin_pki::KeyPair;
+
+use crate::error::Error;
+use crate::files;
+
+/// The file of a DID's document, in its directory.
+pub(crate) const DOCUMENT: &str = "did.json";
+
+/// The file of the operations of a `did:dunlin`, one on each line.
+pub(crate) const OPERATIONS: &str = "operations.jsonl";
+
+/// The file of the key that can only deactivate a `did:dunlin`.
+pub(crate) const RECOVERY: &str = "recovery.key";
+
+/// The file of the key of a version.
+pub(crate) fn key_file(directory: &Path, version: u64) -> PathBuf {
+    directory.join(format!("key-{version}.key"))
+}
+
+/// The time now, in seconds since 1970.
+pub(crate) fn now_s() -> Seconds {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
+}
+
+/// Reads a DID on the command line.
+pub(crate) fn did(text: &str) -> Result<Did, String> {
+    text.parse().map_err(|error| format!("{error}"))
+}
+
+/// A DID of this side, with its key.
+pub(crate) struct Own {
+    pub(crate) key: Arc<dyn SigningKey>,
+    pub(crate) document: DidDocument,
+    /// The file of the key.
+    pub(crate) file: PathBuf,
+}
+
+impl Own {
+    /// Reads the directory of a DID, as `dunlin did create` makes it, or the key of a DID. The DID of a key alone is `did`, whose
+    /// document is among `documents` if it does not follow from the DID; or by default its `did:key`.
+    pub(crate) fn load(
+        path: &Path,
+        did: Option<&Did>,
+        documents: &[DidDocument],
+        provider: &CryptoProvider,
+    ) -> Result<Self, Error> {
+        if path.is_dir() {
+            let (document, version) = match history(path, provider)? {
+                Some(state) if state.is_active() => (state.document().clone(), state.sequence()),
+                Some(state) => return Err(deactivated(path, state.did())),
+                None => (document(&path.join(DOCUMENT))?, 0),
+            };
+            let file = key_file(path, version);
+            let key = signing_key(&file, provider)?;
+            return Ok(Self { key, document, file });
+        }
+        let key = signing_key(path, provider)?;
+        let failed = |error: &dyn std::fmt::Display| {
+            Error::failed(
+                path.display(),
+                error,
+                "give an Ed25519, P-256, P-384 or RSA key, as `dunlin did create` makes it",
+            )
+        };
+        let did = match did {
+            Some(did) => did.clone(),
+            None => {
+                let public = PublicKey::from_spki(key.public_key()).map_err(|error| failed(&error))?;
+                KEY.create(&public).map_err(|error| failed(&error))?
+            }
+        };
+        let document = match documents.iter().find(|document| *document.id() == did) {
+            Some(document) => document.clone(),
+            None => resolve(&did)?,
+        };
+        Ok(Self { key, document, file: path.to_owned() })
+    }
+
+    pub(crate) fn did(&self) -> &Did {
+        self.document.id()
+    }
+
+    /// The verification method of the key, for this use.
+    pub(crate) fn method(&self, relationship: Relationship) -> Result<DidUrl, Error> {
+        let mut keys = self.document.keys(relationship);
+        let own = self.key.public_key();
+        let found = keys.find(|(_, key)| key.spki() == own).map(|(id, _)| id.clone());
+        found.ok_or_else(|| {
+            let why = format!(
+                "the document of {} does not list this key under {:?}",
+                self.did(),
+                relationship.name()
+            );
+            Error::failed(
+                self.file.display(),
+                why,
+                "give the key of the DID, or the directory that `dunlin did create` has made",
+            )
+        })
+    }
+}
+
+/// The state of the `did:dunlin` in a directory; `None` if the DID is of another method.
+pub(crate) fn history(directory: &Path, provider: &CryptoProvider) -> Result<Option<State>, Error> {
+    let path = directory.join(OPERATIONS);
+    if path.symlink_metadata().is_err() {
+        return Ok(None);
+    }
+    let refused = |error| Error::failed(path.display(), error, "restore the file from a backup");
+    let content = files::read(&path)?;
+    let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+    let operations = lines.map(Operation::read).collect::<Result<Vec<_>, _>>().map_err(refused)?;
+    State::replay(provider, &operations).map(Some).map_err(refused)
+}
+
+pub(crate) fn deactivated(path: &Path, did: &Did) -> Error {
+    let why = format!("{did} is deactivated, for ever");
+    Error::failed(path.display(), why, "make a new DID with `dunlin did create`")
+}
+
+pub(crate) fn signing_key(path: &Path, provider: &CryptoProvider) -> Result<Arc<dyn SigningKey>, Error> {
+    key_of(&files::private_key(path)?, path, provider)
+}
+
+pub(crate) fn key_of(
+    pair: &KeyPair,
+    path: &Path,
+    provider: &CryptoProvider,
+) -> Result<Arc<dyn SigningKey>, Error> {
+    pair.signing_key(provider).map_err(|error| Error::in_file(path, &error))
+}
+
+/// The document of a DID that contains it.
+pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
+    Methods::default().resolve(did).map_err(|error| match error {
+        MethodError::Unknown(_) => {
+            let why = "its document does not follow from the DID, and no registry or web server is asked";
+            Error::failed(did, why, "give the document with --document")
+        }
+        error => Error::failed(did, error, "check the DID"),
+    })
+}
+
+/// Reads a DID document from a file. The document says itself of which DID it is.
+pub(crate) fn document(path: &Path) -> Result<DidDocument, Error> {
+    let refused =
+        |error: &dyn std::fmt::Display| Error::failed(path.display(), error, "give a DID document in JSON");
+    let value = json::read(&files::read(path)?).map_err(|error| refused(&error))?;
+    let id = value.get("id").and_then(Value::as_str).ok_or_else(|| refused(&"it has no id"))?;
+    let did = id.parse().map_err(|error| refused(&error))?;
+    DidDocument::from_value(value, &did).map_err(|error| refused(&error))
+}
+
+/// Reads DID documents from files.
+pub(crate) fn documents(paths: &[PathBuf]) -> Result<Vec<DidDocument>, Error> {
+    paths.iter().map(|path| document(path)).collect()
+}
+
+/// Reads a list of DIDs.
+pub(crate) fn trust_list(path: &Path) -> Result<TrustList, Error> {
+    let content = files::read(path)?;
+    let refused = |error: &dyn std::fmt::Display, advice| Error::failed(path.display(), error, advice);
+    let text =
+        str::from_utf8(&content).map_err(|_| refused(&"it is not text", "write a DID on each line"))?;
+    let list = TrustList::read(text).map_err(|error| refused(&error, "write a DID on each line"))?;
+    if !list.roots().is_empty() {
+        let why = "\"members\" needs proofs of membership, which no peer sends yet";
+        return Err(refused(&why, "write the DIDs out"));
+    }
+    match list.is_empty() {
+        true => Err(refused(&"no DID in it, so nobody is trusted", "write a DID on each line")),
+        false => Ok(list),
+    }
+}
+
+/// The documents that the list pins.
+pub(crate) fn pinned(
+    list: &TrustList,
+    documents: &[DidDocument],
+    provider: &CryptoProvider,
+) -> Result<PinnedDocuments, Error> {
+    let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
+    PinnedDocuments::new(provider, list, of_list)
+        .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))
+}
+
+/// The documents of the issuers on a list.
+pub(crate) fn issuers(
+    path: &Path,
+    documents: &[DidDocument],
+    provider: &CryptoProvider,
+) -> Result<Vec<DidDocument>, Error> {
+    let list = trust_list(path)?;
+    let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
+    resolve_listed(&list, &resolvers, now_s()).map_err(|error| {
+        let advice = "list DIDs of did:key and did:jwk, or did:dunlin with the hash of the document, and give it with --document";
+        Error::failed(path.display(), error, advice)
+    })
+}
+
+/// Reads a credential. Texts may end with a line break.
+pub(crate) fn credential(path: &Path) -> Result<Vec<u8>, Error> {
+    let content = files::read(path)?;
+    let refused =
+        |error| Error::failed(path.display(), error, "give a credential as `dunlin vc issue` makes it");
+    let credential = match Form::of(&content).map_err(refused)? {
+        Form::Compact => &content,
+        Form::Json | Form::Jwt => content.trim_ascii_end(),
+    };
+    Ok(credential.to_vec())
+}
+
+/// What a credential or status list says, before anything is verified.
+pub(crate) fn unverified(path: &Path) -> Result<Value, Error> {
+    credential::unverified(&credential(path)?).map_err(|error| {
+        Error::failed(path.display(), error, "give a credential as `dunlin vc issue` makes it")
+    })
+}
+
+/// The DID of the subject.
+pub(crate) fn subject(path: &Path, credential: &Value) -> Result<Did, Error> {
+    let id =
+        credential.get("credentialSubject").and_then(|subject| subject.get("id")).and_then(Value::as_str);
+    let did = id.and_then(|id| id.parse().ok());
+    did.ok_or_else(|| {
+        Error::failed(
+            path.display(),
+            "its subject has no DID",
+            "issue a credential about a DID with `dunlin vc issue`",
+        )
+    })
+}
+
+/// Reads and verifies a status list of one of the issuers.
+pub(crate) fn status_list(
+    path: &Path,
+    issuers: &[DidDocument],
+    provider: &CryptoProvider,
+) -> Result<StatusList, Error> {
+    let url = unverified(path)?.get("id").and_then(Value::as_str).map(ToOwned::to_owned).unwrap_or_default();
+    let verifier = Verifier::new(issuers.iter().cloned());
+    StatusList::verify(&verifier, provider, &credential(path)?, &url, now_s()).map_err(|error| {
+        Error::failed(path.display(), error, "get the newest list from its issuer (`dunlin vc revoke`)")
+    })
+}
+
+/// Reads status lists.
+pub(crate) fn status_lists(
+    paths: &[PathBuf],
+    issuers: &[DidDocument],
+    provider: &CryptoProvider,
+) -> Result<StatusLists, Error> {
+    let mut lists = StatusLists::default();
+    for path in paths {
+        let list = status_list(path, issuers, provider)?;
+        lists.insert(list).map_err(|error| Error::failed(path.display(), error, "give each list once"))?;
+    }
+    Ok(lists)
+}
