@@ -37,6 +37,7 @@ Examples:
   dunlin client localhost:4433 --CAfile ca.pem --cert device.pem --key device.key
   dunlin client localhost:4433 --psk-file keys.psk --psk-identity d1 --lean
   dunlin client localhost:4433 --rpk-file server.pub --enable-client-rpk --key device.key
+  dunlin client localhost:4433 --trust issuers --did device --vc device.vc
   dunlin client localhost:4433 --CAfile ca.pem --sess-out session     and then with --sess-in session
   dunlin client localhost:4433 --CAfile ca.pem --sess-in session --early-data request
   dunlin client localhost:4433 --CAfile ca.pem --cache compact --cache-store servers
@@ -46,7 +47,7 @@ Examples:
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/cache-choice.md helps to choose --cache and --cache-store; docs/stores.md explains the stores and the files beside them.
-Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file or a PSK, it trusts the authorities of this machine.
+Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file, --trust or a PSK, it trusts the authorities of this machine.
 
 On a terminal, a line with one of these letters is a command, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction
@@ -74,7 +75,7 @@ pub(crate) struct Args {
     #[arg(long)]
     noservername: bool,
     /// Accept every server without verification. For experiments only.
-    #[arg(long, conflicts_with_all = ["ca_file", "rpk_file", "crl", "crl_check", "crl_check_all"],
+    #[arg(long, conflicts_with_all = ["ca_file", "rpk_file", "crl", "crl_check", "crl_check_all", "trust"],
           help_heading = "Identity")]
     insecure: bool,
     /// Store the last session in this file, for --sess-in.
@@ -322,7 +323,7 @@ impl<'a> Client<'a> {
             .transpose()?;
         let tickets = tickets.map(Arc::new);
         let sessions = tickets.clone().map(|t| t as Arc<dyn ClientSessions>);
-        let (mut config, lists) =
+        let (mut config, parts, files) =
             args.tls.client_config(args.insecure, args.maxfraglen, sessions, args.reconnect)?;
         let mut early_data = Vec::new();
         if let Some(path) = &args.early_data {
@@ -331,7 +332,7 @@ impl<'a> Client<'a> {
             early_data = files::read(path)?.to_vec();
         }
         let config = args.interfaces.config(config, args.tls.datagrams.survives_changes())?;
-        let config = Followed::client(config.with_server_name_sent(!args.noservername), lists);
+        let config = Followed::client(config.with_server_name_sent(!args.noservername), parts, files);
         Ok(Self { args, target, name, config, tickets, early_data })
     }
 

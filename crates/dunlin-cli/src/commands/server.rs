@@ -47,6 +47,7 @@ Examples:
   dunlin server --cert server.pem --key server.key --echo --early-data 4096
   dunlin server --cert server.pem --key server.key --CAfile ca.pem --Verify --echo --cache compact
   dunlin server --enable-server-rpk --key server.key --enable-client-rpk --rpk-file devices.pub --Verify
+  dunlin server --did hub --vc hub.vc --trust issuers --status-list status.vc --Verify --echo
 
 Options that s_server has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/stores.md explains the values of --cache-store and the files beside the store.
@@ -56,7 +57,7 @@ Without --echo or --rev, the server writes received data to stdout, and sends st
 The log goes to stderr. Each line has the time (UTC), a level, the client's address, and the event. With --json and --echo or
 --rev, stdout carries no data, and the log goes there.
 
-The server follows the files of --cert, --key, --CAfile, --rpk-file and --CRL: new connections use the new content. SIGHUP reads
+The server follows the files of --cert, --key, --CAfile, --rpk-file, --CRL, --vc, --trust, --peers and --status-list: new connections use the new content. SIGHUP reads
 all of them at once. Certificates and keys, and trust anchors and CRLs, replace the previous ones only if they are valid.
 
 Ctrl-C and SIGTERM close the connections and end the server. With --frozen, DTLS associations are not closed: the next server with

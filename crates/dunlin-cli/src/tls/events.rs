@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use base64ct::{Base64, Encoding};
 use dunlin::{HandshakeKind, MessageSize, Side as TlsSide};
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::error::{Code, Error, Explanation};
 
@@ -163,6 +164,10 @@ pub(crate) struct Handshake {
     /// From the peer's certificate, in hexadecimal.
     pub(crate) peer_serial: Option<String>,
     pub(crate) peer_sha256: Option<String>,
+    /// From the peer's verifiable credential.
+    pub(crate) peer_did: Option<String>,
+    pub(crate) peer_issuer: Option<String>,
+    pub(crate) peer_claims: Option<Map<String, Value>>,
     pub(crate) peer_signature: Option<String>,
     pub(crate) own_signature: Option<String>,
     #[serde(rename = "handshake")]

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use dunlin::auth::Verifiers;
 use dunlin::{ClientConfig, Credential, Trust};
+use dunlin_identity::handshake::CredentialVerifier;
 use dunlin_store::psk::file::{RETRY, Stamp};
 
 use crate::error::{Error, misuse};
@@ -18,6 +20,24 @@ use crate::files;
 pub(crate) struct Parts {
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
+    /// For verifiable credentials.
+    pub(crate) verifier: Option<Arc<CredentialVerifier>>,
+}
+
+impl Parts {
+    /// Everything that judges peers by certificates, keys or credentials.
+    pub(super) fn verifiers(&self) -> Verifiers {
+        let verifiers = Verifiers::from(self.trust.clone());
+        match &self.verifier {
+            Some(verifier) => verifiers.with(verifier.clone()),
+            None => verifiers,
+        }
+    }
+
+    /// Whether anything does.
+    pub(super) fn has_trust(&self) -> bool {
+        self.trust.x509.is_some() || self.trust.raw_key.is_some() || self.verifier.is_some()
+    }
 }
 
 /// Reads files into the parts.
@@ -210,12 +230,10 @@ impl<C: Clone + Send + 'static> Followed<C> {
 }
 
 impl Followed<ClientConfig> {
-    /// A client that only follows its CRLs, which have been read.
-    pub(crate) fn client(config: ClientConfig, lists: Option<Group>) -> Self {
-        let parts = Parts::default();
-        let (first, groups) = (config.clone(), lists.into_iter().collect());
-        let make =
-            move |parts: &Parts| config.clone().with_trust(parts.trust.clone()).map_err(|e| misuse(&e));
+    /// A client that only follows the files by which it judges servers, which have been read into `parts`.
+    pub(crate) fn client(config: ClientConfig, parts: Parts, groups: Vec<Group>) -> Self {
+        let first = config.clone();
+        let make = move |parts: &Parts| config.clone().with_trust(parts.verifiers()).map_err(|e| misuse(&e));
         Self(Mutex::new(State { config: first, parts, make: Box::new(make), groups }))
     }
 }

@@ -27,7 +27,7 @@ use crate::tls::psks::ServerPsks;
 const DEFAULT_IDENTITY: &str = "Client_identity";
 
 impl TlsOptions {
-    /// The credentials of this side. Raw keys come first, because they are smaller.
+    /// The credentials of this side. Verifiable credentials come first, then raw keys, because they are smaller.
     pub(super) fn credentials(
         &self,
         side: Side,
@@ -65,8 +65,13 @@ impl TlsOptions {
                 raw_keys.push(Credential::raw_key(key));
             }
         }
-        raw_keys.append(&mut chains);
-        Ok(raw_keys)
+        let mut all = self.verifiable.credentials(provider)?;
+        if !all.is_empty() {
+            self.check_verifiable("--vc")?;
+        }
+        all.append(&mut raw_keys);
+        all.append(&mut chains);
+        Ok(all)
     }
 
     /// A client's trust settings without CRLs: the given ones, or else the authorities of this machine.
@@ -83,7 +88,7 @@ impl TlsOptions {
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
             Some(path) => Some(anchors(path)?),
-            None if raw || self.has_psk() => None,
+            None if raw || self.has_psk() || self.verifiable.trust.is_some() => None,
             None => Some(system_anchors()?),
         };
         self.with_depth(Trust { x509, raw_key })
@@ -108,8 +113,9 @@ impl TlsOptions {
             Some(path) => Some(anchors(path)?),
             None => None,
         };
-        if client_auth != ClientAuth::None && raw_key.is_none() && x509.is_none() {
-            let advice = "give --CAfile, or --enable-client-rpk with --rpk-file";
+        let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trust.is_some();
+        if client_auth != ClientAuth::None && !verifies {
+            let advice = "give --CAfile, --trust, or --enable-client-rpk with --rpk-file";
             let option = if client_auth == ClientAuth::Required { "--Verify" } else { "--verify" };
             return Err(Error::usage(option, "no trusted authorities or keys for clients", advice));
         }
@@ -117,8 +123,9 @@ impl TlsOptions {
             let why = "clients are not asked for raw keys";
             return Err(Error::usage("--rpk-file", why, "add --enable-client-rpk and --verify or --Verify"));
         }
-        if self.cert.is_empty() && self.key.is_empty() && !self.has_psk() {
-            let advice = "give --cert and --key, --enable-server-rpk and --key, or --psk-file";
+        if self.cert.is_empty() && self.key.is_empty() && self.verifiable.vc.is_empty() && !self.has_psk() {
+            let advice =
+                "give --cert and --key, --enable-server-rpk and --key, --did and --vc, or --psk-file";
             return Err(Error::usage("server", "no certificate, key or PSK", advice));
         }
         self.with_depth(Trust { x509, raw_key })
@@ -126,7 +133,11 @@ impl TlsOptions {
 
     /// Warns of options about clients that have no effect, because the server requests no certificate.
     pub(super) fn warn_of_unused_trust(&self, client_auth: ClientAuth) {
-        let unused = [("--CAfile", self.ca_file.is_some()), ("--enable-client-rpk", self.enable_client_rpk)];
+        let unused = [
+            ("--CAfile", self.ca_file.is_some()),
+            ("--enable-client-rpk", self.enable_client_rpk),
+            ("--trust", self.verifiable.trust.is_some()),
+        ];
         for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
             anstream::eprintln!(
                 "dunlin: warning: {option}: the server requests no client certificates; add --verify or --Verify"

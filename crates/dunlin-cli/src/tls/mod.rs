@@ -2,6 +2,7 @@
 
 pub(crate) mod cache;
 pub(crate) mod counted;
+pub(crate) mod credentials;
 pub(crate) mod crl;
 pub(crate) mod datagrams;
 pub(crate) mod events;

@@ -20,6 +20,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 use crate::error::{Error, misuse};
 use crate::files;
 use crate::tls::cache::CacheOptions;
+use crate::tls::credentials::CredentialOptions;
 use crate::tls::crl::RevocationLists;
 use crate::tls::datagrams::DatagramOptions;
 use crate::tls::follow::{Followed, Group, Parts};
@@ -77,6 +78,8 @@ pub(crate) struct TlsOptions {
     /// Accept pre-shared keys of less than 16 bytes, which can be guessed (RFC 9257 §6).
     #[arg(long, help_heading = "Identity")]
     pub(crate) allow_short: bool,
+    #[command(flatten)]
+    pub(crate) verifiable: CredentialOptions,
     /// Use pre-shared keys without (EC)DHE, and so without forward secrecy. The client then offers nothing else, and the
     /// server needs this option, too; a server with it allows both.
     #[arg(long, help_heading = "Parameters")]
@@ -138,7 +141,7 @@ pub(crate) struct TlsOptions {
           help_heading = "Parameters")]
     pub(crate) record_size_limit: Option<u16>,
     /// Use the smallest messages: TLS_AES_128_GCM_SHA256, x25519, no compatibility mode, and only the signature scheme of
-    /// the keys in --CAfile or --rpk-file, otherwise ecdsa_secp256r1_sha256. Explicit lists replace these.
+    /// the keys in --CAfile, --rpk-file or --trust, otherwise ecdsa_secp256r1_sha256. Explicit lists replace these.
     #[arg(long, help_heading = "Parameters")]
     pub(crate) lean: bool,
     /// Disable the compatibility mode for middleboxes (RFC 8446 §D.4).
@@ -167,10 +170,10 @@ pub(crate) struct TlsOptions {
 /// The options of servers only.
 #[derive(Args, Clone)]
 pub(crate) struct ServerOptions {
-    /// Request a certificate or raw key from clients, but accept clients without.
+    /// Request a certificate, raw key or credential from clients, but accept clients without.
     #[arg(long, help_heading = "Identity")]
     pub(crate) verify: bool,
-    /// Refuse clients without a certificate or raw key. Unlike that of s_server, this option takes no depth.
+    /// Refuse clients without a certificate, raw key or credential. Unlike that of s_server, this option takes no depth.
     #[arg(long = "Verify", conflicts_with = "verify", help_heading = "Identity")]
     pub(crate) verify_required: bool,
     /// The number of tickets after a full handshake; 0 disables resumption.
@@ -240,17 +243,20 @@ impl TlsOptions {
         max_fragment_length: Option<u16>,
         sessions: Option<Arc<dyn ClientSessions>>,
         connects_again: bool,
-    ) -> Result<(ClientConfig, Option<Group>), Error> {
+    ) -> Result<(ClientConfig, Parts, Vec<Group>), Error> {
         self.warn_of_psk_ke();
         let modes = match (self.psk_ke, self.allow_no_dhe_kex) {
             (true, _) => vec![PskKeyExchangeMode::PSK_KE],
             (false, true) => vec![PskKeyExchangeMode::PSK_DHE_KE, PskKeyExchangeMode::PSK_KE],
             (false, false) => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
-        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
-        let has_trust = trust.x509.is_some() || trust.raw_key.is_some();
         let provider = self.own_provider();
-        let parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust };
+        let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
+        let mut parts =
+            Parts { credentials: self.credentials(Side::Client, &provider)?, trust, verifier: None };
+        let mut groups = Vec::from_iter(lists);
+        groups.extend(self.verifier_files(&provider, &mut parts)?);
+        let has_trust = parts.has_trust();
         let profile = self.profile(Side::Client, &provider, &parts, modes, self.key_log()?)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
@@ -275,7 +281,7 @@ impl TlsOptions {
             Some(sessions) => config.with_sessions(sessions),
             None => config,
         };
-        Ok((config, lists))
+        Ok((config, parts, groups))
     }
 
     /// The CRLs to check, if any.
@@ -307,6 +313,37 @@ impl TlsOptions {
         Ok((parts.trust, Some(group)))
     }
 
+    /// The files by which this side judges the credentials of peers, which are read.
+    fn verifier_files(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        parts: &mut Parts,
+    ) -> Result<Option<Group>, Error> {
+        if self.verifiable.trust.is_none() {
+            return Ok(None);
+        }
+        self.check_verifiable("--trust")?;
+        let (options, provider) = (self.verifiable.clone(), provider.clone());
+        let files = options.trust_files();
+        let mut group = Group::new("trusted issuers and status lists", files, move |parts| {
+            parts.verifier = options.verifier(&provider)?;
+            Ok(())
+        });
+        group.read(parts)?;
+        Ok(Some(group))
+    }
+
+    /// Checks that the enabled versions have verifiable credentials.
+    pub(super) fn check_verifiable(&self, option: &str) -> Result<(), Error> {
+        match self.has_tls13() {
+            true => Ok(()),
+            false => {
+                let why = "TLS 1.2 has no verifiable credentials";
+                Err(Error::usage(option, why, "add --tls1-3, or leave it out"))
+            }
+        }
+    }
+
     /// The files of a server's trust settings for clients.
     fn server_trust_files(&self, client_auth: ClientAuth) -> Result<Group, Error> {
         let first = self.server_trust(client_auth)?;
@@ -332,7 +369,8 @@ impl TlsOptions {
 
     /// The files of a server's credentials.
     fn server_credential_files(&self, provider: &Arc<CryptoProvider>) -> Result<Group, Error> {
-        let paths: Vec<_> = self.cert.iter().chain(&self.key).cloned().collect();
+        let mut paths: Vec<_> = self.cert.iter().chain(&self.key).cloned().collect();
+        paths.extend(self.verifiable.own_files());
         let (options, provider) = (self.clone(), provider.clone());
         if paths.iter().any(|path| !path.is_file()) {
             // A pipe can be read only once. A missing file gives its error here.
@@ -371,6 +409,7 @@ impl TlsOptions {
             false => vec![PskKeyExchangeMode::PSK_DHE_KE],
         };
         let provider = self.own_provider();
+        let verifier = self.verifier_files(&provider, &mut parts)?;
         let mut credentials = self.server_credential_files(&provider)?;
         credentials.read(&mut parts)?;
         let profile = |parts: &Parts, key_log| {
@@ -380,7 +419,7 @@ impl TlsOptions {
         // Check the options before stores and logs are opened.
         profile(&parts, None)?;
         let psks = self.server_psks(&provider)?.map(Arc::new);
-        let has_certificates = !self.cert.is_empty() || !self.key.is_empty();
+        let has_certificates = !parts.credentials.is_empty();
         let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
         let tickets = server.tickets(provider.clone())?;
         let early_data =
@@ -433,7 +472,8 @@ impl TlsOptions {
             *latest = Some(config.clone());
             Ok(config)
         };
-        Ok((Followed::new(parts, vec![credentials, trust], make)?, psks))
+        let groups = [credentials, trust].into_iter().chain(verifier).collect();
+        Ok((Followed::new(parts, groups, make)?, psks))
     }
 
     /// Checks that the enabled versions have early data.
@@ -476,7 +516,7 @@ impl TlsOptions {
         modes: Vec<PskKeyExchangeMode>,
         key_log: Option<Arc<dyn KeyLog>>,
     ) -> Result<ProfileBuilder, Error> {
-        let Parts { credentials, trust } = parts;
+        let Parts { credentials, trust, .. } = parts;
         let mut builder = match self.lean {
             true => self.lean_profile(provider)?,
             false => Profile::builder(provider.clone()).compatibility_mode(!self.no_middlebox),
@@ -526,7 +566,7 @@ impl TlsOptions {
                 .certificate_compressors(vec![dunlin::compression::ZLIB_COMPRESSOR])
                 .certificate_decompressors(vec![dunlin::compression::ZLIB_DECOMPRESSOR]);
         }
-        let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(trust.clone());
+        let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(parts.verifiers());
         let builder = builder.psk_modes(modes);
         Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
@@ -636,7 +676,8 @@ impl TlsOptions {
     /// The signature schemes of the first trusted key.
     fn lean_schemes(&self) -> Result<Vec<SignatureScheme>, Error> {
         let Some(path) = self.ca_file.as_ref().or(self.rpk_file.as_ref()) else {
-            return Ok(vec![SignatureScheme::ECDSA_SECP256R1_SHA256]);
+            let of_issuers = self.verifiable.issuer_schemes(&lists::provider())?;
+            return Ok(of_issuers.unwrap_or_else(|| vec![SignatureScheme::ECDSA_SECP256R1_SHA256]));
         };
         let missing = || Err(dunlin_pki::Error::Missing("certificate or key"));
         let key = files::items(path)?.first().map_or_else(missing, public_key);

@@ -485,6 +485,17 @@ impl<'a> Explainer<'a> {
             F::NoCertificate => {
                 Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
             }
+            F::RejectedWith(alert, _) if self.options.verifiable.trust.is_some() => Explanation::new(
+                refused(String::new()),
+                match *alert {
+                    AlertDescription::UNKNOWN_CA => {
+                        "add the issuer to the file of --trust, and the DID to that of --peers if there is one".into()
+                    }
+                    AlertDescription::CERTIFICATE_REVOKED => format!("give the {peer} a new DID and credential"),
+                    AlertDescription::CERTIFICATE_EXPIRED => "check the clock, or issue the credential again".into(),
+                    _ => "look at the credential with `dunlin vc show`; --status-list and --document give what is missing".to_owned(),
+                },
+            ),
             _ => Explanation::new(refused(String::new()), "look at it with `dunlin pki show`"),
         }
     }
@@ -516,7 +527,7 @@ impl<'a> Explainer<'a> {
                     }
                     _ => format!(
                         "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
-                         settings (with dunlin: --CAfile, --rpk-file)"
+                         settings (with dunlin: --CAfile, --rpk-file, --trust)"
                     ),
                 },
             ),
@@ -623,7 +634,7 @@ impl<'a> Explainer<'a> {
 
     fn own_source(&self) -> Option<String> {
         let files = if self.options.cert.is_empty() { &self.options.key } else { &self.options.cert };
-        let names: Vec<_> = files.iter().map(|path| shown(path)).collect();
+        let names: Vec<_> = self.options.verifiable.vc.iter().chain(files).map(|path| shown(path)).collect();
         (!names.is_empty()).then(|| names.join(" or "))
     }
 }

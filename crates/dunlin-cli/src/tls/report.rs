@@ -7,9 +7,11 @@ use dunlin::cache::{CacheOutcome, Known};
 use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, NoPort, PeerIdentity, Side};
+use dunlin_identity::handshake::CredentialIdentity;
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::HandshakeBytes;
 use pki_types::CertificateDer;
+use serde_json::Value;
 
 use crate::error::printable;
 use crate::tls::events::{CacheCode, Handshake, Message};
@@ -55,6 +57,10 @@ impl<'a> Report<'a> {
         writeln!(out, "Cipher suite       {}", text(n.cipher_suite))?;
         writeln!(out, "Group              {}", text(n.group))?;
         writeln!(out, "{peer}             {}{peer_note}", self.peer())?;
+        if let Some(credential) = self.credential() {
+            writeln!(out, "Issuer             {}", credential.issuer)?;
+            writeln!(out, "Claims             {}", claims(&credential))?;
+        }
         writeln!(out, "Peer signature     {}", text(n.peer_signature))?;
         writeln!(out, "Own signature      {}", text(n.own_signature))?;
         writeln!(out, "ALPN               {}", self.alpn().unwrap_or_else(|| "-".into()))?;
@@ -117,6 +123,7 @@ impl<'a> Report<'a> {
     pub(crate) fn parameters(&self) -> String {
         let n = self.negotiated;
         let mut words = vec![text(n.version), text(n.cipher_suite), text(n.group), self.peer()];
+        words.extend(self.credential().map(|credential| format!("issued by {}", credential.issuer)));
         words.extend(self.alpn().map(|alpn| format!("ALPN {alpn}")));
         if n.is_resumed() {
             words.push("resumed".into());
@@ -161,12 +168,19 @@ impl<'a> Report<'a> {
         Some([CertificateInfo::from_der(leaf).ok()?.serial, base16ct::lower::encode_string(digest.as_ref())])
     }
 
+    /// Returns the peer's credential, also after a resumption.
+    fn credential(&self) -> Option<CredentialIdentity> {
+        let Negotiated { peer, peer_certified, .. } = self.negotiated;
+        peer.iter().chain(peer_certified.as_deref()).find_map(CredentialIdentity::of)
+    }
+
     /// Returns the result for scripts (docs/json.md).
     pub(crate) fn handshake(&self) -> Handshake {
         let n = self.negotiated;
         let name = |value: &dyn ToString| value.to_string();
         let [server_certificate_cached, client_certificate_cached] = self.certificates_cached();
         let (cache_code, cache) = self.cached().unzip();
+        let credential = self.credential();
         let (peer_serial, peer_sha256) = self.certificate_marks().map(<(String, String)>::from).unzip();
         Handshake {
             version: n.version.map(|v| name(&v)),
@@ -177,6 +191,9 @@ impl<'a> Report<'a> {
             peer: n.peer.as_ref().map(|_| self.peer()),
             peer_serial,
             peer_sha256,
+            peer_did: credential.as_ref().map(|credential| credential.did.to_string()),
+            peer_issuer: credential.as_ref().map(|credential| credential.issuer.to_string()),
+            peer_claims: credential.and_then(|credential| credential.claims),
             peer_signature: n.peer_signature.map(|s| name(&s)),
             own_signature: n.own_signature.map(|s| name(&s)),
             kind: n.kind.into(),
@@ -363,6 +380,14 @@ pub(crate) fn identity(peer: &PeerIdentity) -> String {
         _ => None,
     };
     text.unwrap_or_else(|| peer.to_string())
+}
+
+/// What the issuer says about the peer, in JSON.
+fn claims(credential: &CredentialIdentity) -> String {
+    match &credential.claims {
+        Some(claims) => printable(&Value::from(claims.clone()).to_string()),
+        None => "too long to be kept".to_owned(),
+    }
 }
 
 /// One line of a table: the direction of a message, its name, and its length with header.

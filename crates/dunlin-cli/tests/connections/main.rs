@@ -4,6 +4,7 @@
 mod cache;
 #[path = "../common/mod.rs"]
 mod common;
+mod credentials;
 mod dtls;
 mod fleet;
 mod gateway;

@@ -1,0 +1,128 @@
+//! Verifiable credentials of this side and of peers: their options, and the credentials and verifiers that they make.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use dunlin::Credential;
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::SignatureScheme;
+use dunlin_identity::credential::Contexts;
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::CredentialVerifier;
+use dunlin_identity::holding::Holding;
+
+use crate::did::{self, DOCUMENT, OPERATIONS, Own};
+use crate::error::Error;
+
+/// The options of `client` and `server` for verifiable credentials, which exist in TLS 1.3 and DTLS 1.3.
+#[derive(Args, Clone, Default)]
+pub(crate) struct CredentialOptions {
+    /// The own DID, for --vc: its directory, as `dunlin did create` makes it, or its private key.
+    #[arg(long, value_name = "DIR|KEY", requires = "vc", help_heading = "Identity")]
+    pub(crate) did: Option<PathBuf>,
+    /// A verifiable credential about the DID of --did, as `dunlin vc issue` makes it, to show in place of a certificate in TLS 1.3. May be
+    /// repeated; the first that suits the peer is used.
+    #[arg(long, value_name = "FILE", requires = "did", help_heading = "Identity")]
+    pub(crate) vc: Vec<PathBuf>,
+    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin also the hash of its
+    /// document (`dunlin did resolve --line`). Certificates are then accepted only with --CAfile. A credential is not bound to a host
+    /// name: without --peers, a client accepts every holder as its server.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) trust: Option<PathBuf>,
+    /// Accept credentials only from the DIDs on this list, in the form of --trust.
+    #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
+    pub(crate) peers: Option<PathBuf>,
+    /// The document of a did:dunlin: of one in --trust or --peers, or of the DID of --did. May be repeated.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
+    pub(crate) document: Vec<PathBuf>,
+    /// The status list of an issuer, not older than 24 hours (`dunlin vc revoke`). May be repeated. A changed file is read again for the
+    /// next connection. A credential with a status is refused without its list.
+    #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
+    pub(crate) status_list: Vec<PathBuf>,
+}
+
+impl CredentialOptions {
+    /// The credentials to show.
+    pub(super) fn credentials(&self, provider: &CryptoProvider) -> Result<Vec<Credential>, Error> {
+        let Some(own) = &self.did else { return Ok(Vec::new()) };
+        let documents = did::documents(&self.document)?;
+        self.vc.iter().map(|path| shown(path, own, &documents, provider)).collect()
+    }
+
+    /// The verifier of the credentials of peers.
+    pub(super) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Option<Arc<CredentialVerifier>>, Error> {
+        let Some(trust) = &self.trust else { return Ok(None) };
+        let documents = did::documents(&self.document)?;
+        let issuers = did::issuers(trust, &documents, provider)?;
+        let status = did::status_lists(&self.status_list, &issuers, provider)?;
+        let mut verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
+        if let Some(path) = &self.peers {
+            let list = did::trust_list(path)?;
+            let pinned = did::pinned(&list, &documents, provider)?;
+            verifier = verifier.with_resolver(Arc::new(pinned)).with_peers(list);
+        }
+        Ok(Some(Arc::new(verifier)))
+    }
+
+    /// The files of the credentials of this side, as far as they exist.
+    pub(super) fn own_files(&self) -> Vec<PathBuf> {
+        let did = self.did.iter().flat_map(|path| [path.clone(), path.join(DOCUMENT), path.join(OPERATIONS)]);
+        did.filter(|path| path.is_file()).chain(self.vc.iter().cloned()).collect()
+    }
+
+    /// The files by which this side judges peers.
+    pub(super) fn trust_files(&self) -> Vec<PathBuf> {
+        let files = self.trust.iter().chain(&self.peers).chain(&self.document).chain(&self.status_list);
+        files.filter(|_| self.trust.is_some()).cloned().collect()
+    }
+
+    /// The signature schemes of the trusted issuers' keys; `None` without --trust.
+    pub(super) fn issuer_schemes(
+        &self,
+        provider: &CryptoProvider,
+    ) -> Result<Option<Vec<SignatureScheme>>, Error> {
+        let Some(trust) = &self.trust else { return Ok(None) };
+        let issuers = did::issuers(trust, &did::documents(&self.document)?, provider)?;
+        let keys = issuers.iter().flat_map(|issuer| issuer.keys(Relationship::AssertionMethod));
+        let mut schemes = Vec::new();
+        for scheme in keys.map(|(_, key)| key.key_type().default_scheme()) {
+            if !schemes.contains(&scheme) {
+                schemes.push(scheme);
+            }
+        }
+        Ok(Some(schemes))
+    }
+}
+
+/// A credential with the key of its subject.
+fn shown(
+    path: &Path,
+    own: &Path,
+    documents: &[DidDocument],
+    provider: &CryptoProvider,
+) -> Result<Credential, Error> {
+    let credential = did::credential(path)?;
+    let subject = did::subject(path, &did::unverified(path)?)?;
+    let own = Own::load(own, Some(&subject), documents, provider)?;
+    if *own.did() != subject {
+        let why = format!("it is about {subject}, and --did is {}", own.did());
+        return Err(Error::failed(path.display(), why, "give a credential about the DID of --did"));
+    }
+    let method = own.method(Relationship::Authentication)?;
+    // Peers expect the first key of the document.
+    if own.document.keys(Relationship::Authentication).next().is_none_or(|(first, _)| *first != method) {
+        let why = format!("it is not the first key for authentication of {subject}");
+        return Err(Error::failed(own.file.display(), why, "give the first key"));
+    }
+    let advice = "give a credential as `dunlin vc issue` makes it";
+    let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
+    let holding = holding.map_err(|error| Error::failed(path.display(), error, advice))?;
+    holding.to_tls(provider).ok_or_else(|| {
+        let why = format!("handshakes have no number for the method of {subject}");
+        Error::failed(path.display(), why, "use did:key, did:jwk or did:dunlin")
+    })
+}

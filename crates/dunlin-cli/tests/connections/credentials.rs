@@ -1,0 +1,231 @@
+//! Tests `--did`, `--vc` and `--trust`: verifiable credentials between `dunlin client` and `dunlin server`.
+
+use crate::common::Place;
+use crate::common::peers::{CLIENT, OWN, SERVER, Server, json, place};
+
+/// The options of a server and a client with credentials, each of which trusts the operator.
+const HUB: &str = "--did hub --vc hub.vc --echo";
+const VERIFY: &str = "--trust trusted --Verify";
+const DEVICE: &str = "--trust trusted --did device --vc device.vc";
+
+/// Certificates, an operator, and a hub and a device with credentials by the operator.
+fn parties() -> Place {
+    let place = place();
+    let operator = place.dunlin("did create --key-type p256 --out operator");
+    place.write("trusted", &operator);
+    for (name, typ) in [("hub", "p256"), ("device", "ed25519")] {
+        let did = place.dunlin(&format!("did create --key-type {typ} --out {name}"));
+        place.write(&format!("{name}.did"), did.trim_end());
+        issue(&place, "operator", name, &format!("--claim role={name} --out {name}.vc"));
+    }
+    place
+}
+
+fn issue(place: &Place, issuer: &str, name: &str, arguments: &str) {
+    let did = place.read(&format!("{name}.did"));
+    place.dunlin(&format!("vc issue --issuer {issuer} --subject {did} {arguments}"));
+}
+
+#[test]
+fn credentials_authenticate_both_sides_over_tcp_and_udp() {
+    let place = parties();
+    let (hub, operator) = (place.read("hub.did"), place.read("trusted"));
+    for (transport, version) in [("", "TLSv1.3"), ("--udp", "DTLSv1.3")] {
+        let server = Server::new(&place, &format!("{HUB} {VERIFY} {transport}"));
+        let told = server.echo(&place, &format!("{DEVICE} {transport}"), "hello\n");
+        for line in [
+            format!("Version            {version}"),
+            format!("Server             VC {hub}"),
+            format!("Issuer             {}", operator.trim_end()),
+            "Claims             {\"role\":\"hub\"}".to_owned(),
+            "Peer signature     ecdsa_secp256r1_sha256".to_owned(),
+            "Own signature      ed25519".to_owned(),
+        ] {
+            assert!(told.lines().any(|told| told == line), "no {line:?} in\n{told}");
+        }
+        assert!(told.ends_with("---\nhello\n"), "{told}");
+        let log = server.process.log();
+        let peer = format!("VC {}, issued by {}", place.read("device.did"), operator.trim_end());
+        assert!(log.contains(&peer), "{log}");
+    }
+}
+
+#[test]
+fn credentials_and_certificates_mix() {
+    let place = parties();
+    let connects = |server: &str, client: &str| {
+        let server = Server::new(&place, server);
+        let told = server.echo(&place, client, "hello\n");
+        assert!(told.ends_with("---\nhello\n"), "{told}");
+        (told, server.process.log())
+    };
+    let (told, log) =
+        connects(&format!("{HUB} --CAfile pki/root.pem --Verify"), &format!("--trust trusted {OWN}"));
+    assert!(told.contains("\nServer             VC did:key:") && log.contains("X.509 CN=device-1"), "{log}");
+    let (told, log) =
+        connects(&format!("{SERVER} {VERIFY}"), &format!("{CLIENT} --did device --vc device.vc"));
+    assert!(told.contains("\nServer             X.509 localhost") && log.contains("VC did:key:"), "{log}");
+    // A server with both shows each client what it trusts.
+    let both = "--did hub --vc hub.vc --cert pki/server.pem --key pki/server.key --echo";
+    let server = Server::new(&place, both);
+    assert!(server.echo(&place, CLIENT, "").contains("X.509 localhost"));
+    assert!(server.echo(&place, "--trust trusted", "").contains("VC did:key:"));
+    assert!(server.echo(&place, &format!("--trust trusted {CLIENT}"), "").contains("VC did:key:"));
+    // TLS 1.2 has no credentials.
+    let server = Server::new(&place, &format!("{both} --tls1-2 --tls1-3"));
+    assert!(server.echo(&place, &format!("{CLIENT} --tls1-2"), "").contains("X.509 localhost"));
+    assert!(server.echo(&place, "--trust trusted --tls1-2 --tls1-3", "").contains("VC did:key:"));
+}
+
+/// Without --CAfile, certificates do not replace credentials.
+#[test]
+fn certificates_are_no_substitute() {
+    let place = parties();
+    let (client, _) = Server::new(&place, SERVER).refused(&place, "--trust trusted");
+    assert!(client.contains("another certificate type"), "{client}");
+    let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
+    let (client, log) = server.refused(&place, &format!("--trust trusted {OWN}"));
+    assert!(client.contains("another certificate type"), "{client}");
+    assert!(log.contains("no common certificate type"), "{log}");
+}
+
+#[test]
+fn refuses_credentials_that_do_not_count() {
+    let place = parties();
+    place.dunlin("did create --out stranger");
+    issue(&place, "stranger", "device", "--out foreign.vc");
+    issue(&place, "operator", "device", "--valid-from 2020-01-01 --days 30 --out late.vc");
+    issue(&place, "operator", "device", "--valid-from 2100-01-01 --out early.vc");
+    let status = "--status-list status.vc --status-url https://operator.example/1";
+    issue(&place, "operator", "device", &format!("{status} --out revoked.vc"));
+    issue(&place, "operator", "device", "--form json --claim role=sensor --out changed.vc");
+    place.write("changed.vc", place.read("changed.vc").replace("sensor", "broker"));
+    place.dunlin("vc revoke revoked.vc --issuer operator --status-list status.vc");
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --status-list status.vc"));
+    for (vc, alert, why) in [
+        ("foreign.vc", "unknown_ca", "is not trusted; add the issuer to the file of --trust"),
+        ("late.vc", "certificate_expired", "it has expired; check the clock"),
+        ("early.vc", "certificate_expired", "it is not valid yet; check the clock"),
+        ("revoked.vc", "certificate_revoked", "has revoked the credential; give the client a new DID"),
+        (
+            "changed.vc",
+            "bad_certificate",
+            "the signature is wrong; look at the credential with `dunlin vc show`",
+        ),
+    ] {
+        let (client, log) = server.refused(&place, &format!("--trust trusted --did device --vc {vc}"));
+        assert!(client.contains(&format!("(alert {alert})")) && client.contains(vc), "{client}");
+        assert!(log.contains(why), "{log}");
+    }
+    // Without the list, the status is unknown.
+    let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
+    let (_, log) = server.refused(&place, "--trust trusted --did device --vc revoked.vc");
+    assert!(log.contains("is not at hand") && log.contains("--status-list"), "{log}");
+    // The client refuses the server in the same way.
+    place.write("others", place.read("device.did"));
+    let (client, log) = server.refused(&place, "--trust others --did device --vc device.vc");
+    assert!(
+        client.contains("this client refused the server: ") && client.contains("is not trusted"),
+        "{client}"
+    );
+    assert!(log.contains("hub.vc") && log.contains("(alert unknown_ca)"), "{log}");
+}
+
+#[test]
+fn accepts_only_the_peers_on_the_list() {
+    let place = parties();
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --peers device.did"));
+    server.echo(&place, &format!("{DEVICE} --peers hub.did"), "");
+    let (client, log) = server.refused(&place, "--trust trusted --did hub --vc hub.vc");
+    assert!(client.contains("(alert unknown_ca)") && log.contains("not on the list"), "{client}\n{log}");
+    let (client, _) = server.refused(&place, &format!("{DEVICE} --peers device.did"));
+    assert!(client.contains("not on the list of trusted DIDs"), "{client}");
+}
+
+/// The document of a did:dunlin comes from a file; its hash is on the list.
+#[test]
+fn accepts_pinned_documents_of_did_dunlin() {
+    let place = parties();
+    let did = place.dunlin("did create --method dunlin --registry registry.example --out device-2");
+    place.write("device-2.did", did.trim_end());
+    issue(&place, "operator", "device-2", "--out device-2.vc");
+    place.write("peers", place.dunlin("did resolve device-2 --line"));
+    let pinned = format!("{SERVER} {VERIFY} --peers peers --document device-2/did.json");
+    let client = &format!("{CLIENT} --did device-2 --vc device-2.vc");
+    let server = Server::new(&place, &pinned);
+    server.echo(&place, client, "");
+    assert!(server.process.log().contains(&format!("VC {}", did.trim_end())));
+    // The key alone, with the document beside it.
+    let key = "--did device-2/key-0.key --document device-2/did.json --vc device-2.vc";
+    server.echo(&place, &format!("{CLIENT} {key}"), "");
+    // Without --document, the server does not say that it resolves the method.
+    let server = Server::new(&place, &format!("{SERVER} {VERIFY}"));
+    let (client, _) = server.refused(&place, client);
+    assert!(client.contains("sent no certificate"), "{client}");
+}
+
+/// A status list counts from the next connection on, also for sessions.
+#[test]
+fn follows_status_lists() {
+    let place = parties();
+    let status = "--status-list status.vc --status-url https://operator.example/1";
+    issue(&place, "operator", "device", &format!("{status} --out status-device.vc"));
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --status-list status.vc"));
+    let device = "--trust trusted --did device --vc status-device.vc";
+    let told = server.echo(&place, &format!("{device} --sess-out session"), "x");
+    assert!(told.contains("\nResumed            no\n"), "{told}");
+    let told = server.echo(&place, &format!("{device} --sess-in session --sess-out session"), "x");
+    assert!(
+        told.contains("\nResumed            yes\n") && told.contains("\nIssuer             did:key:"),
+        "{told}"
+    );
+    place.dunlin("vc revoke status-device.vc --issuer operator --status-list status.vc");
+    let (client, log) = server.refused(&place, &format!("{device} --sess-in session"));
+    assert!(client.contains("(alert certificate_revoked)"), "{client}");
+    assert!(log.contains("has revoked the credential"), "{log}");
+}
+
+#[test]
+fn reports_the_credential_to_scripts() {
+    let place = parties();
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --json"));
+    let told = server.echo(&place, &format!("{DEVICE} --json --lean"), "");
+    let (client, server) = (json(told.lines().next().unwrap()), json(&server.process.line()));
+    for (event, peer) in [(client, "hub"), (server, "device")] {
+        assert_eq!(event["peer_did"], place.read(&format!("{peer}.did")));
+        assert_eq!(event["peer_issuer"], place.read("trusted").trim_end());
+        assert_eq!(event["peer_claims"], serde_json::json!({"role": peer}));
+    }
+}
+
+#[test]
+fn refuses_options_that_do_not_fit() {
+    let place = parties();
+    issue(&place, "operator", "hub", "--out other.vc");
+    for (arguments, status, told) in [
+        ("client localhost:1 --did device", 2, "--vc"),
+        ("client localhost:1 --vc device.vc", 2, "--did"),
+        ("client localhost:1 --peers trusted", 2, "--trust"),
+        ("client localhost:1 --insecure --trust trusted", 2, "--insecure"),
+        ("client localhost:1 --trust trusted --did device --vc other.vc", 1, "and --did is"),
+        (
+            "client localhost:1 --trust trusted --did pki/client.key --vc device.vc",
+            1,
+            "does not list this key",
+        ),
+        ("client localhost:1 --trust trusted --did none --vc device.vc", 1, "no such file"),
+        ("client localhost:1 --trust none", 1, "no such file"),
+        ("client localhost:1 --trust trusted --status-list device.vc", 1, "device.vc"),
+        ("client localhost:1 --trust trusted --tls1-2", 2, "TLS 1.2 has no verifiable credentials"),
+        ("server --accept 0 --did hub --vc hub.vc --tls1-2", 2, "TLS 1.2 has no verifiable credentials"),
+    ] {
+        let line = place.dunlin_fails(arguments, status);
+        assert!(line.contains(told), "{arguments}: {line}");
+    }
+    let server = Server::new(&place, &format!("{HUB} --trust trusted"));
+    assert!(
+        server.warnings.contains("--trust: the server requests no client certificates"),
+        "{}",
+        server.warnings
+    );
+}
