@@ -6,11 +6,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::credential::status::{StatusList, StatusLists};
-use dunlin_identity::credential::{self, Form, Seconds, Verifier};
+use dunlin_identity::credential::{self, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{PinnedDocuments, Resolver, resolve_listed};
-use dunlin_identity::json::{self, Value};
+use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, State};
 use dunlin_identity::method::{KEY, Method, MethodError, Methods};
@@ -161,12 +161,8 @@ pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
 
 /// Reads a DID document from a file. The document says itself of which DID it is.
 pub(crate) fn document(path: &Path) -> Result<DidDocument, Error> {
-    let refused =
-        |error: &dyn std::fmt::Display| Error::failed(path.display(), error, "give a DID document in JSON");
-    let value = json::read(&files::read(path)?).map_err(|error| refused(&error))?;
-    let id = value.get("id").and_then(Value::as_str).ok_or_else(|| refused(&"it has no id"))?;
-    let did = id.parse().map_err(|error| refused(&error))?;
-    DidDocument::from_value(value, &did).map_err(|error| refused(&error))
+    DidDocument::read_any(&files::read(path)?)
+        .map_err(|error| Error::failed(path.display(), error, "give a DID document in JSON"))
 }
 
 /// Reads DID documents from files.
@@ -216,16 +212,9 @@ pub(crate) fn issuers(
     })
 }
 
-/// Reads a credential. Texts may end with a line break.
+/// Reads a credential.
 pub(crate) fn credential(path: &Path) -> Result<Vec<u8>, Error> {
-    let content = files::read(path)?;
-    let refused =
-        |error| Error::failed(path.display(), error, "give a credential as `dunlin vc issue` makes it");
-    let credential = match Form::of(&content).map_err(refused)? {
-        Form::Compact => &content,
-        Form::Json | Form::Jwt => content.trim_ascii_end(),
-    };
-    Ok(credential.to_vec())
+    Ok(credential::of_file(&files::read(path)?).to_vec())
 }
 
 /// What a credential or status list says, before anything is verified.
@@ -255,9 +244,8 @@ pub(crate) fn status_list(
     issuers: &[DidDocument],
     provider: &CryptoProvider,
 ) -> Result<StatusList, Error> {
-    let url = unverified(path)?.get("id").and_then(Value::as_str).map(ToOwned::to_owned).unwrap_or_default();
     let verifier = Verifier::new(issuers.iter().cloned());
-    StatusList::verify(&verifier, provider, &credential(path)?, &url, now_s()).map_err(|error| {
+    StatusList::verify_file(&verifier, provider, &files::read(path)?, now_s()).map_err(|error| {
         Error::failed(path.display(), error, "get the newest list from its issuer (`dunlin vc revoke`)")
     })
 }

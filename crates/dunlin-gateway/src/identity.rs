@@ -2,18 +2,25 @@
 
 use std::fmt::Write;
 
-use dunlin::auth::SubjectName;
+use dunlin::auth::{OtherIdentity, SubjectName};
+use dunlin::wire::CertificateType;
 use dunlin::{Negotiated, PeerIdentity};
 
 /// The way in which a client has proved its identity, for logs and metrics.
-pub(crate) const fn way(peer: Option<&PeerIdentity>) -> &'static str {
+pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
     match peer {
         None => "anonymous",
         Some(PeerIdentity::X509(_)) => "x509",
         Some(PeerIdentity::RawKey(_)) => "raw_key",
         Some(PeerIdentity::Psk(_)) => "psk",
+        Some(PeerIdentity::Other(id)) if is_credential(id) => "vc",
         Some(_) => "other",
     }
+}
+
+/// Whether the identity is a DID with a verifiable credential.
+fn is_credential(id: &OtherIdentity) -> bool {
+    id.certificate_type() == CertificateType::VERIFIABLE_CREDENTIAL
 }
 
 /// The identity as one text with its kind, for the log: `anonymous`, or as [`PeerIdentity`] shows it.
@@ -29,7 +36,7 @@ pub(crate) fn common_name(peer: &PeerIdentity) -> Option<&str> {
 
 /// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same name in all its connections: the
 /// first DNS name or URI of its certificate; the common name of a certificate without such names; the device or the identity of a
-/// pre-shared key; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
+/// pre-shared key; the DID of a verifiable credential; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
 pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
     Some(match peer {
         PeerIdentity::X509(id) => match (id.names.first(), &id.common_name) {
@@ -39,6 +46,8 @@ pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
         },
         PeerIdentity::RawKey(key) => hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()),
         PeerIdentity::Psk(id) => id.name.clone().unwrap_or_else(|| dunlin_store::psk::text_of(&id.identity)),
+        // The text of a long DID is cut, so another DID could have the same.
+        PeerIdentity::Other(id) if is_credential(id) => String::from_utf8_lossy(id.id()).into_owned(),
         PeerIdentity::Other(id) => id.text().to_owned(),
         _ => return None,
     })
@@ -58,6 +67,7 @@ pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
             format!("raw_key:sha256:{}", hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()))
         }
         PeerIdentity::Psk(id) => format!("psk:{}", dunlin_store::psk::text_of(&id.identity)),
+        PeerIdentity::Other(id) if is_credential(id) => format!("vc:{}", String::from_utf8_lossy(id.id())),
         PeerIdentity::Other(id) => format!("other:{}:{}", id.certificate_type(), id.text()),
         _ => return None,
     })

@@ -11,7 +11,7 @@
 //! * `nodes`: several gateways with the same clients, which pass datagrams on to each other.
 //! * `frozen`: the file of associations that survive a restart.
 //! * `route`: which backend a client gets.
-//! * `tls`: the engine's configurations, from files and stores.
+//! * `tls`: the engine's configurations, from files and stores. `credentials`: verifiable credentials in files.
 //! * `acme`: certificates that the gateway orders and renews.
 //! * `shared`: what several gateways share through Redis.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
@@ -25,6 +25,7 @@
 mod acme;
 mod admin;
 pub mod config;
+mod credentials;
 mod dashboard;
 mod document;
 mod frozen;

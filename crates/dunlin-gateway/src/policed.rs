@@ -228,14 +228,14 @@ impl Maker {
             }
         }
         let asks = |profile: &Arc<PolicyProfile>| !matches!(profile.client, Demand::Nothing | Demand::Psk);
-        if self.files.trusts() && !policy.profiles().iter().any(asks) {
+        if self.files.trusts && !policy.profiles().iter().any(asks) {
             // Trust that nothing demands must not look like protection.
             fault(
                 "profile".to_owned(),
                 format!(
                     "listener {listener} trusts certificates or keys of clients, but no profile asks for them"
                 ),
-                "write client = \"request\" or \"certificate\" in a profile, or remove ca and raw_keys there",
+                "write client = \"request\" or \"certificate\" in a profile, or remove ca, raw_keys and vc_issuers there",
             );
         }
         is_missing

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, X509Trust};
+use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, Verifiers, X509Trust};
 use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
@@ -28,8 +28,8 @@ use zeroize::Zeroizing;
 
 use crate::acme;
 use crate::config::{
-    CacheConfig, CertificateFiles, Fault, Faults, FileField, FrozenConfig, ListenerConfig, RouteConfig,
-    RouteProtocol, SharedConfig, Verify,
+    CacheConfig, CertificateFiles, CredentialTrust, Fault, Faults, FileField, FrozenConfig, ListenerConfig,
+    RouteConfig, RouteProtocol, SharedConfig, Verify,
 };
 use crate::frozen::FrozenPlace;
 use crate::listener::Password;
@@ -480,7 +480,9 @@ impl Own {
 pub(crate) struct Files {
     /// In the order of the configuration. Those by ACME change.
     pub(crate) own: ArcSwap<Vec<Own>>,
-    pub(crate) trust: Trust,
+    pub(crate) trust: Verifiers,
+    /// Whether certificates, raw public keys or credentials of clients are trusted.
+    pub(crate) trusts: bool,
     pub(crate) psks: Option<Arc<dyn FindPsk>>,
 }
 
@@ -492,11 +494,6 @@ impl Files {
     ) -> Vec<Credential> {
         let raw = own.clone().filter(|_| raw_public_key).map(|own| own.raw.clone());
         raw.chain(own.map(|own| own.chain.clone())).collect()
-    }
-
-    /// Whether certificates or raw public keys of clients are trusted.
-    pub(crate) const fn trusts(&self) -> bool {
-        self.trust.x509.is_some() || self.trust.raw_key.is_some()
     }
 }
 
@@ -523,7 +520,13 @@ pub(crate) fn server_configs(
     let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
     let files = Files {
         own: ArcSwap::from_pointee(own),
-        trust: trust([&clients.ca, &clients.crl, &clients.raw_keys], faults),
+        trust: verifiers(
+            trust([&clients.ca, &clients.crl, &clients.raw_keys], faults),
+            &clients.credentials,
+            &stores.provider,
+            faults,
+        ),
+        trusts: clients.trusts(),
         psks: psks(listener, &stores.provider, faults),
     };
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
@@ -607,7 +610,7 @@ fn server_config(
     config.with_client_auth(match listener.clients.verify {
         Verify::None => ClientAuth::None,
         // With pre-shared keys alone, every client proves one.
-        _ if !files.trusts() => ClientAuth::None,
+        _ if !files.trusts => ClientAuth::None,
         Verify::Optional => ClientAuth::Optional,
         Verify::Required => ClientAuth::Required,
     })
@@ -686,13 +689,27 @@ fn items<T>(
     all
 }
 
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
+pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     use std::io::Read;
     let mut content = vec![];
     std::fs::File::open(path)?.take(MAX_FILE + 1).read_to_end(&mut content)?;
     match content.len() as u64 > MAX_FILE {
         true => Err(std::io::ErrorKind::FileTooLarge.into()),
         false => Ok(content),
+    }
+}
+
+/// Adds trust in verifiable credentials.
+pub(crate) fn verifiers(
+    trust: Trust,
+    credentials: &CredentialTrust,
+    provider: &Arc<CryptoProvider>,
+    faults: &mut Vec<Fault>,
+) -> Verifiers {
+    let verifiers = Verifiers::from(trust);
+    match credentials.verifier(provider, faults) {
+        Some(verifier) => verifiers.with(verifier),
+        None => verifiers,
     }
 }
 

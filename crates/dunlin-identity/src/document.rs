@@ -119,6 +119,16 @@ impl DidDocument {
         Self::from_value(json::read(text)?, did)
     }
 
+    /// Reads a document that says itself of which DID it is, from a file of the program.
+    ///
+    /// # Errors
+    /// Every [`DocumentError`] of a document.
+    pub fn read_any(text: &[u8]) -> Result<Self, DocumentError> {
+        let value = json::read(text)?;
+        let did = parsed::<Did>(value.as_object().ok_or(DocumentError::Member("id"))?, "id")?;
+        Self::from_value(value, &did)
+    }
+
     /// Checks the document of `did`.
     ///
     /// # Errors

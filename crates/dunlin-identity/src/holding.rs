@@ -6,9 +6,12 @@ use dunlin::auth::{PrivateKey, VerifiableCredential};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
-use crate::credential::{Contexts, CredentialError, parties};
+use crate::credential::{Contexts, CredentialError, parties, unverified};
 use crate::did::{Did, DidUrl};
+use crate::document::{DidDocument, Relationship};
 use crate::handshake::did_method;
+use crate::json::Value;
+use crate::method::{MethodError, Methods};
 
 /// A DID with its key, and perhaps a credential about it.
 #[derive(Clone, Debug)]
@@ -16,6 +19,21 @@ pub struct Holding {
     method: DidUrl,
     signer: Arc<dyn SigningKey>,
     credential: Option<Shown>,
+}
+
+/// Why a credential cannot be shown in handshakes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HoldingError {
+    /// The credential is malformed, or its subject is not a DID.
+    #[error("{0}")]
+    Credential(#[from] CredentialError),
+    /// The document of the subject is not at hand.
+    #[error("{0}")]
+    Method(#[from] MethodError),
+    /// The key is not the first under `authentication` of the document of this DID.
+    #[error("the key is not the first one for authentication of {0}")]
+    Key(Did),
 }
 
 #[derive(Clone, Debug)]
@@ -42,6 +60,32 @@ impl Holding {
     ) -> Result<Self, CredentialError> {
         let issuer = parties(&credential, method.did(), contexts)?;
         Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }) })
+    }
+
+    /// A credential for handshakes. `signer` has the first key under `authentication` of the subject's document, which peers expect. The
+    /// document is among `documents`, unless it follows from the DID.
+    ///
+    /// # Errors
+    /// [`HoldingError`].
+    pub fn for_handshakes(
+        signer: Arc<dyn SigningKey>,
+        credential: Vec<u8>,
+        documents: &[DidDocument],
+        contexts: &Contexts,
+    ) -> Result<Self, HoldingError> {
+        let value = unverified(&credential)?;
+        let subject = value.get("credentialSubject").and_then(|subject| subject.get("id"));
+        let subject: Option<Did> = subject.and_then(Value::as_str).and_then(|did| did.parse().ok());
+        let subject = subject.ok_or(CredentialError::Member("credentialSubject"))?;
+        let document = match documents.iter().find(|document| *document.id() == subject) {
+            Some(document) => document.clone(),
+            None => Methods::default().resolve(&subject)?,
+        };
+        let first = document.keys(Relationship::Authentication).next();
+        match first.filter(|(_, key)| key.spki() == signer.public_key()) {
+            Some((method, _)) => Ok(Self::of_credential(signer, method.clone(), credential, contexts)?),
+            None => Err(HoldingError::Key(subject)),
+        }
     }
 
     /// The credential for handshakes; `None` if there is the DID alone, or if its method has no number there. Whether the key is the first

@@ -233,6 +233,7 @@ fn authenticates_both_sides_by_credentials_of_every_form() {
                 assert_eq!((&peer.did, &peer.issuer), (party.did(), issuer.did()));
                 assert_eq!(peer.claims.as_ref().unwrap(), json!({"role": "sensor"}).as_object().unwrap());
                 assert_eq!((peer.sequence, peer.resolved), (0, NOW_S));
+                assert_eq!(peer.valid_until.map(i64::cast_unsigned), Some(UNTIL_S));
                 let text = party.document.canonical().unwrap();
                 assert_eq!(peer.document, Sha256Hash::of(&awslc(), text.as_bytes()).unwrap());
             }

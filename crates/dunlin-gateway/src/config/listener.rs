@@ -11,7 +11,7 @@ use toml::de::DeValue;
 use super::acme::{self, AcmeConfig};
 use super::redirect::RedirectConfig;
 use super::shared::SharedConfig;
-use super::{COUNT, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, Place, Section};
+use super::{COUNT, CredentialTrust, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, Place, Section};
 use crate::policy::Access;
 use crate::route::NamePattern;
 
@@ -154,6 +154,8 @@ pub struct ClientsConfig {
     pub crl: Vec<FileField>,
     /// Files with trusted raw public keys.
     pub raw_keys: Vec<FileField>,
+    /// Trust in verifiable credentials.
+    pub credentials: CredentialTrust,
     /// The file or database of pre-shared keys.
     pub psk: Option<FileField>,
     /// Whether pre-shared keys also work without (EC)DHE, and so without forward secrecy.
@@ -342,12 +344,12 @@ impl ListenerConfig {
             let what = "allow compares the keys of certificates, which frozen associations omit";
             section.fault(frozen.place.fault(what, "compare fingerprint instead of key"));
         }
-        let is_anonymous = clients.ca.is_empty() && clients.raw_keys.is_empty() && clients.psk.is_none();
+        let is_anonymous = !clients.trusts() && clients.psk.is_none();
         if let Some(place) =
             routes.iter().find_map(|route| route.access.by_identity()).filter(|_| is_anonymous)
         {
             let what = "this entry admits nobody, because clients of this listener prove no identity";
-            section.fault(place.fault(what, "add ca, raw_keys or psk to [listener.clients]"));
+            section.fault(place.fault(what, "add ca, raw_keys, vc_issuers or psk to [listener.clients]"));
         }
         if !certificates.is_empty() && clients.needs_psk() {
             let what = "the certificates have no effect, because clients can authenticate by psk only";
@@ -479,24 +481,27 @@ fn own_certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
 }
 
 impl ClientsConfig {
-    const fn none(place: Place) -> Self {
+    fn none(place: Place) -> Self {
         Self {
             verify: Verify::None,
             ca: vec![],
             crl: vec![],
             raw_keys: vec![],
+            credentials: CredentialTrust::default(),
             psk: None,
             psk_without_dhe: false,
             place,
         }
     }
 
+    /// Whether certificates, raw keys or credentials of clients are trusted.
+    pub(crate) const fn trusts(&self) -> bool {
+        !self.ca.is_empty() || !self.raw_keys.is_empty() || self.credentials.trusts()
+    }
+
     /// Whether a pre-shared key is the only way to authenticate, and clients must.
     pub(crate) const fn needs_psk(&self) -> bool {
-        matches!(self.verify, Verify::Required)
-            && self.psk.is_some()
-            && self.ca.is_empty()
-            && self.raw_keys.is_empty()
+        matches!(self.verify, Verify::Required) && self.psk.is_some() && !self.trusts()
     }
 
     fn read(mut section: Section<'_>, has_policy: bool) -> Self {
@@ -511,9 +516,10 @@ impl ClientsConfig {
         }
         let (ca, crl) = (section.files("ca"), section.files("crl"));
         let raw_keys = section.files("raw_keys");
+        let credentials = CredentialTrust::read(&mut section);
         let psk = section.file("psk");
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
-        let trusts = !ca.is_empty() || !raw_keys.is_empty();
+        let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();
         // Trust that nothing demands must not look like protection.
         let verify = match has_policy {
             // Each profile demands what it needs.
@@ -521,11 +527,11 @@ impl ClientsConfig {
             false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
         };
         if !has_policy && verify != Verify::None && !trusts && psk.is_none() {
-            let what = "verify demands an identity, but no ca, raw_keys or psk is given";
+            let what = "verify demands an identity, but no ca, raw_keys, vc_issuers or psk is given";
             section.fault(place.fault(what, "add one of them"));
         }
         if verify == Verify::None && trusts {
-            let what = "clients are not asked for certificates, but ca or raw_keys trusts some";
+            let what = "clients are not asked for certificates, but ca, raw_keys or vc_issuers trusts some";
             section
                 .fault(place.fault(what, "write verify = \"required\" or \"optional\", or leave them out"));
         }
@@ -533,7 +539,7 @@ impl ClientsConfig {
             section.fault(place.fault("crl has no effect without ca", "add ca, or leave crl out"));
         }
         section.end();
-        Self { verify, ca, crl, raw_keys, psk, psk_without_dhe, place }
+        Self { verify, ca, crl, raw_keys, credentials, psk, psk_without_dhe, place }
     }
 }
 

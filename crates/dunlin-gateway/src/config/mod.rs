@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
 pub use acme::{AcmeChallenge, AcmeConfig};

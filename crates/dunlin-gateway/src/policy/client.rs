@@ -9,6 +9,7 @@ use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, U
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, X509Identity};
+use dunlin_identity::handshake::CredentialIdentity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use x509_cert::Certificate;
 use x509_cert::ext::pkix::SubjectAltName;
@@ -19,7 +20,7 @@ use x509_cert::name::Name;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Attribute {
-    /// How the client authenticated: `x509`, `raw_key`, `psk` or `other`.
+    /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc` or `other`.
     Kind,
     /// A common name in the subject of its certificate; the paper's n.
     Name,
@@ -27,7 +28,7 @@ pub enum Attribute {
     Email,
     /// The whole subject, in the notation of RFC 4514.
     Subject,
-    /// The issuer of its certificate, in the same notation; the paper's s.
+    /// The issuer of its certificate, in the same notation; the paper's s. Or the DID of the issuer of its verifiable credential.
     Issuer,
     /// A DNS name among its alternative names, in lower case.
     Dns,
@@ -41,7 +42,7 @@ pub enum Attribute {
     Psk,
     /// The device to which its pre-shared key belongs.
     Device,
-    /// The identity in a certificate of another type, such as a DID: text, or `#` and hexadecimal digits.
+    /// Its DID, or the identity in a certificate of another type: text, or `#` and hexadecimal digits.
     Id,
     /// A claim that its credential proves, by name.
     Claim(String),
@@ -127,6 +128,9 @@ pub struct Client {
     not_after_s: Option<u64>,
     /// Whether this side does not know when its credential expires.
     has_unknown_end: bool,
+    /// Whether its credential may have claims that this side has not kept.
+    #[serde(default)]
+    has_unknown_claims: bool,
 }
 
 impl Client {
@@ -145,6 +149,9 @@ impl Client {
             PeerIdentity::RawKey(key) => Self::with_raw_key(key),
             PeerIdentity::Psk(id) => Self::with_psk(&id.identity, id.name.as_deref()),
             PeerIdentity::Other(id) => {
+                if let Some(credential) = CredentialIdentity::of(identity) {
+                    return Self::of_credential(&credential, id.key_fingerprint());
+                }
                 let mut client = Self::of_kind("other");
                 client.add(Attribute::Id, text_of(id.id()));
                 client.add(Attribute::Key, hex(id.key_fingerprint()));
@@ -154,6 +161,25 @@ impl Client {
             // A later kind of identity has no attributes until this function names them.
             _ => Self::of_kind("other"),
         }
+    }
+
+    /// The client with a verifiable credential, and a key with this fingerprint. A claim that is a list has several values; numbers,
+    /// truth values and objects are written as JSON.
+    fn of_credential(credential: &CredentialIdentity, key: &[u8]) -> Self {
+        let mut client = Self::of_kind("vc");
+        client.add(Attribute::Id, credential.did.to_string());
+        client.add(Attribute::Issuer, credential.issuer.to_string());
+        client.add(Attribute::Key, hex(key));
+        client.not_after_s = credential.valid_until.map(|until| u64::try_from(until).unwrap_or(0));
+        client.has_unknown_claims = credential.claims.is_none();
+        for (name, value) in credential.claims.iter().flatten() {
+            let values = value.as_array().map_or_else(|| std::slice::from_ref(value), Vec::as_slice);
+            for value in values {
+                let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
+                client.add(Attribute::Claim(name.clone()), text);
+            }
+        }
+        client
     }
 
     /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate.
@@ -292,7 +318,8 @@ impl Client {
 
     /// Whether it may have values of this attribute that this side has not kept.
     pub fn is_unknown(&self, attribute: &Attribute) -> bool {
-        self.unknown.contains(attribute)
+        let is_claim = matches!(attribute, Attribute::Claim(_));
+        self.unknown.contains(attribute) || (is_claim && self.has_unknown_claims)
     }
 
     /// When its credential expires, in seconds since 1970. `None` if it does not, or if that is not known.

@@ -12,8 +12,8 @@ use dunlin_tokio::Interface;
 use toml::de::DeValue;
 
 use crate::config::{
-    self, ADDRESS, CacheConfig, CertificateFiles, Common, Fault, Faults, Field, FileField, FrozenConfig,
-    Kind, MAX_COUNT, Place, Section, Source, TransportKind, Versions,
+    self, ADDRESS, CacheConfig, CertificateFiles, Common, CredentialTrust, Fault, Faults, Field, FileField,
+    FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source, TransportKind, Versions,
 };
 
 const SERVER: Kind = Kind {
@@ -90,6 +90,8 @@ pub struct ServerTrust {
     pub crl: Vec<FileField>,
     /// Files with trusted raw public keys.
     pub raw_keys: Vec<FileField>,
+    /// Trust in verifiable credentials.
+    pub credentials: CredentialTrust,
 }
 
 /// The table `[listener.psk]`: a pre-shared key, by which both sides authenticate.
@@ -154,6 +156,8 @@ pub struct TunnelListener {
     pub certificates: Vec<CertificateFiles>,
     /// Whether the server may get the raw public key of a certificate instead (RFC 7250).
     pub raw_public_key: bool,
+    /// A verifiable credential, which comes before the certificates.
+    pub credential: Option<OwnCredential>,
     /// Whether the tunnel resumes sessions.
     pub tickets: bool,
     /// Which servers the tunnel trusts.
@@ -246,6 +250,7 @@ impl TunnelListener {
             section.tables("certificate").into_iter().filter_map(config::certificate).collect();
         config::check_names(&certificates, false, &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
+        let credential = OwnCredential::read(&mut section);
         let tickets = section.switch("tickets").unwrap_or(true);
         let psk = section.table("psk").and_then(psk);
         let has_psk = section.has("psk");
@@ -269,6 +274,7 @@ impl TunnelListener {
             alpn,
             certificates,
             raw_public_key,
+            credential,
             tickets,
             trust,
             psk,
@@ -322,24 +328,33 @@ fn server(section: &mut Section<'_>) -> (Option<Field<String>>, Option<ServerAdd
 }
 
 fn trust(section: &mut Section<'_>, has_psk: bool) -> ServerTrust {
-    let mut trust = ServerTrust { ca: vec![], crl: vec![], raw_keys: vec![] };
+    let mut trust =
+        ServerTrust { ca: vec![], crl: vec![], raw_keys: vec![], credentials: CredentialTrust::default() };
     let mut of = section.place().clone();
     if let Some(mut table) = section.table("server") {
         of = table.place().clone();
         trust.ca = table.files("ca");
         trust.crl = table.files("crl");
         trust.raw_keys = table.files("raw_keys");
+        trust.credentials = CredentialTrust::read(&mut table);
+        if let Some(issuers) =
+            trust.credentials.issuers.as_ref().filter(|_| trust.credentials.peers.is_none())
+        {
+            // A credential is not bound to a host name.
+            let what = "every holder of a credential by these issuers could pass for the server";
+            table.fault(issuers.place.fault(what, "name the DIDs of the server in vc_peers"));
+        }
         if !trust.crl.is_empty() && trust.ca.is_empty() {
             table.fault(of.fault("crl has no effect without ca", "add ca, or leave crl out"));
         }
         table.end();
     }
-    let trusts = !trust.ca.is_empty() || !trust.raw_keys.is_empty();
+    let trusts = !trust.ca.is_empty() || !trust.raw_keys.is_empty() || trust.credentials.trusts();
     if !trusts && !has_psk {
-        let advice = "add ca or raw_keys to [listener.server], or a table [listener.psk]";
+        let advice = "add ca, raw_keys or vc_issuers to [listener.server], or a table [listener.psk]";
         section.fault(of.fault("no server is trusted", advice));
     }
-    if !trusts && section.has("certificate") && has_psk {
+    if !trusts && (section.has("certificate") || section.has("vc")) && has_psk {
         let what = "the certificates have no effect, because the pre-shared key authenticates both sides";
         section
             .fault(of.fault(what, "add ca or raw_keys to [listener.server], or leave the certificates out"));

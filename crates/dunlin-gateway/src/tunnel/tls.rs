@@ -4,11 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use dunlin::auth::Psk;
+use dunlin::auth::{Psk, Verifiers};
 use dunlin::cache::ClientCache;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::PskKeyExchangeMode;
-use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, TransportKind as Over, Trust};
+use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, TransportKind as Over};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_store::cache::{KeyFault, OpenError};
 use dunlin_store::psk::file::PskFile;
@@ -77,8 +77,15 @@ pub(crate) fn client_config(
 ) -> Option<Arc<ClientConfig>> {
     let (before, files) = (faults.len(), &listener.trust);
     let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
-    let credentials = Files::credentials(listener.raw_public_key, own.iter());
+    let shown = listener.credential.as_ref().and_then(|own| {
+        let loaded = own.load(&files.credentials.documents, &stores.provider);
+        loaded.map_err(|fault| faults.push(fault)).ok()
+    });
+    let mut credentials = Vec::from_iter(shown);
+    credentials.extend(Files::credentials(listener.raw_public_key, own.iter()));
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
+    let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
+    let trust = tls::verifiers(trust, &files.credentials, &stores.provider, faults);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)
@@ -96,7 +103,7 @@ pub(crate) fn client_config(
     if faults.len() > before {
         return None;
     }
-    let config = make(listener, stores, credentials, trust, psks).map(|config| match cache {
+    let config = make(listener, stores, credentials, (trust, has_trust), psks).map(|config| match cache {
         Some((settings, store)) => config.with_handshake_cache(settings.mode, store, settings.max_age),
         None => config,
     });
@@ -110,11 +117,10 @@ fn make(
     listener: &TunnelListener,
     stores: &Stores,
     credentials: Vec<Credential>,
-    trust: Trust,
+    (trust, has_trust): (Verifiers, bool),
     psks: Vec<Arc<Psk>>,
 ) -> Result<ClientConfig, dunlin::Error> {
     let provider = &stores.provider;
-    let has_trust = trust.x509.is_some() || trust.raw_key.is_some();
     let has_credential = !credentials.is_empty();
     let mut profile =
         Profile::builder(provider.clone()).credentials(credentials).trust(trust).alpn(listener.alpn.clone());

@@ -1,9 +1,10 @@
 //! The attributes of clients.
 
 use dunlin::PeerIdentity;
-use dunlin::auth::{SubjectName, X509Identity};
+use dunlin::auth::{OtherIdentity, SubjectName, X509Identity};
 use dunlin::pki_types::CertificateDer;
 use dunlin::pki_types::pem::PemObject;
+use dunlin::wire::CertificateType;
 use dunlin_gateway::policy::{Attribute, Client};
 
 /// Made by OpenSSL 3.0.19; the values below are OpenSSL's, except that it writes EMAIL as emailAddress.
@@ -69,6 +70,40 @@ fn knows_less_of_a_client_that_resumes_a_session() {
         assert!(resumed.is_unknown(&attribute), "{attribute}");
         assert_eq!(resumed.values(&attribute).count(), 0);
     }
+}
+
+/// What the verifier of credentials keeps beside the DID.
+fn with_credential(claims: &str) -> Client {
+    let details = format!(
+        r#"{{"issuer":"did:web:operator.example","document":"z{}","sequence":"0","resolved":"1","until":"1000","claims":{claims}}}"#,
+        "1".repeat(32)
+    );
+    let typ = CertificateType::VERIFIABLE_CREDENTIAL;
+    let identity = OtherIdentity::new(typ, *b"did:web:device.example", "device").unwrap();
+    Client::of(&PeerIdentity::Other(identity.with_details(details.into_bytes()).unwrap()))
+}
+
+#[test]
+fn reads_the_attributes_of_a_verifiable_credential() {
+    let client = with_credential(r#"{"role":"sensor","halls":["a","b"],"level":3,"place":{"floor":1}}"#);
+    for (key, expected) in [
+        ("kind", &["vc"][..]),
+        ("id", &["did:web:device.example"]),
+        ("issuer", &["did:web:operator.example"]),
+        ("claim.role", &["sensor"]),
+        ("claim.halls", &["a", "b"]),
+        ("claim.level", &["3"]),
+        ("claim.place", &["{\"floor\":1}"]),
+        ("claim.other", &[]),
+    ] {
+        assert_eq!(values(&client, key), expected, "{key}");
+    }
+    assert_eq!((client.not_after_s(), client.has_unknown_end()), (Some(1000), false));
+    assert!(!client.is_unknown(&Attribute::Claim("other".into())));
+    assert_eq!(client.to_string(), "vc id=did:web:device.example");
+    // Claims that were too long to be kept may have any value.
+    let client = with_credential("null");
+    assert!(client.is_unknown(&Attribute::Claim("role".into())) && !client.is_unknown(&Attribute::Issuer));
 }
 
 #[test]

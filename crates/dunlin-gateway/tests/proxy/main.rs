@@ -6,6 +6,7 @@ mod acme;
 mod admin;
 mod chromium;
 mod configuration;
+mod credentials;
 mod dashboard;
 mod http;
 mod mosquitto;

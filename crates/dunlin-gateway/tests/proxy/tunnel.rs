@@ -235,7 +235,7 @@ file = "frozen"
         "tunnel.toml:2: tunnel.shutdown_tim: unknown key; allowed here: shutdown_time",
         "tunnel.toml:5: limits.header_bytes: unknown key; allowed here: connections, connections_per_host, connect_time, \
          handshake_time, idle_time, retry_time or longest_retry_time",
-        "tunnel.toml:7: listener[0]: no server is trusted; add ca or raw_keys to [listener.server], or a table [listener.psk]",
+        "tunnel.toml:7: listener[0]: no server is trusted; add ca, raw_keys or vc_issuers to [listener.server], or a table [listener.psk]",
         "tunnel.toml:8: listener[0].listen: everyone who reaches 0.0.0.0:1883 could use the identity of this device, unencrypted; \
          name a loopback address, as in \"127.0.0.1:1883\", or write remote = true if that network is trusted",
         "tunnel.toml:9: listener[0].to: \"gateway.example\" is not a host with a port; write the server's name or address, as in \
@@ -243,7 +243,7 @@ file = "frozen"
         "tunnel.toml:10: listener[0].server_name: \"a b\" is not a host name or an IP address; write the name in the server's \
          certificate, as in \"mqtt.example.org\"",
         "tunnel.toml:11: listener[0].mtu: unknown key; allowed here: listen, remote, name, transport, to, server_name, versions, \
-         alpn, certificate, raw_public_key, tickets, psk, server, cache or limits",
+         alpn, certificate, raw_public_key, did, vc, tickets, psk, server, cache or limits",
         "tunnel.toml:13: listener[1]: without connection IDs, a change of the interface ends the association; leave connection_ids \
          out, or write multihoming = \"linkable\"",
         "tunnel.toml:13: listener[1]: associations over several interfaces cannot be frozen; leave interfaces out, or the table [frozen]",

@@ -376,6 +376,14 @@ impl Form {
     }
 }
 
+/// The credential in a file, where a text may end with a line break.
+pub fn of_file(content: &[u8]) -> &[u8] {
+    match Form::of(content) {
+        Ok(Form::Json | Form::Jwt) => content.trim_ascii_end(),
+        _ => content,
+    }
+}
+
 /// What a credential says, before anything is verified: to show it, or to find out about whom it is. It may also be the credential of a
 /// status list.
 ///

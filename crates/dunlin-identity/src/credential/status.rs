@@ -344,6 +344,22 @@ impl StatusList {
         Ok(Self { url: url.to_owned(), issuer, purposes, bits, made, valid_until, refresh })
     }
 
+    /// As [`Self::verify`], for a list in a file of the program. The list says itself which one it is.
+    ///
+    /// # Errors
+    /// As [`Self::verify`].
+    pub fn verify_file(
+        verifier: &Verifier,
+        provider: &CryptoProvider,
+        content: &[u8],
+        now: Seconds,
+    ) -> Result<Self, CredentialError> {
+        let credential = super::of_file(content);
+        let value = super::unverified(credential)?;
+        let url = value.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))?;
+        Self::verify(verifier, provider, credential, url, now)
+    }
+
     /// The URL of the list.
     pub fn url(&self) -> &str {
         &self.url

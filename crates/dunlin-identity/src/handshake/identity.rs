@@ -34,6 +34,8 @@ pub struct CredentialIdentity {
     pub sequence: u64,
     /// When the DID was resolved.
     pub resolved: Seconds,
+    /// The last second in which the credential is valid; `None` if it does not expire.
+    pub valid_until: Option<Seconds>,
     /// Where the issuer publishes the status of the credential.
     pub statuses: Vec<StatusEntry>,
 }
@@ -69,6 +71,7 @@ impl CredentialIdentity {
             document: text("document")?.parse().ok()?,
             sequence: text("sequence")?.parse().ok()?,
             resolved: text("resolved")?.parse().ok()?,
+            valid_until: text("until").map(str::parse).transpose().ok()?,
             statuses: StatusEntry::read_all(members).ok()?,
         })
     }
@@ -82,6 +85,9 @@ impl CredentialIdentity {
             "sequence": self.sequence.to_string(),
             "resolved": self.resolved.to_string(),
         });
+        if let Some(until) = self.valid_until {
+            details["until"] = until.to_string().into();
+        }
         if !self.statuses.is_empty() {
             details["credentialStatus"] = self.statuses.iter().map(StatusEntry::to_value).collect();
         }

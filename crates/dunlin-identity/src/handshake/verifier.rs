@@ -259,8 +259,8 @@ fn identity(
     let mut claims = claims.unwrap_or_default();
     claims.remove("id");
     let (claims, statuses) = (Some(claims), verified.statuses);
-    let (did, issuer) = (verified.subject, verified.issuer);
-    CredentialIdentity { did, issuer, claims, document, sequence, resolved, statuses }
+    let (did, issuer, valid_until) = (verified.subject, verified.issuer, verified.valid_until);
+    CredentialIdentity { did, issuer, claims, document, sequence, resolved, valid_until, statuses }
 }
 
 /// Times before 1970 are long past.

@@ -20,8 +20,8 @@ Examples:
   dunlin vc verify device.vc --trust trusted --status-list status.vc
   dunlin vc revoke device.vc --issuer operator --status-list status.vc
 
-An issuer or holder is a DID that `dunlin did create` has made. `dunlin client`, `server` and `tunnel` show credentials with --did and
---vc, and verify those of peers with --trust.";
+An issuer or holder is a DID that `dunlin did create` has made. `dunlin client` and `dunlin server` show credentials with --did
+and --vc, and verify those of peers with --trust.";
 
 /// Issue, show, verify and revoke verifiable credentials.
 #[derive(ClapArgs)]

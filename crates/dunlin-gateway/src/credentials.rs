@@ -1,0 +1,174 @@
+//! Verifiable credentials: those of peers, and that of a tunnel, from the files that the configuration names.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::Credential;
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::credential::status::{StatusList, StatusLists};
+use dunlin_identity::credential::{Contexts, Seconds, Verifier, of_file};
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::handshake::{CredentialVerifier, PinnedDocuments, Resolver, resolve_listed};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::trust::TrustList;
+use dunlin_pki::Item;
+
+use crate::config::{Fault, FileField, Section};
+use crate::tls::read;
+
+/// The keys by which a side judges the verifiable credentials of peers.
+#[derive(Clone, Debug, Default)]
+pub struct CredentialTrust {
+    /// `vc_issuers`: the list of the trusted issuers.
+    pub issuers: Option<FileField>,
+    /// `vc_peers`: the list of the DIDs that peers may have.
+    pub peers: Option<FileField>,
+    /// `vc_status`: the status lists of the issuers.
+    pub status: Vec<FileField>,
+    /// `did_documents`: the documents that the lists pin.
+    pub documents: Vec<FileField>,
+}
+
+/// The keys by which a tunnel shows a verifiable credential.
+#[derive(Clone, Debug)]
+pub struct OwnCredential {
+    /// `did`: the private key of the DID.
+    pub key: FileField,
+    /// `vc`: the credential.
+    pub credential: FileField,
+}
+
+const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
+
+impl CredentialTrust {
+    /// Reads the keys.
+    pub(crate) fn read(section: &mut Section<'_>) -> Self {
+        let trust = Self {
+            issuers: section.file("vc_issuers"),
+            peers: section.file("vc_peers"),
+            status: section.files("vc_status"),
+            documents: section.files("did_documents"),
+        };
+        let others = trust.peers.iter().chain(&trust.status).chain(&trust.documents);
+        if let Some(other) = others.take(usize::from(trust.issuers.is_none())).next() {
+            let what = "without vc_issuers, no verifiable credential is trusted";
+            section.fault(other.place.fault(what, "add vc_issuers, or leave this out"));
+        }
+        trust
+    }
+
+    /// Whether credentials of some issuers are trusted.
+    pub(crate) const fn trusts(&self) -> bool {
+        self.issuers.is_some()
+    }
+
+    /// Reads the files. `None` without issuers, or after a fault.
+    pub(crate) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        faults: &mut Vec<Fault>,
+    ) -> Option<Arc<CredentialVerifier>> {
+        let made = self.try_verifier(self.issuers.as_ref()?, provider);
+        made.map_err(|fault| faults.push(fault)).ok().map(Arc::new)
+    }
+
+    fn try_verifier(
+        &self,
+        issuers: &FileField,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<CredentialVerifier, Fault> {
+        let now = now_s();
+        let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+        let pinned = |list: &TrustList, of: &FileField| -> Result<Arc<dyn Resolver>, Fault> {
+            let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
+            let pinned = PinnedDocuments::new(provider, list, of_list);
+            Ok(Arc::new(pinned.map_err(|error| in_file(of, &error, "correct its line, or did_documents"))?))
+        };
+        let list = list(issuers)?;
+        let trusted = resolve_listed(&list, &[pinned(&list, issuers)?], now).map_err(|error| {
+            in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
+        })?;
+        let judge = Verifier::new(trusted);
+        let mut lists = StatusLists::default();
+        for field in &self.status {
+            let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
+            let content = content(field)?;
+            let list = StatusList::verify_file(&judge, provider, &content, now);
+            let list = list.map_err(|error| in_file(field, &error, advice))?;
+            lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
+        }
+        let verifier = CredentialVerifier::of(provider.clone(), judge).with_status(lists);
+        let Some(peers) = &self.peers else { return Ok(verifier) };
+        let list = self::list(peers)?;
+        Ok(verifier.with_resolver(pinned(&list, peers)?).with_peers(list))
+    }
+}
+
+impl OwnCredential {
+    /// Reads the keys. `documents` has the document of a `did:dunlin`.
+    pub(crate) fn read(section: &mut Section<'_>) -> Option<Self> {
+        let place = section.place().clone();
+        match (section.file("did"), section.file("vc")) {
+            (Some(key), Some(credential)) => Some(Self { key, credential }),
+            (None, None) => None,
+            _ => {
+                let what = "did and vc belong together: the key of a DID, and the credential about it";
+                section.fault(place.fault(what, "add the other, or leave both out"));
+                None
+            }
+        }
+    }
+
+    /// Reads the files.
+    pub(crate) fn load(
+        &self,
+        documents: &[FileField],
+        provider: &CryptoProvider,
+    ) -> Result<Credential, Fault> {
+        let documents = documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+        let pem = |error: dunlin_pki::Error| in_file(&self.key, &error, &error.advice());
+        let items = dunlin_pki::parse(&content(&self.key)?).map_err(pem)?;
+        let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
+        let pair = items.into_iter().find_map(private);
+        let key =
+            pair.ok_or(dunlin_pki::Error::Missing("private key")).and_then(|pair| pair.signing_key(provider));
+        let bytes = of_file(&content(&self.credential)?).to_vec();
+        let advice =
+            "give a credential about the DID of this key, and the document of a did:dunlin in did_documents";
+        let holding = Holding::for_handshakes(key.map_err(pem)?, bytes, &documents, &Contexts::default());
+        let holding = holding.map_err(|error| in_file(&self.credential, &error, advice))?;
+        let unnumbered =
+            || in_file(&self.credential, &"the method of its DID has no number in handshakes", advice);
+        holding.to_tls(provider).ok_or_else(unnumbered)
+    }
+}
+
+fn in_file(field: &FileField, error: &dyn std::fmt::Display, advice: &str) -> Fault {
+    field.place.fault(format!("{}: {error}", field.value.display()), advice)
+}
+
+fn content(field: &FileField) -> Result<Vec<u8>, Fault> {
+    read(&field.value).map_err(|error| in_file(field, &error, "give a file that can be read"))
+}
+
+fn document(field: &FileField) -> Result<DidDocument, Fault> {
+    DidDocument::read_any(&content(field)?)
+        .map_err(|error| in_file(field, &error, "give a DID document in JSON"))
+}
+
+/// Reads a list of DIDs.
+fn list(field: &FileField) -> Result<TrustList, Fault> {
+    let content = content(field)?;
+    let text = str::from_utf8(&content).map_err(|_| in_file(field, &"it is not text", LIST))?;
+    let list = TrustList::read(text).map_err(|error| in_file(field, &error, LIST))?;
+    match (list.is_empty(), list.roots().is_empty()) {
+        (true, _) => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
+        (_, false) => Err(in_file(field, &"members need proofs, which no peer sends yet", LIST)),
+        _ => Ok(list),
+    }
+}
+
+fn now_s() -> Seconds {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
+}

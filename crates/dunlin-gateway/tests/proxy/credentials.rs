@@ -1,0 +1,293 @@
+//! Verifiable credentials of clients, and of a tunnel.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin::auth::Verifiers;
+use dunlin::crypto::SigningKey;
+use dunlin::wire::AlertDescription;
+use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
+use dunlin_gateway::{Config, TunnelConfig};
+use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusPurpose};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::CredentialVerifier;
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::{KEY, Method};
+use dunlin_pki::{KeyPair, KeyType};
+use dunlin_store::MemoryClientSessions;
+use dunlin_tokio::TlsAcceptor;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::place::{Client, Place, backend, listener, metric_becomes, recorder, route, within};
+
+const LIST: &str = "https://operator.example/status/1";
+
+/// Somebody with a `did:key`.
+struct Party {
+    pair: KeyPair,
+    key: Arc<dyn SigningKey>,
+    document: DidDocument,
+}
+
+impl Party {
+    fn new() -> Self {
+        let pair = KeyPair::generate(KeyType::P256).unwrap();
+        let key = pair.signing_key(&dunlin_awslc::provider()).unwrap();
+        let did = KEY.create(&PublicKey::from_spki(key.public_key()).unwrap()).unwrap();
+        Self { pair, key, document: KEY.resolve(&did).unwrap() }
+    }
+
+    fn did(&self) -> &str {
+        self.document.id().as_str()
+    }
+
+    fn sign(&self, credential: &Value) -> String {
+        let provider = dunlin_awslc::provider();
+        let method = self.document.keys(Relationship::AssertionMethod).next().unwrap().0;
+        let issuer = Issuer { provider: &provider, signer: &*self.key, method };
+        issuer.issue_jwt(credential, &Contexts::default()).unwrap()
+    }
+
+    /// A credential about `holder` with these claims, which has this place in the status list.
+    fn issue(&self, holder: &Self, mut claims: Value, index: u64) -> String {
+        claims["id"] = holder.did().into();
+        let entry = StatusEntry { list: LIST.to_owned(), index, purpose: StatusPurpose::Revocation };
+        self.sign(&json!({
+            "@context": [CREDENTIALS_V2],
+            "type": ["VerifiableCredential"],
+            "issuer": self.did(),
+            "credentialSubject": claims,
+            "credentialStatus": entry.to_value(),
+        }))
+    }
+
+    /// The status list with these bits.
+    fn list(&self, revoked: &[u64]) -> String {
+        let mut bits = Bitstring::default();
+        revoked.iter().for_each(|index| bits.set(*index, true).unwrap());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap();
+        let list = bits.credential(self.document.id(), LIST, StatusPurpose::Revocation, now, now + 1000);
+        self.sign(&list.unwrap()) + "\n"
+    }
+
+    fn shows(&self, credential: String) -> Credential {
+        let holding =
+            Holding::for_handshakes(self.key.clone(), credential.into_bytes(), &[], &Contexts::default());
+        holding.unwrap().to_tls(&dunlin_awslc::provider()).unwrap()
+    }
+}
+
+const CLIENTS: &str = "[listener.clients]\nvc_issuers = \"issuers\"\nvc_status = \"status.vc\"\n";
+
+/// A gateway's place with the operator's list and status list.
+fn place(operator: &Party) -> Place {
+    let place = Place::new();
+    place.write("issuers", &format!("# the operator\n{}\n", operator.did()));
+    place.write("status.vc", &operator.list(&[]));
+    place
+}
+
+#[tokio::test]
+async fn a_route_admits_clients_by_did_issuer_and_claims() {
+    let (operator, sensor, broker) = (Party::new(), Party::new(), Party::new());
+    let place = place(&operator);
+    for (allow, admitted) in [
+        (format!("allow = [{{ id = \"{}\" }}]", sensor.did()), [true, false]),
+        (format!("allow = [{{ issuer = \"{}\", kind = \"vc\" }}]", operator.did()), [true, true]),
+        (format!("allow = [{{ issuer = \"{}\" }}]", sensor.did()), [false, false]),
+        ("allow = [{ claim.role = \"sensor\" }]".to_owned(), [true, false]),
+        ("allow = [{ claim.level = \"3\", claim.role = \"*\" }]".to_owned(), [true, true]),
+        ("allow = [{ claim.hall = \"south\" }]".to_owned(), [false, true]),
+        ("allow = [{ claim.other = \"*\" }]".to_owned(), [false, false]),
+    ] {
+        let text = listener("") + CLIENTS + &route(backend("one").await, &allow);
+        let (_gateway, port) = place.start(&text).await;
+        let halls = [json!("north"), json!(["north", "south"])];
+        for ((party, role), (hall, admitted)) in
+            [(&sensor, "sensor"), (&broker, "broker")].into_iter().zip(halls.into_iter().zip(admitted))
+        {
+            let claims = json!({"role": role, "level": 3, "hall": hall});
+            let own = Some(party.shows(operator.issue(party, claims, 1)));
+            let sessions = Some(Arc::new(MemoryClientSessions::default()));
+            let client = Client { own, sessions, ..place.client("root.pem") };
+            // Also a resumed session knows the claims.
+            for is_resumed in [false, admitted] {
+                let mut tls = client.connect(port, "localhost").await;
+                assert_eq!(tls.negotiated().is_resumed(), is_resumed);
+                let _ = tls.shutdown().await;
+                let mut answer = String::new();
+                let read = within(tls.read_to_string(&mut answer)).await;
+                assert_eq!(read.is_ok_and(|_| answer == "one got "), admitted, "{allow} {role}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn refuses_credentials_that_do_not_count() {
+    let (operator, stranger, device) = (Party::new(), Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("status.vc", &operator.list(&[7]));
+    let (gateway, port) = place.start(&(listener("") + CLIENTS + &route(backend("one").await, ""))).await;
+    let exchange = async |credential: String| {
+        let client = Client { own: Some(device.shows(credential)), ..place.client("root.pem") };
+        client.exchange(port, "localhost", "").await
+    };
+    assert_eq!(exchange(operator.issue(&device, json!({}), 1)).await.unwrap(), "one got ");
+    for (credential, alert) in [
+        (operator.issue(&device, json!({}), 7), AlertDescription::CERTIFICATE_REVOKED),
+        (stranger.issue(&device, json!({}), 1), AlertDescription::UNKNOWN_CA),
+    ] {
+        let error = exchange(credential).await.unwrap_err();
+        let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+        assert_eq!(received, Some(&Error::AlertReceived(alert)), "{error}");
+    }
+    // A reload reads the list again.
+    place.write("status.vc", &operator.list(&[1]));
+    let text = listener("") + CLIENTS + &route(backend("one").await, "");
+    gateway.reload(place.config(&text)).await.unwrap();
+    exchange(operator.issue(&device, json!({}), 1)).await.unwrap_err();
+    // Only these peers.
+    place.write("peers", stranger.did());
+    let text = text.replace("vc_status", "vc_peers = \"peers\"\nvc_status");
+    gateway.reload(place.config(&text)).await.unwrap();
+    exchange(operator.issue(&device, json!({}), 2)).await.unwrap_err();
+    place.write("peers", device.did());
+    gateway.reload(place.config(&text)).await.unwrap();
+    exchange(operator.issue(&device, json!({}), 2)).await.unwrap();
+    let done = "dunlin_gateway_handshakes_completed_total{client=\"vc\"}";
+    metric_becomes(&gateway, done, 2.0).await;
+}
+
+/// The gateway tells backends the whole DID.
+#[tokio::test]
+async fn backends_learn_the_did() {
+    let (operator, device) = (Party::new(), Party::new());
+    let place = place(&operator);
+    let (port, recorded) = recorder().await;
+    let text = listener("") + CLIENTS + &route(port, "proxy_protocol = true");
+    let (_gateway, port) = place.start(&text).await;
+    let own = Some(device.shows(operator.issue(&device, json!({}), 1)));
+    let mut tls = Client { own, ..place.client("root.pem") }.connect(port, "localhost").await;
+    tls.shutdown().await.unwrap();
+    let header = within(recorded).await.unwrap();
+    let wanted = format!("vc:{}", device.did());
+    assert!(header.windows(wanted.len()).any(|window| window == wanted.as_bytes()), "{header:?}");
+}
+
+/// A server with a credential, which answers each client that has one with its DID.
+async fn server(operator: &Party, own: &Party) -> u16 {
+    let verifier = CredentialVerifier::new(Arc::new(dunlin_awslc::provider()), [operator.document.clone()]);
+    verifier.update_status(|lists| {
+        let judge = dunlin_identity::credential::Verifier::new([operator.document.clone()]);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap();
+        let list = operator.list(&[]);
+        let list = dunlin_identity::credential::status::StatusList::verify_file(
+            &judge,
+            &dunlin_awslc::provider(),
+            list.as_bytes(),
+            now,
+        );
+        lists.insert(list.unwrap()).unwrap();
+    });
+    let profile = Profile::builder(Arc::new(dunlin_awslc::provider()))
+        .credentials(vec![own.shows(operator.issue(own, json!({}), 3))])
+        .trust(Verifiers::default().with(Arc::new(verifier)));
+    let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+    let config = config.with_client_auth(ClientAuth::Required).unwrap();
+    let acceptor = TlsAcceptor::new(Arc::new(config));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = listener.accept().await {
+            let Ok(mut tls) = acceptor.accept(tcp).await else { continue };
+            let peer = tls.negotiated().peer.as_ref().unwrap().to_string();
+            tls.write_all(peer.as_bytes()).await.unwrap();
+            tls.shutdown().await.unwrap();
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn a_tunnel_shows_and_verifies_credentials() {
+    let (operator, device, hub) = (Party::new(), Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("device.key", &device.pair.to_pem().unwrap());
+    place.write("device.vc", &(operator.issue(&device, json!({}), 1) + "\n"));
+    place.write("hub", hub.did());
+    let to = server(&operator, &hub).await;
+    let text = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:{to}\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+         [listener.server]\nvc_issuers = \"issuers\"\nvc_peers = \"hub\"\nvc_status = \"status.vc\"\n"
+    );
+    let exchange = async |port: u16| {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut answer = String::new();
+        within(tcp.read_to_string(&mut answer)).await.map(|_| answer)
+    };
+    let (_tunnel, port) = place.tunnel(&text).await;
+    assert_eq!(exchange(port).await.unwrap(), format!("VC {}", device.did()));
+    // Another holder is not the server.
+    place.write("hub", device.did());
+    let (_tunnel, port) = place.tunnel(&text).await;
+    assert!(exchange(port).await.is_err());
+}
+
+#[test]
+fn names_faulty_keys() {
+    let gateway = |clients: &str| {
+        let text = listener("") + "[listener.clients]\n" + clients + &route(1, "");
+        Config::parse("gateway.toml".as_ref(), &text).unwrap_err().to_string()
+    };
+    let found = gateway("vc_status = \"status.vc\"\n");
+    assert!(found.contains("without vc_issuers, no verifiable credential is trusted"), "{found}");
+    let found = gateway("vc_issuers = \"issuers\"\nverify = \"none\"\n");
+    assert!(found.contains("ca, raw_keys or vc_issuers trusts some"), "{found}");
+    let tunnel = |own: &str, server: &str| {
+        let text = format!(
+            "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\n{own}\n[listener.server]\n{server}\n"
+        );
+        TunnelConfig::parse("tunnel.toml".as_ref(), &text).unwrap_err().to_string()
+    };
+    let found = tunnel("did = \"key\"", "ca = \"root.pem\"");
+    assert!(found.contains("did and vc belong together"), "{found}");
+    let found = tunnel("", "vc_issuers = \"issuers\"");
+    assert!(found.contains("could pass for the server; name the DIDs of the server in vc_peers"), "{found}");
+}
+
+#[tokio::test]
+async fn names_faulty_files() {
+    let (operator, device) = (Party::new(), Party::new());
+    let place = place(&operator);
+    let text = listener("") + CLIENTS + &route(1, "");
+    let refused = async || match dunlin_gateway::Gateway::start(place.config(&text)).await {
+        Ok(_) => panic!("it started"),
+        Err(faults) => faults.to_string(),
+    };
+    for (file, content, says) in [
+        ("issuers", String::new(), "nobody is trusted"),
+        ("issuers", "did:web:example.org".to_owned(), "not supported here"),
+        ("issuers", "operator".to_owned(), "line 1"),
+        ("issuers", device.did().to_owned(), "is not trusted"),
+        ("status.vc", device.list(&[]), "is not trusted"),
+        ("status.vc", "text".to_owned(), "neither JSON, a JWT nor COSE"),
+    ] {
+        place.write("issuers", operator.did());
+        place.write("status.vc", &operator.list(&[]));
+        place.write(file, &content);
+        let found = refused().await;
+        assert!(found.contains(says), "{says}\n{found}");
+    }
+    place.write("device.key", &device.pair.to_pem().unwrap());
+    place.write("other.vc", &operator.issue(&operator, json!({}), 1));
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\ndid = \"device.key\"\nvc = \"other.vc\"\n\
+                [listener.server]\nca = \"root.pem\"\n";
+    let config = TunnelConfig::parse(&place.path("tunnel.toml"), text).unwrap();
+    let Err(faults) = dunlin_gateway::Tunnel::start(config).await else { panic!("it started") };
+    assert!(faults.to_string().contains("the key is not the first one for authentication"), "{faults}");
+}
