@@ -610,6 +610,8 @@ fn sessions_are_bound_to_the_trust() {
         issuer.verifier().with_peers(TrustList::default()),
         issuer.verifier().with_status(StatusLists::new(60, 1)),
         issuer.verifier().with_resolver(cache()),
+        issuer.verifier().with_resolver(Arc::new(DocumentCache::new(awslc(), vec![DidMethod::WEB], 60))),
+        issuer.verifier().with_resolver(Arc::new(DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 60))),
     ];
     for (at, one) in all.iter().enumerate() {
         for another in &all[at + 1..] {
