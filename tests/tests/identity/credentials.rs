@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::auth::{Acceptance, AskAgain, OtherIdentity, PrivateKey, Trust, VerifiableCredential, Verifiers};
+use dunlin::auth::{
+    Acceptance, AskAgain, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust, VerifiableCredential,
+    Verifiers,
+};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::SigningKey;
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
@@ -22,13 +25,13 @@ use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
     CredentialIdentity, CredentialVerifier, DocumentCache, MAX_SHOWN_DID, PinnedDocuments, Refusal,
-    ResolveError, resolve_listed,
+    Resolution, ResolveError, Resolver, resolve_listed,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
 use dunlin_identity::method::{JWK, KEY, Method};
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::trust::{Members, TrustList};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
@@ -399,6 +402,65 @@ fn accepts_only_the_peers_on_its_list() {
     Pair::new(&client(profile(trust(listed()), vec![own])), &server).connect().unwrap();
 }
 
+/// Resolves `did:web` to one document, and takes what the peer has sent beside its credential for a proof of membership.
+#[derive(Debug)]
+struct Stapled(DidDocument);
+
+impl Resolver for Stapled {
+    fn methods(&self) -> Vec<DidMethod> {
+        vec![DidMethod::WEB]
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        add(b"stapled");
+    }
+
+    fn registries(&self) -> Vec<KnownRegistry> {
+        vec![KnownRegistry { key_id: *b"registry", oldest_size: 7 }]
+    }
+
+    fn resolve(&self, _: &Did, proof: Option<&[u8]>, _: Seconds) -> Result<Resolution, ResolveError> {
+        let membership = proof.map(<[u8]>::to_vec);
+        Ok(Resolution { membership, ..Resolution::constant(self.0.clone()) })
+    }
+}
+
+#[derive(Debug)]
+struct Proof(Vec<u8>);
+
+impl DidProofs for Proof {
+    fn latest(&self, _: &[KnownRegistry]) -> Option<Vec<u8>> {
+        Some(self.0.clone())
+    }
+}
+
+/// Rule 2: a peer is a member of a list, of which this side knows only the root.
+#[test]
+fn accepts_members_of_a_list_by_their_proofs() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
+    let provider = awslc();
+    let others = [1, 2, 3].map(|number| format!("did:web:other-{number}.example").parse::<Did>().unwrap());
+    let members = Members::new(&provider, others.iter().chain([device.did()]).cloned());
+    let list = TrustList::default().with_members(members.root(&provider).unwrap());
+    let verifier = || {
+        let resolver = Arc::new(Stapled(device.document.clone()));
+        issuer.verifier().with_resolver(resolver).with_peers(list.clone())
+    };
+    let with_proof = |proof: Option<Vec<u8>>| {
+        let mut own = device.shows(issuer.issue(&device, unchanged));
+        if let Credential::Verifiable { credential, .. } = &mut own {
+            credential.proofs = proof.map(|proof| Arc::new(Proof(proof)) as Arc<dyn DidProofs>);
+        }
+        own
+    };
+    let own = with_proof(Some(members.proof(&provider, device.did()).unwrap()));
+    let server = server(profile(trust(verifier()), vec![own.clone()]));
+    Pair::new(&client(profile(trust(verifier()), vec![own])), &server).connect().unwrap();
+    refused(&with_proof(None), verifier, Alert::UNKNOWN_CA, "not on the list");
+    let foreign = members.proof(&provider, &others[0]).unwrap();
+    refused(&with_proof(Some(foreign)), verifier, Alert::UNKNOWN_CA, "proof of membership");
+}
+
 /// Rule 5: a first document alone counts only for a DID that is pinned to it.
 #[test]
 fn accepts_a_pinned_document_of_did_dunlin() {
@@ -681,7 +743,6 @@ fn long_claims_are_not_kept_and_long_identifiers_are_cut_in_logs() {
 
 #[test]
 fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
-    use dunlin_identity::handshake::Resolver as _;
     let known = DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600).with_capacity(2);
     let parties = [1, 2, 3].map(|number| Party::named(&format!("did:web:device-{number}.example")));
     let version = |sequence| known.resolve(parties[0].did(), None, NOW_S).unwrap().sequence == sequence;

@@ -62,12 +62,14 @@ pub struct Resolution {
     pub sequence: u64,
     /// The last second in which it counts as the latest; `None` if the document never changes.
     pub until: Option<Seconds>,
+    /// The proof that the DID is a member under a root of a trust list, if the peer has sent it beside its credential.
+    pub membership: Option<Vec<u8>>,
 }
 
 impl Resolution {
     /// A document that never changes.
     pub const fn constant(document: DidDocument) -> Self {
-        Self { document, sequence: 0, until: None }
+        Self { document, sequence: 0, until: None, membership: None }
     }
 }
 
@@ -283,7 +285,8 @@ impl Resolver for DocumentCache {
                 if now <= at.saturating_add(self.max_age) =>
             {
                 let until = Some(at.saturating_add(self.max_age));
-                Ok(Resolution { document: (**document).clone(), sequence: *sequence, until })
+                let (document, sequence) = ((**document).clone(), *sequence);
+                Ok(Resolution { document, sequence, until, membership: None })
             }
             _ => Err(ResolveError::NotAtHand(did.clone())),
         }

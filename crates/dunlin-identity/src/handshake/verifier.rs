@@ -219,11 +219,15 @@ impl CredentialVerifier {
             return Err(Refusal::Algorithm(issuer_type));
         }
         let did = &verified.subject;
-        if let Some(peers) = &self.peers {
+        // Proofs of membership come with the resolution.
+        if let Some(peers) = self.peers.as_ref().filter(|peers| peers.roots().is_empty()) {
             peers.check(&self.provider, did, None)?;
         }
-        // Last, so that only a trusted issuer can make this side look a DID up.
+        // After the other checks, so that only a trusted issuer can make this side look a DID up.
         let resolution = resolve(&self.resolvers, did, proof, now)?;
+        if let Some(peers) = &self.peers {
+            peers.check(&self.provider, did, resolution.membership.as_deref())?;
+        }
         let (key, document) = self.key_of(&resolution.document)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
             Some(until) => validity.limited(reason, unsigned(until)),
