@@ -4,7 +4,8 @@
 
 mod keys;
 
-use dunlin_identity::key::KeyError;
+use base64ct::{Base64, Encoding};
+use dunlin_identity::key::{self, KeyError};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_WITNESS_CLOCK_SKEW,
     RegistryTrust, SignedCheckpoint,
@@ -181,6 +182,23 @@ fn a_fresh_checkpoint_is_accepted_until_its_signatures_are_too_old() {
     // The log's signature has no time, so it is no cosignature; and a stranger is no witness.
     assert_eq!(verify(&trust(&[2]), &signed(checkpoint(5), &[]), None), Err(stale.clone()));
     assert_eq!(verify(&trust(&[2]), &signed(checkpoint(5), &[(3, NOW)]), None), Err(stale));
+}
+
+#[test]
+fn a_time_beyond_all_times_is_refused() {
+    let (provider, bare) = (provider(), signed(checkpoint(5), &[]));
+    let (text, key) = (bare.note().text(), witness(2).key().clone());
+    let with = |time_s: u64| {
+        let message = format!("cosignature/v1\ntime {time_s}\n{text}");
+        let scheme = dunlin::wire::SignatureScheme::ED25519;
+        let signature = key::sign(&*ed25519(2), &provider, scheme, message.as_bytes()).unwrap();
+        let bytes = [&key.id::<4>()[..], &time_s.to_be_bytes(), &signature].concat();
+        let line = format!("\u{2014} {} {}\n", key.name(), Base64::encode_string(&bytes));
+        Note::read(format!("{bare}{line}").as_bytes()).unwrap().signed_by(&provider, &key)
+    };
+    assert_eq!(with(NOW), Ok(Signed::At(NOW)));
+    assert_eq!(with(i64::MAX as u64), Ok(Signed::At(i64::MAX as u64)));
+    assert_eq!(with(1 << 63), Err(NoteError::Signature(key.name().to_owned())));
 }
 
 #[test]

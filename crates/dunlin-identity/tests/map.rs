@@ -170,7 +170,15 @@ fn no_changed_byte_of_a_proof_passes() {
             assert_eq!(MapProof::read(&proof[..end]), Err(MapError::Malformed));
         }
     }
-    assert_eq!(MapProof::read(&vec![2; MAX_MAP_PROOF + 1]), Err(MapError::Malformed));
+    // Nothing in the place, below levels whose siblings are all there.
+    let deep = |levels: u8| {
+        let bitmap: Vec<u8> =
+            (0..levels).step_by(8).map(|level| !(0xff_u16 >> (levels - level).min(8)) as u8).collect();
+        [&[2, levels][..], &bitmap, &vec![7; 32 * usize::from(levels)]].concat()
+    };
+    let longest = (0..=u8::MAX).rfind(|levels| deep(*levels).len() <= MAX_MAP_PROOF).unwrap();
+    assert!(MapProof::read(&deep(longest)).is_ok());
+    assert_eq!(MapProof::read(&deep(longest + 1)), Err(MapError::Malformed));
     // A bit without a level.
     assert_eq!(MapProof::read(&[2, 1, 0x40]), Err(MapError::Malformed));
 }

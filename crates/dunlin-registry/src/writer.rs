@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
 use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
@@ -253,10 +253,6 @@ impl Append<'_> {
             Some((state, _)) => state.apply(self.provider, operation)?,
         };
         let entry = operation.canonical()?;
-        // An audit reads the entry again.
-        if entry.len() > MAX_OPERATION {
-            return Err(OperationError::LongDocument.into());
-        }
         let text = state.document().canonical().map_err(OperationError::from)?;
         let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };

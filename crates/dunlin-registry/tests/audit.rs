@@ -5,12 +5,14 @@
 mod common;
 
 use common::{Place, key};
+use dunlin_identity::merkle::Hasher;
+use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
 use dunlin_registry::audit::audit;
 use dunlin_registry::copy::{backup, export, restore};
 use dunlin_registry::tile::Tile;
-use dunlin_registry::{Registry, RegistryError};
+use dunlin_registry::{Registry, RegistryError, Settings};
 use rusqlite::Connection;
 
 /// The public key of the registry of a place.
@@ -71,6 +73,10 @@ fn a_damaged_database_is_noticed() {
         ("UPDATE did SET latest = document", false),
         ("UPDATE did SET entry = 0", false),
         ("DELETE FROM did WHERE entry = 5", true),
+        (
+            "INSERT INTO did SELECT zeroblob(32), did, document, sequence, active, latest, entry FROM did LIMIT 1",
+            true,
+        ),
         ("DELETE FROM document", false),
         ("UPDATE document SET text = CAST(replace(CAST(text AS TEXT), 'did/v1', 'did/v2') AS BLOB)", false),
         ("UPDATE setting SET value = replace(value, '\u{2014}', '-') WHERE name = 'checkpoint'", true),
@@ -88,6 +94,84 @@ fn a_damaged_database_is_noticed() {
         let opened = Registry::open(&place.path(&name), &place.settings());
         assert_eq!(opened.is_err(), refuses, "{change}");
     }
+}
+
+#[test]
+fn a_database_without_either_signature_of_the_registry_does_not_open() {
+    let place = Place::new();
+    let text = filled(&place).snapshot().text().to_owned();
+    // Four lines, an empty one, and the signatures of the log and of the witness.
+    let lines: Vec<&str> = text.split_inclusive('\n').collect();
+    assert_eq!(lines.len(), 7);
+    for signature in [5, 6] {
+        let kept = lines.iter().enumerate().filter(|(number, _)| *number != signature);
+        let kept: String = kept.map(|(_, line)| *line).collect();
+        let connection = Connection::open(place.path("registry")).unwrap();
+        connection.execute("UPDATE setting SET value = ?1 WHERE name = 'checkpoint'", [kept]).unwrap();
+        let opened = Registry::open(&place.path("registry"), &place.settings());
+        assert!(matches!(opened, Err(RegistryError::Damaged(_))), "{opened:?}");
+    }
+}
+
+#[test]
+fn a_signed_checkpoint_that_is_not_that_of_the_database_is_noticed() {
+    let place = Place::new();
+    let newest = filled(&place).snapshot().checkpoint().checkpoint().clone();
+    for change in [
+        Checkpoint { root: [1; 32], ..newest.clone() },
+        Checkpoint { map: [1; 32], ..newest.clone() },
+        Checkpoint { size: 5, ..newest },
+    ] {
+        let Settings { provider, origin, key, .. } = place.settings();
+        let witness = NoteSigner::new(&provider, &origin, NoteKeyKind::Cosignature, key).unwrap();
+        let signed = SignedCheckpoint::sign(&provider, change, &[signer(&place), witness], 0).unwrap();
+        let connection = Connection::open(place.path("registry")).unwrap();
+        let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
+        connection.execute(sql, [signed.to_string()]).unwrap();
+        let found = audit(&place.provider, &place.path("registry"), &log(&place), &[]);
+        assert!(matches!(found, Err(RegistryError::Damaged(_))), "{found:?}");
+        let opened = Registry::open(&place.path("registry"), &place.settings());
+        assert!(matches!(opened, Err(RegistryError::Damaged(_))), "{opened:?}");
+    }
+}
+
+#[test]
+fn the_log_of_another_registry_is_noticed() {
+    let place = Place::new();
+    let newest = filled(&place).snapshot().checkpoint().checkpoint().clone();
+    let key = place.settings().key;
+    let other = NoteSigner::new(&place.provider, "other.example", NoteKeyKind::Note, key).unwrap();
+    let renamed = Checkpoint { origin: "other.example".to_owned(), ..newest };
+    let signed = SignedCheckpoint::sign(&place.provider, renamed, std::slice::from_ref(&other), 0).unwrap();
+    let connection = Connection::open(place.path("registry")).unwrap();
+    let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
+    connection.execute(sql, [signed.to_string()]).unwrap();
+    let found = audit(&place.provider, &place.path("registry"), other.key(), &[]);
+    assert!(
+        matches!(&found, Err(RegistryError::Damaged(why)) if why.contains("another registry")),
+        "{found:?}"
+    );
+}
+
+/// A registry that hashes another text of an operation than the canonical one, with everything else in order.
+#[test]
+fn an_entry_that_is_not_canonical_is_noticed() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let entry = format!("{} ", holder.next().canonical().unwrap());
+    registry.submit(Operation::read(entry.as_bytes()).unwrap()).unwrap();
+    let newest = registry.snapshot().checkpoint().checkpoint().clone();
+    drop(registry);
+    let root = Hasher(place.provider.sha256).leaf(entry.as_bytes());
+    let changed = Checkpoint { root, ..newest };
+    let signed = SignedCheckpoint::sign(&place.provider, changed, &[signer(&place)], 0).unwrap();
+    let connection = Connection::open(place.path("registry")).unwrap();
+    connection.execute("UPDATE entry SET operation = ?1", [entry.as_bytes()]).unwrap();
+    connection.execute("UPDATE tile SET hashes = ?1", [root]).unwrap();
+    let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
+    connection.execute(sql, [signed.to_string()]).unwrap();
+    let found = audit(&place.provider, &place.path("registry"), &log(&place), &[]);
+    assert!(matches!(&found, Err(RegistryError::Damaged(why)) if why.contains("canonical")), "{found:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 
 use common::{NOW, ORIGIN, Place, key};
-use dunlin_identity::merkle::{Hasher, Nodes, Tree};
+use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
 use dunlin_identity::method::dunlin::{Operation, OperationError, first_document};
 use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
 use dunlin_identity::registry::map::map_key;
@@ -306,7 +306,8 @@ fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
         let leaf = tree.node(0, number).unwrap();
         assert_eq!(hasher.verify_inclusion(leaf, number, size, &checkpoint.root, &proof), Ok(()));
     }
-    assert!(matches!(registry.consistency(1, size + 1), Err(RegistryError::Merkle(_))));
-    assert!(matches!(registry.inclusion(0, size + 1), Err(RegistryError::Merkle(_))));
+    let larger = Err(RegistryError::Merkle(MerkleError::Sizes { old: size + 1, new: size }));
+    assert_eq!(registry.consistency(1, size + 1), larger);
+    assert_eq!(registry.inclusion(0, size + 1), larger);
     assert!(matches!(registry.inclusion(size, size), Err(RegistryError::Merkle(_))));
 }
