@@ -97,7 +97,7 @@ fn positioned(error: &serde_json::Error, fault: Option<JsonFault>) -> JsonError 
     JsonError { fault, line: error.line(), column: error.column() }
 }
 
-/// Finds an integer beyond 2^53 - 1 in valid JSON. The parser turns one beyond 64 bits into a double, which a Value no longer shows.
+/// Finds an integer beyond 2^53 - 1 in valid JSON, or a number whose canonical form is one. The parser turns one beyond 64 bits into a double, which a Value no longer shows.
 fn large_integer(text: &[u8]) -> Result<(), JsonError> {
     let (mut line, mut start) = (1, 0);
     let mut at = 0;
@@ -117,7 +117,10 @@ fn large_integer(text: &[u8]) -> Result<(), JsonError> {
                 let digits = token.strip_prefix(b"-").unwrap_or(token);
                 let integer = digits.iter().all(u8::is_ascii_digit);
                 let value = str::from_utf8(digits).ok().and_then(|digits| digits.parse::<u64>().ok());
-                if integer && value.is_none_or(|value| value > MAX_INTEGER) {
+                let double = str::from_utf8(token).ok().and_then(|token| token.parse::<f64>().ok());
+                if integer && value.is_none_or(|value| value > MAX_INTEGER)
+                    || double.is_some_and(is_long_integer)
+                {
                     return Err(JsonError { fault: JsonFault::Number, line, column: at - start + 1 });
                 }
                 at += length;
@@ -234,6 +237,12 @@ impl<'de> Visitor<'de> for Element<'_> {
         }
         Ok(Value::Object(object))
     }
+}
+
+/// Whether the canonical form of this number would be an integer that [`read`] refuses (RFC 8785 §3.2.2.3 writes none of 22 digits).
+/// So what can be read can also be read again in its canonical form.
+pub(crate) fn is_long_integer(value: f64) -> bool {
+    value.fract() == 0.0 && value.abs() > MAX_INTEGER as f64 && value.abs() < 1e21
 }
 
 /// The canonical form of a value (RFC 8785), in which signatures and hashes cover it.

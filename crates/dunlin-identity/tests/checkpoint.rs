@@ -270,6 +270,11 @@ fn a_note_takes_the_signatures_of_known_witnesses() {
     assert_eq!(added, Ok(2));
     assert_eq!(with.to_string(), [bare.to_string(), line(2), line(3)].concat());
     assert_eq!(add(&line(4)), (bare.clone(), Ok(0)));
+    // A witness has one signature, the latest.
+    let at =
+        |number, time_s| witness(number).sign(&provider, bare.note().text(), time_s).unwrap().to_string();
+    let (with, added) = add(&[at(2, NOW - 1), at(2, NOW), at(2, NOW), at(2, NOW - 2), line(3)].concat());
+    assert_eq!((with.to_string(), added), ([bare.to_string(), line(2), line(3)].concat(), Ok(2)));
     let other = witness(2).sign(&provider, "other\n", NOW).unwrap().to_string();
     let wrong = NoteError::Signature("witness.example/2".to_owned());
     for (lines, error) in [
@@ -280,7 +285,7 @@ fn a_note_takes_the_signatures_of_known_witnesses() {
         (line(2).trim_end(), NoteError::Line(1)),
         // Another text in place of the signed one.
         (&format!("more\n\n{}", line(2)), NoteError::Unsigned),
-        (&line(2).repeat(MAX_NOTE_SIGNATURES), NoteError::TooManySignatures),
+        (&line(2).repeat(MAX_NOTE_SIGNATURES + 1), NoteError::TooManySignatures),
     ] {
         assert_eq!(add(lines), (bare.clone(), Err(error)), "{lines}");
     }

@@ -78,8 +78,25 @@ fn refuses_numbers_outside_i_json_with_their_position() {
     assert_eq!(refused(&format!("{{\"\\\"7\": {}}}", "9".repeat(400))).0, JsonFault::Number);
     assert_eq!(refused(r#"{"a\\": 100000000000000000000}"#), (JsonFault::Number, 1, 9));
     assert_eq!(refused("[1e400]").0, JsonFault::Number);
+    // Their canonical form would be an integer that is refused.
+    for text in ["1e16", "9007199254740992.0", "-9007199254740992e0", "999999999999999900000e0", "1e20"] {
+        assert_eq!(refused(text).0, JsonFault::Number, "{text}");
+    }
     assert_eq!(canonical(&Value::from(1_u64 << 53)), Err(JsonFault::Number));
     assert_eq!(canonical(&Value::from(-(1_i64 << 53))), Err(JsonFault::Number));
+}
+
+#[test]
+fn the_canonical_form_can_be_read_again() {
+    for exponent in -30..=40 {
+        for number in ["1", "-1", "9.007199254740991", "9.007199254740992", "1.5", "123456789.25"] {
+            let text = format!("{{\"a\":[{number}e{exponent}]}}");
+            let Ok(value) = read(text.as_bytes()) else { continue };
+            let form = canonical(&value).unwrap();
+            assert_eq!(canonical(&read(form.as_bytes()).unwrap()).unwrap(), form, "{text}");
+        }
+    }
+    assert!(read(b"1e15").is_ok() && read(b"1e21").is_ok() && read(b"-0.5").is_ok());
 }
 
 #[test]

@@ -56,12 +56,18 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
 /// The database cannot be read, or the file exists or cannot be written.
 pub fn backup(path: &Path, copy: &Path) -> Result<(), RegistryError> {
     let file = database::temporary(copy)?;
-    let name = file.to_str().ok_or_else(|| RegistryError::File {
-        path: copy.display().to_string(),
+    write_copy(path, &file)?;
+    database::persist(file, copy)
+}
+
+/// Writes what a reader of the database sees, also what SQLite has not yet moved into its main file, into an empty file.
+fn write_copy(path: &Path, into: &Path) -> Result<(), RegistryError> {
+    let name = into.to_str().ok_or_else(|| RegistryError::File {
+        path: into.display().to_string(),
         why: "the path is not UTF-8".to_owned(),
     })?;
     database::reader(path)?.execute("VACUUM INTO ?1", [name])?;
-    database::persist(file, copy)
+    Ok(())
 }
 
 /// Makes a registry's database from a backup, after an [`audit`]. `published` are checkpoints that others have; give at least the newest
@@ -77,9 +83,10 @@ pub fn restore(
     key: &NoteKey,
     published: &[SignedCheckpoint],
 ) -> Result<Audit, RegistryError> {
-    let found = audit(provider, copy, key, published)?;
     let file = database::temporary(path)?;
-    fs::copy(copy, &file).map_err(|error| RegistryError::file(copy, &error))?;
+    write_copy(copy, &file)?;
+    // The audit is of the file that gets the name, not of one that may be another by then.
+    let found = audit(provider, &file, key, published)?;
     database::persist(file, path)?;
     Ok(found)
 }

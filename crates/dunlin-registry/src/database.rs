@@ -109,9 +109,19 @@ pub(crate) fn temporary(path: &Path) -> Result<tempfile::TempPath, RegistryError
     Ok(file.map_err(|error| RegistryError::file(path, &error))?.into_temp_path())
 }
 
-/// Brings a complete file to the disk and gives it its name, unless another file has it.
+/// Brings a complete file to the disk and gives it its name, unless another file has it, or an earlier database has left a journal there,
+/// which SQLite would play back into this one.
 pub(crate) fn persist(file: tempfile::TempPath, path: &Path) -> Result<(), RegistryError> {
     let failed = |error: std::io::Error| RegistryError::file(path, &error);
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        let name = PathBuf::from(name);
+        if name.symlink_metadata().is_ok() {
+            let why = "an earlier database has left it; move it away together with that database".to_owned();
+            return Err(RegistryError::File { path: name.display().to_string(), why });
+        }
+    }
     File::open(&file).and_then(|file| file.sync_all()).map_err(failed)?;
     file.persist_noclobber(path).map_err(|error| failed(error.error))?;
     File::open(directory(path)).and_then(|directory| directory.sync_all()).map_err(failed)

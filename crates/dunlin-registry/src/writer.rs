@@ -7,7 +7,7 @@ use std::time::Duration;
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::merkle::{Hasher, NodeHash};
 use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
-use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
+use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -146,7 +146,14 @@ impl Writer {
 
     /// Whether the newest checkpoint is so old that it is time for another one.
     fn is_due(&self) -> bool {
-        (self.clock)() >= self.signed_s.saturating_add(self.refresh.as_secs())
+        (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
+    }
+
+    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that every verifier has refused it
+    /// does not count, so that a clock that was wrong once can be corrected.
+    fn last_signed_s(&self) -> u64 {
+        let latest = (self.clock)().saturating_add(MAX_WITNESS_CLOCK_SKEW);
+        if self.signed_s > latest { 0 } else { self.signed_s }
     }
 
     /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
@@ -180,7 +187,7 @@ impl Writer {
         operations: &[Operation],
     ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
         let provider = Arc::clone(&self.shared.provider);
-        let is_due = self.is_due();
+        let (is_due, last_s) = (self.is_due(), self.last_signed_s());
         if operations.is_empty() && !is_due {
             return Ok(Vec::new());
         }
@@ -195,7 +202,15 @@ impl Writer {
         };
         let mut results = Vec::new();
         for operation in operations {
-            results.push(match append.operation(operation) {
+            let before = match append.state(operation) {
+                // What is wrong with one DID does not hold up the others.
+                Err(error @ (RegistryError::Operation(_) | RegistryError::Damaged(_))) => {
+                    results.push(Err(error));
+                    continue;
+                }
+                before => before?,
+            };
+            results.push(match append.operation(operation, before) {
                 Err(error @ (RegistryError::Operation(_) | RegistryError::Map(_))) => Err(error),
                 other => Ok(other?),
             });
@@ -206,8 +221,7 @@ impl Writer {
         for (level, number, hashes) in head.edge.partial() {
             put_tile(&transaction, level, number, hashes)?;
         }
-        // The time of a witness never goes back, whatever the clock does.
-        let now_s = (self.clock)().max(self.signed_s);
+        let now_s = (self.clock)().max(last_s);
         let newest = sign(&provider, &self.signers, &head, now_s)?;
         set(&transaction, CHECKPOINT, &newest.to_string())?;
         transaction.commit()?;
@@ -229,6 +243,9 @@ fn put_tile(
     statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
 }
 
+/// The place of a DID in the map, and its state with the number of its latest entry.
+type Before = (Sha256Hash, Option<(State, u64)>);
+
 /// The inside of a transaction.
 struct Append<'t> {
     provider: &'t CryptoProvider,
@@ -238,14 +255,19 @@ struct Append<'t> {
 }
 
 impl Append<'_> {
-    /// Appends an operation if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may have
-    /// missed the first answer.
-    fn operation(&mut self, operation: &Operation) -> Result<Receipt, RegistryError> {
+    /// The state of the operation's DID before it, and its place in the map.
+    fn state(&self, operation: &Operation) -> Result<Before, RegistryError> {
         if operation.registry() != self.origin {
             return Err(OperationError::OtherRegistry(operation.registry().to_owned()).into());
         }
         let key = map_key(self.provider, operation.did()).map_err(OperationError::from)?;
-        let state = match database::state(self.transaction, &key)? {
+        Ok((key, database::state(self.transaction, &key)?))
+    }
+
+    /// Appends an operation if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may have
+    /// missed the first answer.
+    fn operation(&mut self, operation: &Operation, (key, before): Before) -> Result<Receipt, RegistryError> {
+        let state = match before {
             None => State::create(self.provider, operation)?,
             Some((state, number)) if operation.hash(self.provider)? == state.latest() => {
                 return Ok(Receipt { number });
@@ -253,6 +275,8 @@ impl Append<'_> {
             Some((state, _)) => state.apply(self.provider, operation)?,
         };
         let entry = operation.canonical()?;
+        // Nothing enters the log, which is for ever, that an auditor cannot read.
+        Operation::read(entry.as_bytes())?;
         let text = state.document().canonical().map_err(OperationError::from)?;
         let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };

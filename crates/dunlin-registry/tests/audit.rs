@@ -210,9 +210,32 @@ fn a_backup_is_restored_only_with_all_that_was_published() {
     let restored = Registry::open(&to, &place.settings()).unwrap();
     assert_eq!(restored.snapshot().checkpoint(), &newest);
     assert!(restored.submit(place.holder(3).next()).is_ok());
-    // An existing database is never replaced.
+    // An existing database is never replaced, nor does the journal of an earlier one get into another.
+    for suffix in ["-wal", "-shm", "-journal"] {
+        std::fs::write(place.path(&format!("third{suffix}")), "").unwrap();
+        let refused = restore(&place.provider, &from, &place.path("third"), &log, &[]).unwrap_err();
+        assert!(refused.to_string().contains("an earlier database has left it"), "{refused}");
+        assert!(!place.path("third").exists());
+        std::fs::remove_file(place.path(&format!("third{suffix}"))).unwrap();
+    }
     assert!(restore(&place.provider, &from, &to, &log, &[]).is_err());
     assert!(backup(&to, &from).is_err());
+}
+
+/// SQLite moves commits into its main file later. A copy of the files of a running registry has them beside it.
+#[test]
+fn a_restored_database_has_what_the_audit_has_seen() {
+    let place = Place::new();
+    let registry = filled(&place);
+    for suffix in ["", "-wal"] {
+        let [from, to] = ["registry", "copy"].map(|name| place.path(&format!("{name}{suffix}")));
+        std::fs::copy(from, to).unwrap();
+    }
+    let newest = registry.snapshot().checkpoint().clone();
+    let (from, to, log) = (place.path("copy"), place.path("restored"), log(&place));
+    let found = restore(&place.provider, &from, &to, &log, std::slice::from_ref(&newest)).unwrap();
+    let restored = Registry::open(&to, &place.settings()).unwrap();
+    assert_eq!([restored.snapshot().checkpoint(), &found.checkpoint], [&newest; 2]);
 }
 
 #[test]

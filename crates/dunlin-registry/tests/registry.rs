@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use common::{NOW, ORIGIN, Place, key};
 use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
 use dunlin_identity::method::dunlin::{Operation, OperationError, first_document};
-use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
+use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust};
 use dunlin_identity::registry::map::map_key;
 use dunlin_identity::registry::note::Signed;
 use dunlin_identity::registry::staple::StapleError;
@@ -226,9 +226,39 @@ fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
     place.clock.store(NOW + hour, Ordering::Relaxed);
     refused(&registry);
     assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 1));
-    place.clock.store(NOW, Ordering::Relaxed);
+    place.clock.store(NOW + hour - MAX_WITNESS_CLOCK_SKEW, Ordering::Relaxed);
     registry.submit(holder.next()).unwrap();
     assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 2));
+    // The clock was wrong, and no verifier has accepted that.
+    place.clock.store(NOW + hour - MAX_WITNESS_CLOCK_SKEW - 1, Ordering::Relaxed);
+    registry.submit(holder.next()).unwrap();
+    assert_eq!(times(&registry), Signed::At(NOW + hour - MAX_WITNESS_CLOCK_SKEW - 1));
+}
+
+#[test]
+fn a_damaged_state_holds_up_no_other_did() {
+    let place = Place::new();
+    let (registry, mut damaged, mut other) = (place.open().unwrap(), place.holder(1), place.holder(2));
+    registry.submit(damaged.next()).unwrap();
+    let database = Connection::open(place.path("registry")).unwrap();
+    database.execute_batch("UPDATE document SET text = x'7b'").unwrap();
+    let (sender, answers) = channel();
+    for operation in [damaged.next(), other.next()] {
+        let sender = sender.clone();
+        registry.submit_then(operation, move |answer| sender.send(answer).unwrap()).unwrap();
+    }
+    let answers: Vec<_> = answers.iter().take(2).collect();
+    assert!(matches!(answers[0], Err(RegistryError::Damaged(_))), "{answers:?}");
+    assert_eq!(answers[1], Ok(Receipt { number: 1 }));
+}
+
+#[test]
+fn a_number_that_nobody_could_read_again_does_not_enter_the_log() {
+    let place = Place::new();
+    let text = String::from_utf8(place.holder(1).next().canonical().unwrap().into()).unwrap();
+    let changed = text.replacen("{", "{\"x\":1e16,", 1);
+    assert_ne!(changed, text);
+    assert!(Operation::read(changed.as_bytes()).unwrap_err().to_string().contains("number"));
 }
 
 #[test]

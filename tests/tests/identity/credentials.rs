@@ -526,6 +526,14 @@ fn refuses_deactivated_and_outdated_identifiers() {
     refused(&own, || verifier(&old), Alert::BAD_CERTIFICATE, "too old");
     refused(&own, || verifier(&cache()), Alert::BAD_CERTIFICATE, "is not at hand");
     refused(&own, || verifier(&ended), Alert::CERTIFICATE_REVOKED, "is deactivated");
+    // What another resolver knows counts, whichever has a document.
+    let [later, both] = [cache(), cache()];
+    later.insert(device.document.clone(), 2, NOW_S).unwrap();
+    both.insert(device.document.clone(), 1, NOW_S).unwrap();
+    for knows in [&later, &ended] {
+        let verifier = || verifier(&both).with_resolver(knows.clone());
+        refused(&own, verifier, Alert::CERTIFICATE_REVOKED, "no longer the latest");
+    }
     let server = server(profile(trust(verifier(&known)), vec![own.clone()]));
     Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
 }

@@ -10,7 +10,7 @@ use super::cose::CoseError;
 use super::time::DateTime;
 use crate::cbor::Cbor;
 use crate::did::Did;
-use crate::json::{JsonFault, MAX_INTEGER, MAX_JSON_DEPTH};
+use crate::json::{self, JsonFault, MAX_INTEGER, MAX_JSON_DEPTH};
 use crate::key::{MAX_MULTIBASE, base58btc, multibase_decode};
 
 /// The names of members whose label is their place in this list, at every depth. Add new ones at the end.
@@ -141,6 +141,7 @@ fn value(item: &Cbor) -> Result<Value, CoseError> {
         Cbor::Null => Value::Null,
         Cbor::Bool(value) => (*value).into(),
         Cbor::Unsigned(_) | Cbor::Negative(_) => item.as_integer().ok_or(JsonFault::Number)?.into(),
+        Cbor::Float(number) if json::is_long_integer(*number) => return Err(JsonFault::Number.into()),
         Cbor::Float(number) => Number::from_f64(*number).ok_or(JsonFault::Number)?.into(),
         Cbor::Text(text) => text.as_str().into(),
         Cbor::Bytes(bytes) => long(bytes).ok_or_else(|| CoseError::Bytes(shown(item)))?.into(),

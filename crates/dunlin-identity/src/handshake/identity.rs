@@ -101,6 +101,8 @@ impl CredentialIdentity {
         };
         let other = OtherIdentity::new(CertificateType::VERIFIABLE_CREDENTIAL, id, text).ok()?;
         let details = full.unwrap_or(without_claims).into_bytes();
-        Some(PeerIdentity::Other(other.with_details(details).ok()?))
+        let identity = PeerIdentity::Other(other.with_details(details).ok()?);
+        // An identity that cannot be read again would be one without issuer and claims.
+        Self::of(&identity).is_some().then_some(identity)
     }
 }

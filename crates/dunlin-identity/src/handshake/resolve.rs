@@ -33,6 +33,9 @@ pub enum ResolveError {
     /// The owner has ended the DID.
     #[error("{0} is deactivated")]
     Deactivated(Did),
+    /// Another resolver knows a later document of the DID, or that its owner has ended it.
+    #[error("the document of {0} is no longer the latest")]
+    Outdated(Did),
     /// The DID is malformed.
     #[error("{0}")]
     Method(#[from] MethodError),

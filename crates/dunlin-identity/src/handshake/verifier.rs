@@ -72,7 +72,9 @@ impl Refusal {
             Self::Credential(error) => of_credential(error),
             Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
             Self::Peer(_) => Alert::UNKNOWN_CA,
-            Self::Resolve(ResolveError::Deactivated(_)) => Alert::CERTIFICATE_REVOKED,
+            Self::Resolve(ResolveError::Deactivated(_) | ResolveError::Outdated(_)) => {
+                Alert::CERTIFICATE_REVOKED
+            }
             Self::Resolve(ResolveError::Unsupported(_) | ResolveError::Method(MethodError::Unknown(_))) => {
                 Alert::UNSUPPORTED_CERTIFICATE
             }
@@ -229,6 +231,9 @@ impl CredentialVerifier {
             peers.check(&self.provider, did, resolution.membership.as_deref())?;
         }
         let (key, document) = self.key_of(&resolution.document)?;
+        if !self.is_latest(did, &document, resolution.sequence) {
+            return Err(ResolveError::Outdated(did.clone()).into());
+        }
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
             Some(until) => validity.limited(reason, unsigned(until)),
             None => validity,
@@ -240,6 +245,11 @@ impl CredentialVerifier {
         let identity = identity(verified, document, resolution.sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
         Ok(Verified::new(key.spki().clone(), identity, validity))
+    }
+
+    /// Whether no resolver knows of a later document of the DID, or of its end.
+    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
+        self.resolvers.iter().all(|resolver| resolver.is_latest(did, document, sequence))
     }
 
     /// The key with which the DID of this document proves itself in handshakes, the first under `authentication`, and the document's hash.
@@ -343,9 +353,8 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     /// revoked the credential.
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
         let Some(peer) = CredentialIdentity::of(identity) else { return false };
-        let is_latest =
-            |resolver: &Arc<dyn Resolver>| resolver.is_latest(&peer.did, &peer.document, peer.sequence);
         let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
-        self.resolvers.iter().all(is_latest) && !lists.refuses(&peer.issuer, &peer.statuses)
+        self.is_latest(&peer.did, &peer.document, peer.sequence)
+            && !lists.refuses(&peer.issuer, &peer.statuses)
     }
 }

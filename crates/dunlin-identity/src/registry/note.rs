@@ -323,7 +323,8 @@ impl Note {
     }
 
     /// Adds those signatures of `lines` that one of `keys` has made, as a witness answers (C2SP tlog-witness), and leaves out those of other
-    /// keys. Returns how many it has added.
+    /// keys. The latest signature of a key replaces its others, so that no witness takes the place of others. Returns of how many keys there
+    /// is a new one.
     ///
     /// # Errors
     /// A line is malformed, the note becomes too long, or a signature of a known key is wrong. The note is then as before.
@@ -339,13 +340,22 @@ impl Note {
             return Err(NoteError::Unsigned);
         }
         let is_of = |line: &NoteSignature, key: &NoteKey| line.name == key.name && line.id == key.id();
+        let (mut count, mut note) = (0, self.clone());
         for key in keys {
-            answer.signed_by(provider, key)?;
+            let mut latest = (note.signed_by(provider, key)?, None);
+            for line in answer.signatures.iter().filter(|line| is_of(line, key)) {
+                let alone = Self { text: self.text.clone(), signatures: vec![line.clone()] };
+                let signed = alone.signed_by(provider, key)?;
+                if signed > latest.0 {
+                    latest = (signed, Some(line.clone()));
+                }
+            }
+            if let (_, Some(line)) = latest {
+                note.signatures.retain(|line| !is_of(line, key));
+                note.signatures.push(line);
+                count += 1;
+            }
         }
-        let known = |line: &NoteSignature| keys.iter().any(|key| is_of(line, key));
-        let added: Vec<_> = answer.signatures.into_iter().filter(known).collect();
-        let (count, mut note) = (added.len(), self.clone());
-        note.signatures.extend(added);
         *self = Self::read(note.to_string().as_bytes())?;
         Ok(count)
     }

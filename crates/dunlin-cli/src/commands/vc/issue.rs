@@ -116,6 +116,8 @@ pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
         "validUntil": time_text(until),
         "credentialSubject": subject(args)?,
     });
+    // Another run must not take the same place.
+    let _lock = args.status_list.as_deref().map(files::lock_directory_of).transpose()?;
     if let Some(path) = &args.status_list {
         let list = list(path, args.status_url.as_deref(), &issuer, &provider)?;
         credential["credentialStatus"] = list.entry(list.take(&provider)?).to_value();

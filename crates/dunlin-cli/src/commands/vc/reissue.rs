@@ -65,6 +65,7 @@ impl Reissue {
         }
         self.credential["credentialSubject"]["id"] = holder.as_str().into();
         self.credential["validFrom"] = time_text(did::now_s()).into();
+        let _lock = self.list.as_deref().map(files::lock_directory_of).transpose()?;
         let mut list = match &self.list {
             Some(path) if !self.statuses.is_empty() => Some(List::read(path, &self.issuer, provider)?),
             _ => None,

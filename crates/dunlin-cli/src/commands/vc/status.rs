@@ -50,6 +50,8 @@ pub(super) struct Revoke {
 pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
     let issuer = Own::load(&args.issuer, None, &[], &provider)?;
+    // Another run must not put its older list in the place of this one.
+    let _lock = files::lock_directory_of(&args.status_list)?;
     let mut list = List::read(&args.status_list, &issuer, &provider)?;
     for path in &args.credentials {
         let verifier = Verifier::new([issuer.document.clone()]);
