@@ -85,11 +85,6 @@ impl TlsOptions {
             );
             return Ok(trust);
         }
-        if self.verifiable.trust.is_some() && self.verifiable.peers.is_none() {
-            warn(
-                "--trust without --peers: the client accepts every holder of a credential by these issuers as its server",
-            );
-        }
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
             Some(path) => Some(anchors(path)?),

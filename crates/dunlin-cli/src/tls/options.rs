@@ -17,7 +17,7 @@ use dunlin::{
 };
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
-use crate::error::{Error, misuse};
+use crate::error::{Error, misuse, warn};
 use crate::files;
 use crate::tls::cache::CacheOptions;
 use crate::tls::credentials::CredentialOptions;
@@ -259,6 +259,9 @@ impl TlsOptions {
         let has_trust = parts.has_trust();
         let profile = self.profile(Side::Client, &provider, &parts, modes, self.key_log()?)?;
         let profile = profile.max_fragment_length(max_fragment_length).build().map_err(|e| misuse(&e))?;
+        if self.verifiable.trust.is_some() && self.verifiable.peers.is_none() {
+            warn("--trust without --peers: every holder of a credential by these issuers can be the server");
+        }
         let psks = self.client_psks(&provider)?.into_iter().map(Arc::new).collect();
         let mut config = ClientConfig::new(profile).with_psks(psks);
         if let Some(mtu) = self.datagrams.mtu {
