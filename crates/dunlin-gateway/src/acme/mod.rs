@@ -204,10 +204,13 @@ impl Stored {
             && names.iter().all(|name| own.iter().any(|own| own.eq_ignore_ascii_case(name)))
     }
 
+    fn lifetime(&self) -> Duration {
+        self.info.not_after.duration_since(self.info.not_before).unwrap_or_default()
+    }
+
     /// When two thirds of its lifetime have passed.
     fn two_thirds(&self) -> SystemTime {
-        let lifetime = self.info.not_after.duration_since(self.info.not_before).unwrap_or_default();
-        self.info.not_before + lifetime * 2 / 3
+        self.info.not_before + self.lifetime() * 2 / 3
     }
 }
 
@@ -276,15 +279,15 @@ impl Keeper {
         if let Some(pause) = self.pause(managed, stored.as_ref()).await {
             return Ok(pause);
         }
-        self.order(managed).await?;
+        let lifetime = self.order(managed).await?;
         drop(lock);
         // An authority that wants each new certificate to be renewed at once gets no order at once.
-        (self.failures, self.retry) = (0, Some(Instant::now() + FIRST_RETRY));
+        (self.failures, self.retry) = (0, Some(Instant::now() + FIRST_RETRY.min(lifetime / 6)));
         Ok(Duration::ZERO)
     }
 
-    /// Orders a certificate, writes it to its file, and puts it in force.
-    async fn order(&self, managed: &Managed) -> Result<(), Failure> {
+    /// Orders a certificate, writes it to its file, and puts it in force. Returns its lifetime.
+    async fn order(&self, managed: &Managed) -> Result<Duration, Failure> {
         let (listener, certificate) = (&self.live.config.name, managed.name());
         tracing::info!(listener, certificate, directory = managed.config.directory, "ordering a certificate");
         let pem = order::order(&managed.config, &managed.home, &managed.http).await?;
@@ -308,7 +311,7 @@ impl Keeper {
             return Err(Failure::new("the authority's certificate", "it is due for renewal already"));
         }
         self.shared.metrics.acme_ordered(listener, certificate, true);
-        Ok(())
+        Ok(stored.lifetime())
     }
 
     fn policy_name(&self, managed: &Managed) -> Option<String> {
