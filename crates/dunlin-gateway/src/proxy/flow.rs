@@ -35,7 +35,8 @@ enum Progress {
 }
 
 impl Flow {
-    /// Passes data on as far as both sides allow. Ready when the sender has ended and the receiver knows.
+    /// Passes data on as far as both sides allow, and lets other tasks run after each full buffer: a connection with much data must not
+    /// delay those with little. Ready when the sender has ended and the receiver knows.
     ///
     /// # Errors
     /// One of the sides failed.
@@ -85,6 +86,10 @@ impl Flow {
                     }
                 }
                 self.is_unflushed = true;
+            }
+            if bytes.remaining() == 0 && self.rest.is_empty() {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
             }
         }
     }
@@ -195,6 +200,16 @@ mod tests {
         read.unwrap();
         assert_eq!(passed.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(received, b"all of it");
+    }
+
+    #[test]
+    fn endless_data_lets_other_tasks_run() {
+        let (mut from, mut to) = (tokio::io::repeat(7), tokio::io::sink());
+        let mut flow = Flow::default();
+        for _ in 0..3 {
+            let cx = &mut Context::from_waker(std::task::Waker::noop());
+            assert!(flow.poll(cx, &mut from, &mut to).is_pending());
+        }
     }
 
     #[tokio::test]
