@@ -53,6 +53,8 @@ async fn serve(mut tcp: TcpStream, sunk: &AtomicU64) -> io::Result<()> {
             let data = vec![b'x'; BUFFER];
             loop {
                 tcp.write_all(&data).await?;
+                // An echo must not wait until the kernel takes no more of this.
+                tokio::task::yield_now().await;
             }
         }
         Some(&SINK) => {

@@ -1,7 +1,8 @@
 //! The server's cost of an upload, by the way in which the server learns which encryption scheme the client needs.
 //!
 //! Both sides run in processes of their own, on the loopback device of a namespace. They exist for the whole run, and this process
-//! has them make one upload at a time, case by case, so other programs disturb all cases alike.
+//! has them make one upload at a time, case by case, so other programs disturb all cases alike. The order of the cases is random, since
+//! an upload costs more after one that has used other parts of the processor's caches and of the kernel's memory.
 
 mod apache;
 mod captured;
@@ -138,8 +139,10 @@ impl Experiment for Policy {
             progress.step();
         }
         let mut figures = Figures::default();
+        let mut random = fastrand::Rng::with_seed(plan.seed);
         for _ in 0..plan.runs {
             for size in sizes {
+                random.shuffle(&mut ends);
                 for end in &mut ends {
                     progress.now(end.case.name());
                     let upload = end.upload(*size, &mut apaches)?;
