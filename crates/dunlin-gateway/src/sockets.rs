@@ -1,9 +1,24 @@
-//! Sockets that a service manager has opened before the gateway began (socket activation, sd_listen_fds(3)).
+//! The options of TCP connections, and sockets that a service manager has opened before the gateway began (socket activation,
+//! sd_listen_fds(3)).
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 
 use listenfd::ListenFd;
+use tokio::net::TcpStream;
+
+/// How much the kernel keeps for a peer that does not read, beside what is on the way, in bytes. By itself it would take several megabytes
+/// for each such peer, and the time to fill them.
+#[cfg(target_os = "linux")]
+const MAX_UNSENT: u32 = 256 << 10;
+
+/// Sets the options of a connection, as far as the system has them.
+pub(crate) fn prepare(tcp: &TcpStream) {
+    // Data is sent when it is complete; waiting for more would only delay it.
+    let _ = tcp.set_nodelay(true);
+    #[cfg(target_os = "linux")]
+    let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(MAX_UNSENT);
+}
 
 /// Sockets that the process has inherited. A gateway takes those with the addresses of its listeners instead of binding them.
 #[derive(Debug, Default)]
@@ -77,6 +92,27 @@ mod tests {
         assert!(sockets.take_udp(udp_at).is_none());
         assert!(sockets.take_tcp(tcp_at).is_some());
         assert_eq!(sockets.addresses().count(), 0);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_kernel_keeps_little_for_a_peer_that_does_not_read() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let taken = async |is_prepared: bool| {
+            let sender = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let _receiver = listener.accept().await.unwrap();
+            if is_prepared {
+                prepare(&sender);
+            }
+            let mut taken = 0;
+            let patience = std::time::Duration::from_millis(200);
+            while tokio::time::timeout(patience, sender.writable()).await.is_ok() {
+                taken += sender.try_write(&[0; 16 << 10]).unwrap_or(0);
+            }
+            taken
+        };
+        let (prepared, other) = (taken(true).await, taken(false).await);
+        assert!(prepared < 1 << 20 && other > 2 * prepared, "{prepared} and {other} bytes");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Shared};
 use crate::throttle::Line;
-use crate::{identity, proxy, route};
+use crate::{identity, proxy, route, sockets};
 
 /// Accepts clients until the gateway stops or `removed` becomes true. `port` is that of the socket if it belongs to a pool for redirected
 /// clients.
@@ -55,8 +55,7 @@ async fn client(
     let handshake = places.handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)?;
     let handshake = Arc::new(Mutex::new(Some(handshake)));
     let listener = &live.config.name;
-    // Records are sent when they are complete; waiting for more would only delay them.
-    let _ = tcp.set_nodelay(true);
+    sockets::prepare(&tcp);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.

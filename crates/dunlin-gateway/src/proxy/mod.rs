@@ -12,12 +12,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::sockets;
+
 /// Connects to the backend `to`. The error comes with its class for the metrics.
 pub(crate) async fn connect(to: &str, within: Duration) -> Result<TcpStream, (&'static str, io::Error)> {
     match timeout(within, TcpStream::connect(to)).await {
         Ok(Ok(backend)) => {
-            // The gateway sends what it has; it never waits for more.
-            let _ = backend.set_nodelay(true);
+            sockets::prepare(&backend);
             Ok(backend)
         }
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => Err(("refused", error)),

@@ -11,6 +11,8 @@ use dunlin_tokio::HandshakeError;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout_at};
 
+use crate::sockets;
+
 /// Pauses between attempts, which double, with jitter, so that devices do not return all at once after an outage.
 pub(crate) struct Backoff {
     next: Duration,
@@ -107,8 +109,7 @@ pub(crate) async fn connect(to: &str, until: Instant) -> io::Result<TcpStream> {
         let share = now + until.saturating_duration_since(now) / left;
         match timeout_at(share, TcpStream::connect(address)).await {
             Ok(Ok(tcp)) => {
-                // Records are sent when they are complete; waiting for more would only delay them.
-                let _ = tcp.set_nodelay(true);
+                sockets::prepare(&tcp);
                 return Ok(tcp);
             }
             Ok(Err(error)) => last = error,

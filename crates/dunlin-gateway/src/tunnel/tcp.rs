@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
-use crate::identity;
 use crate::limits::{self, Places};
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::{self, End};
 use crate::service::{self, Shared};
+use crate::{identity, sockets};
 
 /// Accepts local programs until the tunnel stops or `removed` becomes true.
 pub(crate) async fn run(
@@ -63,7 +63,7 @@ async fn client(
     let (listener, limits) = (&live.config.name, &live.config.limits);
     let of_all = limits::take(&shared.connections, shared.max_connections(), Limit::Connections)?;
     let of_host = places.connection(from.ip(), limits.connections_per_host)?;
-    let _ = tcp.set_nodelay(true);
+    sockets::prepare(tcp);
     let phases = shared.phase.subscribe();
     let connected = tokio::select! {
         connected = reach(shared, live) => connected,
