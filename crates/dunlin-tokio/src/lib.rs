@@ -22,6 +22,8 @@
 //! A [`DtlsEndpoint`] is a UDP socket with any number of associations, as client and as server.
 //!
 //! An implementation of [`Answers`] answers the questions of handshakes ([`dunlin::Question`]) asynchronously.
+//!
+//! With the feature `https` there is a client of HTTPS, too.
 #![forbid(unsafe_code)]
 
 mod acceptor;
@@ -31,6 +33,8 @@ mod connector;
 mod dtls;
 mod error;
 mod handshake;
+#[cfg(feature = "https")]
+pub mod https;
 mod linger;
 mod stream;
 

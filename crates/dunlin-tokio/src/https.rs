@@ -1,0 +1,253 @@
+//! A client of HTTPS: HTTP/1.1 over Dunlin's TLS, for the few requests that programs make beside their own protocol.
+//!
+//! Each request has a connection of its own, a deadline, and a longest content. Redirections are not followed. Every error names the
+//! address, or the URL that has none.
+
+use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
+
+use dunlin::ServerAddress;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Bytes};
+use hyper::client::conn::http1;
+use hyper::header::{HOST, HeaderValue};
+use hyper::{Request, Response, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::connector::TlsConnector;
+
+/// How long a request may take by default, from the look-up of the host's address to the last byte of the answer.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The longest content of an answer by default, in bytes.
+pub const DEFAULT_MAX_CONTENT: usize = 64 * 1024;
+
+/// The longest header of an answer, in bytes.
+const MAX_HEADER: usize = 16 * 1024;
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpsError {
+    /// The URL has another scheme than `https`, no host, or a user name.
+    #[error("{0}: not a URL of HTTPS; write https://HOST[:PORT][/PATH]")]
+    Url(String),
+    /// Nothing accepts connections there.
+    #[error("{address}: not connected: {why}")]
+    Unreachable {
+        /// Host and port.
+        address: String,
+        /// The system's reason.
+        why: String,
+    },
+    /// The server does not prove that it is this host, or shares no parameters.
+    #[error("{address}: the TLS handshake failed: {why}")]
+    Tls {
+        /// Host and port.
+        address: String,
+        /// The reason.
+        why: String,
+    },
+    /// The server breaks HTTP, or the connection.
+    #[error("{address}: HTTP failed: {why}")]
+    Http {
+        /// Host and port.
+        address: String,
+        /// The reason.
+        why: String,
+    },
+    /// The content of the answer is too long.
+    #[error("{address}: the answer has more than {limit} bytes")]
+    TooLong {
+        /// Host and port.
+        address: String,
+        /// The longest content that this client takes.
+        limit: usize,
+    },
+    /// The deadline has passed.
+    #[error("{address}: no answer within {seconds} s")]
+    Late {
+        /// Host and port.
+        address: String,
+        /// The deadline.
+        seconds: u64,
+    },
+}
+
+/// A client, cheap to clone. Its connector decides whom it trusts.
+#[derive(Clone)]
+pub struct HttpsClient {
+    connector: TlsConnector,
+    deadline: Duration,
+    max_content: usize,
+}
+
+impl HttpsClient {
+    /// A client with [`DEFAULT_DEADLINE`] and [`DEFAULT_MAX_CONTENT`]. If the connector offers ALPN protocols, `http/1.1` is one of them.
+    pub const fn new(connector: TlsConnector) -> Self {
+        Self { connector, deadline: DEFAULT_DEADLINE, max_content: DEFAULT_MAX_CONTENT }
+    }
+
+    /// Sets how long a request may take.
+    #[must_use]
+    pub const fn with_deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets the longest content of an answer, in bytes.
+    #[must_use]
+    pub const fn with_max_content(mut self, max_content: usize) -> Self {
+        self.max_content = max_content;
+        self
+    }
+
+    /// How long a request may take.
+    pub const fn deadline(&self) -> Duration {
+        self.deadline
+    }
+
+    /// Sends a request for an absolute URL, and waits for the whole answer, of whatever status.
+    ///
+    /// # Errors
+    /// [`HttpsError`].
+    pub async fn send<B>(&self, request: Request<B>) -> Result<Response<Bytes>, HttpsError>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let place = Place::of(request.uri())?;
+        let answered = timeout(self.deadline, self.exchange(&place, request)).await;
+        let late = HttpsError::Late { address: place.address, seconds: self.deadline.as_secs() };
+        answered.unwrap_or(Err(late))
+    }
+
+    async fn exchange<B>(&self, place: &Place, request: Request<B>) -> Result<Response<Bytes>, HttpsError>
+    where
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let address = || place.address.clone();
+        let http = |error: hyper::Error| HttpsError::Http { address: address(), why: causes(&error) };
+        let tcp = TcpStream::connect(&place.address).await;
+        let tcp =
+            tcp.map_err(|error| HttpsError::Unreachable { address: address(), why: error.to_string() })?;
+        // The request is one write.
+        let _ = tcp.set_nodelay(true);
+        let tls = self.connector.connect(tcp, place.name.clone()).await;
+        let tls = tls.map_err(|error| HttpsError::Tls { address: address(), why: error.to_string() })?;
+        let handshake = http1::Builder::new().max_buf_size(MAX_HEADER).handshake(TokioIo::new(tls)).await;
+        let (mut sender, connection) = handshake.map_err(http)?;
+        let request = place.origin_form(request);
+        let exchange = async {
+            let (parts, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+            let content =
+                Limited::new(body, self.max_content).collect().await.map_err(|error| match error
+                    .is::<LengthLimitError>(
+                ) {
+                    true => HttpsError::TooLong { address: address(), limit: self.max_content },
+                    false => HttpsError::Http { address: address(), why: causes(&*error) },
+                })?;
+            Ok(Response::from_parts(parts, content.to_bytes()))
+        };
+        let (mut connection, mut exchange) = (pin!(connection), pin!(exchange));
+        tokio::select! {
+            answer = &mut exchange => answer,
+            // The end of the connection also ends the exchange; what had arrived before may be the whole answer.
+            _ = &mut connection => exchange.await,
+        }
+    }
+}
+
+impl fmt::Debug for HttpsClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpsClient").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// An error with its causes, of which hyper's errors show only the first.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// Reads a URL of HTTPS. Plain HTTP is refused: nobody vouches for its answers.
+///
+/// # Errors
+/// [`HttpsError::Url`].
+pub fn url(text: &str) -> Result<Uri, HttpsError> {
+    let wrong = || HttpsError::Url(text.to_owned());
+    let url: Uri = text.parse().map_err(|_| wrong())?;
+    Place::of(&url).map_err(|_| wrong())?;
+    Ok(url)
+}
+
+/// A server, and the resource that a request names there.
+struct Place {
+    /// `HOST:PORT`, with an IPv6 address in brackets.
+    address: String,
+    /// What the server proves to be.
+    name: ServerAddress,
+    host: HeaderValue,
+    path: Uri,
+}
+
+impl Place {
+    fn of(url: &Uri) -> Result<Self, HttpsError> {
+        let place = || {
+            let authority = url.authority().filter(|_| url.scheme_str() == Some("https"))?;
+            // RFC 9110 §4.2.4: a user name in a URL serves only to deceive.
+            if authority.as_str().contains('@') {
+                return None;
+            }
+            let (host, port) = (authority.host(), authority.port_u16().unwrap_or(443));
+            let name = ServerAddress::parse(host.trim_matches(['[', ']']), port).ok()?;
+            let path = url.path_and_query().map_or("/", |path| path.as_str());
+            // RFC 9110 §4.2.3: the default port is left out.
+            let in_header = if port == 443 { host.to_owned() } else { format!("{host}:{port}") };
+            Some(Self {
+                address: format!("{host}:{port}"),
+                name,
+                host: in_header.try_into().ok()?,
+                path: path.parse().ok()?,
+            })
+        };
+        place().ok_or_else(|| HttpsError::Url(url.to_string()))
+    }
+
+    /// The request as HTTP/1.1 sends it: the host in a header, and only the path in the first line (RFC 9112 §3.2.1).
+    fn origin_form<B>(&self, mut request: Request<B>) -> Request<B> {
+        request.headers_mut().insert(HOST, self.host.clone());
+        *request.uri_mut() = self.path.clone();
+        request
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_urls_of_https_are_places() {
+        let of = |text: &str| {
+            let place = Place::of(&url(text)?)?;
+            Ok::<_, HttpsError>((place.address, place.host, place.path.to_string()))
+        };
+        let place = |address: &str, host: &'static str, path: &str| {
+            Ok((address.to_owned(), HeaderValue::from_static(host), path.to_owned()))
+        };
+        assert_eq!(of("https://example.org"), place("example.org:443", "example.org", "/"));
+        assert_eq!(of("https://example.org:8443/a?b"), place("example.org:8443", "example.org:8443", "/a?b"));
+        assert_eq!(of("https://[::1]:1/a"), place("[::1]:1", "[::1]:1", "/a"));
+        for wrong in
+            ["http://example.org", "example.org", "https:///path", "https://a@example.org", "https://a b", ""]
+        {
+            assert_eq!(of(wrong), Err(HttpsError::Url(wrong.to_owned())), "{wrong}");
+        }
+    }
+}
