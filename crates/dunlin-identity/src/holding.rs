@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin::auth::{PrivateKey, VerifiableCredential};
+use dunlin::auth::{DidProofs, PrivateKey, VerifiableCredential};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
@@ -19,6 +19,7 @@ pub struct Holding {
     method: DidUrl,
     signer: Arc<dyn SigningKey>,
     credential: Option<Shown>,
+    proofs: Option<Arc<dyn DidProofs>>,
 }
 
 /// Why a credential cannot be shown in handshakes.
@@ -45,7 +46,7 @@ struct Shown {
 impl Holding {
     /// A DID, whose verification method `method` has the key of `signer`.
     pub fn of_did(signer: Arc<dyn SigningKey>, method: DidUrl) -> Self {
-        Self { method, signer, credential: None }
+        Self { method, signer, credential: None, proofs: None }
     }
 
     /// A credential about the DID of `method`. Nothing but its form, issuer and subject is checked here.
@@ -59,7 +60,7 @@ impl Holding {
         contexts: &Contexts,
     ) -> Result<Self, CredentialError> {
         let issuer = parties(&credential, method.did(), contexts)?;
-        Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }) })
+        Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }), proofs: None })
     }
 
     /// A credential for handshakes. `signer` has the first key under `authentication` of the subject's document, which peers expect. The
@@ -88,12 +89,19 @@ impl Holding {
         }
     }
 
+    /// Shows also these proofs of what the DID resolves to.
+    #[must_use]
+    pub fn with_proofs(self, proofs: Arc<dyn DidProofs>) -> Self {
+        Self { proofs: Some(proofs), ..self }
+    }
+
     /// The credential for handshakes; `None` if there is the DID alone, or if its method has no number there. Whether the key is the first
     /// under `authentication` of the DID's document, which peers expect, is not checked here.
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
         let shown = self.credential.as_ref()?;
         let credential = VerifiableCredential {
             issuer: Some(issuer_hash(provider, &shown.issuer).to_vec()),
+            proofs: self.proofs.clone(),
             ..VerifiableCredential::new(shown.bytes.clone(), did_method(self.did())?)
         };
         Some(dunlin::Credential::Verifiable { credential, key: PrivateKey::Here(self.signer.clone()) })

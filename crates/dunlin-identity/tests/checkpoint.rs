@@ -8,7 +8,7 @@ use base64ct::{Base64, Encoding};
 use dunlin_identity::key::{self, KeyError};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_WITNESS_CLOCK_SKEW,
-    RegistryTrust, SignedCheckpoint,
+    RegistryTrust, SignedCheckpoint, TrustTextError,
 };
 use dunlin_identity::registry::note::{
     MAX_KEY_NAME, MAX_NOTE, MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed,
@@ -102,6 +102,54 @@ fn keys_are_read_as_they_are_written() {
     assert_eq!(new(&"a".repeat(MAX_KEY_NAME)), Ok(()));
     let other = NoteKey::new(&provider, "a", NoteKeyKind::Note, &public(&*p256(1)));
     assert!(matches!(other, Err(NoteError::Key(KeyError::Scheme(..)))));
+}
+
+#[test]
+fn a_trust_is_read_from_its_keys() {
+    let read = |text: &str| RegistryTrust::read(&provider(), text);
+    let [log, one, two] = [log(), witness(2), witness(3)].map(|signer| signer.key().to_string());
+    let text = format!("# The registry.\n{log}\n\n  {one}  \n{two}\n");
+    assert_eq!(read(&text), Ok(trust(&[2, 3])));
+    assert_eq!(read(&format!("needed 2\n{text}")), Ok(trust(&[2, 3]).with_needed(2).unwrap()));
+    for (text, error) in [
+        (format!("{log}\nneeded two\n"), TrustTextError::Needed(2)),
+        (format!("\n{log}\n{one}x\n"), TrustTextError::Key(3, NoteError::Vkey)),
+        (one.clone(), TrustTextError::Registry),
+        (format!("{log}\n{one}\n{log}\n"), TrustTextError::Registry),
+        (log.clone(), TrustTextError::Trust(CheckpointError::Witnesses)),
+        (format!("{log}\n{one}\n{one}\n"), TrustTextError::Trust(CheckpointError::Witnesses)),
+        (format!("{log}\n{one}\nneeded 2\n"), TrustTextError::Trust(CheckpointError::Witnesses)),
+    ] {
+        assert_eq!(read(&text), Err(error), "{text}");
+    }
+    // Sessions of one trust do not serve another.
+    let digest = |trust: &RegistryTrust| {
+        let mut all = Vec::new();
+        trust.settings(&mut |part| all.extend_from_slice(part));
+        all
+    };
+    let first = digest(&trust(&[2, 3]));
+    for other in [trust(&[2]), trust(&[2, 3]).with_needed(2).unwrap(), trust(&[2, 3]).with_max_age(1)] {
+        assert_ne!(digest(&other), first);
+    }
+}
+
+/// A checkpoint that acknowledges an operation is signed by the registry alone at first.
+#[test]
+fn an_acknowledging_checkpoint_needs_no_witness() {
+    let signed_by_log = |checkpoint, newest| {
+        let text = signed(checkpoint, &[]).to_string();
+        trust(&[2]).signed(&provider(), text.as_bytes(), newest).map(|signed| signed.checkpoint().size)
+    };
+    assert_eq!(signed_by_log(checkpoint(5), None), Ok(5));
+    let newest = signed(checkpoint(5), &[]);
+    assert_eq!(signed_by_log(checkpoint(5), Some(&newest)), Ok(5));
+    assert_eq!(
+        signed_by_log(checkpoint(4), Some(&newest)),
+        Err(CheckpointError::Rollback { offered: 4, accepted: 5 })
+    );
+    let other = Checkpoint { map: [8; 32], ..checkpoint(5) };
+    assert_eq!(signed_by_log(other, Some(&newest)), Err(CheckpointError::SplitView { size: 5 }));
 }
 
 #[test]

@@ -1,15 +1,18 @@
 //! Credentials in handshakes: the verifier for the engine's certificate type 224, and the identity that it gives a peer.
 //!
-//! [`CredentialVerifier`] trusts issuers, and resolves the DID of a peer by its [`Resolver`]s. [`Holding::to_tls`](crate::holding::Holding::to_tls)
+//! [`CredentialVerifier`] trusts issuers, and resolves the DID of a peer by its [`Resolver`]s, of which [`RegistryDocuments`] believes a
+//! registry of `did:dunlin`. [`Holding::to_tls`](crate::holding::Holding::to_tls)
 //! is the other side: the credential that this program shows.
 
 mod identity;
+mod registry;
 mod resolve;
 mod verifier;
 
 use dunlin::wire::DidMethod;
 
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
+pub use registry::{LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{
     DocumentCache, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution, ResolveError, Resolver, resolve_listed,
 };

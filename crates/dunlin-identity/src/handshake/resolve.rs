@@ -15,6 +15,7 @@ use crate::document::{DidDocument, DocumentError};
 use crate::key::KeyError;
 use crate::method::dunlin::{OperationError, Sha256Hash, check_first_document};
 use crate::method::{Jwk, Key, Method, MethodError};
+use crate::registry::staple::StapleError;
 use crate::trust::TrustList;
 
 /// How many documents a [`DocumentCache`] keeps, unless the program says otherwise. They take up to 16 MiB.
@@ -48,9 +49,15 @@ pub enum ResolveError {
     /// The trust list does not pin the document's DID, or to another document.
     #[error("the trust list does not pin {0} to this document")]
     NotPinned(Did),
-    /// The proof beside the credential is refused, for this reason.
-    #[error("the proof of the DID's document is refused: {0}")]
-    Proof(String),
+    /// The proof beside the credential is refused.
+    #[error("{0}")]
+    Proof(StapleError),
+    /// The proof beside the credential was right once, but is too old. The program can look the DID up.
+    #[error("{0}: {1}")]
+    OldProof(Did, StapleError),
+    /// The program has tried to look the DID up; the reason why it could not, with the address that it has asked.
+    #[error("{0} cannot be looked up: {1}")]
+    LookUp(Did, String),
     /// The provider lacks an algorithm.
     #[error("{0}")]
     Key(#[from] KeyError),
@@ -205,6 +212,7 @@ enum Cached {
         hash: Sha256Hash,
         sequence: u64,
         at: Seconds,
+        until: Seconds,
     },
     Deactivated,
 }
@@ -237,6 +245,20 @@ impl DocumentCache {
     /// # Errors
     /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever.
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
+        self.insert_until(document, sequence, at, at.saturating_add(self.max_age))
+    }
+
+    /// Adds a document that is proven to be the latest until a time of its own. The cache itself still answers with it for `max_age` only.
+    ///
+    /// # Errors
+    /// As [`Self::insert`].
+    pub fn insert_until(
+        &self,
+        document: DidDocument,
+        sequence: u64,
+        at: Seconds,
+        until: Seconds,
+    ) -> Result<(), ResolveError> {
         let did = document.id().clone();
         let hash = Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +268,7 @@ impl DocumentCache {
             _ => {}
         }
         let document = Box::new(document);
-        self.put(&mut known, did, Cached::Document { document, hash, sequence, at });
+        self.put(&mut known, did, Cached::Document { document, hash, sequence, at, until });
         Ok(())
     }
 
@@ -284,11 +306,10 @@ impl Resolver for DocumentCache {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         match known.get(did) {
             Some(Cached::Deactivated) => Err(ResolveError::Deactivated(did.clone())),
-            Some(Cached::Document { document, sequence, at, .. })
-                if now <= at.saturating_add(self.max_age) =>
+            Some(Cached::Document { document, sequence, at, until, .. })
+                if now <= at.saturating_add(self.max_age).min(*until) =>
             {
-                let until = Some(at.saturating_add(self.max_age));
-                let (document, sequence) = ((**document).clone(), *sequence);
+                let (document, sequence, until) = ((**document).clone(), *sequence, Some(*until));
                 Ok(Resolution { document, sequence, until, membership: None })
             }
             _ => Err(ResolveError::NotAtHand(did.clone())),

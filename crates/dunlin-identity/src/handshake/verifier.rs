@@ -23,6 +23,7 @@ use crate::holding::issuer_hash;
 use crate::key::{KeyError, KeyType, PublicKey};
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
+use crate::registry::staple::StapleError;
 use crate::trust::{TrustError, TrustList};
 
 /// Why a peer's credential is refused in a handshake.
@@ -57,11 +58,19 @@ impl Refusal {
     pub fn is_missing(&self) -> bool {
         use StatusError as S;
         match self {
-            Self::Resolve(error) => matches!(error, ResolveError::NotAtHand(_)),
+            Self::Resolve(_) => self.wanted().is_some(),
             Self::Credential(CredentialError::Status(error)) => {
                 matches!(error, S::Missing(_) | S::Stale(_))
             }
             _ => false,
+        }
+    }
+
+    /// The DID that the program could look up to try again.
+    pub fn wanted(&self) -> Option<&Did> {
+        match self {
+            Self::Resolve(ResolveError::NotAtHand(did) | ResolveError::OldProof(did, _)) => Some(did),
+            _ => None,
         }
     }
 
@@ -74,6 +83,10 @@ impl Refusal {
             Self::Peer(_) => Alert::UNKNOWN_CA,
             Self::Resolve(ResolveError::Deactivated(_) | ResolveError::Outdated(_)) => {
                 Alert::CERTIFICATE_REVOKED
+            }
+            Self::Resolve(ResolveError::OldProof(..)) => Alert::CERTIFICATE_EXPIRED,
+            Self::Resolve(ResolveError::Proof(StapleError::TooLong | StapleError::Field(_))) => {
+                Alert::DECODE_ERROR
             }
             Self::Resolve(ResolveError::Unsupported(_) | ResolveError::Method(MethodError::Unknown(_))) => {
                 Alert::UNSUPPORTED_CERTIFICATE

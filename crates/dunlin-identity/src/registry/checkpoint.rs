@@ -75,6 +75,24 @@ pub enum CheckpointError {
     LogKey,
 }
 
+/// Why the text of a trust in a registry is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrustTextError {
+    /// The line, counted from 1, is no key.
+    #[error("line {0}: {1}")]
+    Key(usize, NoteError),
+    /// The number after `needed` on this line is malformed.
+    #[error("line {0}: write \"needed\" and how many of the witnesses must sign")]
+    Needed(usize),
+    /// There is no key of a registry, or a second one on this line.
+    #[error("it has not exactly one key of a registry (type 1)")]
+    Registry,
+    /// The keys make no trust together.
+    #[error("{0}")]
+    Trust(#[from] CheckpointError),
+}
+
 /// What a registry states.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checkpoint {
@@ -231,6 +249,57 @@ impl RegistryTrust {
         Self { max_age_s, ..self }
     }
 
+    /// Reads a trust: C2SP verifier keys, one on each line, of the registry (type 1) and of its witnesses (type 4), the registry's own
+    /// among them if it is one. A line `needed NUMBER` says how many witnesses must sign, otherwise 1. Empty lines and those that
+    /// begin with `#` are skipped.
+    ///
+    /// # Errors
+    /// [`TrustTextError`].
+    pub fn read(provider: &CryptoProvider, text: &str) -> Result<Self, TrustTextError> {
+        let (mut log, mut witnesses, mut needed) = (None, Vec::new(), 1);
+        for (number, line) in (1..).zip(text.lines().map(str::trim)) {
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            if let Some(count) = line.strip_prefix("needed ") {
+                needed = count.trim().parse().map_err(|_| TrustTextError::Needed(number))?;
+                continue;
+            }
+            let key = NoteKey::read(provider, line).map_err(|error| TrustTextError::Key(number, error))?;
+            match key.kind() {
+                NoteKeyKind::Cosignature => witnesses.push(key),
+                NoteKeyKind::Note if log.is_none() => log = Some(key),
+                NoteKeyKind::Note => return Err(TrustTextError::Registry),
+            }
+        }
+        let trust = Self::new(log.ok_or(TrustTextError::Registry)?, witnesses)?;
+        Ok(trust.with_needed(needed)?)
+    }
+
+    /// Passes everything on which a verdict by this trust rests to `add`.
+    pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        for key in [&self.log].into_iter().chain(&self.witnesses) {
+            add(key.to_string().as_bytes());
+        }
+        add(&(self.needed as u64).to_be_bytes());
+        add(&self.max_age_s.to_be_bytes());
+    }
+
+    /// The keys of the witnesses.
+    pub fn witnesses(&self) -> &[NoteKey] {
+        &self.witnesses
+    }
+
+    /// How many of the witnesses must sign.
+    pub fn needed(&self) -> usize {
+        self.needed
+    }
+
+    /// The registry's key.
+    pub fn log(&self) -> &NoteKey {
+        &self.log
+    }
+
     /// The registry's origin.
     pub fn origin(&self) -> &str {
         self.log.name()
@@ -254,6 +323,22 @@ impl RegistryTrust {
         newest: Option<&SignedCheckpoint>,
         now_s: u64,
     ) -> Result<FreshCheckpoint, CheckpointError> {
+        let checkpoint = self.signed(provider, note, newest)?;
+        let fresh_until_s = self.fresh_until(provider, &checkpoint.note, now_s)?;
+        Ok(FreshCheckpoint { checkpoint, fresh_until_s })
+    }
+
+    /// Makes the same checks without those of the witnesses, for a checkpoint that only acknowledges an operation: witnesses sign it
+    /// later.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn signed(
+        &self,
+        provider: &CryptoProvider,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+    ) -> Result<SignedCheckpoint, CheckpointError> {
         let signed = SignedCheckpoint::read(note)?;
         let checkpoint = &signed.checkpoint;
         if checkpoint.origin != self.log.name() {
@@ -272,8 +357,7 @@ impl RegistryTrust {
                 return Err(CheckpointError::SplitView { size });
             }
         }
-        let fresh_until_s = self.fresh_until(provider, &signed.note, now_s)?;
-        Ok(FreshCheckpoint { checkpoint: signed, fresh_until_s })
+        Ok(signed)
     }
 
     /// Until when enough of the witnesses' signatures are recent.
