@@ -7,19 +7,37 @@
 //! The log has the formats of C2SP: tlog-tiles, checkpoints and cosignatures. So mirrors, witnesses and checkers of other projects can read
 //! it ([`tile`], [`copy::export`]). [`server::serve`] answers over HTTPS. [`audit`](audit::audit) replays the whole log and compares everything that the file says.
 //!
-//! The verifier's side is in [`dunlin_identity::registry`], without SQLite.
+//! The verifier's side is in [`dunlin_identity::registry`], without I/O. [`client`] asks a registry over HTTPS, [`lookup`] does so for
+//! handshakes that wait for it, and [`stapler`] keeps the proof of an own DID fresh. The feature `server`, on by default, adds
+//! everything else.
 
+#[cfg(feature = "server")]
 pub mod audit;
+pub mod client;
+#[cfg(feature = "server")]
 pub mod copy;
+#[cfg(feature = "server")]
 mod database;
+#[cfg(feature = "server")]
 mod error;
+#[cfg(feature = "server")]
 mod log;
+pub mod lookup;
+#[cfg(feature = "server")]
 mod registry;
+#[cfg(feature = "server")]
 pub mod server;
+pub mod stapler;
+#[cfg(feature = "server")]
 pub mod tile;
+#[cfg(feature = "server")]
 pub mod witness;
+#[cfg(feature = "server")]
 mod writer;
 
+#[cfg(feature = "server")]
 pub use error::RegistryError;
+#[cfg(feature = "server")]
 pub use registry::{DEFAULT_REFRESH, Registry, Resolution, Settings, Snapshot};
+#[cfg(feature = "server")]
 pub use writer::{MAX_BATCH, MAX_QUEUE, Receipt};

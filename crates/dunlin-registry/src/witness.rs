@@ -7,15 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::ServerAddress;
 use dunlin_tokio::TlsConnector;
-use http_body_util::{BodyExt, Full, Limited};
+use dunlin_tokio::https::{self, HttpsClient, HttpsError};
+use http_body_util::Full;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
-use hyper::header::HOST;
-use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{sleep, timeout};
 
 use crate::error::RegistryError;
@@ -34,9 +30,9 @@ pub enum WitnessError {
     /// The URL is not `https://` with a host.
     #[error("{0}: write the URL of a witness as https://HOST[:PORT][/PATH]")]
     Url(String),
-    /// The witness cannot be reached, or does not speak HTTP; the reason.
+    /// The witness cannot be reached, or does not speak HTTP.
     #[error("{0}")]
-    Connection(String),
+    Connection(#[from] HttpsError),
     /// The witness has not answered in time.
     #[error("no answer within {} s", ANSWER_TIME.as_secs())]
     Silent,
@@ -53,11 +49,8 @@ pub enum WitnessError {
 
 /// A witness, and what it has seen.
 pub struct Witness {
-    name: ServerAddress,
-    host: String,
-    port: u16,
-    path: String,
-    connector: TlsConnector,
+    https: HttpsClient,
+    url: Uri,
     /// The size of the newest log that it has cosigned, as far as this side knows.
     seen: u64,
 }
@@ -68,14 +61,12 @@ impl Witness {
     /// # Errors
     /// [`WitnessError::Url`].
     pub fn new(url: &str, connector: TlsConnector) -> Result<Self, WitnessError> {
-        let wrong = || WitnessError::Url(url.to_owned());
-        let uri: hyper::Uri = url.parse().map_err(|_| wrong())?;
-        let host = uri.host().filter(|_| uri.scheme_str() == Some("https") && uri.query().is_none());
-        let host = host.ok_or_else(wrong)?.to_owned();
-        let port = uri.port_u16().unwrap_or(443);
-        let name = ServerAddress::parse(bare(&host), port).map_err(|_| wrong())?;
-        let path = format!("{}/add-checkpoint", uri.path().trim_end_matches('/'));
-        Ok(Self { name, host, port, path, connector, seen: 0 })
+        let added = format!("{}/add-checkpoint", url.trim_end_matches('/'));
+        // A query has no place before the path.
+        let added = https::url(&added).ok().filter(|added| added.query().is_none());
+        let url = added.ok_or_else(|| WitnessError::Url(url.to_owned()))?;
+        let https = HttpsClient::new(connector).with_deadline(ANSWER_TIME).with_max_content(MAX_ANSWER);
+        Ok(Self { https, url, seen: 0 })
     }
 
     /// Asks the witness to cosign a state. The answer has its signature lines, for [`Registry::witnessed`].
@@ -102,39 +93,18 @@ impl Witness {
     }
 
     async fn post(&self, body: String) -> Result<(StatusCode, String), WitnessError> {
-        fn failed(error: impl fmt::Display) -> WitnessError {
-            WitnessError::Connection(error.to_string())
-        }
-        let tcp = TcpStream::connect((bare(&self.host), self.port)).await.map_err(failed)?;
-        let tls = self.connector.connect(tcp, self.name.clone()).await.map_err(failed)?;
-        let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.map_err(failed)?;
-        let host = format!("{}:{}", self.host, self.port);
-        let request = Request::post(&self.path).header(HOST, host).body(Full::<Bytes>::from(body));
-        let answered = async {
-            let answer = sender.send_request(request.map_err(failed)?).await.map_err(failed)?;
-            let (parts, body) = answer.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(failed)?;
-            let body = String::from_utf8(body.to_bytes().into()).map_err(|_| WitnessError::Malformed)?;
-            Ok((parts.status, body))
-        };
-        let mut connection = std::pin::pin!(connection);
-        let mut answered = std::pin::pin!(answered);
-        tokio::select! {
-            answer = &mut answered => answer,
-            // What had arrived before the end may be the whole answer.
-            _ = &mut connection => answered.await,
-        }
+        let mut request = Request::new(Full::<Bytes>::from(body));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.url.clone();
+        let (parts, body) = self.https.send(request).await?.into_parts();
+        let body = String::from_utf8(body.into()).map_err(|_| WitnessError::Malformed)?;
+        Ok((parts.status, body))
     }
-}
-
-/// The host of a URL without the brackets around an IPv6 address.
-fn bare(host: &str) -> &str {
-    host.trim_matches(['[', ']'])
 }
 
 impl fmt::Debug for Witness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Witness").field("host", &self.host).field("seen", &self.seen).finish_non_exhaustive()
+        f.debug_struct("Witness").field("url", &self.url).field("seen", &self.seen).finish_non_exhaustive()
     }
 }
 
@@ -148,7 +118,7 @@ pub async fn ask_all(registry: &Registry, witnesses: &mut [Witness]) -> Result<b
     for witness in witnesses {
         match witness.ask(registry, &snapshot).await {
             Ok(answer) => answers.push(answer),
-            Err(error) => tracing::warn!(witness = witness.host, %error, "a witness has not cosigned"),
+            Err(error) => tracing::warn!(witness = %witness.url, %error, "a witness has not cosigned"),
         }
     }
     registry.witnessed(&snapshot, answers.iter().map(String::as_str))

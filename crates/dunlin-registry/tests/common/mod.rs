@@ -44,7 +44,7 @@ impl Holder {
         Self { provider: Arc::clone(provider), numbers, state: None }
     }
 
-    fn key(&self, sequence: u64) -> Arc<dyn SigningKey> {
+    pub(crate) fn key(&self, sequence: u64) -> Arc<dyn SigningKey> {
         let [a, b] = self.numbers;
         key(&self.provider, [a, b, sequence])
     }

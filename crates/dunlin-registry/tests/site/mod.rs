@@ -25,6 +25,29 @@ use tokio::task::JoinHandle;
 
 use crate::common::{NOW, Place};
 
+/// A server on localhost, and clients that trust it.
+pub(crate) struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) connector: TlsConnector,
+    /// The root that clients trust, in PEM.
+    roots: String,
+}
+
+impl Tls {
+    pub(crate) fn new() -> Self {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
+        let key = tree.server.key.signing_key(&provider).unwrap();
+        let credential = Credential::x509(tree.server.chain.clone(), key);
+        let profile = Profile::builder(Arc::clone(&provider)).credentials(vec![credential]);
+        let acceptor = TlsAcceptor::new(Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap()));
+        let trust = X509Trust::anchors(tree.root.chain().to_vec()).unwrap();
+        let profile = Profile::builder(provider).trust(Trust { x509: Some(trust), raw_key: None });
+        let connector = TlsConnector::new(Arc::new(ClientConfig::new(profile.build().unwrap())));
+        Self { acceptor, connector, roots: certificates_to_pem(tree.root.chain()).unwrap() }
+    }
+}
+
 /// An answer.
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -48,39 +71,44 @@ pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     /// The root that clients trust, in PEM.
     pub(crate) roots: String,
-    config: Arc<ClientConfig>,
+    tls: Tls,
     stop: Option<oneshot::Sender<()>>,
     server: JoinHandle<io::Result<()>>,
 }
 
 impl Site {
     pub(crate) async fn new(limits: Limits) -> Self {
-        let (place, provider) = (Place::new(), Arc::new(dunlin_awslc::provider()));
-        place.clock.store(NOW, Ordering::Relaxed);
-        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
-        let key = tree.server.key.signing_key(&provider).unwrap();
-        let credential = Credential::x509(tree.server.chain.clone(), key);
-        let profile = Profile::builder(Arc::clone(&provider)).credentials(vec![credential]);
-        let acceptor = TlsAcceptor::new(Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap()));
-        let trust = X509Trust::anchors(tree.root.chain().to_vec()).unwrap();
-        let profile = Profile::builder(provider).trust(Trust { x509: Some(trust), raw_key: None });
-        let config = Arc::new(ClientConfig::new(profile.build().unwrap()));
+        Self::at(NOW, limits).await
+    }
 
+    /// With this time.
+    pub(crate) async fn at(now_s: u64, limits: Limits) -> Self {
+        let (place, tls) = (Place::new(), Tls::new());
+        place.clock.store(now_s, Ordering::Relaxed);
         let registry = Arc::new(place.open().unwrap());
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let stopped = async { drop(stopped.await) };
-        let server = tokio::spawn(serve(Arc::clone(&registry), socket, acceptor, limits, stopped));
-        let roots = certificates_to_pem(tree.root.chain()).unwrap();
-        Self { place, registry, address, roots, config, stop: Some(stop), server }
+        let server =
+            tokio::spawn(serve(Arc::clone(&registry), socket, tls.acceptor.clone(), limits, stopped));
+        Self { place, registry, address, roots: tls.roots.clone(), tls, stop: Some(stop), server }
+    }
+
+    /// The URL of the registry.
+    pub(crate) fn url(&self) -> String {
+        format!("https://localhost:{}", self.address.port())
+    }
+
+    /// What trusts the server of the registry.
+    pub(crate) fn connector(&self) -> TlsConnector {
+        self.tls.connector.clone()
     }
 
     pub(crate) async fn tls(&self) -> io::Result<TlsStream<TcpStream>> {
         let name = ServerAddress::parse("localhost", self.address.port()).unwrap();
-        let connector = TlsConnector::new(Arc::clone(&self.config));
         let tcp = TcpStream::connect(self.address).await?;
-        connector.connect(tcp, name).await.map_err(io::Error::other)
+        self.tls.connector.connect(tcp, name).await.map_err(io::Error::other)
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -1,0 +1,202 @@
+//! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of `did:web` on web servers.
+//!
+//! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the peer sends along, and after what
+//! this side has learnt before.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use dunlin::auth::Acceptance;
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::AuthenticationFailure;
+use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::{Answer, Question};
+use dunlin_identity::credential::Seconds;
+use dunlin_identity::did::Did;
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::handshake::{
+    CredentialVerifier, DocumentCache, LOOK_UP_AGE, Refusal, ResolveError, Resolver,
+};
+use dunlin_identity::json::MAX_JSON;
+use dunlin_identity::method::web::{self, WebError};
+use dunlin_tokio::Answers;
+use dunlin_tokio::https::{HttpsClient, HttpsError};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::{Request, StatusCode};
+use tokio::sync::Semaphore;
+
+use crate::client::{ClientError, RegistryClient};
+
+/// How long a look-up may take, unless the program says otherwise: half of a handshake's usual time.
+pub const LOOK_UP_TIME: Duration = Duration::from_secs(5);
+
+/// The most look-ups at the same time. Each has a connection.
+pub const MAX_LOOK_UPS: usize = 64;
+
+/// Why a DID cannot be looked up.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookUpError {
+    /// The registry has no right answer.
+    #[error("{0}")]
+    Registry(#[from] ClientError),
+    /// The web server cannot be reached over HTTPS.
+    #[error("{0}")]
+    Https(#[from] HttpsError),
+    /// The web server does not have the document.
+    #[error("{url}: status {status}")]
+    Status {
+        /// The place of the document.
+        url: String,
+        /// The status of HTTP.
+        status: u16,
+    },
+    /// The document is refused.
+    #[error("{url}: {error}")]
+    Web {
+        /// The place of the document, or the DID that names none.
+        url: String,
+        /// What is wrong.
+        error: WebError,
+    },
+    /// The document contradicts what this side knows.
+    #[error("{0}")]
+    Document(#[from] ResolveError),
+    /// Too many other handshakes wait for look-ups.
+    #[error("{MAX_LOOK_UPS} look-ups are under way already")]
+    Busy,
+    /// There is no registry and no web client for DIDs of this method.
+    #[error("nobody is asked about DIDs of its method")]
+    Method,
+}
+
+/// Looks documents of `did:web` up over HTTPS, and keeps each for [`LOOK_UP_AGE`].
+#[derive(Clone, Debug)]
+pub struct WebDocuments {
+    https: HttpsClient,
+    known: Arc<DocumentCache>,
+}
+
+impl WebDocuments {
+    /// A client of web servers, which its connector authenticates. Its deadline is that of a look-up.
+    pub fn new(provider: Arc<CryptoProvider>, https: HttpsClient) -> Self {
+        let known = DocumentCache::new(provider, vec![DidMethod::WEB], LOOK_UP_AGE);
+        Self { https: https.with_max_content(MAX_JSON), known: Arc::new(known) }
+    }
+
+    /// The document that the DID's web server has now. It is kept for later handshakes, too.
+    ///
+    /// # Errors
+    /// [`LookUpError`].
+    pub async fn resolve(&self, did: &Did) -> Result<DidDocument, LookUpError> {
+        let of_did = |error| LookUpError::Web { url: did.to_string(), error };
+        let url = web::locate(did).map_err(of_did)?.to_string();
+        let mut request = Request::new(Empty::<Bytes>::new());
+        *request.uri_mut() = url.parse().map_err(|_| HttpsError::Url(url.clone()))?;
+        let answer = self.https.send(request).await?;
+        // did:web demands no redirection to another host; this client follows none.
+        if answer.status() != StatusCode::OK {
+            return Err(LookUpError::Status { url, status: answer.status().as_u16() });
+        }
+        let document = web::read(answer.body(), did).map_err(|error| LookUpError::Web { url, error })?;
+        self.known.insert(document.clone(), 0, now_s())?;
+        Ok(document)
+    }
+}
+
+/// Everything that a program can look up.
+#[derive(Clone)]
+pub struct LookUps {
+    registries: Vec<RegistryClient>,
+    web: Option<WebDocuments>,
+    places: Arc<Semaphore>,
+}
+
+impl LookUps {
+    /// Asks these registries, one after the other, and web servers if there is a client for them.
+    pub fn new(registries: Vec<RegistryClient>, web: Option<WebDocuments>) -> Self {
+        Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)) }
+    }
+
+    /// The resolvers that know what was looked up, for [`CredentialVerifier::with_resolver`]. With them the verifier must ask
+    /// ([`CredentialVerifier::asking`]).
+    pub fn resolvers(&self) -> Vec<Arc<dyn Resolver>> {
+        let registries =
+            self.registries.iter().map(|client| Arc::clone(client.documents()) as Arc<dyn Resolver>);
+        let web = self.web.iter().map(|web| Arc::clone(&web.known) as Arc<dyn Resolver>);
+        registries.chain(web).collect()
+    }
+
+    /// Looks a DID up. The resolvers know the result.
+    ///
+    /// # Errors
+    /// [`LookUpError`]; of several registries that of the last one.
+    pub async fn look_up(&self, did: &Did) -> Result<(), LookUpError> {
+        let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;
+        if let (Some(web), "web") = (&self.web, did.method()) {
+            return web.resolve(did).await.map(drop);
+        }
+        let mut refusal = LookUpError::Method;
+        for registry in self.registries.iter().filter(|_| did.method() == "dunlin") {
+            match registry.resolve(did).await {
+                Ok(_) => return Ok(()),
+                Err(error) => refusal = error.into(),
+            }
+        }
+        Err(refusal)
+    }
+
+    /// The answers to the questions of a verifier with [`Self::resolvers`]. `algorithms` of the profile have verified the issuer's
+    /// signature before the verifier asks.
+    pub fn answers(&self, provider: Arc<CryptoProvider>, verifier: Arc<CredentialVerifier>) -> LookUpAnswers {
+        LookUpAnswers { provider, look_ups: self.clone(), verifier }
+    }
+}
+
+impl fmt::Debug for LookUps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LookUps").field("registries", &self.registries).finish_non_exhaustive()
+    }
+}
+
+/// Answers whether a peer is trusted whose document the verifier did not have at hand.
+#[derive(Clone, Debug)]
+pub struct LookUpAnswers {
+    provider: Arc<CryptoProvider>,
+    look_ups: LookUps,
+    verifier: Arc<CredentialVerifier>,
+}
+
+impl Answers for LookUpAnswers {
+    async fn answer(&self, question: Question) -> Answer {
+        let Question::Verify { certificates, certificate_type, did_proof, .. } = question else {
+            return Answer::Failed;
+        };
+        if certificate_type != CertificateType::VERIFIABLE_CREDENTIAL {
+            return Answer::Failed;
+        }
+        let algorithms = self.provider.signatures.all;
+        let judge = || self.verifier.judge(&certificates, did_proof.as_deref(), algorithms, now_s());
+        let mut judged = judge();
+        if let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() {
+            let looked_up = self.look_ups.look_up(&did).await;
+            judged = judge().map_err(|refusal| match looked_up {
+                // Only a refusal for want of the document has to do with the look-up. It may also have told that the DID has ended.
+                Err(error) if refusal.wanted().is_some() => {
+                    ResolveError::LookUp(did, error.to_string()).into()
+                }
+                _ => refusal,
+            });
+        }
+        let accepted = judged.map(|peer| Acceptance::within(peer.validity).with_peer(peer));
+        Answer::Verified(accepted.map_err(AuthenticationFailure::from))
+    }
+}
+
+/// The time, in seconds since 1970.
+fn now_s() -> Seconds {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
+    Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
+}

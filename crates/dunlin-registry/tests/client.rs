@@ -1,0 +1,325 @@
+//! The client of a registry: what it believes, and what it refuses of false nodes.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+mod node;
+mod site;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use base64ct::{Base64, Encoding};
+use common::{NOW, Place};
+use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
+use dunlin_identity::merkle::MerkleError;
+use dunlin_identity::registry::checkpoint::{CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust};
+use dunlin_identity::registry::map::MapError;
+use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_registry::Registry;
+use dunlin_registry::client::{ClientError, RegistryClient};
+use dunlin_registry::server::Limits;
+use dunlin_tokio::TlsConnector;
+use dunlin_tokio::https::{HttpsClient, HttpsError};
+use node::Node;
+use serde_json::json;
+use site::{Site, Tls};
+use tokio::net::TcpListener;
+
+const NOW_S: i64 = NOW as i64;
+
+/// Whom the verifiers of the place's registry believe.
+fn trust(place: &Place) -> RegistryTrust {
+    let settings = place.settings();
+    let key = |kind| {
+        let signer = NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
+        signer.unwrap().key().clone()
+    };
+    RegistryTrust::new(key(NoteKeyKind::Note), vec![key(NoteKeyKind::Cosignature)]).unwrap()
+}
+
+fn client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
+    let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(place)));
+    let client = RegistryClient::new(place.provider.clone(), url, HttpsClient::new(connector), documents);
+    client.unwrap().with_clock(|| NOW_S)
+}
+
+/// A client that knows nothing yet, of a node with these answers.
+async fn of_node(
+    place: &Place,
+    answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
+) -> RegistryClient {
+    let node = Node::new(answer).await;
+    client(place, &node.url(), node.connector.clone())
+}
+
+fn proof_error<T: std::fmt::Debug>(result: Result<T, ClientError>) -> StapleError {
+    match result {
+        Err(ClientError::Proof { url, error }) => {
+            assert!(url.starts_with("https://localhost:"), "{url}");
+            error
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn operations_are_submitted_and_resolved_with_proofs() {
+    let site = Site::new(Limits::default()).await;
+    let client = client(&site.place, &(site.url() + "/"), site.connector());
+    let mut holder = site.place.holder(1);
+    for sequence in 0..3 {
+        let operation = holder.next();
+        for _ in 0..2 {
+            assert_eq!(client.submit(&operation).await.unwrap().number, sequence);
+        }
+        let (staple, resolved) = client.resolve(holder.state().did()).await.unwrap();
+        assert_eq!((&resolved.document, resolved.sequence), (holder.state().document(), sequence));
+        assert_eq!(staple.document, holder.state().document().canonical().unwrap().into_bytes());
+        assert_eq!(client.documents().newest().unwrap().checkpoint().size, sequence + 1);
+        // What was looked up serves later handshakes.
+        let known = client.documents().resolve(holder.state().did(), None, NOW_S).unwrap();
+        assert_eq!((&known.document, known.sequence), (holder.state().document(), sequence));
+        assert_eq!(known.until, Some(NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap()));
+    }
+    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 3);
+
+    let did = holder.state().did().clone();
+    client.submit(&holder.deactivate()).await.unwrap();
+    assert_eq!(proof_error(client.resolve(&did).await), StapleError::Deactivated(did.clone()));
+    let known = client.documents().resolve(&did, None, NOW_S);
+    assert_eq!(known, Err(ResolveError::Deactivated(did)));
+}
+
+#[tokio::test]
+async fn refusals_of_the_registry_name_it_and_the_reason() {
+    let site = Site::new(Limits::default()).await;
+    let client = client(&site.place, &site.url(), site.connector());
+    let (mut holder, mut other) = (site.place.holder(1), site.place.holder(2));
+    client.submit(&holder.next()).await.unwrap();
+    holder.next();
+    let refused = client.submit(&holder.next()).await.unwrap_err();
+    let ClientError::Refused { url, status: 409, why } = &refused else { panic!("{refused}") };
+    assert!(url.starts_with(&site.url()) && why.contains("sequence number 2 instead of 1"), "{refused}");
+
+    other.next();
+    let did = other.state().did().clone();
+    assert_eq!(client.resolve(&did).await.unwrap_err(), ClientError::Absent { url: site.url(), did });
+}
+
+#[tokio::test]
+async fn plain_http_is_refused() {
+    let (place, tls) = (Place::new(), Tls::new());
+    for url in ["http://localhost:1", "localhost:1", "https://localhost:1/?a", "https://user@localhost:1"] {
+        let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(&place)));
+        let https = HttpsClient::new(tls.connector.clone());
+        let refused = RegistryClient::new(place.provider.clone(), url, https, documents).unwrap_err();
+        assert_eq!(refused, HttpsError::Url(url.to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn an_unreachable_registry_is_named() {
+    let (site, place) = (Site::new(Limits::default()).await, Place::new());
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let refused = client(&place, &format!("https://localhost:{port}"), site.connector()).checkpoint().await;
+    let Err(ClientError::Https(HttpsError::Unreachable { address, .. })) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(address, format!("localhost:{port}"));
+
+    // A server with a certificate by another authority.
+    let refused = client(&place, &site.url(), Tls::new().connector).checkpoint().await;
+    let Err(ClientError::Https(HttpsError::Tls { address, .. })) = refused else { panic!("{refused:?}") };
+    assert_eq!(address, format!("localhost:{}", site.address.port()));
+}
+
+/// The clock of this test advances as soon as nothing else happens.
+#[tokio::test(start_paused = true)]
+async fn a_silent_registry_is_left_at_the_deadline() {
+    let (place, tls) = (Place::new(), Tls::new());
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}", silent.local_addr().unwrap().port());
+    let documents = Arc::new(RegistryDocuments::new(place.provider.clone(), trust(&place)));
+    let https = HttpsClient::new(tls.connector).with_deadline(Duration::from_secs(5));
+    let client = RegistryClient::new(place.provider.clone(), &url, https, documents).unwrap();
+    let refused = client.checkpoint().await.unwrap_err();
+    // The deadline of the request and that of the client are the same moment.
+    let is_late = matches!(refused, ClientError::Late { .. } | ClientError::Https(HttpsError::Late { .. }));
+    let text = refused.to_string();
+    assert!(
+        is_late && text.contains(&url["https://".len()..]) && text.ends_with("no answer within 5 s"),
+        "{text}"
+    );
+}
+
+#[tokio::test]
+async fn answers_that_are_none_of_a_registry_are_refused() {
+    let place = Place::new();
+    let did = place.holder(1).next().did().clone();
+    let client = of_node(&place, |_| (500, b"{\"error\":\"a\\nb\"}".to_vec())).await;
+    let refused = client.resolve(&did).await.unwrap_err();
+    assert!(refused.to_string().ends_with(": status 500: ab"), "{refused}");
+    let client = of_node(&place, |_| (404, b"nothing".to_vec())).await;
+    assert!(matches!(client.resolve(&did).await, Err(ClientError::Malformed { what: "no JSON", .. })));
+    let client = of_node(&place, |_| (200, vec![b' '; 65 * 1024])).await;
+    let refused = client.resolve(&did).await;
+    assert!(matches!(refused, Err(ClientError::Https(HttpsError::TooLong { .. }))), "{refused:?}");
+    let client = of_node(&place, |_| (200, vec![0; 3])).await;
+    assert_eq!(proof_error(client.resolve(&did).await), StapleError::Field("document"));
+    let client = of_node(&place, |_| (200, b"{\"hashes\":[],\"number\":0}".to_vec())).await;
+    let refused = client.submit(&place.holder(1).next()).await;
+    assert!(matches!(refused, Err(ClientError::Malformed { what: "checkpoint", .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_a_false_node_forges_is_refused() {
+    let place = Place::new();
+    let (registry, mut holder, mut other) = (place.open().unwrap(), place.holder(1), place.holder(2));
+    let first = holder.next();
+    let old_document = holder.state().document().canonical().unwrap().into_bytes();
+    place.submit(&registry, vec![first, other.next()]);
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let right = registry.resolve(&did).unwrap().staple().unwrap();
+    let others = registry.resolve(other.state().did()).unwrap().staple().unwrap();
+
+    let text = String::from_utf8(right.checkpoint.clone()).unwrap();
+    let forged_text = text.replacen("\n3\n", "\n4\n", 1);
+    let elsewhere = Place::new();
+    let settings = dunlin_registry::Settings { origin: "other.example".into(), ..elsewhere.settings() };
+    Registry::create(&elsewhere.path("other"), &settings).unwrap();
+    let elsewhere = Registry::open(&elsewhere.path("other"), &settings).unwrap();
+    for (staple, error) in [
+        // The document before the rotation, and one that was never in the registry.
+        (Staple { document: old_document, ..right.clone() }, StapleError::Map(MapError::Root)),
+        (
+            Staple { checkpoint: forged_text.into_bytes(), ..right.clone() },
+            CheckpointError::from(NoteError::Signature(common::ORIGIN.into())).into(),
+        ),
+        (
+            Staple { checkpoint: elsewhere.snapshot().text().as_bytes().to_vec(), ..right.clone() },
+            CheckpointError::OtherRegistry("other.example".into()).into(),
+        ),
+        (Staple { proof: others.proof.clone(), ..right.clone() }, StapleError::Map(MapError::Root)),
+    ] {
+        let bytes = staple.write().unwrap();
+        let client = of_node(&place, move |_| (200, bytes.clone())).await;
+        assert_eq!(proof_error(client.resolve(&did).await), error);
+        assert!(client.documents().newest().is_none());
+        let known = client.documents().resolve(&did, None, NOW_S);
+        assert_eq!(known, Err(ResolveError::NotAtHand(did.clone())));
+    }
+    // The staple of another DID.
+    let bytes = others.write().unwrap();
+    let client = of_node(&place, move |_| (200, bytes.clone())).await;
+    assert!(matches!(proof_error(client.resolve(&did).await), StapleError::Document(_)));
+
+    // An absence that is none: the proof of another DID that the map does not have.
+    let absent = registry.resolve(place.holder(9).next().did()).unwrap();
+    let answer =
+        json!({"checkpoint": absent.snapshot.text(), "proof": Base64::encode_string(&absent.proof.write())});
+    let client = of_node(&place, move |_| (404, answer.to_string().into_bytes())).await;
+    let refused = proof_error(client.resolve(&did).await);
+    assert!(matches!(refused, StapleError::Map(MapError::Root | MapError::Misplaced)), "{refused}");
+}
+
+#[tokio::test]
+async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![place.holder(2).next(), place.holder(3).next()]);
+    let checkpoint = registry.snapshot().text().to_owned();
+    let proof = registry.inclusion(0, 2).unwrap();
+    let client = of_node(&place, move |path| {
+        let answer = match path {
+            "/operations" => json!({"number": 0, "checkpoint": checkpoint}),
+            _ => json!({"hashes": proof.iter().map(|hash| Base64::encode_string(hash)).collect::<Vec<_>>()}),
+        };
+        (200, answer.to_string().into_bytes())
+    })
+    .await;
+    let refused = client.submit(&holder.next()).await;
+    let Err(ClientError::NotIncluded { url, error: MerkleError::Root }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert!(url.ends_with("/inclusion?number=0&size=2"), "{url}");
+}
+
+#[tokio::test]
+async fn an_old_checkpoint_is_stale_and_none_goes_back() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let small = registry.resolve(&did).unwrap().staple().unwrap().write().unwrap();
+    place.submit(&registry, vec![holder.next()]);
+    let large = registry.snapshot().text().as_bytes().to_vec();
+
+    let clock = Arc::new(AtomicI64::new(NOW_S));
+    let now = Arc::clone(&clock);
+    let hashes = registry.consistency(1, 2).unwrap();
+    let client = of_node(&place, move |path| match path {
+        "/checkpoint" => (200, large.clone()),
+        path if path.starts_with("/consistency") => {
+            let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
+            (200, json!({"hashes": hashes}).to_string().into_bytes())
+        }
+        _ => (200, small.clone()),
+    })
+    .await
+    .with_clock(move || now.load(Ordering::Relaxed));
+    client.resolve(&did).await.unwrap();
+    client.checkpoint().await.unwrap();
+    let rollback = CheckpointError::Rollback { offered: 1, accepted: 2 };
+    assert_eq!(proof_error(client.resolve(&did).await), rollback.into());
+
+    let age = i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap();
+    clock.store(NOW_S + age, Ordering::Relaxed);
+    client.checkpoint().await.unwrap();
+    clock.store(NOW_S + age + 1, Ordering::Relaxed);
+    let stale = CheckpointError::Stale { found: 0, needed: 1 };
+    assert_eq!(proof_error(client.checkpoint().await), stale.into());
+}
+
+/// The registry's key has signed both histories.
+#[tokio::test]
+async fn two_histories_of_one_registry_are_noticed() {
+    let place = Place::new();
+    let first = place.open().unwrap();
+    place.submit(&first, (0..3).map(|number| place.holder(number).next()).collect());
+    Registry::create(&place.path("second"), &place.settings()).unwrap();
+    let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
+    let client_of = async |size: u64| {
+        let begin = second.snapshot().size();
+        place.submit(&second, (begin..size).map(|number| place.holder(100 + number).next()).collect());
+        let (note, old) = (second.snapshot().text().as_bytes().to_vec(), size.min(3));
+        let hashes = second.consistency(old, size).unwrap();
+        let client = of_node(&place, move |path| match path {
+            "/checkpoint" => (200, note.clone()),
+            _ => {
+                let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
+                (200, json!({"hashes": hashes}).to_string().into_bytes())
+            }
+        })
+        .await;
+        client.documents().accept(first.snapshot().checkpoint().clone());
+        client
+    };
+    let client = client_of(3).await;
+    assert_eq!(proof_error(client.checkpoint().await), CheckpointError::SplitView { size: 3 }.into());
+    let client = client_of(5).await;
+    let refused = client.checkpoint().await.unwrap_err();
+    let ClientError::Inconsistent { url, old: 3, new: 5, error: MerkleError::Root } = &refused else {
+        panic!("{refused}");
+    };
+    assert!(
+        url.starts_with("https://localhost:") && refused.to_string().contains("another history"),
+        "{refused}"
+    );
+    assert_eq!(client.documents().newest().unwrap(), *first.snapshot().checkpoint());
+}

@@ -1,0 +1,459 @@
+//! Handshakes in which the documents of peers come from a registry: proofs that peers send along, look-ups, and every refusal with its alert.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+mod common;
+mod node;
+mod site;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+use common::{Holder, Place};
+use dunlin::auth::{DidProofs, KnownRegistry, Trust, Verifiers, X509Trust};
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
+use dunlin::wire::AlertDescription as Alert;
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerAddress, ServerConfig};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
+use dunlin_identity::did::Did;
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::{CredentialIdentity, CredentialVerifier, RegistryDocuments};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::{KEY, Method, web};
+use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
+use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::staple::Staple;
+use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec};
+use dunlin_registry::client::RegistryClient;
+use dunlin_registry::lookup::{LookUps, WebDocuments};
+use dunlin_registry::server::Limits;
+use dunlin_registry::stapler::{Stapler, StaplerError};
+use dunlin_tokio::https::HttpsClient;
+use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsConnector};
+use node::Node;
+use serde_json::json;
+use site::Site;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+fn now_s() -> u64 {
+    SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(dunlin_awslc::provider())
+}
+
+/// Somebody who issues credentials.
+struct Operator {
+    key: Arc<dyn SigningKey>,
+    document: DidDocument,
+}
+
+impl Operator {
+    fn new() -> Self {
+        let key = KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap();
+        let did = KEY.create(&PublicKey::from_spki(key.public_key()).unwrap()).unwrap();
+        Self { key, document: KEY.resolve(&did).unwrap() }
+    }
+
+    fn issue(&self, subject: &Did) -> Vec<u8> {
+        let credential = json!({
+            "@context": [CREDENTIALS_V2],
+            "type": ["VerifiableCredential"],
+            "issuer": self.document.id().as_str(),
+            "credentialSubject": {"id": subject.as_str(), "role": "sensor"},
+        });
+        let (provider, method) =
+            (provider(), self.document.keys(Relationship::AssertionMethod).next().unwrap().0);
+        let issuer = Issuer { provider: &provider, signer: &*self.key, method };
+        issuer.issue_compact(&credential, &Contexts::default()).unwrap()
+    }
+
+    /// A credential about the DID of this document, shown with this key and these proofs.
+    fn shown(
+        &self,
+        document: &DidDocument,
+        key: Arc<dyn SigningKey>,
+        proofs: Option<Arc<dyn DidProofs>>,
+    ) -> Credential {
+        let method = document.keys(Relationship::Authentication).next().unwrap().0.clone();
+        let credential = self.issue(document.id());
+        let holding = Holding::of_credential(key, method, credential, &Contexts::default()).unwrap();
+        let holding = match proofs {
+            Some(proofs) => holding.with_proofs(proofs),
+            None => holding,
+        };
+        holding.to_tls(&provider()).unwrap()
+    }
+}
+
+/// A proof that never changes, whatever the peer accepts.
+#[derive(Debug)]
+struct Fixed(Vec<u8>);
+
+impl DidProofs for Fixed {
+    fn latest(&self, _: &[KnownRegistry]) -> Option<Vec<u8>> {
+        Some(self.0.clone())
+    }
+}
+
+fn fixed(staple: &Staple) -> Option<Arc<dyn DidProofs>> {
+    Some(Arc::new(Fixed(staple.write().unwrap())))
+}
+
+fn trust(place: &Place, max_age_s: u64) -> RegistryTrust {
+    let settings = place.settings();
+    let key = |kind| {
+        let signer = NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
+        signer.unwrap().key().clone()
+    };
+    let trust = RegistryTrust::new(key(NoteKeyKind::Note), vec![key(NoteKeyKind::Cosignature)]);
+    trust.unwrap().with_max_age(max_age_s)
+}
+
+/// A client of a registry at this URL that knows nothing yet.
+fn registry_client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
+    let trust = trust(place, DEFAULT_CHECKPOINT_AGE);
+    let documents = Arc::new(RegistryDocuments::new(provider(), trust));
+    let https = HttpsClient::new(connector).with_deadline(Duration::from_secs(5));
+    RegistryClient::new(provider(), url, https, documents).unwrap()
+}
+
+/// A server that judges clients by a registry, and clients that trust its certificate.
+struct Hub {
+    acceptor: TlsAcceptor,
+    trust: Trust,
+}
+
+impl Hub {
+    /// With look-ups the verifier asks; otherwise it knows only what is proven.
+    fn new(operator: &Operator, documents: &Arc<RegistryDocuments>, look_ups: Option<&LookUps>) -> Self {
+        let verifier = CredentialVerifier::new(provider(), [operator.document.clone()]);
+        let verifier = match look_ups {
+            None => verifier.with_resolver(documents.clone()),
+            Some(look_ups) => {
+                look_ups.resolvers().into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver)
+            }
+        };
+        let verifier = Arc::new(verifier);
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
+        let key = tree.server.key.signing_key(&provider()).unwrap();
+        let profile = Profile::builder(provider())
+            .credentials(vec![Credential::x509(tree.server.chain.clone(), key)])
+            .trust(Verifiers::default().with(verifier.clone()));
+        let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+        let mut acceptor = TlsAcceptor::new(Arc::new(config.with_client_auth(ClientAuth::Required).unwrap()));
+        if let Some(look_ups) = look_ups {
+            acceptor = acceptor.with_answers(look_ups.answers(provider(), verifier));
+        }
+        let x509 = Some(X509Trust::anchors(tree.root.chain().to_vec()).unwrap());
+        Self { acceptor, trust: Trust { x509, raw_key: None } }
+    }
+
+    fn offline(place: &Place, operator: &Operator) -> Self {
+        let documents = RegistryDocuments::new(provider(), trust(place, DEFAULT_CHECKPOINT_AGE));
+        Self::new(operator, &Arc::new(documents), None)
+    }
+
+    fn asking(operator: &Operator, client: &RegistryClient) -> Self {
+        let look_ups = LookUps::new(vec![client.clone()], None);
+        Self::new(operator, client.documents(), Some(&look_ups))
+    }
+
+    /// A handshake with a client that shows this credential. The server's end and the client's.
+    async fn meet(
+        &self,
+        own: Credential,
+    ) -> (Result<CredentialIdentity, HandshakeError>, std::io::Result<()>) {
+        let profile = Profile::builder(provider()).credentials(vec![own]).trust(self.trust.clone());
+        let connector = TlsConnector::new(Arc::new(ClientConfig::new(profile.build().unwrap())));
+        let (client, server) = tokio::io::duplex(1 << 16);
+        let name = ServerAddress::parse("localhost", 1).unwrap();
+        let client = async {
+            let mut tls = connector.connect(client, name).await?;
+            // The server refuses a client of TLS 1.3 after the client's handshake.
+            let mut byte = [0];
+            tls.read_exact(&mut byte).await?;
+            Ok(())
+        };
+        let server = async {
+            let mut tls = self.acceptor.accept(server).await?;
+            let peer = CredentialIdentity::of(tls.negotiated().peer.as_ref().unwrap()).unwrap();
+            tls.write_all(b"x").await.unwrap();
+            tls.flush().await.unwrap();
+            Ok(peer)
+        };
+        tokio::join!(server, client)
+    }
+
+    async fn accepts(&self, own: Credential) -> CredentialIdentity {
+        let (server, client) = self.meet(own).await;
+        client.unwrap();
+        server.unwrap()
+    }
+
+    /// Both sides report this alert, and the server this reason.
+    async fn refuses(&self, own: Credential, alert: Alert, why: &str) {
+        let (server, client) = self.meet(own).await;
+        let error = match server {
+            Err(HandshakeError::Tls(error)) => error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error.alert(), Some(alert), "{error}");
+        match &error {
+            Error::Authentication(AuthenticationFailure::RejectedWith(_, text)) => {
+                assert!(text.contains(why) && !text.contains('\n'), "{text}");
+            }
+            Error::PeerMisbehaved(PeerMisbehaved::BadSignature) if why.is_empty() => {}
+            other => panic!("{other}"),
+        }
+        let told = client.unwrap_err();
+        let told = told.get_ref().and_then(|error| error.downcast_ref::<Error>());
+        assert_eq!(told, Some(&Error::AlertReceived(alert)));
+    }
+}
+
+/// A registry with the time of this machine, and a DID in it.
+async fn site_with_did() -> (Site, Holder) {
+    let site = Site::at(now_s(), Limits::default()).await;
+    let mut holder = site.place.holder(1);
+    site.place.submit(&site.registry, vec![holder.next()]);
+    (site, holder)
+}
+
+/// The URL of a server that does not run.
+async fn closed() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("https://localhost:{}", socket.local_addr().unwrap().port())
+}
+
+fn staple(site: &Site, did: &Did) -> Staple {
+    site.registry.resolve(did).unwrap().staple().unwrap()
+}
+
+#[tokio::test]
+async fn a_proof_that_is_sent_along_needs_no_network() {
+    let (site, holder) = site_with_did().await;
+    let operator = Operator::new();
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let (key, document) = (holder.key(0), holder.state().document());
+    let public = PublicKey::from_spki(key.public_key()).unwrap();
+    let stapler = Arc::new(Stapler::new(client, document.id().clone(), public));
+    stapler.refresh().await.unwrap();
+    // Nobody answers there.
+    let unreachable = registry_client(&site.place, &closed().await, site.connector());
+    let hub = Hub::asking(&operator, &unreachable);
+    let own = || operator.shown(document, key.clone(), Some(stapler.clone()));
+    for _ in 0..2 {
+        let peer = hub.accepts(own()).await;
+        assert_eq!((&peer.did, peer.sequence), (document.id(), 0));
+    }
+    // Without a proof, what was proven before still counts.
+    hub.accepts(operator.shown(document, key.clone(), None)).await;
+    site.stop().await.unwrap();
+    hub.accepts(own()).await;
+}
+
+#[tokio::test]
+async fn a_document_is_looked_up_once() {
+    let (site, holder) = site_with_did().await;
+    let (operator, document) = (Operator::new(), holder.state().document());
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let hub = Hub::asking(&operator, &client);
+    let own = || operator.shown(document, holder.key(0), None);
+    assert_eq!(&hub.accepts(own()).await.did, document.id());
+    site.stop().await.unwrap();
+    hub.accepts(own()).await;
+}
+
+#[tokio::test]
+async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
+    let (site, holder) = site_with_did().await;
+    let (operator, document) = (Operator::new(), holder.state().document());
+    let url = closed().await;
+    let hub = Hub::asking(&operator, &registry_client(&site.place, &url, site.connector()));
+    let address = url.trim_start_matches("https://");
+    let why = format!("{} cannot be looked up: {address}: not connected: ", document.id());
+    hub.refuses(operator.shown(document, holder.key(0), None), Alert::BAD_CERTIFICATE, &why).await;
+    // Others are not delayed, and a proof still suffices.
+    hub.accepts(operator.shown(document, holder.key(0), fixed(&staple(&site, document.id())))).await;
+    // A peer of an unknown issuer makes nobody look anything up.
+    let stranger = Operator::new();
+    let unknown = stranger.shown(document, holder.key(0), None);
+    hub.refuses(unknown, Alert::UNKNOWN_CA, "is not trusted").await;
+}
+
+#[tokio::test]
+async fn false_proofs_are_refused() {
+    let (site, mut holder) = site_with_did().await;
+    let (operator, old) = (Operator::new(), holder.state().document().clone());
+    let before = staple(&site, old.id());
+    let mut other = site.place.holder(2);
+    site.place.submit(&site.registry, vec![other.next()]);
+    let small = staple(&site, other.state().did());
+    site.place.submit(&site.registry, vec![holder.next()]);
+    let right = staple(&site, old.id());
+    let text = String::from_utf8(right.checkpoint.clone()).unwrap();
+    let shown = |staple: &Staple| operator.shown(&old, holder.key(0), fixed(staple));
+    let forged = Staple { checkpoint: text.replacen("\n3\n", "\n4\n", 1).into_bytes(), ..right.clone() };
+    let mixed = Staple { document: before.document.clone(), ..right.clone() };
+    let others = Staple { proof: staple(&site, other.state().did()).proof, ..right.clone() };
+    for (staple, why) in [
+        (forged, "the signature of registry.example/1 is wrong"),
+        // A document that was replaced, with the newest proof; and the proof of another DID.
+        (mixed, "another root"),
+        (others, "another root"),
+    ] {
+        let hub = Hub::offline(&site.place, &operator);
+        hub.refuses(shown(&staple), Alert::BAD_CERTIFICATE, why).await;
+    }
+    let hub = Hub::offline(&site.place, &operator);
+    let malformed: Option<Arc<dyn DidProofs>> = Some(Arc::new(Fixed(vec![0; 5])));
+    let own = operator.shown(&old, holder.key(0), malformed);
+    hub.refuses(own, Alert::DECODE_ERROR, "proof of a DID: the field document").await;
+    // The key before the rotation does not belong to the proven document.
+    hub.refuses(shown(&right), Alert::DECRYPT_ERROR, "").await;
+    // This side has seen the larger log, so the proof of the smaller one is too old.
+    let own = operator.shown(other.state().document(), other.key(0), fixed(&small));
+    let why = "its log has 2 entries, but the registry has already shown 3";
+    hub.refuses(own, Alert::CERTIFICATE_EXPIRED, why).await;
+}
+
+#[tokio::test]
+async fn a_stale_proof_is_refused_or_replaced_by_a_look_up() {
+    let (site, holder) = site_with_did().await;
+    let (operator, document) = (Operator::new(), holder.state().document());
+    // The same history, signed a day ago.
+    let late = Place::new();
+    late.clock.store(now_s() - DEFAULT_CHECKPOINT_AGE - 10, Ordering::Relaxed);
+    let registry = late.open().unwrap();
+    let mut same = late.holder(1);
+    late.submit(&registry, vec![same.next()]);
+    let stale = registry.resolve(document.id()).unwrap().staple().unwrap();
+    let own = || operator.shown(document, holder.key(0), fixed(&stale));
+    let hub = Hub::offline(&site.place, &operator);
+    hub.refuses(own(), Alert::CERTIFICATE_EXPIRED, "0 of 1 trusted witnesses have signed it within").await;
+
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    Hub::asking(&operator, &client).accepts(own()).await;
+    let url = closed().await;
+    let hub = Hub::asking(&operator, &registry_client(&site.place, &url, site.connector()));
+    hub.refuses(own(), Alert::BAD_CERTIFICATE, "cannot be looked up: localhost:").await;
+}
+
+#[tokio::test]
+async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
+    let (site, mut holder) = site_with_did().await;
+    let (operator, old) = (Operator::new(), holder.state().document().clone());
+    let old_key = holder.key(0);
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let hub = Hub::asking(&operator, &client);
+    let before = staple(&site, old.id());
+    hub.accepts(operator.shown(&old, old_key.clone(), None)).await;
+
+    site.place.submit(&site.registry, vec![holder.next()]);
+    let (new, new_key) = (holder.state().document().clone(), holder.key(1));
+    let proof = fixed(&staple(&site, old.id()));
+    let peer = hub.accepts(operator.shown(&new, new_key.clone(), proof.clone())).await;
+    assert_eq!(peer.sequence, 1);
+    // The previous key with the proof of the new one, without a proof, and with the proof of its own time.
+    hub.refuses(operator.shown(&old, old_key.clone(), proof), Alert::DECRYPT_ERROR, "").await;
+    hub.refuses(operator.shown(&old, old_key.clone(), None), Alert::DECRYPT_ERROR, "").await;
+    hub.refuses(operator.shown(&old, old_key, fixed(&before)), Alert::DECRYPT_ERROR, "").await;
+
+    site.place.submit(&site.registry, vec![holder.deactivate()]);
+    let proof = fixed(&staple(&site, old.id()));
+    let own = |proof| operator.shown(&new, new_key.clone(), proof);
+    let fresh = Hub::asking(&operator, &registry_client(&site.place, &site.url(), site.connector()));
+    fresh.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+    hub.refuses(own(proof), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+    hub.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+}
+
+#[tokio::test]
+async fn documents_of_did_web_come_over_https() {
+    let (operator, key) =
+        (Operator::new(), KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap());
+    let text = Arc::new(std::sync::RwLock::new(String::new()));
+    let served = Arc::clone(&text);
+    let node = Node::new(move |path| match path {
+        "/.well-known/did.json" => (200, served.read().unwrap().clone().into_bytes()),
+        _ => (404, Vec::new()),
+    })
+    .await;
+    let public = PublicKey::from_spki(key.public_key()).unwrap();
+    let of = |path: &[&str]| {
+        let did = web::create("localhost", node.port, path).unwrap();
+        DidDocument::of_key(&did, "key-1", &public).unwrap()
+    };
+    let (document, missing) = (of(&[]), of(&["elsewhere"]));
+    *text.write().unwrap() = document.canonical().unwrap();
+    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
+    let look_ups = LookUps::new(Vec::new(), Some(web));
+    let place = Place::new();
+    let unused = Arc::new(RegistryDocuments::new(provider(), trust(&place, 1)));
+    let hub = Hub::new(&operator, &unused, Some(&look_ups));
+    let peer = hub.accepts(operator.shown(&document, key.clone(), None)).await;
+    assert_eq!(&peer.did, document.id());
+    let why = format!("cannot be looked up: {}/elsewhere/did.json: status 404", node.url());
+    hub.refuses(operator.shown(&missing, key.clone(), None), Alert::BAD_CERTIFICATE, &why).await;
+    // A web server with a document of another DID.
+    *text.write().unwrap() = missing.canonical().unwrap();
+    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
+    let hub = Hub::new(&operator, &unused, Some(&LookUps::new(Vec::new(), Some(web))));
+    let why = format!("cannot be looked up: {}/.well-known/did.json: ", node.url());
+    hub.refuses(operator.shown(&document, key, None), Alert::BAD_CERTIFICATE, &why).await;
+}
+
+#[tokio::test]
+async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
+    let (site, mut holder) = site_with_did().await;
+    let did = holder.state().did().clone();
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let public = |key: Arc<dyn SigningKey>| PublicKey::from_spki(key.public_key()).unwrap();
+    let stapler = Stapler::new(client, did.clone(), public(holder.key(0)));
+    let key_id = trust(&site.place, 1).log().id();
+    let accepted = |oldest_size| [KnownRegistry { key_id, oldest_size }];
+    assert_eq!(stapler.latest(&accepted(0)), None);
+    stapler.refresh().await.unwrap();
+    let held = staple(&site, &did).write().unwrap();
+    assert_eq!(stapler.latest(&accepted(1)).as_ref(), Some(&held));
+    // The peer knows a larger log, or another registry.
+    assert_eq!(stapler.latest(&accepted(2)), None);
+    assert_eq!(stapler.latest(&[KnownRegistry { key_id: [0; 8], oldest_size: 0 }]), None);
+
+    site.place.submit(&site.registry, vec![holder.next()]);
+    let other_key = Err(StaplerError::OtherKey { url: site.url(), did: did.clone() });
+    assert_eq!(stapler.refresh().await, other_key);
+    assert_eq!(stapler.latest(&accepted(0)), None);
+    stapler.set_key(public(holder.key(1)));
+    stapler.refresh().await.unwrap();
+    assert_eq!(stapler.latest(&accepted(2)), Some(staple(&site, &did).write().unwrap()));
+    stapler.set_key(public(holder.key(0)));
+    assert_eq!(stapler.latest(&accepted(0)), None);
+
+    site.place.submit(&site.registry, vec![holder.deactivate()]);
+    assert!(matches!(stapler.refresh().await, Err(StaplerError::Client(_))));
+    assert_eq!(stapler.latest(&accepted(0)), None);
+}
+
+/// The clock of this test advances as soon as nothing else happens.
+#[tokio::test(start_paused = true)]
+async fn failures_of_a_stapler_are_reported_once_until_they_change() {
+    let place = Place::new();
+    let mut holder = place.holder(1);
+    holder.next();
+    let client = registry_client(&place, "https://localhost:1", site::Tls::new().connector);
+    let public = PublicKey::from_spki(holder.key(0).public_key()).unwrap();
+    let stapler = Stapler::new(client, holder.state().did().clone(), public);
+    let reported = std::sync::Mutex::new(Vec::new());
+    let keeping =
+        stapler.keep_fresh(&place.provider, |error| reported.lock().unwrap().push(error.to_string()));
+    assert!(tokio::time::timeout(Duration::from_secs(3600), keeping).await.is_err());
+    let reported = reported.into_inner().unwrap();
+    assert!(reported.len() == 1 && reported[0].contains("localhost:1: "), "{reported:?}");
+}

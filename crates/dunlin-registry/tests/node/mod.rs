@@ -1,0 +1,53 @@
+//! A web server that answers as a test wants: a false registry, or a web server with DID documents.
+
+#![allow(dead_code, reason = "not every test uses every part")]
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use dunlin_tokio::TlsConnector;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpListener;
+
+use crate::site::Tls;
+
+pub(crate) struct Node {
+    pub(crate) port: u16,
+    pub(crate) connector: TlsConnector,
+}
+
+impl Node {
+    /// Answers each path with query by a status and a content.
+    pub(crate) async fn new(answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
+        let (tls, answer) = (Tls::new(), Arc::new(answer));
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, connector) = (socket.local_addr().unwrap().port(), tls.connector.clone());
+        tokio::spawn(async move {
+            while let Ok((tcp, _)) = socket.accept().await {
+                let (acceptor, answer) = (tls.acceptor.clone(), Arc::clone(&answer));
+                tokio::spawn(async move {
+                    let Ok(tls) = acceptor.accept(tcp).await else { return };
+                    let service = service_fn(|request: Request<Incoming>| {
+                        let path = request.uri().path_and_query().unwrap().as_str();
+                        let (status, content) = answer(path);
+                        let answer = Response::builder().status(status);
+                        let answer = answer.body(Full::<Bytes>::from(content)).unwrap();
+                        async { Ok::<_, Infallible>(answer) }
+                    });
+                    // The client may go at any time.
+                    let _ = http1::Builder::new().serve_connection(TokioIo::new(tls), service).await;
+                });
+            }
+        });
+        Self { port, connector }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+}
