@@ -12,8 +12,11 @@ use dunlin_identity::handshake::{CredentialVerifier, PinnedDocuments, Resolver, 
 use dunlin_identity::holding::Holding;
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::Item;
+use dunlin_registry::lookup::{LookUpAnswers, LookUps};
+use dunlin_registry::stapler::Stapler;
 
-use crate::config::{Fault, FileField, Section};
+use crate::config::{Fault, FileField, RegistryConfig, Section};
+use crate::lookups::stapled;
 use crate::tls::read;
 
 /// The keys by which a side judges the verifiable credentials of peers.
@@ -27,7 +30,12 @@ pub struct CredentialTrust {
     pub status: Vec<FileField>,
     /// `did_documents`: the documents that the lists pin.
     pub documents: Vec<FileField>,
+    /// `registry`: where the documents of others come from.
+    pub registry: Option<RegistryConfig>,
 }
+
+/// A verifier, and what answers its questions if it asks a registry.
+pub(crate) type Judge = (Arc<CredentialVerifier>, Option<LookUpAnswers>);
 
 /// The keys by which a tunnel shows a verifiable credential.
 #[derive(Clone, Debug)]
@@ -48,6 +56,7 @@ impl CredentialTrust {
             peers: section.file("vc_peers"),
             status: section.files("vc_status"),
             documents: section.files("did_documents"),
+            registry: section.table("registry").and_then(RegistryConfig::read),
         };
         let others = trust.peers.iter().chain(&trust.status).chain(&trust.documents);
         if let Some(other) = others.take(usize::from(trust.issuers.is_none())).next() {
@@ -63,18 +72,23 @@ impl CredentialTrust {
     }
 
     /// Reads the files. `None` without issuers, or after a fault.
-    pub(crate) fn verifier(
-        &self,
-        provider: &Arc<CryptoProvider>,
-        faults: &mut Vec<Fault>,
-    ) -> Option<Arc<CredentialVerifier>> {
-        let made = self.try_verifier(self.issuers.as_ref()?, provider);
-        made.map_err(|fault| faults.push(fault)).ok().map(Arc::new)
+    pub(crate) fn verifier(&self, provider: &Arc<CryptoProvider>, faults: &mut Vec<Fault>) -> Option<Judge> {
+        let made = self.judge(self.issuers.as_ref()?, provider);
+        made.map_err(|fault| faults.push(fault)).ok()
+    }
+
+    fn judge(&self, issuers: &FileField, provider: &Arc<CryptoProvider>) -> Result<Judge, Fault> {
+        let registry = self.registry.as_ref().map(|registry| registry.client(provider)).transpose()?;
+        let look_ups = registry.map(|registry| LookUps::new(vec![registry], None));
+        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider)?);
+        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), verifier.clone()));
+        Ok((verifier, answers))
     }
 
     fn try_verifier(
         &self,
         issuers: &FileField,
+        look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<CredentialVerifier, Fault> {
         let now = now_s();
@@ -97,7 +111,12 @@ impl CredentialTrust {
             let list = list.map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
-        let verifier = CredentialVerifier::of(provider.clone(), judge).with_status(lists);
+        let mut verifier = CredentialVerifier::of(provider.clone(), judge).with_status(lists);
+        if let Some(look_ups) = look_ups {
+            // What a registry knows comes before pinned documents, which never change.
+            verifier =
+                look_ups.resolvers().into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver);
+        }
         let Some(peers) = &self.peers else { return Ok(verifier) };
         let list = self::list(peers)?;
         Ok(verifier.with_resolver(pinned(&list, peers)?).with_peers(list))
@@ -119,13 +138,13 @@ impl OwnCredential {
         }
     }
 
-    /// Reads the files.
+    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`.
     pub(crate) fn load(
         &self,
-        documents: &[FileField],
-        provider: &CryptoProvider,
-    ) -> Result<Credential, Fault> {
-        let documents = documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+        trust: &CredentialTrust,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
+        let documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let pem = |error: dunlin_pki::Error| in_file(&self.key, &error, &error.advice());
         let items = dunlin_pki::parse(&content(&self.key)?).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
@@ -139,7 +158,9 @@ impl OwnCredential {
         let holding = holding.map_err(|error| in_file(&self.credential, &error, advice))?;
         let unnumbered =
             || in_file(&self.credential, &"the method of its DID has no number in handshakes", advice);
-        holding.to_tls(provider).ok_or_else(unnumbered)
+        let registry = trust.registry.as_ref().map(|registry| registry.client(provider)).transpose()?;
+        let (credential, stapler) = stapled(holding, registry, provider);
+        Ok((credential.ok_or_else(unnumbered)?, stapler))
     }
 }
 

@@ -33,6 +33,7 @@ mod gateway;
 mod identity;
 mod limits;
 mod listener;
+mod lookups;
 mod metrics;
 mod nodes;
 mod plain;

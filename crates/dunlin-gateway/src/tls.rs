@@ -18,6 +18,7 @@ use dunlin::{
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
 use dunlin_pki::{Item, LoadedCredential};
+use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
@@ -318,6 +319,11 @@ impl ServerConfigs {
         self.maker().stores.provider.clone()
     }
 
+    /// The answers about clients whose documents are in a registry.
+    pub(crate) fn answers(&self) -> Option<LookUpAnswers> {
+        self.maker().files.answers.clone()
+    }
+
     /// Whether this is the certificate with this number.
     pub(crate) fn is_in_force(&self, at: usize, own: &Own) -> bool {
         let all = self.maker().files.own.load();
@@ -481,6 +487,8 @@ pub(crate) struct Files {
     /// In the order of the configuration. Those by ACME change.
     pub(crate) own: ArcSwap<Vec<Own>>,
     pub(crate) trust: Verifiers,
+    /// What a registry knows about clients with verifiable credentials.
+    answers: Option<LookUpAnswers>,
     /// Whether certificates, raw public keys or credentials of clients are trusted.
     pub(crate) trusts: bool,
     pub(crate) psks: Option<Arc<dyn FindPsk>>,
@@ -518,14 +526,12 @@ pub(crate) fn server_configs(
 ) -> Option<ServerConfigs> {
     let (before, clients) = (faults.len(), &listener.clients);
     let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
+    let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
+    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, faults);
     let files = Files {
         own: ArcSwap::from_pointee(own),
-        trust: verifiers(
-            trust([&clients.ca, &clients.crl, &clients.raw_keys], faults),
-            &clients.credentials,
-            &stores.provider,
-            faults,
-        ),
+        trust,
+        answers,
         trusts: clients.trusts(),
         psks: psks(listener, &stores.provider, faults),
     };
@@ -699,17 +705,17 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Adds trust in verifiable credentials.
+/// Adds trust in verifiable credentials, and returns what answers questions about them.
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
     provider: &Arc<CryptoProvider>,
     faults: &mut Vec<Fault>,
-) -> Verifiers {
+) -> (Verifiers, Option<LookUpAnswers>) {
     let verifiers = Verifiers::from(trust);
     match credentials.verifier(provider, faults) {
-        Some(verifier) => verifiers.with(verifier),
-        None => verifiers,
+        Some((verifier, answers)) => (verifiers.with(verifier), answers),
+        None => (verifiers, None),
     }
 }
 

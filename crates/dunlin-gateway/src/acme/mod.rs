@@ -26,6 +26,7 @@ pub(crate) use challenge::Challenges;
 use challenge::Places;
 use files::Home;
 use http::AcmeHttp;
+pub(crate) use http::connector;
 use order::Failure;
 
 use crate::config::{AcmeConfig, CertificateFiles, Fault, ListenerConfig};
@@ -96,7 +97,7 @@ pub(crate) fn managed(
 }
 
 /// The authorities that this machine trusts. Unusable ones among the many are ignored.
-fn system_anchors() -> Option<X509Trust> {
+pub(crate) fn system_anchors() -> Option<X509Trust> {
     let mut all = vec![];
     for certificate in rustls_native_certs::load_native_certs().certs {
         if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {

@@ -18,6 +18,7 @@ use std::time::Duration;
 pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
+pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use frozen::FrozenConfig;
 pub(crate) use listener::{

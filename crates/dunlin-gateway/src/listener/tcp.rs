@@ -111,12 +111,15 @@ async fn shake_hands(
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
     let (first, then) = (visit.clone(), visit.clone());
-    let acceptor = TlsAcceptor::new(choosing)
+    let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || end(&place))
         .with_profiles(move |hello| first.choose(hello))
         .with_client_profiles(move |client| then.profile_of(client));
+    if let Some(answers) = live.tls.answers() {
+        acceptor = acceptor.with_answers(answers);
+    }
     let phases = shared.phase.subscribe();
     acceptor.accept_until(tcp, reached(&phases, Phase::Draining)).await
 }

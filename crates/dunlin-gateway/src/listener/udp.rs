@@ -239,10 +239,13 @@ impl Listener {
         visit: &Arc<Visit>,
     ) -> Result<DtlsAssociation, HandshakeError> {
         let (first, then) = (visit.clone(), visit.clone());
-        let options = DtlsOptions::new()
+        let mut options = DtlsOptions::new()
             .with_timeout(live.config.limits.handshake_time)
             .with_profiles(move |hello| first.choose(hello))
             .with_client_profiles(move |client| then.profile_of(client));
+        if let Some(answers) = live.tls.answers() {
+            options = options.with_answers(answers);
+        }
         let phases = self.shared.phase.subscribe();
         tokio::select! {
             done = incoming.accept_with(&options) => done,

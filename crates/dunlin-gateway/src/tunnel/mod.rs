@@ -17,14 +17,16 @@ use std::sync::{Arc, Mutex};
 use arc_swap::ArcSwap;
 use dunlin::ClientConfig;
 use dunlin::crypto::SecureRandom;
+use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::HandshakeError;
 use tokio::sync::watch;
 
 use self::config::{TunnelConfig, TunnelListener};
 use self::frozen::{Freezer, Thawed};
 use self::remote::Failure;
-use self::tls::Stores;
+use self::tls::{Made, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
+use crate::lookups::Refreshing;
 use crate::metrics::{self, Metrics, Role};
 use crate::service::{self, Serve, Service, Shared, Socket};
 use crate::sockets::Sockets;
@@ -33,6 +35,10 @@ use crate::sockets::Sockets;
 pub(crate) struct Live {
     config: TunnelListener,
     tls: Arc<ClientConfig>,
+    /// The answers about servers whose documents are in a registry.
+    answers: Option<LookUpAnswers>,
+    /// Keeps the proof of the own DID fresh.
+    _refreshing: Option<Refreshing>,
     /// For jitter.
     random: Arc<dyn SecureRandom>,
     /// Takes associations that survive the tunnel.
@@ -112,7 +118,12 @@ impl Prepared {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
             let (freezer, thawed) = (freezer.cloned(), Mutex::default());
-            listeners.extend(tls.map(|tls| Live { config, tls, random, freezer, thawed }));
+            listeners.extend(tls.map(|Made { config: tls, answers, stapler }| {
+                let stapler = stapler.filter(|_| opens_stores);
+                let provider = &stores.provider;
+                let _refreshing = stapler.and_then(|stapler| Refreshing::begin(stapler, provider.clone()));
+                Live { config, tls, answers, _refreshing, random, freezer, thawed }
+            }));
         }
         Faults::none_in(faults)?;
         Ok(Self { listeners, warnings })

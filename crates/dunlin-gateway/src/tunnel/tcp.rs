@@ -111,7 +111,10 @@ async fn attempt(
     shared.metrics.server(listener, "connected");
     let begin = Instant::now();
     let time = config.limits.handshake_time.min(until.saturating_duration_since(begin));
-    let connector = TlsConnector::new(live.tls.clone()).with_timeout(time);
+    let mut connector = TlsConnector::new(live.tls.clone()).with_timeout(time);
+    if let Some(answers) = live.answers.clone() {
+        connector = connector.with_answers(answers);
+    }
     let failed = |error: HandshakeError| handshake_failed(shared, listener, error);
     let tls = connector.connect(tcp, config.server.clone()).await.map_err(failed)?;
     let established = shared.metrics.handshake_completed(listener, tls.negotiated(), "", begin.elapsed());

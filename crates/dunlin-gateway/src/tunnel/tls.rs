@@ -10,6 +10,8 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{ClientConfig, Credential, Multihoming, NodeIds, Profile, Side, TransportKind as Over};
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_registry::stapler::Stapler;
 use dunlin_store::cache::{KeyFault, OpenError};
 use dunlin_store::psk::file::PskFile;
 use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
@@ -65,6 +67,15 @@ impl Stores {
     }
 }
 
+/// The engine's configuration of a listener, and what belongs to it.
+pub(crate) struct Made {
+    pub(crate) config: Arc<ClientConfig>,
+    /// The answers about servers whose documents are in a registry.
+    pub(crate) answers: Option<LookUpAnswers>,
+    /// The source of proofs of the own DID.
+    pub(crate) stapler: Option<Arc<Stapler>>,
+}
+
 /// Reads the files of `listener` and makes its configuration. With `opens_stores` it also opens the handshake cache.
 ///
 /// Faults are added to `faults`, and `None` is returned. Problems with which the tunnel can go on are added to `warnings`.
@@ -74,18 +85,19 @@ pub(crate) fn client_config(
     opens_stores: bool,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Fault>,
-) -> Option<Arc<ClientConfig>> {
+) -> Option<Made> {
     let (before, files) = (faults.len(), &listener.trust);
     let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&files.credentials.documents, &stores.provider);
+        let loaded = own.load(&files.credentials, &stores.provider);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
+    let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
     let mut credentials = Vec::from_iter(shown);
     credentials.extend(Files::credentials(listener.raw_public_key, own.iter()));
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
-    let trust = tls::verifiers(trust, &files.credentials, &stores.provider, faults);
+    let (trust, answers) = tls::verifiers(trust, &files.credentials, &stores.provider, faults);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)
@@ -110,7 +122,7 @@ pub(crate) fn client_config(
     let told = |error: dunlin::Error| {
         faults.push(listener.place.fault(tls::reason(&error), "change the settings or files named here"));
     };
-    config.map_err(told).ok().map(Arc::new)
+    config.map_err(told).ok().map(|config| Made { config: Arc::new(config), answers, stapler })
 }
 
 fn make(

@@ -454,9 +454,12 @@ async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, F
     })?;
     shared.metrics.server(listener, "connected");
     let name = listener.clone();
-    let options = DtlsOptions::new()
+    let mut options = DtlsOptions::new()
         .with_timeout(config.limits.handshake_time)
         .with_on_path(move |event| report_path(&name, event));
+    if let Some(answers) = live.answers.clone() {
+        options = options.with_answers(answers);
+    }
     let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
     let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
     let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());

@@ -17,6 +17,7 @@ mod place;
 mod policy;
 mod policy_sequences;
 mod redirect;
+mod registry;
 mod reload;
 mod restart;
 mod shared;

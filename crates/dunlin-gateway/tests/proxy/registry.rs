@@ -1,0 +1,234 @@
+//! A registry of `did:dunlin` behind a gateway and a tunnel: look-ups of clients' DIDs, and the proof of a tunnel's own.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dunlin::auth::Verifiers;
+use dunlin::crypto::SigningKey;
+use dunlin::wire::AlertDescription;
+use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
+use dunlin_gateway::{Config, TunnelConfig};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
+use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::registry::checkpoint::RegistryTrust;
+use dunlin_pki::{Item, KeyPair, KeyType};
+use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::{Registry, Settings};
+use dunlin_tokio::TlsAcceptor;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+
+use crate::place::{Place, backend, listener, route, within};
+
+const ORIGIN: &str = "registry.example/1";
+
+fn key(pair: &KeyPair) -> Arc<dyn SigningKey> {
+    pair.signing_key(&dunlin_awslc::provider()).unwrap()
+}
+
+fn public(pair: &KeyPair) -> PublicKey {
+    PublicKey::from_spki(pair.public_key()).unwrap()
+}
+
+/// A registry over HTTPS with the certificate of the place's server, and an operator who issues credentials.
+struct Site {
+    registry: Arc<Registry>,
+    port: u16,
+    operator: (KeyPair, DidDocument),
+    _stop: oneshot::Sender<()>,
+}
+
+impl Site {
+    async fn new(place: &Place) -> Self {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let settings =
+            Settings::new(provider.clone(), ORIGIN, key(&KeyPair::generate(KeyType::Ed25519).unwrap()));
+        Registry::create(&place.path("registry.db"), &settings).unwrap();
+        let registry = Arc::new(Registry::open(&place.path("registry.db"), &settings).unwrap());
+        let [log, witness] = registry.keys();
+        place.write("registry.pub", &format!("{log}\n{witness}\n"));
+
+        let pem = |name: &str| dunlin_pki::parse(&std::fs::read(place.path(name)).unwrap()).unwrap();
+        let chain = pem("server.pem").into_iter().filter_map(|item| match item {
+            Item::Certificate(der) => Some(der),
+            _ => None,
+        });
+        let own = pem("server.key").into_iter().find_map(|item| match item {
+            Item::PrivateKey(pair) => Some(pair),
+            _ => None,
+        });
+        let credential = Credential::x509(chain.collect(), key(&own.unwrap()));
+        let profile = Profile::builder(provider).credentials(vec![credential]).build().unwrap();
+        let acceptor = TlsAcceptor::new(Arc::new(ServerConfig::new(profile).unwrap()));
+        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let stopped = async { drop(stopped.await) };
+        tokio::spawn(serve(registry.clone(), socket, acceptor, Limits::default(), stopped));
+
+        let pair = KeyPair::generate(KeyType::P256).unwrap();
+        let document = KEY.resolve(&KEY.create(&public(&pair)).unwrap()).unwrap();
+        place.write("issuers", document.id().as_str());
+        Self { registry, port, operator: (pair, document), _stop: stop }
+    }
+
+    /// A new `did:dunlin` in the registry.
+    fn device(&self) -> (KeyPair, DidDocument) {
+        let provider = dunlin_awslc::provider();
+        let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+        let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+        let document =
+            first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+        let operation = Operation::create(&provider, &*key(&own), &document).unwrap();
+        self.registry.submit(operation).unwrap();
+        (own, document)
+    }
+
+    fn issue(&self, subject: &DidDocument) -> String {
+        let (pair, document) = &self.operator;
+        let credential = json!({
+            "@context": [CREDENTIALS_V2],
+            "type": ["VerifiableCredential"],
+            "issuer": document.id().as_str(),
+            "credentialSubject": {"id": subject.id().as_str()},
+        });
+        let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
+        let issuer = Issuer { provider: &dunlin_awslc::provider(), signer: &*key(pair), method };
+        issuer.issue_jwt(&credential, &Contexts::default()).unwrap()
+    }
+
+    /// The table that names the registry, at this port.
+    fn table(section: &str, port: u16) -> String {
+        format!(
+            "[listener.{section}.registry]\nurl = \"https://localhost:{port}\"\nkey = \"registry.pub\"\nca = \"root.pem\"\n"
+        )
+    }
+
+    /// A client shows a new DID, whose proof it does not send along.
+    async fn visit(&self, place: &Place, port: u16) -> std::io::Result<String> {
+        let (own, document) = self.device();
+        let credential = self.issue(&document).into_bytes();
+        let holding = Holding::for_handshakes(
+            key(&own),
+            credential,
+            std::slice::from_ref(&document),
+            &Contexts::default(),
+        );
+        let own = holding.unwrap().to_tls(&dunlin_awslc::provider());
+        let client = crate::place::Client { own, ..place.client("root.pem") };
+        client.exchange(port, "localhost", "").await
+    }
+}
+
+const CLIENTS: &str = "[listener.clients]\nvc_issuers = \"issuers\"\n";
+
+#[tokio::test]
+async fn a_gateway_looks_up_the_dids_of_clients() {
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    let route = route(backend("one").await, "");
+    let text = listener("") + CLIENTS + &Site::table("clients", site.port) + &route;
+    let (_gateway, port) = place.start(&text).await;
+    assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
+
+    // Nobody answers at this port.
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let text = listener("") + CLIENTS + &Site::table("clients", closed) + &route;
+    let (_gateway, port) = place.start(&text).await;
+    let error = site.visit(&place, port).await.unwrap_err();
+    let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+    assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::BAD_CERTIFICATE)), "{error}");
+}
+
+/// The server knows nothing but the registry's keys, and asks nobody.
+#[tokio::test]
+async fn a_tunnel_sends_the_proof_of_its_did() {
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    let (own, document) = site.device();
+    place.write("device.key", &own.to_pem().unwrap());
+    place.write("device.vc", &site.issue(&document));
+    place.write("device.json", &document.canonical().unwrap());
+    let provider = Arc::new(dunlin_awslc::provider());
+    let trust = RegistryTrust::read(&provider, &std::fs::read_to_string(place.path("registry.pub")).unwrap());
+    let documents = RegistryDocuments::new(provider.clone(), trust.unwrap());
+    let verifier = CredentialVerifier::new(provider.clone(), [site.operator.1.clone()]);
+    let verifier = Arc::new(verifier.with_resolver(Arc::new(documents)));
+
+    let hub = KeyPair::generate(KeyType::P256).unwrap();
+    let of_hub = KEY.resolve(&KEY.create(&public(&hub)).unwrap()).unwrap();
+    let credential = site.issue(&of_hub).into_bytes();
+    let holding = Holding::for_handshakes(key(&hub), credential, &[], &Contexts::default()).unwrap();
+    place.write("hub", of_hub.id().as_str());
+    let profile = Profile::builder(provider.clone())
+        .credentials(vec![holding.to_tls(&provider).unwrap()])
+        .trust(Verifiers::default().with(verifier));
+    let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+    let acceptor = TlsAcceptor::new(Arc::new(config.with_client_auth(ClientAuth::Required).unwrap()));
+    let server = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = server.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((tcp, _)) = server.accept().await {
+            let Ok(mut tls) = acceptor.accept(tcp).await else { continue };
+            let peer = tls.negotiated().peer.as_ref().unwrap().to_string();
+            tls.write_all(peer.as_bytes()).await.unwrap();
+            tls.shutdown().await.unwrap();
+        }
+    });
+    let text = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:{to}\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+         [listener.server]\nvc_issuers = \"issuers\"\nvc_peers = \"hub\"\ndid_documents = \"device.json\"\n{}",
+        Site::table("server", site.port)
+    );
+    let (_tunnel, port) = place.tunnel(&text).await;
+    let begin = SystemTime::now();
+    // Until the tunnel has its proof, the server refuses it.
+    let answer = loop {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut answer = String::new();
+        if within(tcp.read_to_string(&mut answer)).await.is_ok() && !answer.is_empty() {
+            break answer;
+        }
+        assert!(begin.elapsed().unwrap() < crate::place::PATIENCE, "the tunnel sends no proof");
+    };
+    assert_eq!(answer, format!("VC {}", document.id()));
+}
+
+#[tokio::test]
+async fn names_faulty_registries() {
+    let parse = |table: &str| {
+        let text = listener("") + CLIENTS + "[listener.clients.registry]\n" + table + &route(1, "");
+        Config::parse("gateway.toml".as_ref(), &text).unwrap_err().to_string()
+    };
+    let found = parse("url = \"http://localhost\"\nkey = \"registry.pub\"\n");
+    assert!(found.contains("http://localhost: not a URL of HTTPS"), "{found}");
+    let found = parse("");
+    assert!(found.contains("the key url is missing") && found.contains("the key key is missing"), "{found}");
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\n\
+                [listener.server]\nca = \"root.pem\"\n[listener.server.registry]\nuri = \"x\"\n";
+    let found = TunnelConfig::parse("tunnel.toml".as_ref(), text).unwrap_err().to_string();
+    assert!(found.contains("uri") && found.contains("the key url is missing"), "{found}");
+
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    place.write("junk", "junk\n");
+    for (changed, says) in [
+        (("registry.pub", "none"), "none: No such file"),
+        (("registry.pub", "junk"), "junk: line 1: key of a note"),
+        (("\"root.pem\"", "\"junk\""), "junk"),
+    ] {
+        let table = Site::table("clients", site.port).replace(changed.0, changed.1);
+        let text = listener("") + CLIENTS + &table + &route(1, "");
+        let Err(faults) = dunlin_gateway::Gateway::start(place.config(&text)).await else {
+            panic!("it started")
+        };
+        assert!(faults.to_string().contains(says), "{faults}");
+    }
+}
