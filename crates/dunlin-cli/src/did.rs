@@ -12,7 +12,7 @@ use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{PinnedDocuments, Resolver, resolve_listed};
 use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, State};
+use dunlin_identity::method::dunlin::{Operation, OperationError, State};
 use dunlin_identity::method::{KEY, Method, MethodError, Methods};
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::KeyPair;
@@ -118,17 +118,27 @@ impl Own {
     }
 }
 
-/// The state of the `did:dunlin` in a directory; `None` if the DID is of another method.
-pub(crate) fn history(directory: &Path, provider: &CryptoProvider) -> Result<Option<State>, Error> {
+/// The operations of the `did:dunlin` in a directory, the oldest first; `None` if the DID is of another method.
+pub(crate) fn operations(directory: &Path) -> Result<Option<Vec<Operation>>, Error> {
     let path = directory.join(OPERATIONS);
     if path.symlink_metadata().is_err() {
         return Ok(None);
     }
-    let refused = |error| Error::failed(path.display(), error, "restore the file from a backup");
     let content = files::read(&path)?;
     let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let operations = lines.map(Operation::read).collect::<Result<Vec<_>, _>>().map_err(refused)?;
-    State::replay(provider, &operations).map(Some).map_err(refused)
+    let operations = lines.map(Operation::read).collect::<Result<Vec<_>, _>>();
+    operations.map(Some).map_err(|error| bad_operations(directory, &error))
+}
+
+/// The state of the `did:dunlin` in a directory; `None` if the DID is of another method.
+pub(crate) fn history(directory: &Path, provider: &CryptoProvider) -> Result<Option<State>, Error> {
+    let Some(operations) = operations(directory)? else { return Ok(None) };
+    let state = State::replay(provider, &operations);
+    state.map(Some).map_err(|error| bad_operations(directory, &error))
+}
+
+pub(crate) fn bad_operations(directory: &Path, error: &OperationError) -> Error {
+    Error::failed(directory.join(OPERATIONS).display(), error, "restore the file from a backup")
 }
 
 pub(crate) fn deactivated(path: &Path, did: &Did) -> Error {
@@ -153,7 +163,7 @@ pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
     Methods::default().resolve(did).map_err(|error| match error {
         MethodError::Unknown(_) => {
             let why = "its document does not follow from the DID, and no registry or web server is asked";
-            Error::failed(did, why, "give the document with --document")
+            Error::failed(did, why, "give the document with --document, or the registry with --registry")
         }
         error => Error::failed(did, error, "check the DID"),
     })

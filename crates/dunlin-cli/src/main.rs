@@ -8,6 +8,7 @@ mod did;
 mod error;
 mod files;
 mod psk;
+mod registry;
 mod stop;
 mod tls;
 
@@ -17,8 +18,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::commands::{
-    client, did as did_command, explain, gateway, generate, lab, pki, psk as psk_command, server, tunnel, up,
-    vc,
+    client, did as did_command, explain, gateway, generate, lab, pki, psk as psk_command,
+    registry as registry_command, server, tunnel, up, vc,
 };
 use crate::error::Error;
 
@@ -42,6 +43,7 @@ enum Command {
     Psk(psk_command::Args),
     Did(did_command::Args),
     Vc(vc::Args),
+    Registry(registry_command::Args),
     Up(up::Args),
     Lab(lab::Args),
     Completions(generate::Completions),
@@ -64,6 +66,8 @@ impl Command {
             Self::Psk(args) => psk_command::run(args, &mut locked()),
             Self::Did(args) => did_command::run(args, &mut locked()),
             Self::Vc(args) => vc::run(args, &mut locked()),
+            // A running registry prints nothing; its log goes to stderr.
+            Self::Registry(args) => registry_command::run(args, &mut locked()),
             Self::Up(args) => up::run(&args, &mut locked()),
             Self::Lab(args) => lab::run(args, &mut locked()),
             Self::Completions(args) => args.run(Cli::command(), &mut locked()),

@@ -13,6 +13,7 @@ use dunlin::wire::{HandshakeType, ProtocolVersion};
 use dunlin::{
     ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, PortScheme, ServerAddress,
 };
+use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -337,6 +338,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
+        self.args.tls.verifiable.registry.start().await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
@@ -437,6 +439,11 @@ impl<'a> Client<'a> {
         (progress, note)
     }
 
+    /// The answers about servers whose documents are elsewhere.
+    fn answers(&self) -> Option<LookUpAnswers> {
+        self.args.tls.verifiable.registry.answers(self.config.verifier())
+    }
+
     fn server(&self) -> ServerAddress {
         ServerAddress::new(self.name.clone(), self.target.port)
     }
@@ -448,7 +455,11 @@ impl<'a> Client<'a> {
     ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
         let tcp = self.open_tcp().await?;
         let (progress, note) = self.progress(tcp.peer_addr()?);
-        let connector = TlsConnector::new(config).with_timeout(self.args.tls.timeout).with_on_message(note);
+        let mut connector =
+            TlsConnector::new(config).with_timeout(self.args.tls.timeout).with_on_message(note);
+        if let Some(answers) = self.answers() {
+            connector = connector.with_answers(answers);
+        }
         let connected = connector.connect_with_early_data(tcp, self.server(), &self.early_data).await;
         let (stream, taken) = connected.map_err(|e| self.failed(self.explainer(&progress).handshake(&e)))?;
         Ok((Box::new(stream), progress, taken))
@@ -476,7 +487,10 @@ impl<'a> Client<'a> {
             }
             let (progress, note) = self.progress(address);
             let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
-            let options = options.with_on_path(self.on_path(progress.at));
+            let mut options = options.with_on_path(self.on_path(progress.at));
+            if let Some(answers) = self.answers() {
+                options = options.with_answers(answers);
+            }
             match endpoint.connect_with(config, self.server(), address, &options).await {
                 Ok(association) => {
                     if self.args.interfaces.interface.is_empty()

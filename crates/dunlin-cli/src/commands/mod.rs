@@ -9,6 +9,7 @@ pub(crate) mod lab;
 pub(crate) mod pki;
 mod program;
 pub(crate) mod psk;
+pub(crate) mod registry;
 pub(crate) mod server;
 pub(crate) mod tunnel;
 pub(crate) mod up;

@@ -197,7 +197,7 @@ pub(crate) fn told_at(faults: &Faults, place: impl Fn(&Fault) -> String) -> Erro
 }
 
 /// Begins the log on stderr. A thread writes it, so that a reader that does not keep up loses lines but does not block the program.
-fn begin_log(config: LogConfig) -> WorkerGuard {
+pub(super) fn begin_log(config: LogConfig) -> WorkerGuard {
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
     let level = match config.level {
         LogLevel::Error => Level::ERROR,

@@ -11,6 +11,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use dunlin::wire::CipherSuite;
 use dunlin::{MessageSize, PskSource, ServerConfig};
+use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
@@ -116,7 +117,7 @@ const MAX_LINE: usize = 64 * 1024;
 /// The pause after a failure to accept, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
     port.or_else(|_| text.parse()).map_err(|_| "neither a port nor an IP address with a port".to_owned())
@@ -236,6 +237,7 @@ impl Server {
         // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
+        self.args.tls.verifiable.registry.start().await;
         let address = self.args.accept;
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;
@@ -427,6 +429,9 @@ impl Server {
         if let Some(log) = self.message_log(from) {
             acceptor = acceptor.with_on_message(log);
         }
+        if let Some(answers) = self.answers() {
+            acceptor = acceptor.with_answers(answers);
+        }
         let stream = acceptor.accept_until(tcp, self.stopped()).await?;
         Ok((Box::new(stream), traffic))
     }
@@ -446,6 +451,9 @@ impl Server {
         });
         if let Some(log) = self.message_log(from) {
             options = options.with_on_message(log);
+        }
+        if let Some(answers) = self.answers() {
+            options = options.with_answers(answers);
         }
         let server = self.clone();
         let options = options.with_on_path(move |path| {
@@ -471,6 +479,11 @@ impl Server {
             config = config.with_psk_identity_hint(psks.identity_hint())?.with_psks(PskSource::Here(psks));
         }
         Ok(Arc::new(config))
+    }
+
+    /// The answers about clients whose documents are elsewhere.
+    fn answers(&self) -> Option<LookUpAnswers> {
+        self.args.tls.verifiable.registry.answers(self.config.verifier())
     }
 
     /// The function that logs handshake messages, if they are wanted.

@@ -14,6 +14,7 @@ use dunlin_identity::holding::Holding;
 
 use crate::did::{self, DOCUMENT, OPERATIONS, Own};
 use crate::error::Error;
+use crate::registry::RegistryOptions;
 
 /// The options of `client` and `server` for verifiable credentials, which exist in TLS 1.3 and DTLS 1.3.
 #[derive(Args, Clone, Default)]
@@ -40,6 +41,8 @@ pub(crate) struct CredentialOptions {
     /// next connection. A credential with a status is refused without its list.
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) status_list: Vec<PathBuf>,
+    #[command(flatten)]
+    pub(crate) registry: RegistryOptions,
 }
 
 impl CredentialOptions {
@@ -47,7 +50,7 @@ impl CredentialOptions {
     pub(super) fn credentials(&self, provider: &CryptoProvider) -> Result<Vec<Credential>, Error> {
         let Some(own) = &self.did else { return Ok(Vec::new()) };
         let documents = did::documents(&self.document)?;
-        self.vc.iter().map(|path| shown(path, own, &documents, provider)).collect()
+        self.vc.iter().map(|path| self.shown(path, own, &documents, provider)).collect()
     }
 
     /// The verifier of the credentials of peers.
@@ -59,7 +62,9 @@ impl CredentialOptions {
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, provider)?;
         let status = did::status_lists(&self.status_list, &issuers, provider)?;
-        let mut verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
+        let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
+        // What a registry knows comes before pinned documents, which never change.
+        let mut verifier = self.registry.extend(verifier)?;
         if let Some(path) = &self.peers {
             let list = did::trust_list(path)?;
             let pinned = did::pinned(&list, &documents, provider)?;
@@ -96,33 +101,37 @@ impl CredentialOptions {
         }
         Ok(Some(schemes))
     }
-}
 
-/// A credential with the key of its subject.
-fn shown(
-    path: &Path,
-    own: &Path,
-    documents: &[DidDocument],
-    provider: &CryptoProvider,
-) -> Result<Credential, Error> {
-    let credential = did::credential(path)?;
-    let subject = did::subject(path, &did::unverified(path)?)?;
-    let own = Own::load(own, Some(&subject), documents, provider)?;
-    if *own.did() != subject {
-        let why = format!("it is about {subject}, and --did is {}", own.did());
-        return Err(Error::failed(path.display(), why, "give a credential about the DID of --did"));
+    /// A credential with the key of its subject.
+    fn shown(
+        &self,
+        path: &Path,
+        own: &Path,
+        documents: &[DidDocument],
+        provider: &CryptoProvider,
+    ) -> Result<Credential, Error> {
+        let credential = did::credential(path)?;
+        let subject = did::subject(path, &did::unverified(path)?)?;
+        let own = Own::load(own, Some(&subject), documents, provider)?;
+        if *own.did() != subject {
+            let why = format!("it is about {subject}, and --did is {}", own.did());
+            return Err(Error::failed(path.display(), why, "give a credential about the DID of --did"));
+        }
+        let method = own.method(Relationship::Authentication)?;
+        // Peers expect the first key of the document.
+        if own.document.keys(Relationship::Authentication).next().is_none_or(|(first, _)| *first != method) {
+            let why = format!("it is not the first key for authentication of {subject}");
+            return Err(Error::failed(own.file.display(), why, "give the first key"));
+        }
+        let advice = "give a credential as `dunlin vc issue` makes it";
+        let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
+        let mut holding = holding.map_err(|error| Error::failed(path.display(), error, advice))?;
+        if let Some(stapler) = self.registry.stapler(&own)? {
+            holding = holding.with_proofs(stapler);
+        }
+        holding.to_tls(provider).ok_or_else(|| {
+            let why = format!("handshakes have no number for the method of {subject}");
+            Error::failed(path.display(), why, "use did:key, did:jwk or did:dunlin")
+        })
     }
-    let method = own.method(Relationship::Authentication)?;
-    // Peers expect the first key of the document.
-    if own.document.keys(Relationship::Authentication).next().is_none_or(|(first, _)| *first != method) {
-        let why = format!("it is not the first key for authentication of {subject}");
-        return Err(Error::failed(own.file.display(), why, "give the first key"));
-    }
-    let advice = "give a credential as `dunlin vc issue` makes it";
-    let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
-    let holding = holding.map_err(|error| Error::failed(path.display(), error, advice))?;
-    holding.to_tls(provider).ok_or_else(|| {
-        let why = format!("handshakes have no number for the method of {subject}");
-        Error::failed(path.display(), why, "use did:key, did:jwk or did:dunlin")
-    })
 }

@@ -170,6 +170,11 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
+    /// The verifier of credentials that the latest configuration has.
+    pub(crate) fn verifier(&self) -> Option<Arc<CredentialVerifier>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.verifier.clone()
+    }
+
     /// A configuration that `make` builds from `parts`, into which `groups` have been read.
     pub(super) fn new(
         parts: Parts,

@@ -390,7 +390,7 @@ fn signing_key(pair: &KeyPair, path: &Path, provider: &CryptoProvider) -> Result
 
 /// Loads the chain of a file and its key, which may be in the same file. Warns if every peer with a correct clock will
 /// refuse it.
-fn load(
+pub(crate) fn load(
     cert: &Path,
     key: Option<&PathBuf>,
     side: Side,
@@ -422,7 +422,7 @@ fn load(
 /// ones.
 const MAX_COMMON_HINT: usize = 128;
 
-fn anchors(path: &Path) -> Result<X509Trust, Error> {
+pub(crate) fn anchors(path: &Path) -> Result<X509Trust, Error> {
     let certificates = files::certificates(path)?;
     for certificate in &certificates {
         CertificateInfo::from_der(certificate).map_err(|e| Error::in_file(path, &e))?;
@@ -432,7 +432,7 @@ fn anchors(path: &Path) -> Result<X509Trust, Error> {
 }
 
 /// The authorities that this machine trusts. Unusable ones among the many are ignored.
-fn system_anchors() -> Result<X509Trust, Error> {
+pub(crate) fn system_anchors() -> Result<X509Trust, Error> {
     let mut all = vec![];
     for certificate in rustls_native_certs::load_native_certs().certs {
         if let Ok(X509Trust::Anchors(anchors)) = X509Trust::anchors([certificate]) {

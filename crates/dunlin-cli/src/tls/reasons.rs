@@ -492,8 +492,12 @@ impl<'a> Explainer<'a> {
                         "add the issuer to the file of --trust, and the DID to that of --peers if there is one".into()
                     }
                     AlertDescription::CERTIFICATE_REVOKED => format!("give the {peer} a new DID and credential"),
-                    AlertDescription::CERTIFICATE_EXPIRED => "check the clock, or issue the credential again".into(),
-                    _ => "look at the credential with `dunlin vc show`; --status-list and --document give what is missing".to_owned(),
+                    AlertDescription::CERTIFICATE_EXPIRED => format!(
+                        "check the clock; issue the credential again, or let the {peer} refresh the proof of its DID"
+                    ),
+                    _ => "look at the credential with `dunlin vc show`; give what is missing with --status-list, --document or --registry, and \
+                          check that the registry runs"
+                        .to_owned(),
                 },
             ),
             _ => Explanation::new(refused(String::new()), "look at it with `dunlin pki show`"),

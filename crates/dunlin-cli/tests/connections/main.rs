@@ -13,6 +13,7 @@ mod interfaces;
 mod legacy;
 mod nodes;
 mod reasons;
+mod registry;
 mod reload;
 mod server_log;
 mod service;

@@ -9,12 +9,15 @@ use dunlin_identity::did::Did;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
 use dunlin_pki::KeyPair;
+use dunlin_registry::client::RegistryClient;
 
 use super::create::{MethodName, New, write_document};
+use super::publish::publish;
 use crate::commands::vc::reissue;
 use crate::did::{self, DOCUMENT, OPERATIONS, Own, key_file};
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
+use crate::registry::AccessOptions;
 use crate::tls::lists;
 
 /// Give a DID a new key.
@@ -25,6 +28,7 @@ use crate::tls::lists;
 #[command(after_help = "\
 Examples:
   dunlin did update device
+  dunlin did update device --registry https://registry.example --registry-key registry.pub
   dunlin did update device --new-id --out device-2
   dunlin did update device --new-id --out device-2 --vc device.vc --issuer operator --vc-out device-2.vc")]
 pub(super) struct Update {
@@ -48,6 +52,25 @@ pub(super) struct Update {
     /// The status list of the old credential, which is revoked there. The new credential gets another place in it.
     #[arg(long, value_name = "FILE", requires = "vc")]
     status_list: Option<PathBuf>,
+    #[command(flatten)]
+    registry: Registry,
+}
+
+/// The registry of a did:dunlin.
+#[derive(ClapArgs)]
+struct Registry {
+    /// The registry of a did:dunlin, to publish the change there. Without it, bring the operations there later, with `publish`.
+    #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
+    registry: Option<String>,
+    #[command(flatten)]
+    access: AccessOptions,
+}
+
+impl Registry {
+    /// Its client, before anything changes.
+    fn client(&self) -> Result<Option<RegistryClient>, Error> {
+        self.registry.as_ref().map(|url| self.access.client(url)).transpose()
+    }
 }
 
 /// End a did:dunlin, for ever.
@@ -62,19 +85,26 @@ pub(super) struct Deactivate {
     /// The recovery key or the next key [default: the next key in DIR].
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    #[command(flatten)]
+    registry: Registry,
 }
 
 /// Runs `dunlin did update`.
 pub(super) fn update(args: &Update, out: &mut dyn Write) -> Result<(), Error> {
-    let provider = lists::provider();
+    let (provider, client) = (lists::provider(), args.registry.client()?);
     match &args.out {
-        Some(directory) => replace(args, directory, &provider, out),
-        None => rotate(&args.dir, &provider, out),
+        Some(directory) => replace(args, directory, client.as_ref(), &provider, out),
+        None => rotate(&args.dir, client.as_ref(), &provider, out),
     }
 }
 
 /// Gives a `did:dunlin` its next key.
-fn rotate(directory: &Path, provider: &CryptoProvider, out: &mut dyn Write) -> Result<(), Error> {
+fn rotate(
+    directory: &Path,
+    client: Option<&RegistryClient>,
+    provider: &CryptoProvider,
+    out: &mut dyn Write,
+) -> Result<(), Error> {
     let state = state(directory, "its key is the DID: replace it by a new DID with --new-id", provider)?;
     let (current_file, next_file) =
         (key_file(directory, state.sequence() + 1), key_file(directory, state.sequence() + 2));
@@ -99,6 +129,9 @@ fn rotate(directory: &Path, provider: &CryptoProvider, out: &mut dyn Write) -> R
     let operation = Operation::update(provider, &*signer, &state, &document).map_err(refused)?;
     append(directory, &operation)?;
     write_document(directory, &document, Existing::Replace)?;
+    if let Some(client) = client {
+        publish(directory, client, provider)?;
+    }
     writeln!(out, "{}: version {}", state.did(), state.sequence() + 1)?;
     Ok(())
 }
@@ -107,6 +140,7 @@ fn rotate(directory: &Path, provider: &CryptoProvider, out: &mut dyn Write) -> R
 fn replace(
     args: &Update,
     directory: &Path,
+    client: Option<&RegistryClient>,
     provider: &CryptoProvider,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
@@ -139,13 +173,21 @@ fn replace(
     if method == MethodName::Dunlin {
         end(&args.dir, None, provider)?;
     }
+    if let Some(client) = client {
+        publish(directory, client, provider)?;
+        publish(&args.dir, client, provider)?;
+    }
     writeln!(out, "{}", document.id())?;
     Ok(())
 }
 
 /// Runs `dunlin did deactivate`.
 pub(super) fn deactivate(args: &Deactivate, out: &mut dyn Write) -> Result<(), Error> {
-    let did = end(&args.dir, args.key.as_deref(), &lists::provider())?;
+    let (provider, client) = (lists::provider(), args.registry.client()?);
+    let did = end(&args.dir, args.key.as_deref(), &provider)?;
+    if let Some(client) = &client {
+        publish(&args.dir, client, &provider)?;
+    }
     writeln!(out, "{did}: deactivated")?;
     Ok(())
 }

@@ -13,24 +13,31 @@ use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
 use dunlin_identity::method::{JWK, KEY, Method};
 use dunlin_pki::{KeyPair, KeyType};
 
+use super::publish;
 use crate::did::{DOCUMENT, OPERATIONS, RECOVERY, key_file, key_of};
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
+use crate::registry::AccessOptions;
 use crate::tls::lists;
 
 /// Make a DID with a new key, in a new directory, and print it.
+///
+/// With the URL of a registry, a did:dunlin is published there, too. Without it, bring its operations there later, with `publish`.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   dunlin did create --out device
-  dunlin did create --method dunlin --registry registry.example --key-type p256 --out device")]
+  dunlin did create --method dunlin --registry https://registry.example --registry-key registry.pub --out device
+  dunlin did create --method dunlin --registry registry.example/1 --key-type p256 --out device")]
 pub(super) struct Create {
     /// The method.
     #[arg(long, value_enum, default_value = "key")]
     method: MethodName,
-    /// The origin of the registry that orders the operations of a did:dunlin.
-    #[arg(long, value_name = "ORIGIN", required_if_eq("method", "dunlin"))]
+    /// The registry that orders the operations of a did:dunlin: its URL to publish the DID there, or its origin alone.
+    #[arg(long, value_name = "URL|ORIGIN", required_if_eq("method", "dunlin"))]
     registry: Option<String>,
+    #[command(flatten)]
+    access: AccessOptions,
     /// The type of the keys.
     #[arg(long, value_name = "TYPE", default_value = "ed25519", value_parser = key_types())]
     key_type: KeyType,
@@ -62,12 +69,22 @@ fn key_types() -> impl TypedValueParser<Value = KeyType> {
 
 /// Runs `dunlin did create`.
 pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
-    let new = New { key_type: args.key_type, method: args.method, registry: args.registry.clone() };
     if args.registry.is_some() && args.method != MethodName::Dunlin {
         let why = "DIDs of this method are in no registry";
         return Err(Error::usage("--registry", why, "add --method dunlin, or leave it out"));
     }
-    let document = new.write(&args.out, Existing::from_force(args.force), &lists::provider())?;
+    // An origin has no scheme.
+    let url = args.registry.as_ref().filter(|registry| registry.contains("://"));
+    let client = url.map(|url| args.access.client(url)).transpose()?;
+    let registry = match &client {
+        Some(client) => Some(client.documents().trust().origin().to_owned()),
+        None => args.registry.clone(),
+    };
+    let (new, provider) = (New { key_type: args.key_type, method: args.method, registry }, lists::provider());
+    let document = new.write(&args.out, Existing::from_force(args.force), &provider)?;
+    if let Some(client) = &client {
+        publish::publish(&args.out, client, &provider)?;
+    }
     writeln!(out, "{}", document.id())?;
     Ok(())
 }

@@ -2,22 +2,26 @@
 
 mod change;
 mod create;
+mod publish;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::method::dunlin::{Sha256Hash, check_first_document};
+use dunlin_registry::lookup::WebDocuments;
 
 use crate::did::{self, DOCUMENT};
 use crate::error::Error;
+use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 
 const EXAMPLES: &str = "\
 Examples:
   dunlin did create --out device                           a did:key
-  dunlin did create --method dunlin --registry registry.example --out device
+  dunlin did create --method dunlin --registry https://registry.example --registry-key registry.pub --out device
   dunlin did resolve device
   dunlin did resolve device --line >> trusted              a line for --trust or --peers
   dunlin did update device                                 a new key for a did:dunlin
@@ -25,7 +29,8 @@ Examples:
   dunlin did deactivate device
 
 A DID is a directory. It contains the document (did.json), and the key of each version (key-0.key, key-1.key, …). That of a did:dunlin
-also contains its next key, its recovery key (recovery.key) and its operations (operations.jsonl), which a registry orders. Keep the
+also contains its next key, its recovery key (recovery.key) and its operations (operations.jsonl), which a registry orders: create,
+update and deactivate bring them there if they get --registry and --registry-key, and publish does so later. Keep the
 next and the recovery key somewhere else: a thief of the current key alone cannot change the DID.";
 
 /// Make, resolve, change and end decentralised identifiers (DIDs).
@@ -42,16 +47,19 @@ enum Command {
     Resolve(Resolve),
     Update(change::Update),
     Deactivate(change::Deactivate),
+    Publish(publish::Publish),
 }
 
 /// Print the document of a DID.
 ///
-/// A did:key or did:jwk contains its document. That of a did:dunlin is read from its directory, or from a file, where it must be the first
-/// document of the DID: without a registry, this command does not know whether the DID has changed since.
+/// A did:key or did:jwk contains its document. That of a did:dunlin comes from its registry, with a proof that it is the latest one. Without a
+/// registry it is read from the DID's directory, or from a file, where it must be the first document of the DID: this command then does
+/// not know whether the DID has changed since. That of a did:web is fetched from its web server with --did-web.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
   dunlin did resolve did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp
+  dunlin did resolve did:dunlin:4zvw… --registry https://registry.example --registry-key registry.pub
   dunlin did resolve device --line")]
 struct Resolve {
     /// A DID, or its directory.
@@ -61,8 +69,22 @@ struct Resolve {
     #[arg(long, value_name = "FILE")]
     document: Option<PathBuf>,
     /// Print a line for a trust list instead: the DID, and the hash of the document of a did:dunlin.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["registry", "did_web"])]
     line: bool,
+    /// The registry of a did:dunlin.
+    #[arg(
+        long,
+        value_name = "URL",
+        requires = "registry_key",
+        conflicts_with = "document",
+        help_heading = "Registry"
+    )]
+    registry: Option<String>,
+    /// Fetch the document of a did:web over HTTPS.
+    #[arg(long, conflicts_with_all = ["registry", "document"], help_heading = "Registry")]
+    did_web: bool,
+    #[command(flatten)]
+    access: AccessOptions,
 }
 
 /// Runs `dunlin did`.
@@ -72,11 +94,15 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Resolve(args) => resolve(&args, out),
         Command::Update(args) => change::update(&args, out),
         Command::Deactivate(args) => change::deactivate(&args, out),
+        Command::Publish(args) => publish::run(&args, out),
     }
 }
 
 fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
+    if let Some(document) = looked_up(args)? {
+        return write_document(&document, out);
+    }
     let document = document(args)?;
     let hashed = |document: &DidDocument| {
         check_first_document(&provider, document).map_err(|error| error.to_string())?;
@@ -99,6 +125,30 @@ fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
         write_document(&document, out)?;
     }
     Ok(())
+}
+
+/// The latest document of a DID, from a registry or a web server; `None` if neither is asked.
+fn looked_up(args: &Resolve) -> Result<Option<DidDocument>, Error> {
+    let did = || match args.what.starts_with("did:") {
+        true => did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID")),
+        false => Ok(did::document(&PathBuf::from(&args.what).join(DOCUMENT))?.id().clone()),
+    };
+    if let Some(url) = &args.registry {
+        let (did, client) = (did()?, args.access.client(url)?);
+        if did.method() != "dunlin" {
+            return Err(Error::usage("--registry", format!("{did} is in no registry"), "leave it out"));
+        }
+        let (_, resolved) = block_on(client.resolve(&did))?.map_err(|error| failed(&error))?;
+        return Ok(Some(resolved.document));
+    }
+    if !args.did_web {
+        return Ok(None);
+    }
+    let provider = Arc::new(lists::provider());
+    let (did, web) = (did()?, WebDocuments::new(provider.clone(), args.access.https(&provider)?));
+    let document = block_on(web.resolve(&did))?;
+    let advice = "check the DID, and that its web server has the document";
+    document.map(Some).map_err(|error| Error::failed(did, error, advice))
 }
 
 fn document(args: &Resolve) -> Result<DidDocument, Error> {

@@ -1,0 +1,145 @@
+//! `dunlin registry audit`, `backup`, `restore` and `export`.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args as ClapArgs;
+use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_registry::{audit as audits, copy};
+
+use super::{Place, failed};
+use crate::error::{Error, count};
+use crate::files::{self, Access, Existing};
+
+/// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with the result.
+///
+/// It also works while the registry runs.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin registry audit registry
+  dunlin registry audit registry --checkpoint newest --checkpoint of-a-year-ago")]
+pub(super) struct Audit {
+    /// The directory of the registry.
+    dir: PathBuf,
+    /// A checkpoint that somebody has kept (`dunlin registry checkpoint`). May be repeated.
+    #[arg(long, value_name = "FILE")]
+    checkpoint: Vec<PathBuf>,
+}
+
+/// Copy the database of a registry into a new file, also while the registry runs.
+///
+/// The copy has no secret. Keep registry.key and registry.pub elsewhere, too: without the key there is no registry.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin registry backup registry --out backup.db")]
+pub(super) struct Backup {
+    /// The directory of the registry.
+    dir: PathBuf,
+    /// The file for the copy.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+/// Make a registry's database from a backup, after an audit.
+///
+/// The directory has the registry's registry.key and registry.pub, and no database. Give the newest checkpoint that others have, of a client,
+/// a mirror or a witness: a backup without all published operations would make the registry sign a second history.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin registry restore backup.db --checkpoint newest --out registry")]
+pub(super) struct Restore {
+    /// The backup.
+    backup: PathBuf,
+    /// A checkpoint that the registry has published (`dunlin registry checkpoint`). May be repeated.
+    #[arg(long, value_name = "FILE", required_unless_present = "unpublished")]
+    checkpoint: Vec<PathBuf>,
+    /// Nobody has any checkpoint that is newer than the backup. If that is wrong, verifiers will refuse the registry for ever.
+    #[arg(long)]
+    unpublished: bool,
+    /// The directory of the registry.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Write the log into a directory as tiles (C2SP tlog-tiles), which any web server can serve and any mirror can check.
+///
+/// It also works while the registry runs. A second export adds what is new.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin registry export registry --out tiles")]
+pub(super) struct Export {
+    /// The directory of the registry.
+    dir: PathBuf,
+    /// The directory for the tiles.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+/// Runs `dunlin registry audit`.
+pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
+    let place = Place::new(&args.dir);
+    let (database, trust) = (place.database(), place.trust()?);
+    let published = checkpoints(&args.checkpoint)?;
+    let found = audits::audit(&place.provider, &database, trust.log(), &published);
+    let found = found.map_err(|error| failed(&database, &error))?;
+    writeln!(out, "{}: {}", args.dir.display(), sound(&found))?;
+    Ok(())
+}
+
+/// Runs `dunlin registry backup`.
+pub(super) fn backup(args: &Backup, out: &mut dyn Write) -> Result<(), Error> {
+    files::check_new(&[&args.out], Existing::Keep)?;
+    let database = Place::new(&args.dir).database();
+    copy::backup(&database, &args.out).map_err(|error| failed(&database, &error))?;
+    writeln!(out, "{}: written", args.out.display())?;
+    Ok(())
+}
+
+/// Runs `dunlin registry restore`.
+pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> {
+    let place = Place::new(&args.out);
+    let (database, trust) = (place.database(), place.trust()?);
+    files::check_new(&[&database], Existing::Keep)?;
+    let published = checkpoints(&args.checkpoint)?;
+    let found = copy::restore(&place.provider, &args.backup, &database, trust.log(), &published);
+    let found = found.map_err(|error| failed(&args.backup, &error))?;
+    writeln!(out, "{}: restored: {}", args.out.display(), sound(&found))?;
+    Ok(())
+}
+
+/// Runs `dunlin registry export`.
+pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
+    let place = Place::new(&args.dir);
+    let database = place.database();
+    let entries = copy::export(&database, &args.out).map_err(|error| failed(&database, &error))?;
+    // Readers of the tiles need the key, which is public.
+    let keys = files::read(&place.public())?;
+    files::write(&args.out.join("registry.pub"), &keys, Access::Public, Existing::Replace)?;
+    writeln!(out, "{}: {}", args.out.display(), operations(entries))?;
+    Ok(())
+}
+
+fn checkpoints(paths: &[PathBuf]) -> Result<Vec<SignedCheckpoint>, Error> {
+    let read = |path: &PathBuf| checkpoint(path);
+    paths.iter().map(read).collect()
+}
+
+fn checkpoint(path: &Path) -> Result<SignedCheckpoint, Error> {
+    SignedCheckpoint::read(&files::read(path)?).map_err(|error| {
+        Error::failed(path.display(), error, "give a checkpoint as `dunlin registry checkpoint` prints it")
+    })
+}
+
+/// What an audit has found.
+fn sound(found: &audits::Audit) -> String {
+    let size = found.checkpoint.checkpoint().size;
+    format!("sound: {}, {}", operations(size), count(found.dids, "DID"))
+}
+
+fn operations(number: u64) -> String {
+    count(number, "operation")
+}

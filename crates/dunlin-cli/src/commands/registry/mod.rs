@@ -1,0 +1,117 @@
+//! `dunlin registry`: makes, serves, checks and copies a registry of did:dunlin.
+
+mod checkpoint;
+mod copies;
+mod init;
+mod serve;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args as ClapArgs, Subcommand};
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::registry::checkpoint::RegistryTrust;
+use dunlin_registry::RegistryError;
+
+use crate::error::Error;
+use crate::registry;
+use crate::tls::lists;
+
+const EXAMPLES: &str = "\
+Examples:
+  dunlin registry init --origin registry.example/1 --out registry
+  dunlin registry serve registry --accept 0.0.0.0:8443 --cert server.pem --key server.key
+  dunlin did create --method dunlin --registry https://registry.example:8443 --registry-key registry.pub --out device
+  dunlin registry checkpoint https://registry.example:8443 --registry-key registry.pub --out newest
+  dunlin registry audit registry --checkpoint newest
+  dunlin registry backup registry --out backup.db
+  dunlin registry restore backup.db --checkpoint newest --out restored
+  dunlin registry export registry --out tiles
+
+A registry is a directory. It contains the database (registry.db), the private key (registry.key), and the file that verifiers need
+(registry.pub): the registry's keys, one on each line. Add the keys of other witnesses there, and a line \"needed 2\" if two must sign.
+docs/registry.md describes what a registry promises.";
+
+/// Run a registry: the root of trust that orders the operations of did:dunlin.
+#[derive(ClapArgs)]
+#[command(arg_required_else_help = false, after_help = EXAMPLES)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Init(init::Init),
+    Serve(serve::Serve),
+    Checkpoint(checkpoint::Checkpoint),
+    Audit(copies::Audit),
+    Backup(copies::Backup),
+    Restore(copies::Restore),
+    Export(copies::Export),
+}
+
+/// Runs `dunlin registry`.
+pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
+    match args.command {
+        Command::Init(args) => init::run(&args, out),
+        Command::Serve(args) => serve::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args, out),
+        Command::Audit(args) => copies::audit(&args, out),
+        Command::Backup(args) => copies::backup(&args, out),
+        Command::Restore(args) => copies::restore(&args, out),
+        Command::Export(args) => copies::export(&args, out),
+    }
+}
+
+/// The directory of a registry.
+struct Place {
+    directory: PathBuf,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Place {
+    fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), provider: Arc::new(lists::provider()) }
+    }
+
+    fn database(&self) -> PathBuf {
+        self.directory.join("registry.db")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.directory.join("registry.key")
+    }
+
+    fn public(&self) -> PathBuf {
+        self.directory.join("registry.pub")
+    }
+
+    /// The keys that verifiers know.
+    fn trust(&self) -> Result<RegistryTrust, Error> {
+        registry::trust(&self.public(), &self.provider)
+    }
+}
+
+/// Explains why a registry or a copy of it cannot be used.
+fn failed(path: &Path, error: &RegistryError) -> Error {
+    let advice = match error {
+        RegistryError::InUse(_) => "stop the other process first",
+        RegistryError::OtherKey { .. } => {
+            "give the directory whose registry.key and registry.pub belong to the database"
+        }
+        RegistryError::Foreign(_) => {
+            "give a registry that `dunlin registry init` has made, or a backup of one"
+        }
+        RegistryError::File { .. } | RegistryError::Database(_) => {
+            "check the path, the disk and the permissions"
+        }
+        RegistryError::Damaged(_) | RegistryError::OldBackup { .. } => {
+            "do not run a registry on this database"
+        }
+        RegistryError::Checkpoint(_) => "give checkpoints of this registry (`dunlin registry checkpoint`)",
+        _ => "see docs/registry.md",
+    };
+    Error::failed(path.display(), error, advice)
+}

@@ -1,0 +1,142 @@
+//! `dunlin registry serve`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args as ClapArgs;
+use dunlin::{Profile, ServerConfig, Side};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
+use dunlin_identity::registry::checkpoint::RegistryTrust;
+use dunlin_identity::registry::note::NoteKey;
+use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::witness::{Witness, follow};
+use dunlin_registry::{Registry, Settings};
+use dunlin_tokio::TlsAcceptor;
+use tokio::net::TcpListener;
+
+use super::{Place, failed};
+use crate::commands::program;
+use crate::commands::server::address;
+use crate::did::signing_key;
+use crate::error::{Error, misuse};
+use crate::registry::connector;
+use crate::stop::Stop;
+use crate::tls::identity;
+
+/// How often the registry looks for a checkpoint that witnesses have not seen.
+const WITNESS_PERIOD: Duration = Duration::from_secs(1);
+
+/// Serve a registry over HTTPS: its interface for programs, its log for mirrors, and a page for people.
+///
+/// The log goes to stderr. Ctrl-C and SIGTERM stop the registry after the requests in progress. Restart it to use a new certificate.
+#[derive(ClapArgs)]
+#[command(after_help = "\
+Examples:
+  dunlin registry serve registry --cert server.pem --key server.key
+  dunlin registry serve registry --accept 0.0.0.0:8443 --cert server.pem --key server.key \\
+    --witness https://witness.example/prefix")]
+pub(super) struct Serve {
+    /// The directory of the registry.
+    dir: PathBuf,
+    /// The address to listen on; port 0 chooses a free one.
+    #[arg(long, value_name = "[ADDR:]PORT", default_value = "8443", value_parser = address)]
+    accept: SocketAddr,
+    /// The certificate chain of the HTTPS server in PEM, leaf first.
+    #[arg(long, value_name = "FILE")]
+    cert: PathBuf,
+    /// The private key of --cert; by default it is in the same file.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
+    /// A witness that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in registry.pub. May be repeated.
+    #[arg(long, value_name = "URL")]
+    witness: Vec<String>,
+    /// The authorities of the witnesses' HTTPS servers [default: those of this machine].
+    #[arg(long = "witness-CAfile", value_name = "FILE", requires = "witness")]
+    witness_ca_file: Option<PathBuf>,
+}
+
+/// Runs `dunlin registry serve`.
+pub(super) fn run(args: &Serve) -> Result<(), Error> {
+    let place = Place::new(&args.dir);
+    let (trust, acceptor) = (place.trust()?, acceptor(args, &place)?);
+    let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);
+    match (settings.witnesses.is_empty(), witnesses.is_empty()) {
+        (true, false) => {
+            let why = format!("{} has no key of another witness", place.public().display());
+            return Err(Error::usage("--witness", why, "add the witness's key there"));
+        }
+        (false, true) => {
+            let why = "it names other witnesses, and none is asked";
+            return Err(Error::usage(place.public().display(), why, "give their URLs with --witness"));
+        }
+        _ => {}
+    }
+    let database = place.database();
+    let registry = Registry::open(&database, &settings).map_err(|error| failed(&database, &error))?;
+    let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let mut stop = Stop::new()?;
+        let socket = TcpListener::bind(args.accept).await;
+        let socket = socket.map_err(|error| Error::failed(args.accept, error, "give another --accept"))?;
+        let registry = Arc::new(registry);
+        let serving =
+            serve(registry.clone(), socket, acceptor, Limits::default(), async { stop.wait().await });
+        let following = async {
+            match witnesses.is_empty() {
+                true => std::future::pending().await,
+                false => follow(registry, witnesses, WITNESS_PERIOD).await,
+            }
+        };
+        tokio::select! {
+            served = serving => served.map_err(Error::from),
+            Err(error) = following => Err(failed(&database, &error)),
+        }
+    });
+    drop(runtime);
+    // The guard writes the rest of the log.
+    drop(log);
+    served
+}
+
+/// The TLS of the HTTPS server.
+fn acceptor(args: &Serve, place: &Place) -> Result<TlsAcceptor, Error> {
+    let loaded = identity::load(&args.cert, args.key.as_ref(), Side::Server, &place.provider)?;
+    let profile = Profile::builder(place.provider.clone())
+        .credentials(vec![loaded.credential])
+        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        .alpn(vec![b"http/1.1".to_vec()]);
+    let config = profile.build().and_then(ServerConfig::new).map_err(|error| misuse(&error))?;
+    Ok(TlsAcceptor::new(Arc::new(config)))
+}
+
+/// What the registry works with. Verifiers and the registry itself read the same file of keys.
+fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
+    let signer = signing_key(&place.key(), &place.provider)?;
+    let settings = Settings::new(place.provider.clone(), trust.origin(), signer);
+    let own = trust.log().public_key();
+    let is_other = |witness: &&NoteKey| witness.public_key() != own;
+    let witnesses: Vec<_> = trust.witnesses().iter().filter(is_other).cloned().collect();
+    // The registry signs as one of the witnesses that verifiers count, if they know it as such.
+    let itself = trust.witnesses().len() - witnesses.len();
+    Ok(Settings { witnesses, needed: trust.needed().saturating_sub(itself).max(1), ..settings })
+}
+
+fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {
+    if args.witness.is_empty() {
+        return Ok(Vec::new());
+    }
+    let x509 = match &args.witness_ca_file {
+        Some(path) => identity::anchors(path)?,
+        None => identity::system_anchors()?,
+    };
+    let connector = connector(&place.provider, x509)?;
+    let witness = |url: &String| {
+        Witness::new(url, connector.clone())
+            .map_err(|error| Error::usage("--witness", error, "plain HTTP is never used"))
+    };
+    args.witness.iter().map(witness).collect()
+}

@@ -1,0 +1,203 @@
+//! Registries of did:dunlin and web servers of did:web, which commands ask over HTTPS.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use clap::Args;
+use dunlin::auth::X509Trust;
+use dunlin::crypto::CryptoProvider;
+use dunlin::{ClientConfig, Profile, Trust};
+use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
+use dunlin_identity::registry::staple::StapleError;
+use dunlin_registry::client::{ClientError, RegistryClient};
+use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WebDocuments};
+use dunlin_registry::stapler::{Stapler, StaplerError};
+use dunlin_tokio::TlsConnector;
+use dunlin_tokio::https::{self, HttpsClient, HttpsError};
+
+use crate::did::Own;
+use crate::error::{Error, misuse, warn};
+use crate::files;
+use crate::tls::{identity, lists};
+
+/// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
+#[derive(Args, Clone, Default)]
+pub(crate) struct AccessOptions {
+    /// The keys of the registry and its witnesses, as `dunlin registry init` writes them (registry.pub).
+    #[arg(long, value_name = "FILE", requires = "registry", help_heading = "Registry")]
+    registry_key: Option<PathBuf>,
+    /// The authorities of the HTTPS servers of --registry and did:web [default: those of this machine].
+    #[arg(long = "https-CAfile", value_name = "FILE", help_heading = "Registry")]
+    https_ca_file: Option<PathBuf>,
+}
+
+impl AccessOptions {
+    /// The registry at this URL.
+    pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
+        let provider = Arc::new(lists::provider());
+        https::url(url).map_err(|error| not_https(&error))?;
+        let Some(path) = &self.registry_key else {
+            let why = "without the registry's key, nothing vouches for its answers";
+            return Err(Error::usage("--registry", why, "give the key with --registry-key"));
+        };
+        let documents = Arc::new(RegistryDocuments::new(provider.clone(), trust(path, &provider)?));
+        let https = self.https(&provider)?;
+        RegistryClient::new(provider, url, https, documents).map_err(|error| not_https(&error))
+    }
+
+    /// A client of HTTPS that trusts the given authorities.
+    pub(crate) fn https(&self, provider: &Arc<CryptoProvider>) -> Result<HttpsClient, Error> {
+        let x509 = match &self.https_ca_file {
+            Some(path) => identity::anchors(path)?,
+            None => identity::system_anchors()?,
+        };
+        Ok(HttpsClient::new(connector(provider, x509)?).with_deadline(LOOK_UP_TIME))
+    }
+}
+
+/// A client of HTTPS servers with certificates by these authorities.
+pub(crate) fn connector(provider: &Arc<CryptoProvider>, x509: X509Trust) -> Result<TlsConnector, Error> {
+    let profile = Profile::builder(provider.clone())
+        .trust(Trust { x509: Some(x509), raw_key: None })
+        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+        .alpn(vec![b"http/1.1".to_vec()])
+        .build();
+    Ok(TlsConnector::new(Arc::new(ClientConfig::new(profile.map_err(|error| misuse(&error))?))))
+}
+
+fn not_https(error: &HttpsError) -> Error {
+    Error::usage("--registry", error, "nobody vouches for the answers of plain HTTP")
+}
+
+/// Reads whom to believe about a registry.
+pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTrust, Error> {
+    let advice = "give the file registry.pub that `dunlin registry init` has made";
+    let content = files::read(path)?;
+    let text = str::from_utf8(&content);
+    let text = text.map_err(|_| Error::failed(path.display(), "it is not text", advice))?;
+    RegistryTrust::read(provider, text).map_err(|error| Error::failed(path.display(), error, advice))
+}
+
+/// Explains why a registry has no right answer.
+pub(crate) fn failed(error: &ClientError) -> Error {
+    use CheckpointError as C;
+    let advice = match error {
+        ClientError::Https(HttpsError::Tls { .. }) => {
+            "give the authority of its HTTPS server with --https-CAfile"
+        }
+        ClientError::Https(_) | ClientError::Late { .. } => "check the address, and that the registry runs",
+        ClientError::Refused { status: 409, .. } => {
+            "the registry has a later operation: bring the DID's directory up to date, and find out who made it"
+        }
+        ClientError::Refused { status: 429 | 503, .. } => "wait, and try again",
+        ClientError::Proof { error: StapleError::Deactivated(_), .. } => {
+            "make a new DID with `dunlin did create`"
+        }
+        ClientError::Proof {
+            error: StapleError::Checkpoint(C::OtherRegistry(_) | C::NotTheRegistry(_)),
+            ..
+        } => "check that --registry and --registry-key belong to the same registry",
+        ClientError::Proof { error: StapleError::Checkpoint(C::Stale { .. }), .. } => {
+            "check the clock of this machine, and that the registry and its witnesses run"
+        }
+        ClientError::Absent { .. } => {
+            "check the DID, and whether it has been published (`dunlin did publish`)"
+        }
+        _ => "do not trust this registry before its operator has explained it",
+    };
+    Error::failed("registry", error, advice)
+}
+
+/// Runs what asks the network, in a command that does nothing else meanwhile.
+pub(crate) fn block_on<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(asked))
+}
+
+/// The options of `client` and `server` for DIDs whose documents are elsewhere.
+#[derive(Args, Clone, Default)]
+pub(crate) struct RegistryOptions {
+    /// The registry of did:dunlin. The document of a peer's DID comes from the proof that the peer sends along; without one, the
+    /// registry is asked, for at most 5 seconds. The own did:dunlin sends its proof along, which is refreshed in the background.
+    #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
+    registry: Option<String>,
+    /// Accept peers with a did:web, whose documents are fetched from their web servers over HTTPS.
+    #[arg(long, requires = "trust", help_heading = "Registry")]
+    did_web: bool,
+    #[command(flatten)]
+    access: AccessOptions,
+    /// Copies of these options share what they learn.
+    #[arg(skip)]
+    opened: Arc<OnceLock<Opened>>,
+}
+
+/// The clients that the options name, and the source of own proofs.
+struct Opened {
+    registry: Option<RegistryClient>,
+    look_ups: LookUps,
+    stapler: OnceLock<Arc<Stapler>>,
+}
+
+impl RegistryOptions {
+    fn opened(&self) -> Result<&Opened, Error> {
+        if let Some(opened) = self.opened.get() {
+            return Ok(opened);
+        }
+        let registry = self.registry.as_ref().map(|url| self.access.client(url)).transpose()?;
+        let provider = Arc::new(lists::provider());
+        let web = match self.did_web {
+            true => Some(WebDocuments::new(provider.clone(), self.access.https(&provider)?)),
+            false => None,
+        };
+        let look_ups = LookUps::new(registry.iter().cloned().collect(), web);
+        Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
+    }
+
+    /// Makes a verifier resolve what the registry and web servers know, and ask them for the rest.
+    pub(crate) fn extend(&self, verifier: CredentialVerifier) -> Result<CredentialVerifier, Error> {
+        let resolvers = self.opened()?.look_ups.resolvers();
+        if resolvers.is_empty() {
+            return Ok(verifier);
+        }
+        Ok(resolvers.into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver))
+    }
+
+    /// The answers to the questions of this verifier; `None` if it has none.
+    pub(crate) fn answers(&self, verifier: Option<Arc<CredentialVerifier>>) -> Option<LookUpAnswers> {
+        let look_ups = &self.opened.get()?.look_ups;
+        Some(look_ups.answers(Arc::new(lists::provider()), verifier?))
+    }
+
+    /// The source of proofs of an own DID; `None` without a registry, or for another method.
+    pub(crate) fn stapler(&self, own: &Own) -> Result<Option<Arc<Stapler>>, Error> {
+        let opened = self.opened()?;
+        let Some(registry) = opened.registry.as_ref().filter(|_| own.did().method() == "dunlin") else {
+            return Ok(None);
+        };
+        let key = PublicKey::from_spki(own.key.public_key());
+        let key = key.map_err(|error| Error::failed(own.file.display(), error, "give another key"))?;
+        let new = || Arc::new(Stapler::new(registry.clone(), own.did().clone(), key.clone()));
+        let stapler = opened.stapler.get_or_init(new);
+        stapler.set_key(key);
+        Ok(Some(stapler.clone()))
+    }
+
+    /// Gets the first proof of the own DID, and refreshes it from now on. Without a proof, peers ask the registry themselves.
+    pub(crate) async fn start(&self) {
+        let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };
+        if let Err(error) = stapler.refresh().await {
+            no_proof(&error);
+        }
+        let stapler = stapler.clone();
+        tokio::spawn(async move { stapler.keep_fresh(&lists::provider(), no_proof).await });
+    }
+}
+
+fn no_proof(error: &StaplerError) {
+    warn(&format!(
+        "--registry: no new proof of the own DID: {error}; peers must ask the registry themselves"
+    ));
+}

@@ -1,0 +1,317 @@
+//! Tests `dunlin registry`, and `--registry` of `dunlin did`, `dunlin client` and `dunlin server`.
+
+use crate::common::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
+use crate::common::{Place, send_signal};
+
+const ORIGIN: &str = "registry.example/1";
+
+/// A registry that runs, and the options that name it.
+struct Registry {
+    process: Running,
+    port: u16,
+    access: String,
+}
+
+impl Registry {
+    fn new(place: &Place) -> Self {
+        place.dunlin(&format!("registry init --origin {ORIGIN} --out registry"));
+        Self::at(place, 0)
+    }
+
+    /// On the port of an earlier one.
+    fn at(place: &Place, port: u16) -> Self {
+        let files = "--cert pki/server.pem --key pki/server.key";
+        let process = Running::new(place, &format!("registry serve registry --accept {port} {files}"));
+        let port = port_in(&process.log_with("the registry answers"));
+        Self { process, port, access: access(port) }
+    }
+
+    fn url(&self) -> String {
+        format!("https://localhost:{}", self.port)
+    }
+
+    /// Stops it in an orderly way.
+    fn stop(self) {
+        send_signal(&self.process.child, "-TERM");
+        let (status, _, stderr) = self.process.end();
+        assert_eq!(status, 0, "{stderr}");
+    }
+}
+
+fn access(port: u16) -> String {
+    format!(
+        "--registry https://localhost:{port} --registry-key registry/registry.pub --https-CAfile pki/root.pem"
+    )
+}
+
+/// A published DID with a credential by the operator.
+fn party(place: &Place, registry: &Registry, name: &str) -> String {
+    let did = place.dunlin(&format!("did create --method dunlin --out {name} {}", registry.access));
+    let did = did.trim_end().to_owned();
+    place.dunlin(&format!("vc issue --issuer operator --subject {did} --claim role={name} --out {name}.vc"));
+    did
+}
+
+fn operator(place: &Place) {
+    let operator = place.dunlin("did create --out operator");
+    place.write("trusted", &operator);
+}
+
+fn copy(place: &Place, from: &str, to: &str) {
+    place.tool("cp", &format!("-r {from} {to}"));
+}
+
+#[test]
+fn a_did_is_published_rotated_and_ended() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let access = &registry.access;
+    let did = place.dunlin(&format!("did create --method dunlin --out device {access}"));
+    let did = did.trim_end();
+    let resolved = || json(&place.dunlin(&format!("did resolve {did} {access}")));
+    let own = || json(&place.read("device/did.json"));
+    assert_eq!(resolved(), own());
+    assert_eq!(own()["dunlin"]["registry"], ORIGIN);
+    copy(&place, "device", "old");
+
+    assert_eq!(place.dunlin(&format!("did update device {access}")), format!("{did}: version 1\n"));
+    assert_eq!(resolved(), own());
+    // What a registry has already is not submitted again.
+    assert_eq!(place.dunlin(&format!("did publish device {access}")), format!("{did}: version 1\n"));
+    let line = place.dunlin_fails(&format!("did publish old {access}"), 1);
+    assert!(
+        line.contains(&format!("{}: the registry has other operations of {did}", registry.url())),
+        "{line}"
+    );
+
+    // Changes without the registry follow later, in their order.
+    place.dunlin("did update device");
+    place.dunlin("did update device");
+    assert_ne!(resolved(), own());
+    assert_eq!(place.dunlin(&format!("did publish device {access}")), format!("{did}: version 3\n"));
+    assert_eq!(resolved(), own());
+
+    place.dunlin(&format!("did deactivate device --key device/recovery.key {access}"));
+    let line = place.dunlin_fails(&format!("did resolve device {access}"), 1);
+    assert!(line.contains(&format!("{did} is deactivated")) && line.contains(&registry.url()), "{line}");
+    let told = place.dunlin(&format!("did publish device {access}"));
+    assert_eq!(told, format!("{did}: version 4, deactivated\n"));
+
+    let other = place.dunlin(&format!("did create --method dunlin --registry {ORIGIN} --out other"));
+    let line = place.dunlin_fails(&format!("did resolve {} {access}", other.trim_end()), 1);
+    assert!(line.contains("the registry does not have did:dunlin:"), "{line}");
+    registry.stop();
+}
+
+#[test]
+fn documents_of_both_sides_come_from_the_registry() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    let [hub, device] = ["hub", "device"].map(|name| party(&place, &registry, name));
+    for transport in ["", "--udp"] {
+        let port = registry.port;
+        let both = format!("--trust trusted {} {transport}", access(port));
+        let server = Server::new(&place, &format!("--did hub --vc hub.vc --Verify --echo {both}"));
+        let client = format!("--did device --vc device.vc {both}");
+        let told = server.echo(&place, &client, "hello\n");
+        assert!(told.contains(&format!("\nServer             VC {hub}\n")), "{told}");
+        assert!(server.process.log().contains(&format!("VC {device}, issued by did:key:")));
+        // A client without a registry of its own sends no proof: the server asks the registry.
+        let plain = format!("--CAfile pki/root.pem --did device --vc device.vc {transport}");
+        let hybrid = Server::new(&place, &format!("{SERVER} --Verify {both}"));
+        hybrid.echo(&place, &plain, "");
+        assert!(hybrid.process.log().contains(&format!("VC {device}")));
+    }
+    registry.stop();
+}
+
+#[test]
+fn a_registry_that_does_not_run_is_named() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    let [device, stranger] = ["device", "stranger"].map(|name| party(&place, &registry, name));
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {}", registry.access));
+    let shows = |name: &str| format!("{CLIENT} --did {name} --vc {name}.vc");
+    server.echo(&place, &shows("device"), "");
+    assert!(server.process.log().contains(&device));
+    let (port, access) = (registry.port, registry.access.clone());
+    registry.stop();
+    // What the server has looked up serves for some minutes.
+    server.echo(&place, &shows("device"), "");
+    let (client, log) = server.refused(&place, &shows("stranger"));
+    let why = format!("{stranger} cannot be looked up: localhost:{port}: not connected: ");
+    assert!(log.contains(&why) && log.contains("check that the registry runs"), "{log}");
+    assert!(client.contains("(alert bad_certificate)"), "{client}");
+    for command in ["did resolve device", "did publish device"] {
+        let line = place.dunlin_fails(&format!("{command} {access}"), 1);
+        assert!(line.contains(&format!("localhost:{port}: not connected: ")), "{line}");
+    }
+    // The own proof is missing, too, which is no obstacle here.
+    let output = server.client(&place, &format!("{} {access}", shows("device")), "");
+    let warning = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && warning.contains("no new proof of the own DID"), "{warning}");
+
+    let registry = Registry::at(&place, port);
+    server.echo(&place, &shows("stranger"), "");
+    registry.stop();
+}
+
+#[test]
+fn a_rotated_key_counts_with_the_next_proof() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    let did = party(&place, &registry, "device");
+    copy(&place, "device", "old");
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {}", registry.access));
+    let shows = |name: &str| format!("{CLIENT} --did {name} --vc device.vc");
+    server.echo(&place, &shows("device"), "");
+    assert!(server.process.log().contains(&did));
+    place.dunlin(&format!("did update device {}", registry.access));
+    // The proof tells the server about the new key, and that the previous one no longer counts.
+    server.echo(&place, &format!("{} {}", shows("device"), registry.access), "");
+    assert!(server.process.log().contains(&did));
+    let (client, _) = server.refused(&place, &shows("old"));
+    assert!(client.contains("decrypt_error"), "{client}");
+
+    place.dunlin(&format!("did deactivate device {}", registry.access));
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {}", registry.access));
+    let (client, log) = server.refused(&place, &shows("old"));
+    assert!(
+        client.contains("(alert certificate_revoked)") && log.contains("is deactivated"),
+        "{client}\n{log}"
+    );
+    registry.stop();
+}
+
+#[test]
+fn checkpoints_audits_and_copies() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let (url, access) = (registry.url(), registry.access.clone());
+    let keys = access.split_once("--registry-key").unwrap().1;
+    let fetch = format!("registry checkpoint {url} --registry-key {keys}");
+    place.dunlin(&format!("did create --method dunlin --out one {access}"));
+    place.dunlin(&format!("{fetch} --out first"));
+    assert_eq!(place.read("first").lines().take(2).collect::<Vec<_>>(), [ORIGIN, "1"]);
+    place.dunlin("registry backup registry --out early.db");
+    place.dunlin(&format!("did create --method dunlin --out two {access}"));
+    let second = place.dunlin(&format!("{fetch} --since first"));
+    assert_eq!(second.lines().nth(1), Some("2"));
+    place.write("second", &second);
+    // Also while the registry runs.
+    let audited = place.dunlin("registry audit registry --checkpoint first --checkpoint second");
+    assert_eq!(audited, "registry: sound: 2 operations, 2 DIDs\n");
+    assert_eq!(place.dunlin("registry export registry --out tiles"), "tiles: 2 operations\n");
+    assert!(place.path("tiles/tile/entries/000.p/2").exists());
+    assert_eq!(place.read("tiles/registry.pub"), place.read("registry/registry.pub"));
+    place.dunlin("registry backup registry --out late.db");
+    let line = place
+        .dunlin_fails("registry serve registry --cert pki/server.pem --key pki/server.key --accept 0", 1);
+    assert!(line.contains("another process runs this registry"), "{line}");
+    registry.stop();
+
+    for directory in ["restored", "refused"] {
+        place.tool("mkdir", directory);
+        copy(&place, "registry/registry.key", directory);
+        copy(&place, "registry/registry.pub", directory);
+    }
+    let line = place.dunlin_fails("registry restore early.db --checkpoint second --out refused", 1);
+    assert!(line.contains("does not have the published checkpoint of 2 entries"), "{line}");
+    let line = place.dunlin_fails("registry restore early.db --out refused", 2);
+    assert!(line.contains("--checkpoint"), "{line}");
+    assert!(!place.path("refused/registry.db").exists());
+    let told = place.dunlin("registry restore late.db --checkpoint second --out restored");
+    assert_eq!(told, "restored: restored: sound: 2 operations, 2 DIDs\n");
+    let line = place.dunlin_fails("registry restore late.db --checkpoint second --out restored", 1);
+    assert!(line.contains("exists already"), "{line}");
+    // The registry of the early backup would have a second history: who keeps a checkpoint notices.
+    let told = place.dunlin("registry restore early.db --unpublished --out refused");
+    assert_eq!(told, "refused: restored: sound: 1 operation, 1 DID\n");
+    place.tool("rm", "-r registry");
+    place.tool("mv", "refused registry");
+    let registry = Registry::at(&place, 0);
+    let fetch = fetch.replace(&url, &registry.url());
+    let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
+    assert!(line.contains("its log has 1 entries, but the registry has already shown 2"), "{line}");
+    place.dunlin(&format!("did create --method dunlin --out three {}", registry.access));
+    let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
+    assert!(line.contains("the registry has signed two histories of 2 entries"), "{line}");
+    place.dunlin(&format!("did create --method dunlin --out four {}", registry.access));
+    let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
+    assert!(line.contains("it may show others another history") && line.contains(&registry.url()), "{line}");
+    registry.stop();
+}
+
+#[test]
+fn refuses_what_makes_no_registry() {
+    let place = place();
+    place.dunlin(&format!("registry init --origin {ORIGIN} --out registry"));
+    place.dunlin(&format!("registry init --origin {ORIGIN} --out other"));
+    assert_eq!(place.mode("registry/registry.key"), 0o600);
+    place.write("empty", "# nothing\n");
+    place.write("junk", "junk\n");
+    copy(&place, "registry", "mixed");
+    copy(&place, "other/registry.pub", "mixed/registry.pub");
+    copy(&place, "registry", "witnessed");
+    let witness = place.read("other/registry.pub").lines().nth(2).unwrap().to_owned();
+    place.write("witnessed/registry.pub", place.read("registry/registry.pub") + &witness + "\nneeded 2\n");
+    let serve = "--cert pki/server.pem --key pki/server.key --accept 0";
+    let https = "--https-CAfile pki/root.pem";
+    for (arguments, status, told) in [
+        ("registry init --origin x --out registry".to_owned(), 1, "exists already"),
+        ("registry init --origin 'a b' --out new".to_owned(), 2, "a name has 1 to 255"),
+        ("registry serve none --cert pki/server.pem".to_owned(), 1, "no such file"),
+        (format!("registry serve mixed {serve}"), 1, "the database belongs to the registry key"),
+        (format!("registry serve witnessed {serve}"), 2, "it names other witnesses, and none is asked"),
+        (
+            format!(
+                "registry serve registry {serve} --witness https://localhost:1 --witness-CAfile pki/root.pem"
+            ),
+            2,
+            "has no key of another witness",
+        ),
+        (
+            format!(
+                "registry serve witnessed {serve} --witness http://localhost:1 --witness-CAfile pki/root.pem"
+            ),
+            2,
+            "plain HTTP is never used",
+        ),
+        ("did create --method dunlin --out d --registry https://localhost:1".to_owned(), 2, "--registry-key"),
+        (
+            format!(
+                "did create --method dunlin --out d --registry http://localhost:1 --registry-key registry/registry.pub {https}"
+            ),
+            2,
+            "http://localhost:1: not a URL of HTTPS",
+        ),
+        (
+            format!(
+                "did create --method dunlin --out d --registry https://localhost:1 --registry-key empty {https}"
+            ),
+            1,
+            "it has not exactly one key of a registry",
+        ),
+        (
+            format!(
+                "did create --method dunlin --out d --registry https://localhost:1 --registry-key junk {https}"
+            ),
+            1,
+            "line 1: key of a note: write NAME+ID+KEY",
+        ),
+        (
+            format!("registry checkpoint http://localhost:1 --registry-key registry/registry.pub {https}"),
+            2,
+            "not a URL of HTTPS",
+        ),
+        (format!("did resolve did:web:localhost%3A1 --did-web {https}"), 1, "localhost:1: not connected"),
+        ("did resolve did:key:x --line --registry https://localhost:1".to_owned(), 2, "--line"),
+    ] {
+        let line = place.dunlin_fails(&arguments, status);
+        assert!(line.contains(told), "{arguments}: {line}");
+    }
+    assert!(!place.path("d").exists());
+}
