@@ -10,8 +10,14 @@ use pkcs8::spki::{AlgorithmIdentifier, SubjectPublicKeyInfoRef};
 use pki_types::SubjectPublicKeyInfoDer;
 use serde_json::{Map, Value, json};
 
-/// The longest text of a key or signature, in bytes. A Multikey of RSA with 8192 bits has 1425.
+/// The longest text of a key or signature in base58btc, in bytes. A Multikey of RSA with 8192 bits has 1425.
 pub const MAX_MULTIBASE: usize = 1500;
+
+/// The longest text of a key or signature in base64url, in bytes. A signature with ML-DSA-44 has 3228.
+pub const MAX_BASE64URL: usize = 4096;
+
+/// The length of a public key of ML-DSA-44 (FIPS 204 §4, Table 2).
+const ML_DSA_44_KEY: usize = 1312;
 
 /// RSA keys have at least this many bits, as everywhere in Dunlin.
 pub const MIN_RSA_BITS: usize = 2048;
@@ -24,22 +30,26 @@ const ID_EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1"
 const ID_P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");
 const ID_P384: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.132.0.34");
 const ID_RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
+/// RFC 9881 §2.
+const ID_ML_DSA_44: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17");
 
-/// The members of a JWK that only a private or a symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4).
-const PRIVATE_MEMBERS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
+/// The members of a JWK that only a private or a symmetric key has (RFC 7518 §6.2.2, §6.3.2, §6.4; draft-ietf-cose-dilithium §3).
+const PRIVATE_MEMBERS: [&str; 9] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k", "priv"];
 
 /// Why a key or a signature is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// The text is longer than [`MAX_MULTIBASE`].
-    #[error("the text of a key or signature is longer than {MAX_MULTIBASE} bytes")]
+    /// The text is longer than [`MAX_MULTIBASE`], or than [`MAX_BASE64URL`] in base64url.
+    #[error(
+        "the text of a key or signature is longer than {MAX_MULTIBASE} bytes, or {MAX_BASE64URL} in base64url"
+    )]
     TooLong,
     /// The text is neither base58btc (`z`) nor base64url without padding (`u`).
     #[error("malformed multibase: use base58btc, which begins with z, or base64url, which begins with u")]
     Multibase,
     /// The Multikey's prefix stands for no supported type of keys.
-    #[error("unsupported type of key: use Ed25519, P-256, P-384 or RSA")]
+    #[error("unsupported type of key: use Ed25519, P-256, P-384, RSA or ML-DSA-44")]
     UnknownType,
     /// The key does not have the form or length of its type, or its point is not on the curve or has a small order.
     #[error("malformed {0} key")]
@@ -84,38 +94,47 @@ pub enum KeyType {
     P384,
     /// RSA.
     Rsa,
+    /// ML-DSA-44 (FIPS 204), a post-quantum signature.
+    MlDsa44,
 }
 
 impl KeyType {
     /// All types.
-    pub const ALL: [Self; 4] = [Self::Ed25519, Self::P256, Self::P384, Self::Rsa];
+    pub const ALL: [Self; 5] = [Self::Ed25519, Self::P256, Self::P384, Self::Rsa, Self::MlDsa44];
 
-    /// The multicodec prefix: the codes 0xed, 0x1200, 0x1201 and 0x1205 as varints.
+    /// The multicodec prefix: the codes 0xed, 0x1200, 0x1201, 0x1205 and 0x1210 as varints.
     const fn prefix(self) -> [u8; 2] {
         match self {
             Self::Ed25519 => [0xed, 0x01],
             Self::P256 => [0x80, 0x24],
             Self::P384 => [0x81, 0x24],
             Self::Rsa => [0x85, 0x24],
+            Self::MlDsa44 => [0x90, 0x24],
         }
     }
 
-    /// The length of a coordinate or of half a signature, in bytes; 0 for RSA.
+    /// The length of a coordinate or of half a signature, in bytes; 0 for RSA and ML-DSA.
     const fn scalar_len(self) -> usize {
         match self {
             Self::Ed25519 | Self::P256 => 32,
             Self::P384 => 48,
-            Self::Rsa => 0,
+            Self::Rsa | Self::MlDsa44 => 0,
         }
     }
 
-    /// The names of its schemes in JOSE (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2).
+    /// Whether signatures are two numbers.
+    const fn is_ecdsa(self) -> bool {
+        matches!(self, Self::P256 | Self::P384)
+    }
+
+    /// The names of its schemes in JOSE (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2, draft-ietf-cose-dilithium §7).
     const fn algorithms(self) -> &'static [&'static str] {
         match self {
             Self::Ed25519 => &["EdDSA", "Ed25519"],
             Self::P256 => &["ES256"],
             Self::P384 => &["ES384"],
             Self::Rsa => &["PS256", "PS384", "PS512"],
+            Self::MlDsa44 => &["ML-DSA-44"],
         }
     }
 
@@ -126,6 +145,7 @@ impl KeyType {
             Self::P256 => SignatureScheme::ECDSA_SECP256R1_SHA256,
             Self::P384 => SignatureScheme::ECDSA_SECP384R1_SHA384,
             Self::Rsa => SignatureScheme::RSA_PSS_RSAE_SHA256,
+            Self::MlDsa44 => SignatureScheme::MLDSA44,
         }
     }
 
@@ -140,6 +160,7 @@ impl KeyType {
                 SignatureScheme::RSA_PSS_RSAE_SHA384,
                 SignatureScheme::RSA_PSS_RSAE_SHA512,
             ],
+            Self::MlDsa44 => &[SignatureScheme::MLDSA44],
         }
     }
 }
@@ -151,6 +172,7 @@ impl std::fmt::Display for KeyType {
             Self::P256 => "P-256",
             Self::P384 => "P-384",
             Self::Rsa => "RSA",
+            Self::MlDsa44 => "ML-DSA-44",
         })
     }
 }
@@ -159,7 +181,7 @@ impl std::fmt::Display for KeyType {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     typ: KeyType,
-    /// The content of the SubjectPublicKeyInfo's bit string: 32 bytes, an uncompressed point, or an RSAPublicKey in DER.
+    /// The content of the SubjectPublicKeyInfo's bit string: 32 bytes, an uncompressed point, an RSAPublicKey in DER, or 1312 bytes.
     raw: Vec<u8>,
     spki: SubjectPublicKeyInfoDer<'static>,
 }
@@ -206,6 +228,9 @@ impl PublicKey {
                 }
                 raw.to_vec()
             }
+            // FIPS 204 §7.2, algorithm 23: all bytes of this length are a key.
+            KeyType::MlDsa44 if raw.len() == ML_DSA_44_KEY => raw.to_vec(),
+            KeyType::MlDsa44 => return Err(malformed),
         };
         let curve = match typ {
             KeyType::P256 => Some(ID_P256),
@@ -215,6 +240,7 @@ impl PublicKey {
         let algorithm = match typ {
             KeyType::Ed25519 => AlgorithmIdentifier { oid: ID_ED25519, parameters: None },
             KeyType::Rsa => AlgorithmIdentifier { oid: ID_RSA, parameters: Some(AnyRef::NULL) },
+            KeyType::MlDsa44 => AlgorithmIdentifier { oid: ID_ML_DSA_44, parameters: None },
             _ => AlgorithmIdentifier { oid: ID_EC, parameters: curve.as_ref().map(AnyRef::from) },
         };
         let subject_public_key = BitStringRef::from_bytes(&raw).map_err(|_| KeyError::Spki)?;
@@ -246,6 +272,7 @@ impl PublicKey {
         let none = spki.algorithm.parameters.is_none();
         let typ = match spki.algorithm.oid {
             ID_ED25519 if none => KeyType::Ed25519,
+            ID_ML_DSA_44 if none => KeyType::MlDsa44,
             ID_EC if curve == Ok(ID_P256) => KeyType::P256,
             ID_EC if curve == Ok(ID_P384) => KeyType::P384,
             ID_RSA if spki.algorithm.parameters == Some(AnyRef::NULL) => KeyType::Rsa,
@@ -264,7 +291,7 @@ impl PublicKey {
         let (typ, key) = known.ok_or(KeyError::UnknownType)?;
         // Points are compressed there.
         let compressed = matches!(key.first(), Some(2 | 3)) && key.len() == typ.scalar_len() + 1;
-        if matches!(typ, KeyType::P256 | KeyType::P384) && !compressed {
+        if typ.is_ecdsa() && !compressed {
             return Err(KeyError::Malformed(typ));
         }
         Self::new(typ, key)
@@ -300,7 +327,7 @@ impl PublicKey {
         let text = |name| jwk.get(name).and_then(Value::as_str);
         let bytes = |name| {
             let text = text(name).ok_or(KeyError::JwkMember(name))?;
-            let text = if text.len() > MAX_MULTIBASE { return Err(KeyError::TooLong) } else { text };
+            let text = if text.len() > MAX_BASE64URL { return Err(KeyError::TooLong) } else { text };
             Base64UrlUnpadded::decode_vec(text).map_err(|_| KeyError::JwkMember(name))
         };
         let coordinate = |name, typ: KeyType| {
@@ -331,6 +358,8 @@ impl PublicKey {
                 let key = RsaPublicKey { modulus, exponent }.to_der();
                 Self::new(KeyType::Rsa, &key.map_err(|_| KeyError::Malformed(KeyType::Rsa))?)
             }
+            // draft-ietf-cose-dilithium §3: the algorithm is a part of the key.
+            ("AKP", _) if text("alg") == Some("ML-DSA-44") => Self::new(KeyType::MlDsa44, &bytes("pub")?),
             _ => Err(KeyError::UnknownType),
         }
     }
@@ -345,7 +374,7 @@ impl PublicKey {
         &self.spki
     }
 
-    /// The key as a Multikey in base58btc.
+    /// The key as a Multikey: with ML-DSA in base64url, as its cryptosuite has it, otherwise in base58btc.
     pub fn to_multikey(&self) -> String {
         let key = match self.typ {
             KeyType::P256 | KeyType::P384 => {
@@ -354,9 +383,9 @@ impl PublicKey {
                 let x = self.raw.get(1..=self.typ.scalar_len()).unwrap_or_default();
                 [&[sign], x].concat()
             }
-            KeyType::Ed25519 | KeyType::Rsa => self.raw.clone(),
+            KeyType::Ed25519 | KeyType::Rsa | KeyType::MlDsa44 => self.raw.clone(),
         };
-        base58btc(&[self.typ.prefix().as_slice(), &key].concat())
+        multibase(self.typ, &[self.typ.prefix().as_slice(), &key].concat())
     }
 
     /// The key as a JWK with no other members than the key's.
@@ -375,6 +404,7 @@ impl PublicKey {
                     .unwrap_or_default();
                 json!({"kty": "RSA", "n": n, "e": e})
             }
+            KeyType::MlDsa44 => json!({"kty": "AKP", "alg": "ML-DSA-44", "pub": encode(&self.raw)}),
         }
     }
 
@@ -403,7 +433,7 @@ impl PublicKey {
                     .map_err(|_| KeyError::Signature)?;
                 der.as_slice()
             }
-            KeyType::Ed25519 | KeyType::Rsa => signature,
+            KeyType::Ed25519 | KeyType::Rsa | KeyType::MlDsa44 => signature,
         };
         self.verify_der(provider, scheme, message, signature)
     }
@@ -446,7 +476,7 @@ pub fn sign(
         return Err(KeyError::Scheme(typ, scheme));
     }
     let signature = key.sign(scheme, message, &*provider.random).map_err(|_| KeyError::Signing)?;
-    if matches!(typ, KeyType::Ed25519 | KeyType::Rsa) {
+    if !typ.is_ecdsa() {
         return Ok(signature);
     }
     let parts = EcdsaSignature::from_der(&signature).map_err(|_| KeyError::Signing)?;
@@ -457,6 +487,15 @@ pub fn sign(
         raw.extend_from_slice(part);
     }
     Ok(raw)
+}
+
+/// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long ones of ML-DSA are in base64url
+/// (W3C Quantum-Safe Cryptosuites §2.1, §3).
+pub fn multibase(typ: KeyType, bytes: &[u8]) -> String {
+    match typ {
+        KeyType::MlDsa44 => format!("u{}", encode(bytes)),
+        _ => base58btc(bytes),
+    }
 }
 
 /// Encodes bytes as multibase in base58btc.
@@ -470,7 +509,8 @@ pub fn base58btc(bytes: &[u8]) -> String {
 /// [`KeyError::TooLong`], [`KeyError::Multibase`].
 pub fn multibase_decode(text: &str) -> Result<Vec<u8>, KeyError> {
     // Decoding base58 takes quadratic time.
-    if text.len() > MAX_MULTIBASE {
+    let longest = if text.starts_with('u') { MAX_BASE64URL } else { MAX_MULTIBASE };
+    if text.len() > longest {
         return Err(KeyError::TooLong);
     }
     if let Some(rest) = text.strip_prefix('z') {

@@ -92,6 +92,7 @@ fn did_key_agrees_with_its_published_vectors_of_curves_and_rsa() {
             KeyType::P384 => "P-384",
             KeyType::Rsa => "RSA",
             KeyType::Ed25519 => "Ed25519",
+            KeyType::MlDsa44 => "ML-DSA-44",
         });
     }
     checked.sort_unstable();

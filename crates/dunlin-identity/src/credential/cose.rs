@@ -63,13 +63,14 @@ pub enum CoseError {
     Key(#[from] KeyError),
 }
 
-/// The algorithm of keys of a type (RFC 9864 §2.1, §2.2; RFC 8230 §2). Each fixes curve and hash.
+/// The algorithm of keys of a type (RFC 9864 §2.1, §2.2; RFC 8230 §2; draft-ietf-cose-dilithium §7). Each fixes curve and hash.
 const fn algorithm(typ: KeyType) -> i64 {
     match typ {
         KeyType::Ed25519 => -19,
         KeyType::P256 => -9,
         KeyType::P384 => -51,
         KeyType::Rsa => -37,
+        KeyType::MlDsa44 => -48,
     }
 }
 

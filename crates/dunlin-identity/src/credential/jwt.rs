@@ -52,8 +52,9 @@ pub enum JwtError {
     Key(#[from] KeyError),
 }
 
-/// The algorithms that verify, the first of a scheme also the one that signs (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2).
-const ALGORITHMS: [(&str, SignatureScheme); 7] = [
+/// The algorithms that verify, the first of a scheme also the one that signs (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2,
+/// draft-ietf-cose-dilithium §7).
+const ALGORITHMS: [(&str, SignatureScheme); 8] = [
     ("EdDSA", SignatureScheme::ED25519),
     ("Ed25519", SignatureScheme::ED25519),
     ("ES256", SignatureScheme::ECDSA_SECP256R1_SHA256),
@@ -61,6 +62,7 @@ const ALGORITHMS: [(&str, SignatureScheme); 7] = [
     ("PS256", SignatureScheme::RSA_PSS_RSAE_SHA256),
     ("PS384", SignatureScheme::RSA_PSS_RSAE_SHA384),
     ("PS512", SignatureScheme::RSA_PSS_RSAE_SHA512),
+    ("ML-DSA-44", SignatureScheme::MLDSA44),
 ];
 
 /// The media type of the JWT, with or without `application/` (RFC 7515 §4.1.9).

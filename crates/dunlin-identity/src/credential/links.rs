@@ -175,7 +175,7 @@ fn type_of(typ: KeyType) -> Result<&'static str, KeyError> {
         KeyType::Ed25519 => Ok("Ed25519VerificationKey2023"),
         KeyType::P256 => Ok("EcdsaSecp256r1VerificationKey2023"),
         KeyType::Rsa => Ok("RsaVerificationKey2023"),
-        KeyType::P384 => Err(KeyError::UnknownType),
+        KeyType::P384 | KeyType::MlDsa44 => Err(KeyError::UnknownType),
     }
 }
 

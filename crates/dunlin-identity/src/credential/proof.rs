@@ -1,4 +1,4 @@
-//! Proofs of W3C Data Integrity over canonical JSON: eddsa-jcs-2022, ecdsa-jcs-2019, and our own rsa-pss-jcs-dunlin.
+//! Proofs of W3C Data Integrity over canonical JSON: eddsa-jcs-2022, ecdsa-jcs-2019, mldsa44-jcs-2024, and our own rsa-pss-jcs-dunlin.
 
 use dunlin::crypto::{CryptoProvider, Hash, HashAlgorithm, SigningKey};
 use serde_json::{Map, Value, json};
@@ -72,11 +72,14 @@ pub enum Cryptosuite {
     EcdsaJcs2019,
     /// Private: as eddsa-jcs-2022, with RSA-PSS and SHA-256.
     RsaPssJcsDunlin,
+    /// ML-DSA-44 (W3C Quantum-Safe Cryptosuites). Its signatures are in base64url.
+    MlDsa44Jcs2024,
 }
 
 impl Cryptosuite {
     /// All cryptosuites.
-    pub const ALL: [Self; 3] = [Self::EddsaJcs2022, Self::EcdsaJcs2019, Self::RsaPssJcsDunlin];
+    pub const ALL: [Self; 4] =
+        [Self::EddsaJcs2022, Self::EcdsaJcs2019, Self::RsaPssJcsDunlin, Self::MlDsa44Jcs2024];
 
     /// The name in proofs.
     pub const fn name(self) -> &'static str {
@@ -84,6 +87,7 @@ impl Cryptosuite {
             Self::EddsaJcs2022 => "eddsa-jcs-2022",
             Self::EcdsaJcs2019 => "ecdsa-jcs-2019",
             Self::RsaPssJcsDunlin => "rsa-pss-jcs-dunlin",
+            Self::MlDsa44Jcs2024 => "mldsa44-jcs-2024",
         }
     }
 
@@ -93,6 +97,15 @@ impl Cryptosuite {
             KeyType::Ed25519 => Self::EddsaJcs2022,
             KeyType::P256 | KeyType::P384 => Self::EcdsaJcs2019,
             KeyType::Rsa => Self::RsaPssJcsDunlin,
+            KeyType::MlDsa44 => Self::MlDsa44Jcs2024,
+        }
+    }
+
+    /// The first letter of signatures, which tells their multibase.
+    const fn multibase(self) -> char {
+        match self {
+            Self::MlDsa44Jcs2024 => 'u',
+            _ => 'z',
         }
     }
 }
@@ -163,7 +176,7 @@ impl Proof {
             members.insert("@context".to_owned(), contexts.clone());
         }
         let value = text(&options, "proofValue")?;
-        if !value.starts_with('z') {
+        if !value.starts_with(suite.multibase()) {
             return Err(ProofError::Member("proofValue"));
         }
         let signature = key::multibase_decode(&value)?;
@@ -246,7 +259,7 @@ pub(super) fn sign_for(
     }
     let message = hash_data(provider, suite, typ, document, &options)?;
     let signature = key::sign(signer, provider, typ.default_scheme(), &message)?;
-    options["proofValue"] = key::base58btc(&signature).into();
+    options["proofValue"] = key::multibase(typ, &signature).into();
     members.insert("proof".to_owned(), options);
     Ok(secured)
 }

@@ -302,6 +302,7 @@ const fn algorithm_of(typ: KeyType) -> AlgorithmIdentifier {
         KeyType::P256 => alg_id::ECDSA_P256,
         KeyType::P384 => alg_id::ECDSA_P384,
         KeyType::Rsa => alg_id::RSA_ENCRYPTION,
+        KeyType::MlDsa44 => alg_id::ML_DSA_44,
     }
 }
 

@@ -19,7 +19,12 @@ impl Method for Key {
     }
 
     fn create(&self, key: &PublicKey) -> Result<Did, MethodError> {
-        Ok(format!("did:key:{}", key.to_multikey()).parse()?)
+        let multikey = key.to_multikey();
+        // §3.1 of the method: base58btc alone, which is too slow for long keys.
+        if !multikey.starts_with('z') {
+            return Err(MethodError::Key("key", KeyError::UnknownType));
+        }
+        Ok(format!("did:key:{multikey}").parse()?)
     }
 
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError> {

@@ -36,7 +36,12 @@ impl Method for Peer {
     }
 
     fn create(&self, key: &PublicKey) -> Result<Did, MethodError> {
-        Ok(format!("did:peer:0{}", key.to_multikey()).parse()?)
+        let multikey = key.to_multikey();
+        // Peer DID Method §3: base58btc alone, which is too slow for long keys.
+        if !multikey.starts_with('z') {
+            return Err(MethodError::Key("peer", KeyError::UnknownType));
+        }
+        Ok(format!("did:peer:0{multikey}").parse()?)
     }
 
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError> {
