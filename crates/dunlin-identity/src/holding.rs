@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dunlin::auth::{DidProofs, PrivateKey, VerifiableCredential};
+use dunlin::auth::{DidProofs, Identifier, PrivateKey, VerifiableCredential};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
@@ -95,16 +95,21 @@ impl Holding {
         Self { proofs: Some(proofs), ..self }
     }
 
-    /// The credential for handshakes; `None` if there is the DID alone, or if its method has no number there. Whether the key is the first
-    /// under `authentication` of the DID's document, which peers expect, is not checked here.
+    /// The credential for handshakes, or the DID if there is no credential; `None` if the DID's method has no number there. Whether the key
+    /// is the first under `authentication` of the DID's document, which peers expect, is not checked here.
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
-        let shown = self.credential.as_ref()?;
+        let (method, key) = (did_method(self.did())?, PrivateKey::Here(self.signer.clone()));
+        let Some(shown) = &self.credential else {
+            let identifier =
+                Identifier { proofs: self.proofs.clone(), ..Identifier::new(self.did().as_str(), method) };
+            return Some(dunlin::Credential::Identifier { identifier, key });
+        };
         let credential = VerifiableCredential {
             issuer: Some(issuer_hash(provider, &shown.issuer).to_vec()),
             proofs: self.proofs.clone(),
-            ..VerifiableCredential::new(shown.bytes.clone(), did_method(self.did())?)
+            ..VerifiableCredential::new(shown.bytes.clone(), method)
         };
-        Some(dunlin::Credential::Verifiable { credential, key: PrivateKey::Here(self.signer.clone()) })
+        Some(dunlin::Credential::Verifiable { credential, key })
     }
 
     /// The DID.

@@ -3,6 +3,7 @@
 
 mod chains;
 mod credentials;
+mod identifiers;
 mod names;
 mod own_types;
 mod revocation;

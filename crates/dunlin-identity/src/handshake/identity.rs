@@ -56,13 +56,7 @@ impl CredentialIdentity {
     /// }
     /// ```
     pub fn of(identity: &PeerIdentity) -> Option<Self> {
-        let PeerIdentity::Other(other) = identity else { return None };
-        if other.certificate_type() != CertificateType::VERIFIABLE_CREDENTIAL {
-            return None;
-        }
-        let did = str::from_utf8(other.id()).ok()?.parse().ok()?;
-        let details = json::read(other.details()).ok()?;
-        let members = details.as_object()?;
+        let (did, members) = id_and_details(identity, CertificateType::VERIFIABLE_CREDENTIAL)?;
         let text = |name| members.get(name).and_then(Value::as_str);
         Some(Self {
             did,
@@ -72,7 +66,7 @@ impl CredentialIdentity {
             sequence: text("sequence")?.parse().ok()?,
             resolved: text("resolved")?.parse().ok()?,
             valid_until: text("until").map(str::parse).transpose().ok()?,
-            statuses: StatusEntry::read_all(members).ok()?,
+            statuses: StatusEntry::read_all(&members).ok()?,
         })
     }
 
@@ -94,15 +88,36 @@ impl CredentialIdentity {
         let without_claims = json::canonical(&details).ok()?;
         details["claims"] = self.claims.clone().into();
         let full = json::canonical(&details).ok().filter(|full| full.len() <= MAX_OTHER_DETAILS);
-        let id = self.did.as_str();
-        let text = match id.get(..MAX_SHOWN_DID).filter(|_| id.len() > MAX_SHOWN_DID) {
-            Some(begin) => format!("{begin}…"),
-            None => id.to_owned(),
-        };
-        let other = OtherIdentity::new(CertificateType::VERIFIABLE_CREDENTIAL, id, text).ok()?;
-        let details = full.unwrap_or(without_claims).into_bytes();
-        let identity = PeerIdentity::Other(other.with_details(details).ok()?);
+        let details = full.unwrap_or(without_claims);
+        let identity = engine_identity(CertificateType::VERIFIABLE_CREDENTIAL, &self.did, details)?;
         // An identity that cannot be read again would be one without issuer and claims.
         Self::of(&identity).is_some().then_some(identity)
     }
+}
+
+/// The DID and the details of an identity of this type.
+pub(super) fn id_and_details(
+    identity: &PeerIdentity,
+    typ: CertificateType,
+) -> Option<(Did, Map<String, Value>)> {
+    let PeerIdentity::Other(other) = identity else { return None };
+    if other.certificate_type() != typ {
+        return None;
+    }
+    let did = str::from_utf8(other.id()).ok()?.parse().ok()?;
+    match json::read(other.details()).ok()? {
+        Value::Object(details) => Some((did, details)),
+        _ => None,
+    }
+}
+
+/// An identity of this type for the engine; `None` if something is too long.
+pub(super) fn engine_identity(typ: CertificateType, did: &Did, details: String) -> Option<PeerIdentity> {
+    let id = did.as_str();
+    let text = match id.get(..MAX_SHOWN_DID).filter(|_| id.len() > MAX_SHOWN_DID) {
+        Some(begin) => format!("{begin}…"),
+        None => id.to_owned(),
+    };
+    let other = OtherIdentity::new(typ, id, text).ok()?;
+    Some(PeerIdentity::Other(other.with_details(details.into_bytes()).ok()?))
 }

@@ -1,16 +1,19 @@
-//! Credentials in handshakes: the verifier for the engine's certificate type 224, and the identity that it gives a peer.
+//! Credentials and bare DIDs in handshakes: the engine's verifiers of both, and the identities that they give a peer.
 //!
-//! [`CredentialVerifier`] trusts issuers, and resolves the DID of a peer by its [`Resolver`]s, of which [`RegistryDocuments`] believes a
-//! registry of `did:dunlin`. [`Holding::to_tls`](crate::holding::Holding::to_tls)
-//! is the other side: the credential that this program shows.
+//! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer by their [`Resolver`]s, of
+//! which [`RegistryDocuments`] believes a registry of `did:dunlin`.
+//! [`Holding::to_tls`](crate::holding::Holding::to_tls) is the other side: the credential or DID that this program shows.
 
+mod identifier;
 mod identity;
 mod registry;
 mod resolve;
+mod subject;
 mod verifier;
 
 use dunlin::wire::DidMethod;
 
+pub use identifier::{IdentifierIdentity, IdentifierVerifier};
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
 pub use registry::{LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{

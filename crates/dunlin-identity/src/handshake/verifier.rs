@@ -11,28 +11,32 @@ use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
 use serde_json::Value;
 
 use super::CredentialIdentity;
-use super::resolve::{ResolveError, Resolver, resolve, self_contained};
+use super::resolve::{ResolveError, Resolver};
+use super::subject::{Subject, Subjects};
 use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
 use crate::credential::proof::ProofError;
 use crate::credential::status::{StatusError, StatusLists};
 use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
-use crate::did::Did;
-use crate::document::{DidDocument, Relationship};
+use crate::did::{Did, DidError};
+use crate::document::DidDocument;
 use crate::holding::issuer_hash;
-use crate::key::{KeyError, KeyType, PublicKey};
+use crate::key::{KeyError, KeyType};
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
 use crate::registry::staple::StapleError;
 use crate::trust::{TrustError, TrustList};
 
-/// Why a peer's credential is refused in a handshake.
+/// Why a peer's credential or DID is refused in a handshake.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// The Certificate message has several entries.
     #[error("the peer has sent several entries instead of one credential")]
     Entries,
+    /// What the peer has sent as its DID is none.
+    #[error("the peer's identifier: {0}")]
+    Identifier(#[from] DidError),
     /// The credential is refused.
     #[error("{0}")]
     Credential(#[from] CredentialError),
@@ -77,7 +81,7 @@ impl Refusal {
     /// The alert that tells the peer.
     pub fn alert(&self) -> Alert {
         match self {
-            Self::Entries => Alert::DECODE_ERROR,
+            Self::Entries | Self::Identifier(_) => Alert::DECODE_ERROR,
             Self::Credential(error) => of_credential(error),
             Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
             Self::Peer(_) => Alert::UNKNOWN_CA,
@@ -161,10 +165,8 @@ fn of_key(error: &KeyError) -> Alert {
 /// ```
 #[derive(Debug)]
 pub struct CredentialVerifier {
-    provider: Arc<CryptoProvider>,
     issuers: Verifier,
-    resolvers: Vec<Arc<dyn Resolver>>,
-    peers: Option<TrustList>,
+    subjects: Subjects,
     status: RwLock<StatusLists>,
     asks: bool,
 }
@@ -177,21 +179,20 @@ impl CredentialVerifier {
 
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
-        let (resolvers, status) = (self_contained(), RwLock::default());
-        Self { provider, issuers, resolvers, peers: None, status, asks: false }
+        Self { issuers, subjects: Subjects::new(provider), status: RwLock::default(), asks: false }
     }
 
     /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
-        self.resolvers.push(resolver);
+        self.subjects.add_resolver(resolver);
         self
     }
 
     /// Accepts only peers with these DIDs. An empty list accepts nobody.
     #[must_use]
     pub fn with_peers(self, peers: TrustList) -> Self {
-        Self { peers: Some(peers), ..self }
+        Self { subjects: self.subjects.only(peers), ..self }
     }
 
     /// Starts with these status lists.
@@ -227,26 +228,15 @@ impl CredentialVerifier {
         let [credential] = entries else { return Err(Refusal::Entries) };
         let verified = {
             let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
-            self.issuers.verify_presented(&self.provider, credential, &lists, now)?
+            self.issuers.verify_presented(&self.subjects.provider, credential, &lists, now)?
         };
         let issuer_type = verified.issuer_key.key_type();
         if !algorithms.iter().any(|algorithm| algorithm.public_key_alg_id() == algorithm_of(issuer_type)) {
             return Err(Refusal::Algorithm(issuer_type));
         }
-        let did = &verified.subject;
-        // Proofs of membership come with the resolution.
-        if let Some(peers) = self.peers.as_ref().filter(|peers| peers.roots().is_empty()) {
-            peers.check(&self.provider, did, None)?;
-        }
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
-        let resolution = resolve(&self.resolvers, did, proof, now)?;
-        if let Some(peers) = &self.peers {
-            peers.check(&self.provider, did, resolution.membership.as_deref())?;
-        }
-        let (key, document) = self.key_of(&resolution.document)?;
-        if !self.is_latest(did, &document, resolution.sequence) {
-            return Err(ResolveError::Outdated(did.clone()).into());
-        }
+        let Subject { key, document, sequence, until } =
+            self.subjects.resolve(&verified.subject, proof, now)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
             Some(until) => validity.limited(reason, unsigned(until)),
             None => validity,
@@ -254,24 +244,10 @@ impl CredentialVerifier {
         let validity = Validity::new(verified.valid_from.map_or(0, unsigned), u64::MAX);
         let validity = limit(validity, AskAgain::Expiry, verified.valid_until);
         let validity = limit(validity, AskAgain::Status, verified.status_until);
-        let validity = limit(validity, AskAgain::Resolution, resolution.until);
-        let identity = identity(verified, document, resolution.sequence, now);
+        let validity = limit(validity, AskAgain::Resolution, until);
+        let identity = identity(verified, document, sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
-        Ok(Verified::new(key.spki().clone(), identity, validity))
-    }
-
-    /// Whether no resolver knows of a later document of the DID, or of its end.
-    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
-        self.resolvers.iter().all(|resolver| resolver.is_latest(did, document, sequence))
-    }
-
-    /// The key with which the DID of this document proves itself in handshakes, the first under `authentication`, and the document's hash.
-    fn key_of<'d>(&self, document: &'d DidDocument) -> Result<(&'d PublicKey, Sha256Hash), Refusal> {
-        let first = document.keys(Relationship::Authentication).next();
-        let (_, key) = first.ok_or_else(|| Refusal::NoKey(document.id().clone()))?;
-        let text = document.canonical().map_err(ResolveError::Document)?;
-        let hash = Sha256Hash::of(&self.provider, text.as_bytes()).map_err(ResolveError::Key)?;
-        Ok((key, hash))
+        Ok(Verified::new(key, identity, validity))
     }
 }
 
@@ -290,8 +266,13 @@ fn identity(
     CredentialIdentity { did, issuer, claims, document, sequence, resolved, valid_until, statuses }
 }
 
+/// The time of the handshake.
+pub(super) fn seconds(claim: &Claim<'_>) -> Seconds {
+    Seconds::try_from(claim.now.unix_ms / 1000).unwrap_or(Seconds::MAX)
+}
+
 /// Times before 1970 are long past.
-fn unsigned(time: Seconds) -> u64 {
+pub(super) fn unsigned(time: Seconds) -> u64 {
     u64::try_from(time).unwrap_or(0)
 }
 
@@ -318,18 +299,11 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         }
         let age = self.status.read().unwrap_or_else(PoisonError::into_inner).max_age();
         add(&age.to_be_bytes());
-        for resolver in &self.resolvers {
-            add(b"resolver");
-            resolver.settings(add);
-        }
-        let Some(peers) = &self.peers else { return };
-        add(b"peers");
-        peers.dids().for_each(|did| add(did.as_str().as_bytes()));
-        peers.roots().iter().for_each(|root| add(root.to_string().as_bytes()));
+        self.subjects.settings(add);
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        let now = Seconds::try_from(claim.now.unix_ms / 1000).unwrap_or(Seconds::MAX);
+        let now = seconds(claim);
         match self.judge(claim.entries, claim.did_proof, claim.algorithms, now) {
             Ok(verified) => Ok(Verdict::Accepted(verified)),
             Err(refusal) if self.asks && refusal.is_missing() => Ok(Verdict::Ask),
@@ -345,22 +319,16 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        let hash = |issuer: &DidDocument| issuer_hash(&self.provider, issuer.id().as_str()).to_vec();
+        let hash = |issuer: &DidDocument| issuer_hash(&self.subjects.provider, issuer.id().as_str()).to_vec();
         self.issuers.issuers().iter().map(hash).collect()
     }
 
     fn did_methods(&self) -> Vec<DidMethod> {
-        let mut methods = Vec::new();
-        for method in self.resolvers.iter().flat_map(|resolver| resolver.methods()) {
-            if !methods.contains(&method) {
-                methods.push(method);
-            }
-        }
-        methods
+        self.subjects.did_methods()
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        self.resolvers.iter().flat_map(|resolver| resolver.registries()).collect()
+        self.subjects.registries()
     }
 
     /// Whether nothing that this side has learned since contradicts the verdict: the DID has the same document, and the issuer has not
@@ -368,7 +336,7 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
         let Some(peer) = CredentialIdentity::of(identity) else { return false };
         let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
-        self.is_latest(&peer.did, &peer.document, peer.sequence)
+        self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
             && !lists.refuses(&peer.issuer, &peer.statuses)
     }
 }

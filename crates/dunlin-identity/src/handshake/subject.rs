@@ -1,0 +1,109 @@
+//! What both verifiers ask about the DID of a peer: whether this side talks to it, and which key it has.
+
+use std::sync::Arc;
+
+use dunlin::auth::KnownRegistry;
+use dunlin::crypto::CryptoProvider;
+use dunlin::pki_types::SubjectPublicKeyInfoDer;
+use dunlin::wire::DidMethod;
+
+use super::Refusal;
+use super::resolve::{ResolveError, Resolver, resolve, self_contained};
+use crate::credential::Seconds;
+use crate::did::Did;
+use crate::document::Relationship;
+use crate::method::dunlin::Sha256Hash;
+use crate::trust::TrustList;
+
+/// The DIDs of peers, and how they resolve.
+#[derive(Debug)]
+pub(super) struct Subjects {
+    pub(super) provider: Arc<CryptoProvider>,
+    resolvers: Vec<Arc<dyn Resolver>>,
+    peers: Option<TrustList>,
+}
+
+/// What this side knows about the DID of a peer.
+pub(super) struct Subject {
+    /// The key with which the DID proves itself in handshakes: the first under `authentication`.
+    pub(super) key: SubjectPublicKeyInfoDer<'static>,
+    /// The hash of the document.
+    pub(super) document: Sha256Hash,
+    /// The version of the document.
+    pub(super) sequence: u64,
+    /// The last second in which the document counts as the latest.
+    pub(super) until: Option<Seconds>,
+}
+
+impl Subjects {
+    /// Everybody of `did:key` and `did:jwk`.
+    pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
+        Self { provider, resolvers: self_contained(), peers: None }
+    }
+
+    pub(super) fn add_resolver(&mut self, resolver: Arc<dyn Resolver>) {
+        self.resolvers.push(resolver);
+    }
+
+    pub(super) fn only(self, peers: TrustList) -> Self {
+        Self { peers: Some(peers), ..self }
+    }
+
+    /// The DIDs that the peer may have; `None`: any.
+    pub(super) fn peers(&self) -> Option<&TrustList> {
+        self.peers.as_ref()
+    }
+
+    /// Resolves the DID of a peer. `proof` is what the peer has sent beside it.
+    pub(super) fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
+        // Proofs of membership come with the resolution.
+        if let Some(peers) = self.peers.as_ref().filter(|peers| peers.roots().is_empty()) {
+            peers.check(&self.provider, did, None)?;
+        }
+        let resolution = resolve(&self.resolvers, did, proof, now)?;
+        if let Some(peers) = &self.peers {
+            peers.check(&self.provider, did, resolution.membership.as_deref())?;
+        }
+        let document = &resolution.document;
+        let first = document.keys(Relationship::Authentication).next();
+        let (_, key) = first.ok_or_else(|| Refusal::NoKey(document.id().clone()))?;
+        let text = document.canonical().map_err(ResolveError::Document)?;
+        let hash = Sha256Hash::of(&self.provider, text.as_bytes()).map_err(ResolveError::Key)?;
+        let sequence = resolution.sequence;
+        if !self.is_latest(did, &hash, sequence) {
+            return Err(ResolveError::Outdated(did.clone()).into());
+        }
+        Ok(Subject { key: key.spki().clone(), document: hash, sequence, until: resolution.until })
+    }
+
+    /// Whether no resolver knows of a later document of the DID, or of its end.
+    pub(super) fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
+        self.resolvers.iter().all(|resolver| resolver.is_latest(did, document, sequence))
+    }
+
+    /// Passes everything to `add` that may change a resolution.
+    pub(super) fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        for resolver in &self.resolvers {
+            add(b"resolver");
+            resolver.settings(add);
+        }
+        let Some(peers) = &self.peers else { return };
+        add(b"peers");
+        peers.dids().for_each(|did| add(did.as_str().as_bytes()));
+        peers.roots().iter().for_each(|root| add(root.to_string().as_bytes()));
+    }
+
+    pub(super) fn did_methods(&self) -> Vec<DidMethod> {
+        let mut methods = Vec::new();
+        for method in self.resolvers.iter().flat_map(|resolver| resolver.methods()) {
+            if !methods.contains(&method) {
+                methods.push(method);
+            }
+        }
+        methods
+    }
+
+    pub(super) fn registries(&self) -> Vec<KnownRegistry> {
+        self.resolvers.iter().flat_map(|resolver| resolver.registries()).collect()
+    }
+}

@@ -1,0 +1,348 @@
+//! Handshakes with the verifiers of `dunlin-identity` in messages of their own: every mode of the paper with each of its types of keys, and
+//! what the verifier of bare DIDs accepts.
+
+use std::sync::Arc;
+
+use dunlin::auth::{Acceptance, AskAgain, Trust, Verifiers};
+use dunlin::crypto::SigningKey;
+use dunlin::error::AuthenticationFailure;
+use dunlin::pki_types::CertificateDer;
+use dunlin::resume::Tickets;
+use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
+use dunlin::{
+    Answer, ClientAuth, ClientConfig, Credential, Error, Negotiated, PeerIdentity, Profile, ProfileBuilder,
+    Question, ServerConfig, SsiMessages,
+};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
+use dunlin_identity::did::{Did, DidUrl};
+use dunlin_identity::document::{DidDocument, Relationship};
+use dunlin_identity::handshake::{
+    CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, IdentifierVerifier, Resolver,
+};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::trust::TrustList;
+use dunlin_store::{MemoryClientSessions, RotatingTickets};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
+use serde_json::json;
+
+use crate::wallet::{DID, VC, types};
+
+/// The time of the tests.
+const NOW_S: Seconds = 1_767_225_600;
+const X509: CertificateType = CertificateType::X509;
+
+/// Somebody with a DID, whose key is that of a leaf.
+struct Party {
+    key: Arc<dyn SigningKey>,
+    document: DidDocument,
+}
+
+impl Party {
+    /// With a `did:key`.
+    fn new(leaf: &Leaf) -> Self {
+        let key = leaf.signing_key(&awslc());
+        let did = KEY.create(&PublicKey::from_spki(key.public_key()).unwrap()).unwrap();
+        Self { key, document: KEY.resolve(&did).unwrap() }
+    }
+
+    /// With a `did:dunlin`.
+    fn registered(leaf: &Leaf) -> Self {
+        let key = leaf.signing_key(&awslc());
+        let public = PublicKey::from_spki(key.public_key()).unwrap();
+        let [next, recovery] = [1, 2].map(|byte| Sha256Hash::from_bytes([byte; 32]));
+        let document = first_document(&awslc(), "registry.example", &public, next, recovery).unwrap();
+        Self { key, document }
+    }
+
+    fn did(&self) -> &Did {
+        self.document.id()
+    }
+
+    fn method(&self) -> DidUrl {
+        self.document.keys(Relationship::Authentication).next().unwrap().0.clone()
+    }
+
+    /// What it shows: its DID, or a credential by this issuer.
+    fn shows(&self, issuer: Option<&Self>) -> Credential {
+        let holding = match issuer {
+            None => Holding::of_did(self.key.clone(), self.method()),
+            Some(issuer) => {
+                let credential = json!({
+                    "@context": [CREDENTIALS_V2],
+                    "type": ["VerifiableCredential"],
+                    "issuer": issuer.did().as_str(),
+                    "credentialSubject": {"id": self.did().as_str()},
+                });
+                let (provider, method) = (awslc(), issuer.method());
+                let issuer = Issuer { provider: &provider, signer: &*issuer.key, method: &method };
+                let text = issuer.issue(&credential, &Contexts::default(), NOW_S).unwrap();
+                let contexts = Contexts::default();
+                Holding::of_credential(self.key.clone(), self.method(), text.into_bytes(), &contexts).unwrap()
+            }
+        };
+        holding.to_tls(&awslc()).unwrap()
+    }
+
+    /// Trust in this DID alone.
+    fn trusted(&self) -> IdentifierVerifier {
+        IdentifierVerifier::new(awslc(), TrustList::new([self.did().clone()]))
+    }
+}
+
+fn profile(trust: Verifiers, own: Vec<Credential>) -> ProfileBuilder {
+    Profile::builder(awslc()).trust(trust).credentials(own)
+}
+
+fn alone(trust: Verifiers, own: Vec<Credential>) -> ProfileBuilder {
+    profile(trust, own).ssi_messages(SsiMessages::Alone)
+}
+
+fn client(profile: ProfileBuilder) -> Arc<ClientConfig> {
+    Arc::new(ClientConfig::new(profile.build().unwrap()))
+}
+
+fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerConfig> {
+    Arc::new(ServerConfig::new(profile.build().unwrap()).unwrap().with_client_auth(auth).unwrap())
+}
+
+/// The DID of a peer that has shown a credential or its DID.
+fn did_of(peer: &PeerIdentity) -> Option<Did> {
+    let by_credential = CredentialIdentity::of(peer).map(|peer| peer.did);
+    by_credential.or_else(|| IdentifierIdentity::of(peer).map(|peer| peer.did))
+}
+
+fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
+    let mut pair = Pair::new(client, server);
+    pair.connect().unwrap();
+    pair.echo(b"hello").unwrap();
+    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
+}
+
+/// The sides of a test: a device and a hub with keys of one type, and the issuer of both.
+struct Cast {
+    pki: &'static Pki,
+    issuer: Party,
+    device: Party,
+    hub: Party,
+}
+
+impl Cast {
+    fn new(typ: KeyType) -> Self {
+        let pki = Pki::shared(typ);
+        // The issuer's key must differ from those of the holders.
+        let issuer = Party::new(&Pki::new(typ).server);
+        Self { pki, issuer, device: Party::new(&pki.client), hub: Party::new(&pki.server) }
+    }
+
+    /// What a side shows.
+    fn shows(&self, typ: CertificateType, of_client: bool) -> Credential {
+        let (party, leaf) =
+            if of_client { (&self.device, &self.pki.client) } else { (&self.hub, &self.pki.server) };
+        match typ {
+            VC => party.shows(Some(&self.issuer)),
+            DID => party.shows(None),
+            _ => leaf.x509(&awslc()),
+        }
+    }
+
+    /// Trust in what a side shows.
+    fn trusts(&self, typ: CertificateType) -> Verifiers {
+        let dids = [&self.device, &self.hub].map(|party| party.did().clone());
+        match typ {
+            VC => Verifiers::default()
+                .with(Arc::new(CredentialVerifier::new(awslc(), [self.issuer.document.clone()]))),
+            DID => {
+                Verifiers::default().with(Arc::new(IdentifierVerifier::new(awslc(), TrustList::new(dids))))
+            }
+            _ => Verifiers::from(Trust { x509: Some(self.pki.trust()), raw_key: None }),
+        }
+    }
+
+    /// Trust in identities of this type, and in certificates.
+    fn trusts_both(&self, typ: CertificateType) -> Verifiers {
+        let x509 = self.trusts(X509);
+        let dids = [&self.device, &self.hub].map(|party| party.did().clone());
+        match typ {
+            VC => x509.with(Arc::new(CredentialVerifier::new(awslc(), [self.issuer.document.clone()]))),
+            _ => x509.with(Arc::new(IdentifierVerifier::new(awslc(), TrustList::new(dids)))),
+        }
+    }
+
+    /// Checks what both sides have learned: certificates, or DIDs.
+    fn check(&self, ends: &[Negotiated; 2], learnt: [Option<CertificateType>; 2], what: &str) {
+        assert_eq!(types(ends), learnt, "{what}");
+        for ((end, party), typ) in ends.iter().zip([&self.hub, &self.device]).zip(learnt) {
+            let did = end.peer.as_ref().and_then(did_of);
+            let expected = typ.filter(|typ| *typ != X509).map(|_| party.did().clone());
+            assert_eq!(did, expected, "{what}");
+        }
+    }
+}
+
+const PAPERS_KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed25519];
+
+/// Figures 1 and 2 of the paper: each side shows a certificate, a credential or a DID; the client may also show nothing.
+#[test]
+fn every_pair_of_identities_authenticates_with_every_type_of_key() {
+    for key in PAPERS_KEYS {
+        let cast = Cast::new(key);
+        for of_server in [X509, VC, DID] {
+            for of_client in [None, Some(X509), Some(VC), Some(DID)] {
+                let own = of_client.map(|typ| cast.shows(typ, true)).into_iter().collect();
+                let trusts = of_client.map_or_else(Verifiers::default, |typ| cast.trusts(typ));
+                let auth = if of_client.is_some() { ClientAuth::Required } else { ClientAuth::None };
+                let client = client(alone(cast.trusts(of_server), own));
+                let server = server(alone(trusts, vec![cast.shows(of_server, false)]), auth);
+                let what = format!("{key:?}: {of_server}, {of_client:?}");
+                cast.check(&connect(&client, &server), [Some(of_server), of_client], &what);
+            }
+        }
+    }
+}
+
+/// §III.D of the paper: a server without ssi_parameters, and one whose DID the client does not resolve, fall back to certificates.
+#[test]
+fn falls_back_to_certificates_with_every_type_of_key() {
+    for key in PAPERS_KEYS {
+        let cast = Cast::new(key);
+        for typ in [VC, DID] {
+            let of_client = || vec![cast.shows(typ, true), cast.shows(X509, true)];
+            let client = client(alone(cast.trusts_both(typ), of_client()));
+            let original =
+                server(profile(cast.trusts(X509), vec![cast.shows(X509, false)]), ClientAuth::Required);
+            let learnt = [Some(X509); 2];
+            cast.check(&connect(&client, &original), learnt, &format!("{key:?}: without ssi_parameters"));
+            let registered = Party::registered(&cast.pki.server);
+            let of_server =
+                vec![registered.shows((typ == VC).then_some(&cast.issuer)), cast.shows(X509, false)];
+            let other = server(alone(cast.trusts(X509), of_server), ClientAuth::Required);
+            cast.check(&connect(&client, &other), learnt, &format!("{key:?}: no common method"));
+        }
+    }
+}
+
+fn cache() -> Arc<DocumentCache> {
+    Arc::new(DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 3600))
+}
+
+/// The error with which a client refuses a server with this DID.
+fn refusal(own: Credential, verifier: IdentifierVerifier) -> Error {
+    let client = client(alone(Verifiers::default().with(Arc::new(verifier)), vec![]));
+    let server = server(alone(Verifiers::default(), vec![own]), ClientAuth::None);
+    let mut pair = Pair::new(&client, &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(pair.client.error(), Some(&error));
+    error
+}
+
+#[track_caller]
+fn refused(own: Credential, verifier: IdentifierVerifier, alert: Alert, why: &str) {
+    let error = refusal(own, verifier);
+    assert_eq!(error.alert(), Some(alert), "{error}");
+    let Error::Authentication(AuthenticationFailure::RejectedWith(_, text)) = &error else {
+        panic!("{error}");
+    };
+    assert!(text.contains(why), "{text}");
+}
+
+#[test]
+fn refuses_dids_that_are_not_trusted_or_not_resolved() {
+    let pki = Pki::shared(KeyType::P256);
+    let (hub, other) = (Party::new(&pki.server), Party::new(&pki.client));
+    refused(hub.shows(None), other.trusted(), Alert::UNKNOWN_CA, "is not on the list of trusted DIDs");
+    let registered = Party::registered(&pki.server);
+    let with = |known: Arc<DocumentCache>| registered.trusted().with_resolver(known);
+    refused(registered.shows(None), with(cache()), Alert::BAD_CERTIFICATE, "is not at hand");
+    let ended = cache();
+    ended.deactivate(registered.did().clone());
+    refused(registered.shows(None), with(ended), Alert::CERTIFICATE_REVOKED, "is deactivated");
+    // The document has another key than the server.
+    let thief = Party { key: other.key.clone(), document: hub.document.clone() };
+    assert_eq!(refusal(thief.shows(None), hub.trusted()).alert(), Some(Alert::DECRYPT_ERROR));
+}
+
+/// The engine compares the method with the text of a DID, so a malformed one has a known method.
+#[test]
+fn refuses_what_is_no_did() {
+    let hub = Party::new(&Pki::shared(KeyType::P256).server);
+    let judge = |entries: &[CertificateDer<'_>]| hub.trusted().judge(entries, None, NOW_S).unwrap_err();
+    let entry = |bytes: &[u8]| CertificateDer::from(bytes.to_vec());
+    for bytes in [&b"did:key:"[..], b"did:key:z6Mk#key", b"did:key:\xff", b"{}"] {
+        assert_eq!(judge(&[entry(bytes)]).alert(), Alert::DECODE_ERROR, "{bytes:?}");
+    }
+    assert_eq!(judge(&[entry(b"did:key:z1"), entry(b"did:key:z1")]).alert(), Alert::DECODE_ERROR);
+    let nobody = IdentifierVerifier::new(awslc(), TrustList::default());
+    let refused = alone(Verifiers::default().with(Arc::new(nobody)), vec![]).build().unwrap_err();
+    assert!(refused.to_string().contains("no decentralised identifiers are trusted"), "{refused}");
+}
+
+#[test]
+fn asks_for_the_document_of_a_did() {
+    let hub = Party::registered(&Pki::shared(KeyType::Ed25519).server);
+    let known = cache();
+    let verifier = Arc::new(hub.trusted().with_resolver(known.clone()).asking());
+    let client = client(alone(Verifiers::default().with(verifier.clone()), vec![]));
+    let server = server(alone(Verifiers::default(), vec![hub.shows(None)]), ClientAuth::None);
+    let mut pair = Pair::new(&client, &server);
+    pair.run().unwrap();
+    let (id, question) = pair.client_question().unwrap();
+    let Question::Verify { certificates, did_proof, .. } = question else { panic!("{question:?}") };
+    assert!(verifier.judge(&certificates, did_proof.as_deref(), NOW_S).unwrap_err().is_missing());
+    known.insert(hub.document.clone(), 0, NOW_S).unwrap();
+    let verified = verifier.judge(&certificates, did_proof.as_deref(), NOW_S).unwrap();
+    let until = u64::try_from(NOW_S + 3600).unwrap();
+    assert_eq!((verified.validity.until_s(), verified.validity.reason()), (until, AskAgain::Resolution));
+    let answer = Acceptance::within(verified.validity).with_peer(verified);
+    pair.client.answer(NOW, id, Answer::Verified(Ok(answer))).unwrap();
+    pair.connect().unwrap();
+    let peer = pair.client.negotiated().unwrap().peer.clone().unwrap();
+    let peer = IdentifierIdentity::of(&peer).unwrap();
+    let hash = Sha256Hash::of(&awslc(), hub.document.canonical().unwrap().as_bytes()).unwrap();
+    assert_eq!((&peer.did, peer.document, peer.sequence, peer.resolved), (hub.did(), hash, 0, NOW_S));
+}
+
+/// A session keeps what its verdict rests on, and is not resumed when the DID has ended.
+#[test]
+fn resumes_a_did_until_it_is_deactivated() {
+    let hub = Party::registered(&Pki::shared(KeyType::P256).server);
+    let known = cache();
+    known.insert(hub.document.clone(), 0, NOW_S).unwrap();
+    let verifier = hub.trusted().with_resolver(known.clone());
+    let config = (*client(alone(Verifiers::default().with(Arc::new(verifier)), vec![]))).clone();
+    let client = Arc::new(config.with_sessions(Arc::new(MemoryClientSessions::new(8, 8))));
+    let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+    let server = (*server(alone(Verifiers::default(), vec![hub.shows(None)]), ClientAuth::None)).clone();
+    let server = Arc::new(server.with_tickets(Tickets::stateless(seal)));
+    for resumed in [false, true] {
+        let [end, _] = connect(&client, &server);
+        assert_eq!(end.is_resumed(), resumed);
+        assert_eq!(did_of(end.peer.as_ref().unwrap()).as_ref(), Some(hub.did()));
+    }
+    known.deactivate(hub.did().clone());
+    let mut pair = Pair::new(&client, &server);
+    let error = pair.run().unwrap_err();
+    assert_eq!(pair.client.error().and_then(Error::alert), Some(Alert::CERTIFICATE_REVOKED), "{error}");
+}
+
+/// Sessions are bound to the list and to the resolvers.
+#[test]
+fn another_list_is_another_setting() {
+    use dunlin::auth::Verifier as _;
+    let pki = Pki::shared(KeyType::P256);
+    let (hub, device) = (Party::new(&pki.server), Party::new(&pki.client));
+    let digest = |verifier: &IdentifierVerifier| {
+        let mut parts: Vec<Vec<u8>> = Vec::new();
+        verifier.settings(&mut |part| parts.push(part.to_vec()));
+        parts
+    };
+    let resolver: Arc<dyn Resolver> = cache();
+    let all = [hub.trusted(), device.trusted(), hub.trusted().with_resolver(resolver)];
+    for (at, one) in all.iter().enumerate() {
+        for another in &all[at + 1..] {
+            assert_ne!(digest(one), digest(another));
+        }
+    }
+}
