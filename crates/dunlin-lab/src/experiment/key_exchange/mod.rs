@@ -22,7 +22,7 @@ use serde_json::Value;
 use suites::{AllKeys, Case, Crypto};
 use time::Times;
 
-use super::{Experiment, Plan, Progress, Way};
+use super::{Experiment, Plan, Progress, Way, watch};
 use crate::Error;
 use crate::capture::{Frame, save_pcap};
 use crate::count::{Layers, connections};
@@ -207,7 +207,7 @@ impl<'a> Lab<'a> {
     fn times(&self, case: &Case, openssl: Option<&OpenSsl>) -> Result<[Times; 2], Error> {
         let (client, server) = case.configs(&self.means(case).watched, &self.keys)?;
         let turns = if self.plan.quick { 1 } else { TURNS };
-        time::undisturbed(|| {
+        watch::undisturbed(|| {
             let (mut ours, mut theirs) = (Times::default(), Times::default());
             // The first handshake finds empty processor caches.
             time::handshake(case, &client, &server)?;

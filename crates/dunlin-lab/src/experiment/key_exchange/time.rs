@@ -1,64 +1,18 @@
 //! The processing time of a handshake on each side, divided into key exchange, signatures and the rest.
-//!
-//! The engine needs no change: its provider has groups and signature algorithms that record their time.
 
-use std::cell::Cell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use dunlin::crypto::{
-    ActiveKeyExchange, CryptoError, CryptoProvider, FiniteField, KeyExchangeGroup, KeyLoader, RsaDecryption,
-    RsaEncryption, RsaPublicKey, SecureRandom, SharedSecret, SignatureAlgorithms, SigningKey,
-};
-use dunlin::wire::{NamedGroup, SignatureScheme};
+use dunlin::crypto::{CryptoError, RsaEncryption, RsaPublicKey};
 use dunlin::{ClientConfig, DtlsConnection, Now, ServerConfig, Side, TlsConnection};
-use pki_types::{
-    AlgorithmIdentifier, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
-    SubjectPublicKeyInfoDer,
-};
-use zeroize::Zeroizing;
+use pki_types::SubjectPublicKeyInfoDer;
 
 use super::ends::{ADDRESS, End};
 use super::failed;
 use super::suites::{self, Case, Crypto};
 use crate::Error;
-use crate::link::in_real_time;
-use crate::net::on_own_thread;
+use crate::experiment::watch::{self, Operations, for_keys, timed};
 use crate::report::Row;
-
-thread_local! {
-    /// The time that this thread has spent since the last call.
-    static SPENT: Cell<Operations> = const { Cell::new(Operations { key: Duration::ZERO, signature: Duration::ZERO }) };
-}
-
-/// Time by operation.
-#[derive(Clone, Copy, Debug, Default)]
-struct Operations {
-    /// Key shares and their secrets; encryption and decryption of secrets.
-    key: Duration,
-    /// Signing and verifying, in the handshake and in certificates.
-    signature: Duration,
-}
-
-fn for_keys<T>(work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    SPENT.with(|spent| {
-        let so_far = spent.get();
-        spent.set(Operations { key: so_far.key + start.elapsed(), ..so_far });
-    });
-    result
-}
-
-fn for_signatures<T>(work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    SPENT.with(|spent| {
-        let so_far = spent.get();
-        spent.set(Operations { signature: so_far.signature + start.elapsed(), ..so_far });
-    });
-    result
-}
 
 /// The work of one side between two flights of the other.
 pub(super) struct Turn {
@@ -122,8 +76,7 @@ fn turns<E: End>(
         turns.push(Turn { side, sent_bytes, time, operations });
         if let (Some((time, operations)), Some(turn)) = (before, turns.last_mut()) {
             turn.time += time;
-            turn.operations.key += operations.key;
-            turn.operations.signature += operations.signature;
+            turn.operations = turn.operations.and(operations);
         }
         if sent_bytes == 0 {
             break;
@@ -134,23 +87,6 @@ fn turns<E: End>(
         true => Ok(turns),
         false => Err(failed("it does not end")),
     }
-}
-
-/// Runs `work` on a thread that, if permitted, no other program interrupts. Processes that it starts inherit this.
-pub(super) fn undisturbed<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    on_own_thread(|| {
-        in_real_time();
-        work()
-    })
-}
-
-/// Runs `work`. Returns its duration, and how much of it went to each operation.
-fn timed<T>(work: impl FnOnce() -> T) -> (T, (Duration, Operations)) {
-    SPENT.set(Operations::default());
-    let start = Instant::now();
-    let result = work();
-    let time = start.elapsed();
-    (result, (time, SPENT.get()))
 }
 
 /// The costs of handshakes as figures.
@@ -206,146 +142,11 @@ impl Times {
     }
 }
 
-/// Wraps the cryptography and the keys that it loads, so that they record their time. Parts of a provider are static, so the
-/// wrapped parts stay until the process ends; an experiment makes them once.
+/// Wraps the cryptography and the keys that it loads, so that they record their time. Some parts stay until the process ends; an
+/// experiment makes them once.
 pub(super) fn watched(crypto: &Crypto) -> Crypto {
-    let all = &*crypto.provider;
-    let group = |group: &&'static dyn KeyExchangeGroup| {
-        let group: &'static dyn KeyExchangeGroup = Box::leak(Box::new(Group(*group)));
-        group
-    };
-    let signatures = |algorithms: &[&'static dyn SignatureVerificationAlgorithm]| {
-        let watched = algorithms.iter().map(|algorithm| {
-            let verifier: &'static dyn SignatureVerificationAlgorithm =
-                Box::leak(Box::new(Verifier(*algorithm)));
-            verifier
-        });
-        &*watched.collect::<Vec<_>>().leak()
-    };
-    let schemes = all.signatures.schemes.iter().map(|(scheme, of)| (*scheme, signatures(of)));
-    let provider = CryptoProvider {
-        groups: all.groups.iter().map(group).collect(),
-        signatures: SignatureAlgorithms {
-            all: signatures(all.signatures.all),
-            schemes: schemes.collect::<Vec<_>>().leak(),
-        },
-        key_loader: Box::leak(Box::new(Loader(all.key_loader))),
-        ..all.clone()
-    };
+    let provider = watch::provider(&crypto.provider);
     Crypto { provider: Arc::new(provider), rsa: Box::leak(Box::new(Rsa(crypto.rsa))) }
-}
-
-#[derive(Debug)]
-struct Group(&'static dyn KeyExchangeGroup);
-
-impl KeyExchangeGroup for Group {
-    fn name(&self) -> NamedGroup {
-        self.0.name()
-    }
-
-    fn start(&self, random: &dyn SecureRandom) -> Result<Box<dyn ActiveKeyExchange>, CryptoError> {
-        let active = for_keys(|| self.0.start(random))?;
-        Ok(Box::new(Active(active)))
-    }
-
-    fn finite_field(&self) -> Option<FiniteField> {
-        self.0.finite_field()
-    }
-
-    fn respond(
-        &self,
-        random: &dyn SecureRandom,
-        peer: &[u8],
-    ) -> Result<(Vec<u8>, SharedSecret), CryptoError> {
-        for_keys(|| self.0.respond(random, peer))
-    }
-}
-
-struct Active(Box<dyn ActiveKeyExchange>);
-
-impl ActiveKeyExchange for Active {
-    fn share(&self) -> &[u8] {
-        self.0.share()
-    }
-
-    fn complete(&self, peer: &[u8]) -> Result<SharedSecret, CryptoError> {
-        for_keys(|| self.0.complete(peer))
-    }
-}
-
-#[derive(Debug)]
-struct Verifier(&'static dyn SignatureVerificationAlgorithm);
-
-impl SignatureVerificationAlgorithm for Verifier {
-    fn verify_signature(
-        &self,
-        public_key: &[u8],
-        message: &[u8],
-        signature: &[u8],
-    ) -> Result<(), InvalidSignature> {
-        for_signatures(|| self.0.verify_signature(public_key, message, signature))
-    }
-
-    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
-        self.0.public_key_alg_id()
-    }
-
-    fn signature_alg_id(&self) -> AlgorithmIdentifier {
-        self.0.signature_alg_id()
-    }
-}
-
-#[derive(Debug)]
-struct Loader(&'static dyn KeyLoader);
-
-impl KeyLoader for Loader {
-    fn load(&self, der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
-        let key = self.0.load(der)?;
-        Ok(Arc::new(Signer { decrypts: Decrypter(key.clone()), key }))
-    }
-}
-
-#[derive(Debug)]
-struct Signer {
-    key: Arc<dyn SigningKey>,
-    decrypts: Decrypter,
-}
-
-impl SigningKey for Signer {
-    fn schemes(&self) -> &[SignatureScheme] {
-        self.key.schemes()
-    }
-
-    fn public_key(&self) -> &SubjectPublicKeyInfoDer<'static> {
-        self.key.public_key()
-    }
-
-    fn sign(
-        &self,
-        scheme: SignatureScheme,
-        message: &[u8],
-        random: &dyn SecureRandom,
-    ) -> Result<Vec<u8>, CryptoError> {
-        for_signatures(|| self.key.sign(scheme, message, random))
-    }
-
-    fn decryption(&self) -> Option<&dyn RsaDecryption> {
-        self.key.decryption().map(|_| &self.decrypts as &dyn RsaDecryption)
-    }
-}
-
-/// The interface of a key that can decrypt.
-#[derive(Debug)]
-struct Decrypter(Arc<dyn SigningKey>);
-
-impl RsaDecryption for Decrypter {
-    fn modulus_len(&self) -> usize {
-        self.0.decryption().map_or(0, RsaDecryption::modulus_len)
-    }
-
-    fn decrypt(&self, ciphertext: &[u8]) -> Result<Zeroizing<Vec<u8>>, CryptoError> {
-        for_keys(|| self.0.decryption().ok_or(CryptoError)?.decrypt(ciphertext))
-    }
 }
 
 #[derive(Debug)]
