@@ -5,6 +5,8 @@
 mod common;
 #[path = "lab/gateway.rs"]
 mod gateway;
+#[path = "lab/identity.rs"]
+mod identity;
 #[path = "lab/policy.rs"]
 mod policy;
 

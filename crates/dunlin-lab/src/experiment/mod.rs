@@ -5,9 +5,11 @@ mod datagrams;
 mod foreign;
 mod gateway;
 mod handover;
+mod identity;
 mod key_exchange;
 mod link;
 mod policy;
+mod watch;
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Write};
@@ -115,6 +117,7 @@ pub fn all() -> &'static [&'static dyn Experiment] {
         &caching::Caching,
         &gateway::Gateway,
         &handover::Handover,
+        &identity::Identity,
         &key_exchange::KeyExchange,
         &link::Accuracy,
         &policy::Policy,

@@ -59,6 +59,7 @@ impl View {
         match experiment {
             "caching" => caching(),
             "handover" => handover(),
+            "identity" => identity(),
             "key-exchange" => key_exchange(),
             "policy" => policy(),
             "link" => vec![Self {
@@ -197,6 +198,74 @@ fn handover() -> Vec<View> {
             },
             ..plain
         },
+    ]
+}
+
+/// The plots of `identity`: the paper's tables II to V, its model, and figures 4 and 5.
+fn identity() -> Vec<View> {
+    fn is(row: &Row, parameter: &str, value: &str) -> bool {
+        row.get(parameter).is_some_and(|of| of == value)
+    }
+    /// Look-ups over the network take so long that other figures would vanish beside them.
+    fn has_network(row: &Row) -> bool {
+        row.get("delay_ms").is_some()
+    }
+    fn is_unilateral(row: &Row) -> bool {
+        is(row, "client", "none") && !has_network(row)
+    }
+    /// Whether both sides show the same.
+    fn is_mutual(row: &Row) -> bool {
+        row.get("client").is_some_and(|client| row.get("server") == Some(client)) && !has_network(row)
+    }
+    let plain = View { bar: "server", group: &["client", "form", "resolver", "delay_ms"], ..View::PLAIN };
+    let latency = |caption, rows| View { caption: Some(caption), figure: Some("latency_ms"), rows, ..plain };
+    let difference = |caption, rows| View {
+        caption: Some(caption),
+        figure: Some("difference_ms"),
+        rows,
+        bar: "percentile",
+        group: &["credential"],
+        reference: Reference::Figure("model_difference_ms"),
+        ..plain
+    };
+    vec![
+        View {
+            caption: Some("Bytes from the server to the client (the paper's Table II)"),
+            figure: Some("server_bytes"),
+            rows: is_unilateral,
+            ..plain
+        },
+        View {
+            caption: Some("Time to judge the peer's identity in ms (the paper's Table III)"),
+            figure: Some("verify_ms"),
+            bar: "message",
+            ..plain
+        },
+        latency(
+            "Latency at the server in ms, only the server authenticates (the paper's Table IV)",
+            is_unilateral,
+        ),
+        latency("Latency at the server in ms, both sides show the same (the paper's Table IV)", is_mutual),
+        latency(
+            "Latency at the server in ms, the sides show different identities (the paper's Table V)",
+            |row| row.get("client").is_some() && !is_unilateral(row) && !is_mutual(row) && !has_network(row),
+        ),
+        latency("Latency at the server in ms, where DIDs are looked up in a registry", has_network),
+        View {
+            caption: Some("Latency at the server in ms, beside the model of equations (1) to (8)"),
+            figure: Some("latency_ms"),
+            rows: |row| row.get("model_ms").is_some() && !has_network(row),
+            reference: Reference::Figure("model_ms"),
+            ..plain
+        },
+        difference(
+            "How many ms longer a handshake with a credential takes than one with certificates, by percentile, beside the \
+             model (the paper's figure 4)",
+            |row| is(row, "figure", "4"),
+        ),
+        difference("The same where both sides show credentials (the paper's figure 5)", |row| {
+            is(row, "figure", "5")
+        }),
     ]
 }
 
