@@ -26,8 +26,8 @@ pub fn export(path: &Path, directory: &Path) -> Result<u64, RegistryError> {
     let size = SignedCheckpoint::read(note.as_bytes())?.checkpoint().size;
     for tile in Tile::all(size) {
         let file = directory.join(tile.to_string());
-        // A tile of a width never changes.
-        if file.exists() {
+        // A tile of a width never changes. An empty one is what a power failure has left of an export by an earlier version.
+        if fs::metadata(&file).is_ok_and(|file| file.len() > 0) {
             continue;
         }
         let missing = || RegistryError::damaged(format!("{tile} is missing"));
@@ -37,7 +37,7 @@ pub fn export(path: &Path, directory: &Path) -> Result<u64, RegistryError> {
     Ok(size)
 }
 
-/// Replaces a file as a whole, so that no reader sees a part of it.
+/// Replaces a file as a whole, so that no reader sees a part of it, also after a power failure.
 fn write(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
     let written = || {
         let directory = path.parent().unwrap_or(Path::new("."));
@@ -45,9 +45,11 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), RegistryError> {
         let mut file = tempfile::Builder::new().prefix(".dunlin-").tempfile_in(directory)?;
         file.write_all(bytes)?;
         fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
-        file.persist(path).map_err(|error| error.error)
+        file.as_file().sync_all()?;
+        file.persist(path).map_err(|error| error.error)?;
+        fs::File::open(directory)?.sync_all()
     };
-    written().map(drop).map_err(|error: std::io::Error| RegistryError::file(path, &error))
+    written().map_err(|error: std::io::Error| RegistryError::file(path, &error))
 }
 
 /// Writes a copy of the database into a new file, also while the registry runs. It has no secret.

@@ -114,9 +114,7 @@ pub(crate) fn temporary(path: &Path) -> Result<tempfile::TempPath, RegistryError
 pub(crate) fn persist(file: tempfile::TempPath, path: &Path) -> Result<(), RegistryError> {
     let failed = |error: std::io::Error| RegistryError::file(path, &error);
     for suffix in ["-wal", "-shm", "-journal"] {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        let name = PathBuf::from(name);
+        let name = beside(path, suffix);
         if name.symlink_metadata().is_ok() {
             let why = "an earlier database has left it; move it away together with that database".to_owned();
             return Err(RegistryError::File { path: name.display().to_string(), why });
@@ -127,6 +125,13 @@ pub(crate) fn persist(file: tempfile::TempPath, path: &Path) -> Result<(), Regis
     File::open(directory(path)).and_then(|directory| directory.sync_all()).map_err(failed)
 }
 
+/// The path with something at its end.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
 fn directory(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -134,9 +139,7 @@ fn directory(path: &Path) -> &Path {
 /// Makes this process the only one that writes. The lock ends with the process or the returned file. It is a file of its own, because
 /// closing a file takes SQLite's locks off it.
 pub(crate) fn lock(path: &Path) -> Result<File, RegistryError> {
-    let mut name = path.as_os_str().to_owned();
-    name.push("-lock");
-    let name = PathBuf::from(name);
+    let name = beside(path, "-lock");
     let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&name);
     let file = file.map_err(|error| RegistryError::file(&name, &error))?;
     match file.try_lock() {
@@ -173,6 +176,20 @@ pub(crate) fn entries(connection: &Connection, first: u64, end: u64) -> Result<V
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map((signed(first), signed(end)), |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// How many bytes the bundle of these entries has, with a length of two bytes before each.
+pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Result<u64, RegistryError> {
+    let sql = "SELECT coalesce(sum(length(operation) + 2), 0) FROM entry WHERE number >= ?1 AND number < ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(unsigned(statement.query_row((signed(first), signed(end)), |row| row.get(0))?))
+}
+
+/// How many bytes the database takes on the disk, with what SQLite has not yet moved into its main file.
+pub(crate) fn size_on_disk(path: &Path) -> Result<u64, RegistryError> {
+    let main = std::fs::metadata(path).map_err(|error| RegistryError::file(path, &error))?;
+    let wal = std::fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());
+    Ok(main.len().saturating_add(wal))
 }
 
 /// A document by its hash.

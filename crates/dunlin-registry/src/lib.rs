@@ -13,6 +13,8 @@
 
 #[cfg(feature = "server")]
 pub mod audit;
+#[cfg(feature = "server")]
+mod bundle;
 pub mod client;
 #[cfg(feature = "server")]
 pub mod copy;
@@ -35,6 +37,8 @@ pub mod witness;
 #[cfg(feature = "server")]
 mod writer;
 
+#[cfg(feature = "server")]
+pub use bundle::Bundle;
 #[cfg(feature = "server")]
 pub use error::RegistryError;
 #[cfg(feature = "server")]

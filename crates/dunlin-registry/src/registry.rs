@@ -20,6 +20,7 @@ use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigne
 use dunlin_identity::registry::staple::Staple;
 use rusqlite::Connection;
 
+use crate::bundle::{Bundle, framed};
 use crate::database::{self, CHECKPOINT, KEY};
 use crate::error::RegistryError;
 use crate::log::{StoredNodes, read_tile};
@@ -149,6 +150,11 @@ impl Shared {
         }
     }
 
+    /// Another process writes to the database.
+    pub(crate) fn in_use(&self) -> RegistryError {
+        RegistryError::InUse(self.path.display().to_string())
+    }
+
     fn view<T>(&self, view: impl FnOnce(&Views) -> T) -> T {
         view(&self.views.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -223,6 +229,8 @@ impl Registry {
     /// [`RegistryError::Damaged`]; the database cannot be read.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, RegistryError> {
         let signers = settings.signers()?;
+        // One file has one lock, under whatever name it is opened.
+        let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
         let connection = database::writer(path)?;
         let keys = signers.each_ref().map(|signer| signer.key().clone());
@@ -365,6 +373,25 @@ impl Registry {
         self.shared.read(|connection| read(connection, tile, size))
     }
 
+    /// An entry bundle in pieces; `None` if the log is too small for it, or the tile consists of hashes.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn bundle(self: &Arc<Self>, tile: &Tile) -> Result<Option<Bundle>, RegistryError> {
+        let range = tile_range(tile, self.snapshot().size()).filter(|_| tile.kind == TileKind::Entries);
+        let Some((first, end)) = range else { return Ok(None) };
+        let length = self.shared.read(|connection| database::bundle_length(connection, first, end))?;
+        Ok(Some(Bundle::new(Arc::clone(self), first, end, length)))
+    }
+
+    /// How many bytes the database takes on the disk.
+    ///
+    /// # Errors
+    /// The database is gone.
+    pub fn size_on_disk(&self) -> Result<u64, RegistryError> {
+        database::size_on_disk(&self.shared.path)
+    }
+
     /// The entries from number `first` up to but not including `end`, as far as the log has them and at most [`TILE_WIDTH`].
     ///
     /// # Errors
@@ -401,21 +428,24 @@ impl Registry {
     }
 }
 
+/// The numbers of the hashes or entries of a tile, the last one excluded; `None` if a log with this size has no such tile.
+fn tile_range(tile: &Tile, size: u64) -> Option<(u64, u64)> {
+    let count = match tile.kind {
+        TileKind::Entries => size,
+        TileKind::Hashes(level) => size.checked_shr(8 * u32::from(level)).unwrap_or_default(),
+    };
+    let first = tile.number.checked_mul(TILE_WIDTH.into())?;
+    let end = first.checked_add(tile.width.get().into())?;
+    (end <= count).then_some((first, end))
+}
+
 /// The bytes of a tile of a log with this size.
 pub(crate) fn read(
     connection: &Connection,
     tile: &Tile,
     size: u64,
 ) -> Result<Option<Vec<u8>>, RegistryError> {
-    let (width, full) = (u64::from(tile.width.get()), u64::from(TILE_WIDTH));
-    let count = match tile.kind {
-        TileKind::Entries => size,
-        TileKind::Hashes(level) => size.checked_shr(8 * u32::from(level)).unwrap_or_default(),
-    };
-    let first = tile.number.checked_mul(full);
-    let Some(first) = first.filter(|first| first.checked_add(width).is_some_and(|end| end <= count)) else {
-        return Ok(None);
-    };
+    let Some((first, end)) = tile_range(tile, size) else { return Ok(None) };
     let damaged = || RegistryError::damaged(format!("{tile} is missing or too short"));
     let width = usize::from(tile.width.get());
     match tile.kind {
@@ -425,17 +455,11 @@ pub(crate) fn read(
             Ok(Some(hashes.get(..width).ok_or_else(damaged)?.as_flattened().to_vec()))
         }
         TileKind::Entries => {
-            let entries = database::entries(connection, first, first + width as u64)?;
+            let entries = database::entries(connection, first, end)?;
             if entries.len() != width {
                 return Err(damaged());
             }
-            let mut bundle = Vec::new();
-            for entry in entries {
-                let length = u16::try_from(entry.len()).map_err(|_| damaged())?;
-                bundle.extend(length.to_be_bytes());
-                bundle.extend(entry);
-            }
-            Ok(Some(bundle))
+            framed(&entries).map(Some)
         }
     }
 }

@@ -39,6 +39,11 @@ pub enum WitnessError {
     /// The witness refuses the checkpoint; the status.
     #[error("the witness refuses the checkpoint with status {0}")]
     Refused(u16),
+    /// The witness says that it has seen a log of this size, and the registry's is smaller.
+    #[error(
+        "the witness has seen {0} entries, more than the log has: find out whether another registry has the same key"
+    )]
+    Ahead(u64),
     /// The answer is not as C2SP tlog-witness says.
     #[error("the answer is malformed")]
     Malformed,
@@ -81,7 +86,12 @@ impl Witness {
                 return Ok((status, body));
             }
             let size = body.strip_suffix('\n').and_then(|size| size.parse().ok());
-            self.seen = size.ok_or(WitnessError::Malformed)?;
+            let size = size.ok_or(WitnessError::Malformed)?;
+            // A larger log than the registry's: it is another history, or the witness errs. There is no proof, and nothing to remember.
+            if size > snapshot.size() {
+                return Err(WitnessError::Ahead(size));
+            }
+            self.seen = size;
             self.post(registry.witness_request(snapshot, self.seen)?).await
         };
         let (status, body) = timeout(ANSWER_TIME, asked).await.map_err(|_| WitnessError::Silent)??;

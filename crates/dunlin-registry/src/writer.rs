@@ -51,6 +51,8 @@ pub(crate) struct Writer {
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     refresh: Duration,
     head: Head,
+    /// The text of the latest checkpoint.
+    newest: String,
     /// The time of the latest checkpoint, in seconds since 1970.
     signed_s: u64,
 }
@@ -118,8 +120,9 @@ impl Writer {
         share: impl FnOnce(Snapshot) -> Arc<Shared>,
     ) -> Result<Self, RegistryError> {
         let (head, newest, signed_s) = load(provider, &connection, &signers)?;
+        let text = newest.to_string();
         let shared = share(Snapshot::new(newest, head.map.clone()));
-        Ok(Self { connection, shared, signers, clock, refresh, head, signed_s })
+        Ok(Self { connection, shared, signers, clock, refresh, head, newest: text, signed_s })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -173,6 +176,7 @@ impl Writer {
 
     fn reload(&mut self) -> Result<(), RegistryError> {
         let (head, newest, signed_s) = load(&self.shared.provider, &self.connection, &self.signers)?;
+        self.newest = newest.to_string();
         self.shared.publish(Snapshot::new(newest, head.map.clone()));
         (self.head, self.signed_s) = (head, signed_s);
         Ok(())
@@ -192,6 +196,11 @@ impl Writer {
             return Ok(Vec::new());
         }
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // The lock is beside the file, so it cannot see a process that reaches the file by another mount. Two that both write would sign two
+        // histories.
+        if database::setting(&transaction, CHECKPOINT)? != self.newest {
+            return Err(self.shared.in_use());
+        }
         let [log, _] = &self.signers;
         let mut head = self.head.clone();
         let mut append = Append {
@@ -223,8 +232,10 @@ impl Writer {
         }
         let now_s = (self.clock)().max(last_s);
         let newest = sign(&provider, &self.signers, &head, now_s)?;
-        set(&transaction, CHECKPOINT, &newest.to_string())?;
+        let text = newest.to_string();
+        set(&transaction, CHECKPOINT, &text)?;
         transaction.commit()?;
+        self.newest = text;
         self.shared.publish(Snapshot::new(newest, head.map.clone()));
         (self.head, self.signed_s) = (head, now_s);
         Ok(results)

@@ -252,4 +252,9 @@ fn an_export_has_every_tile_and_grows() {
             assert_eq!(Some(read(tile.to_string())), registry.tile(&tile).unwrap(), "{tile}");
         }
     }
+    // A file that a power failure has emptied is written again.
+    let tile = Tile::all(300).next().unwrap();
+    std::fs::write(directory.join(tile.to_string()), "").unwrap();
+    assert_eq!(export(&place.path("registry"), &directory), Ok(300));
+    assert_eq!(Some(read(tile.to_string())), registry.tile(&tile).unwrap());
 }

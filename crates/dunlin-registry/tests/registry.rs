@@ -10,11 +10,12 @@ use std::sync::mpsc::{Sender, channel};
 
 use common::{NOW, ORIGIN, Place, key};
 use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
-use dunlin_identity::method::dunlin::{Operation, OperationError, first_document};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, first_document};
 use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust};
 use dunlin_identity::registry::map::map_key;
 use dunlin_identity::registry::note::Signed;
 use dunlin_identity::registry::staple::StapleError;
+use dunlin_registry::audit::audit;
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
 use dunlin_registry::{MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
 use rusqlite::Connection;
@@ -158,6 +159,65 @@ fn a_full_queue_refuses_instead_of_waiting() {
     assert_eq!(registry.submit_then(operation, |_| ()), Err(RegistryError::Busy));
     drop((release, answer));
     assert_eq!(answered.iter().filter(Result::is_ok).count(), MAX_QUEUE);
+}
+
+/// The lock is beside the file: a process that reaches the file by another mount does not see it. Removing it has the same effect.
+#[test]
+fn two_processes_that_write_sign_one_history() {
+    let place = Place::new();
+    let [path, lock, link] = ["registry", "registry-lock", "link"].map(|name| place.path(name));
+    let first = place.open().unwrap();
+    // Another name of the file has the same lock.
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    let in_use = RegistryError::InUse(path.display().to_string());
+    assert_eq!(Registry::open(&link, &place.settings()).map(drop), Err(in_use.clone()));
+    std::fs::remove_file(lock).unwrap();
+    let second = place.open().unwrap();
+    let mut published = Vec::new();
+    for (number, registry, other) in [(0, &first, &second), (2, &second, &first)] {
+        assert_eq!(registry.submit(place.holder(number).next()), Ok(Receipt { number }));
+        published.push(registry.snapshot().checkpoint().clone());
+        // The other has not seen this entry. It reads the database again, and goes on.
+        let operation = place.holder(number + 1).next();
+        assert_eq!(other.submit(operation.clone()), Err(in_use.clone()));
+        assert_eq!(other.submit(operation), Ok(Receipt { number: number + 1 }));
+        published.push(other.snapshot().checkpoint().clone());
+        // Its first attempt makes up for the other's entry.
+        assert_eq!(registry.submit(place.holder(number).next()), Err(in_use.clone()));
+    }
+    let [log, _] = first.keys();
+    let found = audit(&place.provider, &path, log, &published).unwrap();
+    assert_eq!((found.checkpoint.checkpoint().size, found.dids), (4, 4));
+}
+
+#[test]
+fn an_entry_bundle_is_read_in_pieces() {
+    let place = Place::new();
+    let registry = Arc::new(place.open().unwrap());
+    place.submit(&registry, (0..300).map(|number| place.holder(number).next()).collect());
+    for tile in Tile::all(300).filter(|tile| tile.kind == TileKind::Entries) {
+        let whole = registry.tile(&tile).unwrap().unwrap();
+        let mut bundle = registry.bundle(&tile).unwrap().unwrap();
+        assert_eq!(bundle.remaining(), whole.len() as u64);
+        let pieces: Vec<_> = bundle.by_ref().collect::<Result<_, _>>().unwrap();
+        assert_eq!(pieces.concat(), whole);
+        assert_eq!(bundle.remaining(), 0);
+        let longest = pieces.iter().map(Vec::len).max().unwrap();
+        assert!(longest <= 4 * (MAX_OPERATION + 2) && longest < whole.len() / 10, "{longest}");
+    }
+    let too_long = Tile::new(TileKind::Entries, 1, 45).unwrap();
+    assert!(registry.bundle(&too_long).unwrap().is_none());
+    let hashes = Tile::new(TileKind::Hashes(0), 0, 256).unwrap();
+    assert!(registry.bundle(&hashes).unwrap().is_none());
+    // What the log no longer has ends the bundle with an error.
+    let mut bundle = registry.bundle(&Tile::new(TileKind::Entries, 0, 256).unwrap()).unwrap().unwrap();
+    Connection::open(place.path("registry"))
+        .unwrap()
+        .execute("DELETE FROM entry WHERE number = 5", [])
+        .unwrap();
+    assert!(bundle.next().unwrap().is_ok());
+    assert!(matches!(bundle.next(), Some(Err(RegistryError::Damaged(_)))));
+    assert!(bundle.next().is_none());
 }
 
 #[test]

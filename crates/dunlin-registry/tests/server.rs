@@ -118,6 +118,34 @@ async fn a_host_that_submits_too_much_must_wait() {
     assert_eq!(site.registry.snapshot().size(), 3);
 }
 
+/// A log never becomes shorter, so the disk has a limit. Holders can still end DIDs whose keys were stolen.
+#[tokio::test]
+async fn a_full_registry_accepts_only_deactivations() {
+    let site = Site::new(Limits { database: 1, ..Limits::default() }).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    site.registry.submit(holder.next()).unwrap();
+    let refused = client.post(site.place.holder(2).next().canonical().unwrap()).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "3600"));
+    assert!(refused.json()["error"].as_str().unwrap().contains("full"));
+    assert_eq!(client.post(site.place.holder(1).next().canonical().unwrap()).await.status, 503);
+    assert_eq!(client.post(holder.deactivate().canonical().unwrap()).await.status, 200);
+    assert_eq!(site.registry.snapshot().size(), 2);
+    // The limit is on main file and journal.
+    let wal = std::fs::metadata(site.place.path("registry-wal")).unwrap().len();
+    assert!(site.registry.size_on_disk().unwrap() > wal && wal > 0);
+}
+
+#[tokio::test]
+async fn all_hosts_together_must_wait_if_they_submit_too_much() {
+    let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let statuses = [0, 1].map(|number| site.place.holder(number).next().canonical().unwrap());
+    let [first, second] = statuses;
+    assert_eq!(client.post(first).await.status, 200);
+    let answer = client.post(second).await;
+    assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (429, "60"));
+}
+
 #[tokio::test]
 async fn the_log_is_served_with_proofs() {
     let site = Site::new(Limits::default()).await;
@@ -128,6 +156,7 @@ async fn the_log_is_served_with_proofs() {
     assert_eq!(answer.header("content-type"), "text/plain; charset=utf-8");
     for tile in Tile::all(300).chain(Tile::new(TileKind::Hashes(0), 0, 7)) {
         let answer = client.get(&format!("/{tile}")).await;
+        assert_eq!(answer.header("content-length"), answer.body.len().to_string());
         assert_eq!(Some(answer.body.clone()), site.registry.tile(&tile).unwrap());
         assert_eq!(answer.header("content-type"), "application/octet-stream");
         assert!(answer.header("cache-control").contains("immutable"));

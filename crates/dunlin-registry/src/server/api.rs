@@ -1,13 +1,14 @@
 //! The answers to requests.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use dunlin_identity::did::Did;
 use dunlin_identity::merkle::NodeHash;
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError};
-use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
@@ -18,11 +19,12 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
+use super::body::Content;
 use super::hosts::Hosts;
 use super::{BODY_TIME, page};
 use crate::error::RegistryError;
 use crate::registry::{Registry, Resolution};
-use crate::tile::Tile;
+use crate::tile::{Tile, TileKind};
 
 /// The description of the interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -37,11 +39,14 @@ const FRESH: &str = "no-cache";
 /// Tiles never change (C2SP tlog-tiles).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
 
-type Answer = Response<Full<Bytes>>;
+/// When a client may ask a full registry again.
+const FULL_TIME: Duration = Duration::from_secs(3600);
+
+type Answer = Response<Content>;
 
 /// Answers a request of this host.
 pub(super) async fn answer(
-    registry: &Registry,
+    registry: &Arc<Registry>,
     hosts: &Hosts,
     from: IpAddr,
     request: Request<Incoming>,
@@ -98,7 +103,8 @@ impl Refusal {
 impl From<RegistryError> for Refusal {
     fn from(error: RegistryError) -> Self {
         match &error {
-            RegistryError::Busy => {
+            // Another process has written first: this one has read the result, and goes on.
+            RegistryError::Busy | RegistryError::InUse(_) => {
                 Self::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
             }
             // Another operation came first, or the DID has ended.
@@ -120,7 +126,12 @@ impl From<RegistryError> for Refusal {
 }
 
 fn with(status: StatusCode, form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Answer {
-    let mut answer = Response::new(Full::new(body.into()));
+    let body: Bytes = body.into();
+    with_content(status, form, cache, body.into())
+}
+
+fn with_content(status: StatusCode, form: &'static str, cache: &'static str, content: Content) -> Answer {
+    let mut answer = Response::new(content);
     *answer.status_mut() = status;
     for (name, value) in [(CONTENT_TYPE, form), (CACHE_CONTROL, cache), (X_CONTENT_TYPE_OPTIONS, "nosniff")] {
         answer.headers_mut().insert(name, HeaderValue::from_static(value));
@@ -151,6 +162,12 @@ async fn submit(
         Refusal::new(status, format!("an operation has at most {MAX_OPERATION} bytes: {error}"))
     })?;
     let operation = Operation::read(&body.to_bytes()).map_err(RegistryError::from)?;
+    // A log is for ever, so strangers could fill any disk. A DID ends once, so deactivations alone cannot.
+    let is_full = registry.size_on_disk()? >= hosts.limits().database;
+    if is_full && operation.kind() != OperationKind::Deactivate {
+        let why = "the registry is full: it accepts only deactivations until its operator allows more";
+        return Err(Refusal::later(StatusCode::SERVICE_UNAVAILABLE, why, FULL_TIME));
+    }
     let (answer, answered) = oneshot::channel();
     // The client may have gone meanwhile.
     registry.submit_then(operation, |result| drop(answer.send(result)))?;
@@ -160,7 +177,7 @@ async fn submit(
 }
 
 /// Answers from the database. The reads are short and never wait for the writer, so they need no thread of their own.
-fn get(registry: &Registry, path: &str, query: &str) -> Result<Answer, Refusal> {
+fn get(registry: &Arc<Registry>, path: &str, query: &str) -> Result<Answer, Refusal> {
     match path {
         "/" => {
             let mut answer = with(StatusCode::OK, "text/html; charset=utf-8", FRESH, page::page(registry)?);
@@ -185,7 +202,11 @@ fn get(registry: &Registry, path: &str, query: &str) -> Result<Answer, Refusal> 
                 resolve(registry, did)
             } else if let Ok(tile) = path.strip_prefix("/").unwrap_or(path).parse::<Tile>() {
                 let missing = || Refusal::not_found("the log is too small for this tile");
-                ok(BYTES, IMMUTABLE, registry.tile(&tile)?.ok_or_else(missing)?)
+                let content = match tile.kind {
+                    TileKind::Entries => registry.bundle(&tile)?.map(Content::Bundle),
+                    TileKind::Hashes(_) => registry.tile(&tile)?.map(|tile| Bytes::from(tile).into()),
+                };
+                Ok(with_content(StatusCode::OK, BYTES, IMMUTABLE, content.ok_or_else(missing)?))
             } else {
                 Err(Refusal::not_found("there is no such path: see /openapi.json"))
             }

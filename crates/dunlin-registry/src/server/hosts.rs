@@ -9,23 +9,49 @@ use hashlink::LruCache;
 
 use super::{Limits, Shared};
 
-/// The most hosts whose operations the server counts. It forgets the one that has been silent for longest.
+/// The most hosts and sites whose operations the server counts. It forgets the one that has been silent for longest.
 const MAX_HOSTS: usize = 16 * 1024;
+
+/// How many hosts an IPv6 network of 48 bits counts as, which is what a site gets (RFC 6177 §2). It has 65,536 networks of 64 bits.
+const SITE_HOSTS: u32 = 4;
 
 /// The host of an address: an IPv4 address, or the first 64 bits of an IPv6 address, of which a client has all others.
 pub(super) fn host(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
+        IpAddr::V6(address) => prefix(address, 64),
+    }
+}
+
+fn prefix(address: Ipv6Addr, bits: u32) -> IpAddr {
+    Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << (128 - bits))).into()
+}
+
+/// Hosts that have a limit together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Group {
+    Host(IpAddr),
+    Site(IpAddr),
+    All,
+}
+
+impl Group {
+    /// The host, and its site if it has one; each with the number of hosts that it counts as.
+    fn of(from: IpAddr) -> impl Iterator<Item = (Self, u32)> {
+        let site = match from {
+            IpAddr::V4(_) => None,
+            IpAddr::V6(address) => Some((Self::Site(prefix(address, 48)), SITE_HOSTS)),
+        };
+        [(Self::Host(from), 1)].into_iter().chain(site)
     }
 }
 
 /// The hosts of a server.
 pub(super) struct Hosts {
     limits: Limits,
-    connections: Mutex<HashMap<IpAddr, usize>>,
-    /// When each host will have its whole allowance of operations again.
-    writes: Mutex<LruCache<IpAddr, Instant>>,
+    connections: Mutex<HashMap<Group, usize>>,
+    /// When each group will have its whole allowance of operations again.
+    writes: Mutex<LruCache<Group, Instant>>,
 }
 
 impl Hosts {
@@ -33,31 +59,49 @@ impl Hosts {
         Self { limits, connections: Mutex::default(), writes: Mutex::new(LruCache::new(MAX_HOSTS)) }
     }
 
-    /// Takes a place for a connection of this host; `None` if it has too many.
+    pub(super) const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Takes a place for a connection of this host; `None` if the host or its site has too many.
     pub(super) fn connect(shared: &Arc<Shared>, from: IpAddr) -> Option<Connected> {
         let hosts = &shared.hosts;
         let mut connections = hosts.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = connections.entry(from).or_insert(0);
-        if *count >= hosts.limits.connections_per_host {
+        let is_full = |(group, hosts_in_it): (Group, u32)| {
+            let most = hosts.limits.connections_per_host.saturating_mul(hosts_in_it as usize);
+            connections.get(&group).is_some_and(|count| *count >= most)
+        };
+        if hosts.limits.connections_per_host == 0 || Group::of(from).any(is_full) {
             return None;
         }
-        *count += 1;
+        for (group, _) in Group::of(from) {
+            *connections.entry(group).or_insert(0) += 1;
+        }
         Some(Connected { shared: Arc::clone(shared), from })
     }
 
-    /// Counts an operation of this host, and says how long it must wait if that is one too many.
+    /// Counts an operation of this host, and says how long it must wait if that is one too many of the host, its site, or all hosts.
     pub(super) fn write(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
-        let Limits { writes_per_minute, write_burst, .. } = self.limits;
-        let each = Duration::from_secs(60) / writes_per_minute.max(1);
+        let Limits { writes_per_minute, write_burst, all_writes_per_minute, .. } = self.limits;
+        let all = (Group::All, all_writes_per_minute, all_writes_per_minute);
+        let groups = Group::of(from).map(|(group, hosts)| {
+            (group, writes_per_minute.saturating_mul(hosts), write_burst.saturating_mul(hosts))
+        });
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-        // A host that has its whole allowance waits for nothing.
-        let whole = writes.get(&from).copied().map_or(now, |whole| whole.max(now)) + each;
-        let ahead = whole - now;
-        let most = each.saturating_mul(write_burst);
-        if ahead > most {
-            return Err(ahead - most);
+        let (mut counted, mut wait) = (Vec::new(), Duration::ZERO);
+        for (group, per_minute, burst) in groups.chain([all]) {
+            let each = Duration::from_secs(60) / per_minute.max(1);
+            // A group that has its whole allowance waits for nothing.
+            let whole = writes.get(&group).copied().map_or(now, |whole| whole.max(now)) + each;
+            wait = wait.max((whole - now).saturating_sub(each.saturating_mul(burst)));
+            counted.push((group, whole));
         }
-        writes.insert(from, whole);
+        if wait > Duration::ZERO {
+            return Err(wait);
+        }
+        for (group, whole) in counted {
+            writes.insert(group, whole);
+        }
         Ok(())
     }
 }
@@ -72,10 +116,12 @@ impl Drop for Connected {
     fn drop(&mut self) {
         let connections = &self.shared.hosts.connections;
         let mut connections = connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = connections.get_mut(&self.from) {
-            *count -= 1;
-            if *count == 0 {
-                connections.remove(&self.from);
+        for (group, _) in Group::of(self.from) {
+            if let Some(count) = connections.get_mut(&group) {
+                *count -= 1;
+                if *count == 0 {
+                    connections.remove(&group);
+                }
             }
         }
     }
@@ -112,8 +158,39 @@ mod tests {
     }
 
     #[test]
+    fn a_site_counts_as_few_hosts() {
+        let hosts = Hosts::new(Limits { writes_per_minute: 30, write_burst: 3, ..Limits::default() });
+        let host = |network: u16| host(Ipv6Addr::new(0x2001, 0xdb8, 0, network, 0, 0, 0, 1).into());
+        let now = Instant::now();
+        for network in 0..4 {
+            assert_eq!([(); 4].map(|()| hosts.write(host(network), now).is_ok()), [true, true, true, false]);
+        }
+        // Four times the rate of a host.
+        assert_eq!(hosts.write(host(4), now), Err(Duration::from_millis(500)));
+        let elsewhere = Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 1).into();
+        assert_eq!(hosts.write(super::host(elsewhere), now), Ok(()));
+    }
+
+    #[test]
+    fn all_hosts_have_a_limit_together() {
+        let hosts = Hosts::new(Limits { all_writes_per_minute: 10, ..Limits::default() });
+        let (now, host) = (Instant::now(), |number| IpAddr::from([192, 0, 2, number]));
+        for number in 0..10 {
+            assert_eq!(hosts.write(host(number), now), Ok(()));
+        }
+        assert_eq!(hosts.write(host(10), now), Err(Duration::from_secs(6)));
+        // A refused operation has not used up its host's allowance.
+        let later = now + Duration::from_secs(6);
+        assert_eq!(hosts.write(host(10), later), Ok(()));
+        assert_eq!(hosts.write(host(11), later), Err(Duration::from_secs(6)));
+    }
+
+    #[test]
     fn the_longest_silent_host_is_forgotten_first() {
-        let hosts = Hosts::new(Limits { writes_per_minute: 1, write_burst: 1, ..Limits::default() });
+        let all_writes_per_minute = u32::MAX;
+        let limits =
+            Limits { writes_per_minute: 1, write_burst: 1, all_writes_per_minute, ..Limits::default() };
+        let hosts = Hosts::new(limits);
         let (now, first) = (Instant::now(), IpAddr::from([10, 0, 0, 0]));
         assert!(hosts.write(first, now).is_ok() && hosts.write(first, now).is_err());
         for number in 1..=u32::try_from(MAX_HOSTS).unwrap() {

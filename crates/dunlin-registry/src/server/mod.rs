@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use crate::registry::Registry;
 
 mod api;
+mod body;
 mod hosts;
 mod page;
 
@@ -44,18 +45,30 @@ const MAX_HEADER: usize = 8192;
 pub struct Limits {
     /// Simultaneous connections. Further clients wait.
     pub connections: usize,
-    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes further ones.
+    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes further ones. A network of 48
+    /// bits counts as four hosts, also for operations.
     pub connections_per_host: usize,
     /// How many operations a host may submit per minute, in the long run.
     pub writes_per_minute: u32,
     /// How many operations a host may submit at once.
     pub write_burst: u32,
+    /// How many operations all hosts together may submit per minute, in the long run and at once.
+    pub all_writes_per_minute: u32,
+    /// When the database takes this many bytes, the server accepts only deactivations: the log can never become shorter.
+    pub database: u64,
 }
 
 impl Default for Limits {
-    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once.
+    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once; 6000 per minute of all hosts; 32 GiB.
     fn default() -> Self {
-        Self { connections: 1024, connections_per_host: 64, writes_per_minute: 60, write_burst: 100 }
+        Self {
+            connections: 1024,
+            connections_per_host: 64,
+            writes_per_minute: 60,
+            write_burst: 100,
+            all_writes_per_minute: 6000,
+            database: 32 << 30,
+        }
     }
 }
 
