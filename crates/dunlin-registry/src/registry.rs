@@ -66,6 +66,14 @@ impl Settings {
         }
     }
 
+    /// The registry's public keys, as log and as witness.
+    ///
+    /// # Errors
+    /// The name or the key is unsuitable.
+    pub fn keys(&self) -> Result<[NoteKey; 2], NoteError> {
+        Ok(self.signers()?.each_ref().map(|signer| signer.key().clone()))
+    }
+
     fn signers(&self) -> Result<[NoteSigner; 2], NoteError> {
         let signer = |kind| NoteSigner::new(&self.provider, &self.origin, kind, Arc::clone(&self.key));
         Ok([signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?])

@@ -264,7 +264,7 @@ fn refuses_what_makes_no_registry() {
         ("registry init --origin x --out registry".to_owned(), 1, "exists already"),
         ("registry init --origin 'a b' --out new".to_owned(), 2, "a name has 1 to 255"),
         ("registry serve none --cert pki/server.pem".to_owned(), 1, "no such file"),
-        (format!("registry serve mixed {serve}"), 1, "the database belongs to the registry key"),
+        (format!("registry serve mixed {serve}"), 1, "it is not of the key in registry.key"),
         (format!("registry serve witnessed {serve}"), 2, "it names other witnesses, and none is asked"),
         (
             format!(

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::{Registry, Settings};
 
@@ -35,20 +34,17 @@ pub(super) fn run(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     files::check_new(&[&database, &key, &public], Existing::Keep)?;
     let pair = KeyPair::generate(KeyType::Ed25519)?;
     let signer = key_of(&pair, &key, &place.provider)?;
-    let named = |kind| NoteSigner::new(&place.provider, &args.origin, kind, signer.clone());
-    let wrong = |error: NoteError| Error::usage("--origin", error, "write it as in registry.example/1");
-    let [log, witness] = [named(NoteKeyKind::Note), named(NoteKeyKind::Cosignature)];
-    let (log, witness) = (log.map_err(wrong)?, witness.map_err(wrong)?);
+    let settings = Settings::new(place.provider.clone(), args.origin.clone(), signer);
+    let keys = settings.keys();
+    let [log, witness] =
+        keys.map_err(|error| Error::usage("--origin", error, "write it as in registry.example/1"))?;
     files::create_directory(&args.out)?;
     files::write(&key, pair.to_pem()?.as_bytes(), Access::Secret, Existing::Keep)?;
     let keys = format!(
         "# The registry {}: its keys as log and as witness of itself. Other witnesses may follow, and how many must sign.\n{}\n{}\n",
-        args.origin,
-        log.key(),
-        witness.key()
+        args.origin, log, witness
     );
     files::write(&public, keys.as_bytes(), Access::Public, Existing::Keep)?;
-    let settings = Settings::new(place.provider.clone(), args.origin.clone(), signer);
     Registry::create(&database, &settings).map_err(|error| failed(&database, &error))?;
     write!(out, "{keys}")?;
     Ok(())

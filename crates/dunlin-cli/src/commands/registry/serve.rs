@@ -117,6 +117,13 @@ fn acceptor(args: &Serve, place: &Place) -> Result<TlsAcceptor, Error> {
 fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
     let signer = signing_key(&place.key(), &place.provider)?;
     let settings = Settings::new(place.provider.clone(), trust.origin(), signer);
+    let public = place.public();
+    let advice = "give the directory that `dunlin registry init` has made";
+    let [log, _] = settings.keys().map_err(|error| Error::failed(public.display(), error, advice))?;
+    // Otherwise verifiers would refuse everything that this registry signs.
+    if log != *trust.log() {
+        return Err(Error::failed(public.display(), "it is not of the key in registry.key", advice));
+    }
     let own = trust.log().public_key();
     let is_other = |witness: &&NoteKey| witness.public_key() != own;
     let witnesses: Vec<_> = trust.witnesses().iter().filter(is_other).cloned().collect();
