@@ -348,6 +348,9 @@ pub(crate) struct Exchange {
     /// The address to which the device has moved meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) moved_to: Option<SocketAddr>,
+    /// How often a device with a DID has rotated its key before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) key_version: Option<u64>,
 }
 
 /// What the gateway's policy has chosen for a device of `up`.

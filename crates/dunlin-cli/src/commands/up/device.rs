@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::{EndpointLimits, ServerAddress};
+use dunlin::{ClientConfig, EndpointLimits, ServerAddress};
 use dunlin_coap::CoapClient;
 use dunlin_coap::coap_lite::{CoapRequest, RequestType, ResponseType};
 use dunlin_tokio::{DtlsEndpoint, Interface, TlsConnector};
@@ -100,6 +100,7 @@ impl Done {
             (true, _) => Some("resumed"),
             (_, true) => Some("cached"),
             _ if self.chosen.renegotiated => Some("renegotiated"),
+            _ if self.exchange.key_version > Some(0) => Some("new key"),
             _ => self.exchange.moved_to.map(|_| "moved"),
         }
     }
@@ -121,6 +122,8 @@ pub(super) struct Plan {
     pub(super) coaps: SocketAddr,
     /// The tunnels of devices that have one, by the names of the devices.
     pub(super) tunnels: Arc<HashMap<String, SocketAddr>>,
+    /// The registry of devices with a DID.
+    pub(super) registry: Arc<str>,
     /// What the gateway reports.
     pub(super) witness: Witness,
     /// How long a device waits between connections.
@@ -179,6 +182,14 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
     let message = format!("{{\"device\":\"{}\",\"reading\":{number}}}", device.name);
     let gateway = plan.server(device);
     let name = ServerAddress::new(plan.name.clone(), gateway.port());
+    let (config, key_version) = match &device.holder {
+        None => (Arc::clone(&device.config), None),
+        Some(holder) => {
+            let made = holder.lock().await.connection(&plan.registry, number).await;
+            let (config, version) = made.map_err(|why| Failed::new(Side::Client, Code::FAILED, why))?;
+            (config, Some(version))
+        }
+    };
     let (talked, seen) = if device.way == Way::Tcs {
         (rove(&device.config, name, gateway, HOMES, &message).await, Seen::default())
     } else if device.way.link() == Link::Coap {
@@ -201,7 +212,7 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
             let seen = reported(&expected, &talked).await;
             (talked, Seen { failure: seen.failure, ..behind.seen() })
         } else {
-            let talked = talk(device, name, tcp, &message).await;
+            let talked = talk(device, &config, name, tcp, &message).await;
             let seen = reported(&expected, &talked).await;
             (talked, seen)
         }
@@ -214,7 +225,8 @@ async fn try_connect(device: &Device, plan: &Plan, number: u64) -> Result<Done, 
         return Err(client(error));
     }
     let client_identity = client_identity.to_owned();
-    let exchange = Exchange { client_identity, handshake_us, echoed_bytes: echoed.len(), moved_to };
+    let echoed_bytes = echoed.len();
+    let exchange = Exchange { client_identity, handshake_us, echoed_bytes, moved_to, key_version };
     let chosen = Chosen { profile: seen.profile, rule: seen.rule, renegotiated: seen.renegotiated };
     let done = Done { handshake, exchange, chosen };
     for (side, seen, is) in [
@@ -260,9 +272,15 @@ pub(super) struct Talked {
 }
 
 /// Does the handshake, the exchange and the close over TLS.
-async fn talk(device: &Device, name: ServerAddress, tcp: TcpStream, message: &str) -> io::Result<Talked> {
+async fn talk(
+    device: &Device,
+    config: &Arc<ClientConfig>,
+    name: ServerAddress,
+    tcp: TcpStream,
+    message: &str,
+) -> io::Result<Talked> {
     let started = Instant::now();
-    let mut stream = TlsConnector::new(Arc::clone(&device.config)).connect(tcp, name).await?;
+    let mut stream = TlsConnector::new(Arc::clone(config)).connect(tcp, name).await?;
     let handshake_us = micros(started);
     let handshake = tls::Report::new(&stream).handshake();
     let answer = exchange(device, &mut stream, message).await?;
@@ -440,6 +458,7 @@ mod tests {
                 name,
                 coaps: services.coaps,
                 tunnels,
+                registry: site.registry().into(),
                 witness,
                 interval: Duration::ZERO,
                 rounds: None,
@@ -471,7 +490,8 @@ mod tests {
                 | Way::X509Ed25519
                 | Way::X509Resumed
                 | Way::X509Cached
-                | Way::Tls12 => {
+                | Way::Tls12
+                | Way::Did => {
                     (
                         Side::Client, // Both roots have the same name.
                         "a signature in its chain does not verify",

@@ -1,5 +1,6 @@
 //! `dunlin up`: a gateway with servers behind it, and devices that authenticate to it over loopback, in one process.
 
+mod authority;
 mod broker;
 mod device;
 mod mqtt;
@@ -50,8 +51,9 @@ const WORKERS: usize = 2;
 /// The devices use all ways to authenticate in turn. Over TLS: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK,
 /// X.509 with resumption, X.509 with the handshake cache, and TLS 1.2, whose clients get a faster profile by the policy: at first by
 /// renegotiation, then at once. Over DTLS, two devices move to another address while they talk: one with a PSK and connection IDs, and one with a
-/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS). The last devices know no TLS: they
-/// speak HTTP, and MQTT, to a tunnel (dunlin tunnel).
+/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS). Some devices know no TLS: they
+/// speak HTTP, and MQTT, to a tunnel (dunlin tunnel). The last one has a verifiable credential about a did:dunlin in a registry (dunlin registry):
+/// it rotates its key before each further connection, and sends the registry's proof along.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -162,7 +164,8 @@ async fn show(
 ) -> Result<(), Error> {
     announce(args, devices.len(), site, out)?;
     let (gateway, name, tunnels) = (*site.addresses(), setup::server_name()?, site.tunnels().into());
-    let plan = Plan { gateway, name, coaps, tunnels, witness, interval: args.interval, rounds: args.rounds };
+    let (interval, rounds, registry) = (args.interval, args.rounds, site.registry().into());
+    let plan = Plan { gateway, name, coaps, tunnels, registry, witness, interval, rounds };
     let started = Instant::now();
     let mut view = View::new(args, &devices);
     let connections = start(devices, &plan);

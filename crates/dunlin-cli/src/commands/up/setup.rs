@@ -20,8 +20,10 @@ use dunlin_pki::{
 use dunlin_store::psk::{Identity as PskName, PskRecord, PskRecords, PskSet, psktool};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 use pki_types::{PrivateKeyDer, ServerName};
+use tokio::sync::Mutex;
 use zeroize::Zeroizing;
 
+use super::authority::{Authority, Holder};
 use super::site::Listeners;
 use crate::error::Error;
 use crate::files::Access;
@@ -37,6 +39,8 @@ pub(super) const GUEST: &str = "guest";
 pub(super) const ROOT: &str = "root.pem";
 pub(super) const PSKS: &str = "keys.psk";
 pub(super) const RAW_KEYS: &str = "devices.pub";
+pub(super) const ISSUERS: &str = "issuers";
+pub(super) const REGISTRY: &str = "registry.pub";
 /// The name of the gateway.
 pub(super) const SERVER: &str = "localhost";
 
@@ -70,11 +74,14 @@ pub(super) enum Way {
     Mqtt,
     /// A program that knows no TLS speaks MQTT to a tunnel beside it.
     MqttTunnel,
+    /// A verifiable credential about a `did:dunlin`, whose key is another one in each connection. A registry knows the keys, and the device
+    /// sends the proof along.
+    Did,
 }
 
 impl Way {
-    /// All ways; devices use them in turn. The last two need a broker.
-    const ALL: [Self; 13] = [
+    /// All ways; devices use them in turn. Those with MQTT need a broker.
+    const ALL: [Self; 14] = [
         Self::X509P256,
         Self::X509Ed25519,
         Self::RawKey,
@@ -88,6 +95,7 @@ impl Way {
         Self::Tunnel,
         Self::Mqtt,
         Self::MqttTunnel,
+        Self::Did,
     ];
 
     /// The ways with a broker or without one.
@@ -115,6 +123,7 @@ impl Way {
             Self::Tcs => "X.509, TCS",
             Self::Tunnel | Self::MqttTunnel => "plain, tunnel",
             Self::Mqtt => "X.509",
+            Self::Did => "VC, did:dunlin",
         }
     }
 
@@ -134,13 +143,14 @@ impl Way {
             Self::Tunnel => "boiler",
             Self::Mqtt => "valve",
             Self::MqttTunnel => "fridge",
+            Self::Did => "robot",
         }
     }
 
     /// What devices of this way speak.
     pub(super) const fn link(self) -> Link {
         match self {
-            Self::X509Cached => Link::Lines,
+            Self::X509Cached | Self::Did => Link::Lines,
             Self::Moving | Self::Tcs => Link::Coap,
             Self::Mqtt | Self::MqttTunnel => Link::Mqtt,
             _ => Link::Http,
@@ -195,6 +205,8 @@ pub(super) struct Device {
     pub(super) as_client: String,
     /// The expected identity of the gateway, in the form of [`identity`].
     pub(super) as_server: String,
+    /// Makes the configuration of each connection of a device with a DID.
+    pub(super) holder: Option<Mutex<Holder>>,
 }
 
 /// All keys before the first connection.
@@ -205,6 +217,8 @@ pub(super) struct Setup {
     pub(super) files: Vec<KeyFile>,
     /// The CoAP server that speaks DTLS itself.
     pub(super) coaps: Arc<ServerConfig>,
+    /// The registry of the devices with a DID.
+    pub(super) authority: Authority,
 }
 
 /// A file with keys or certificates.
@@ -235,7 +249,7 @@ impl Setup {
         let count = count.unwrap_or_else(|| ways.clone().count());
         let ways = ways.cycle().take(count).enumerate();
         let devices = ways.map(|(index, way)| maker.device(index, way)).collect::<Result<_, _>>()?;
-        Ok(Self { devices, coaps: maker.coaps()?, files: maker.files()? })
+        Ok(Self { devices, coaps: maker.coaps()?, files: maker.files()?, authority: maker.authority })
     }
 
     /// Two devices of one way; the gateway knows only the first.
@@ -244,7 +258,7 @@ impl Setup {
         let mut maker = Maker::new()?;
         let known = maker.device(0, way)?;
         let (coaps, files) = (maker.coaps()?, maker.files()?);
-        Ok(Self { devices: vec![known, maker.device(1, way)?], coaps, files })
+        Ok(Self { devices: vec![known, maker.device(1, way)?], coaps, files, authority: maker.authority })
     }
 }
 
@@ -257,6 +271,7 @@ struct Maker {
     psks: PskSet,
     /// The certificates and keys of tunnels.
     tunnels: Vec<KeyFile>,
+    authority: Authority,
 }
 
 impl Maker {
@@ -266,6 +281,8 @@ impl Maker {
         spec.form = Form::Lean;
         spec.server_names = server_names()?;
         let (validity, tree) = (spec.validity, Tree::generate(&spec)?);
+        let roots = X509Trust::anchors([tree.root.certificate().clone()]).map_err(setup_failed)?;
+        let authority = Authority::new(&provider, &tree.server, roots)?;
         Ok(Self {
             provider,
             validity,
@@ -273,11 +290,13 @@ impl Maker {
             raw_keys: String::new(),
             psks: PskSet::default(),
             tunnels: vec![],
+            authority,
         })
     }
 
     fn device(&mut self, index: usize, way: Way) -> Result<Device, Error> {
         let name = format!("{}-{}", way.noun(), index + 1);
+        let mut holder = None;
         let (config, mut as_client, as_server) = match way {
             Way::X509P256 | Way::Mqtt => self.x509(&name, KeyType::P256)?,
             Way::X509Ed25519 => self.x509(&name, KeyType::Ed25519)?,
@@ -306,6 +325,15 @@ impl Maker {
                 self.tunnels.push(KeyFile::secret(&format!("{name}.key"), identity.key.to_pem()?));
                 self.x509_with(&name, identity)?
             }
+            Way::Did => {
+                let made = self.authority.holder(&name)?;
+                let as_client = format!("vc:{}", made.did());
+                holder = Some(Mutex::new(made));
+                // Each connection has a configuration of its own.
+                let profile = Profile::builder(self.provider.clone());
+                let profile = profile.trust(Trust { x509: Some(self.trust()?), raw_key: None });
+                (client(profile)?, as_client, format!("X.509 {SERVER}"))
+            }
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
             Way::Moving => {
@@ -322,7 +350,7 @@ impl Maker {
         }
         // The gateway has one name, so the devices need not send it.
         let config = Arc::new(config.with_server_name_sent(false));
-        Ok(Device { name, way, config, as_client, as_server })
+        Ok(Device { name, way, config, as_client, as_server, holder })
     }
 
     /// A certificate of this key type; the device verifies P-256 alone, and so the gateway's fast certificate.
@@ -425,6 +453,8 @@ impl Maker {
         let fast = &self.tree.server;
         let mut files = vec![
             KeyFile::public(ROOT, certificates_to_pem(self.tree.root.chain())?),
+            KeyFile::public(ISSUERS, self.authority.issuers()),
+            KeyFile::public(REGISTRY, self.authority.keys()?),
             KeyFile::public("strong.pem", certificates_to_pem(&strong.chain)?),
             KeyFile::secret("strong.key", strong.key.to_pem()?),
             KeyFile::public("fast.pem", certificates_to_pem(&fast.chain)?),
@@ -441,7 +471,7 @@ impl Maker {
     }
 }
 
-fn signing_key(provider: &CryptoProvider, key: &KeyPair) -> Result<Arc<dyn SigningKey>, Error> {
+pub(super) fn signing_key(provider: &CryptoProvider, key: &KeyPair) -> Result<Arc<dyn SigningKey>, Error> {
     let der = key.to_pkcs8()?;
     let der = PrivateKeyDer::Pkcs8(der.as_slice().into());
     provider.key_loader.load(&der).map_err(setup_failed)
@@ -451,7 +481,7 @@ fn client(profile: ProfileBuilder) -> Result<ClientConfig, Error> {
     profile.build().map(ClientConfig::new).map_err(setup_failed)
 }
 
-fn setup_failed(error: impl Display) -> Error {
+pub(super) fn setup_failed(error: impl Display) -> Error {
     Error::failed("keys and configurations", error, "start again; if it stays, this is a fault in dunlin")
 }
 

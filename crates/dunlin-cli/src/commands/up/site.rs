@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use dunlin_gateway::{Config, Fault, Faults, Gateway, Tunnel, TunnelConfig};
 use tempfile::TempDir;
 
+use super::authority::Running;
 use super::broker::{self, Broker};
 use super::services::Services;
-use super::setup::{PSKS, RAW_KEYS, ROOT, SERVER, Setup};
+use super::setup::{ISSUERS, PSKS, RAW_KEYS, REGISTRY, ROOT, SERVER, Setup};
 use crate::commands::program::told;
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
@@ -148,6 +149,7 @@ impl Options<'_> {
 /// A running gateway with its files, and what runs beside it.
 pub(super) struct Site {
     gateway: Gateway,
+    registry: Running,
     addresses: Listeners<SocketAddr>,
     tunnel: Option<Tunnel>,
     /// It ends before the directory is removed.
@@ -171,8 +173,10 @@ impl Site {
             Some(program) => Some(Broker::start(program, dir, existing).await?),
             None => None,
         };
+        let registry = setup.authority.start().await?;
         let config = |ports| {
-            let backends = Backends { services, broker: broker.as_ref().map(Broker::address) };
+            let broker = broker.as_ref().map(Broker::address);
+            let backends = Backends { services, broker, registry: &registry.url };
             config(ports, &backends, setup.files.iter().any(|file| file.name == RAW_KEYS))
         };
         let path = dir.join(CONFIG);
@@ -199,12 +203,17 @@ impl Site {
             }
             None => None,
         };
-        Ok(Self { gateway, addresses, tunnel, broker, directory })
+        Ok(Self { gateway, registry, addresses, tunnel, broker, directory })
     }
 
     /// Where the tunnel listens for each device that has one, by its name.
     pub(super) fn tunnels(&self) -> HashMap<String, SocketAddr> {
         self.tunnel.iter().flat_map(Tunnel::addresses).collect()
+    }
+
+    /// Where the registry answers.
+    pub(super) fn registry(&self) -> &str {
+        &self.registry.url
     }
 
     /// Where the gateway listens.
@@ -218,7 +227,7 @@ impl Site {
             tunnel.end().await;
         }
         self.gateway.end().await;
-        drop(self.broker);
+        drop((self.broker, self.registry));
         if let Directory::Temporary(dir) = self.directory {
             let path = dir.path().to_owned();
             dir.close().map_err(|error| Error::failed(path.display(), error, "remove it by hand"))?;
@@ -261,15 +270,16 @@ ca = "{ROOT}"
     (!text.is_empty()).then(|| format!("{comment}{text}"))
 }
 
-/// The servers behind the gateway.
-struct Backends {
+/// The servers behind the gateway, and the registry beside it.
+struct Backends<'a> {
     services: Services,
     broker: Option<SocketAddr>,
+    registry: &'a str,
 }
 
 /// The gateway's configuration.
-fn config(ports: Listeners<u16>, backends: &Backends, has_raw_keys: bool) -> String {
-    let Backends { services, broker } = backends;
+fn config(ports: Listeners<u16>, backends: &Backends<'_>, has_raw_keys: bool) -> String {
+    let Backends { services, broker, registry } = backends;
     let listen = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let raw_keys = if has_raw_keys { format!("raw_keys = {RAW_KEYS:?}\n") } else { String::new() };
     let listener = |name: &str, port: u16, keys: &str, tables: &str| {
@@ -317,8 +327,16 @@ to = "{}""#,
     );
     let cache = r#"[listener.cache]                # each side sends its certificate once
 mode = "compact""#;
+    // OpenSSL's clients with certificates abort if a server names issuers of credentials, so the web listener trusts none.
     let lines = format!(
-        r#"{cache}
+        r#"vc_issuers = "{ISSUERS}"          # for robots, which have verifiable credentials
+
+[listener.clients.registry]     # it knows the keys of their DIDs
+url = "{registry}"
+key = "{REGISTRY}"
+ca = "{ROOT}"
+
+{cache}
 
 [[listener.route]]
 proxy_protocol = true           # a PROXY header tells who the client is
