@@ -31,5 +31,6 @@ pub mod json;
 pub mod key;
 pub mod merkle;
 pub mod method;
+pub mod protobuf;
 pub mod registry;
 pub mod trust;

@@ -139,7 +139,7 @@ fn a_trust_is_read_from_its_keys() {
 fn an_acknowledging_checkpoint_needs_no_witness() {
     let signed_by_log = |checkpoint, newest| {
         let text = signed(checkpoint, &[]).to_string();
-        trust(&[2]).signed(&provider(), text.as_bytes(), newest).map(|signed| signed.checkpoint().size)
+        trust(&[2]).signed(&provider(), text.as_bytes(), newest, NOW).map(|signed| signed.checkpoint().size)
     };
     assert_eq!(signed_by_log(checkpoint(5), None), Ok(5));
     let newest = signed(checkpoint(5), &[]);

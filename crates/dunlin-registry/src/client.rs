@@ -188,8 +188,8 @@ impl RegistryClient {
             let number = answer.get("number").and_then(Value::as_u64).ok_or_else(|| malformed("number"))?;
             let note = answer.get("checkpoint").and_then(Value::as_str);
             let note = note.ok_or_else(|| malformed("checkpoint"))?.as_bytes();
-            let newest = self.documents.newest();
-            let checkpoint = self.documents.trust().signed(&self.provider, note, newest.as_ref());
+            let (newest, now) = (self.documents.newest(), u64::try_from(self.now()).unwrap_or(0));
+            let checkpoint = self.documents.trust().signed(&self.provider, note, newest.as_ref(), now);
             let checkpoint = checkpoint.map_err(|error| of_checkpoint(&url, error))?;
             self.follow(&checkpoint).await?;
 

@@ -163,7 +163,7 @@ impl Stapler {
 
 impl DidProofs for Stapler {
     fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        let own = self.client.documents().trust().log().id();
+        let own = self.client.documents().trust().known(None).key_id;
         let wanted = accepted.iter().find(|registry| registry.key_id == own)?;
         let now = unsigned(self.client.now());
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);

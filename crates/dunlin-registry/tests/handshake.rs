@@ -416,7 +416,7 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
     let client = registry_client(&site.place, &site.url(), site.connector());
     let public = |key: Arc<dyn SigningKey>| PublicKey::from_spki(key.public_key()).unwrap();
     let stapler = Stapler::new(client, did.clone(), public(holder.key(0)));
-    let key_id = trust(&site.place, 1).log().id();
+    let key_id = trust(&site.place, 1).known(None).key_id;
     let accepted = |oldest_size| [KnownRegistry { key_id, oldest_size }];
     assert_eq!(stapler.latest(&accepted(0)), None);
     stapler.refresh().await.unwrap();

@@ -37,6 +37,9 @@ pub enum OperationError {
     /// The text is not acceptable JSON.
     #[error("operation: {0}")]
     Json(#[from] JsonError),
+    /// The text is not in canonical form, as a replicated registry wants it.
+    #[error("operation: the text is not in canonical form")]
+    NotCanonical,
     /// A value cannot be written in canonical form.
     #[error("operation: {0}")]
     Canonical(#[from] JsonFault),

@@ -7,6 +7,7 @@ use base64ct::{Base64, Encoding};
 use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
 
+use super::chain::{ChainError, ChainTrust};
 use super::note::{MAX_NOTE_SIGNATURES, Note, NoteError, NoteKey, NoteKeyKind, NoteSigner, Signed};
 use crate::merkle::NodeHash;
 
@@ -73,6 +74,9 @@ pub enum CheckpointError {
     /// The registry's key is not for notes.
     #[error("trust in a registry: the registry's key must be of the type for notes, 1")]
     LogKey,
+    /// The validators of a replicated registry have not signed the checkpoint.
+    #[error("checkpoint: {0}")]
+    Chain(#[from] ChainError),
 }
 
 /// Why the text of a trust in a registry is refused.
@@ -107,6 +111,14 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
+    /// Reads the text of a checkpoint, without signatures.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Malformed`].
+    pub fn read(text: &str) -> Result<Self, CheckpointError> {
+        Self::parse(text).ok_or(CheckpointError::Malformed)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.split_terminator('\n');
         let hash = |base64: &str| NodeHash::try_from(Base64::decode_vec(base64).ok()?).ok();
@@ -142,7 +154,7 @@ impl SignedCheckpoint {
     /// [`CheckpointError::Note`], [`CheckpointError::Malformed`].
     pub fn read(note: &[u8]) -> Result<Self, CheckpointError> {
         let note = Note::read(note)?;
-        let checkpoint = Checkpoint::parse(note.text()).ok_or(CheckpointError::Malformed)?;
+        let checkpoint = Checkpoint::read(note.text())?;
         Ok(Self { checkpoint, note })
     }
 
@@ -156,13 +168,24 @@ impl SignedCheckpoint {
         signers: &[NoteSigner],
         now_s: u64,
     ) -> Result<Self, CheckpointError> {
+        let mut signed = Self::unsigned(checkpoint)?;
+        for signer in signers {
+            let signature = signer.sign(provider, signed.note.text(), now_s)?;
+            signed.note.add(signature);
+        }
+        Ok(signed)
+    }
+
+    /// A checkpoint of a replicated registry, to which [`Chain::line`](super::chain::Chain::line) adds the validators' signatures.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Malformed`] if the origin is not one line.
+    pub fn unsigned(checkpoint: Checkpoint) -> Result<Self, CheckpointError> {
         let text = checkpoint.to_string();
         if Checkpoint::parse(&text).as_ref() != Some(&checkpoint) {
             return Err(CheckpointError::Malformed);
         }
-        let signatures = signers.iter().map(|signer| signer.sign(provider, &text, now_s));
-        let note = Note::new(text.clone(), signatures.collect::<Result<_, _>>()?);
-        Ok(Self { checkpoint, note })
+        Ok(Self { checkpoint, note: Note::new(text, Vec::new()) })
     }
 
     /// What the registry states.
@@ -187,15 +210,19 @@ impl fmt::Display for SignedCheckpoint {
     }
 }
 
-/// Whom a verifier believes about one registry: the registry's key, witnesses of which some must have signed, and for how long their
-/// signatures count. If the registry is the only witness, the verifier trusts it wholly: it would not notice that the registry shows other
-/// verifiers another history.
+/// Whom a verifier believes about one registry, and for how long signatures count. Of a registry with one operator, these are the registry's
+/// key, and witnesses of which some must have signed. If the registry is the only witness, the verifier trusts it wholly: it would not notice
+/// that the registry shows other verifiers another history. Of a replicated registry, they are the validators of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryTrust {
-    log: NoteKey,
-    witnesses: Vec<NoteKey>,
-    needed: usize,
+    signers: Signers,
     max_age_s: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Signers {
+    Log { log: NoteKey, witnesses: Vec<NoteKey>, needed: usize },
+    Chain(ChainTrust),
 }
 
 /// A checkpoint that a verifier has accepted.
@@ -229,18 +256,25 @@ impl RegistryTrust {
         {
             return Err(CheckpointError::Witnesses);
         }
-        Ok(Self { log, witnesses, needed: 1, max_age_s: DEFAULT_CHECKPOINT_AGE })
+        Ok(Self { signers: Signers::Log { log, witnesses, needed: 1 }, max_age_s: DEFAULT_CHECKPOINT_AGE })
+    }
+
+    /// Trusts a replicated registry, if the block of its chain has a time within the last 24 hours.
+    pub fn replicated(chain: ChainTrust) -> Self {
+        Self { signers: Signers::Chain(chain), max_age_s: DEFAULT_CHECKPOINT_AGE }
     }
 
     /// Demands the signatures of this many witnesses.
     ///
     /// # Errors
-    /// [`CheckpointError::Witnesses`] if it is 0, or if there are fewer.
-    pub fn with_needed(self, needed: usize) -> Result<Self, CheckpointError> {
-        if needed == 0 || needed > self.witnesses.len() {
-            return Err(CheckpointError::Witnesses);
+    /// [`CheckpointError::Witnesses`] if it is 0, or if there are fewer. A replicated registry has none.
+    pub fn with_needed(self, wanted: usize) -> Result<Self, CheckpointError> {
+        match self.signers {
+            Signers::Log { log, witnesses, .. } if (1..=witnesses.len()).contains(&wanted) => {
+                Ok(Self { signers: Signers::Log { log, witnesses, needed: wanted }, ..self })
+            }
+            _ => Err(CheckpointError::Witnesses),
         }
-        Ok(Self { needed, ..self })
     }
 
     /// Lets signatures count for this many seconds. It is the longest time for which a verifier can miss a deactivation.
@@ -278,37 +312,58 @@ impl RegistryTrust {
 
     /// Passes everything on which a verdict by this trust rests to `add`.
     pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
-        for key in [&self.log].into_iter().chain(&self.witnesses) {
-            add(key.to_string().as_bytes());
+        match &self.signers {
+            Signers::Log { log, witnesses, needed } => {
+                for key in [log].into_iter().chain(witnesses) {
+                    add(key.to_string().as_bytes());
+                }
+                add(&(*needed as u64).to_be_bytes());
+            }
+            Signers::Chain(trust) => trust.settings(add),
         }
-        add(&(self.needed as u64).to_be_bytes());
         add(&self.max_age_s.to_be_bytes());
     }
 
-    /// The keys of the witnesses.
+    /// The keys of the witnesses; none of a replicated registry.
     pub fn witnesses(&self) -> &[NoteKey] {
-        &self.witnesses
+        match &self.signers {
+            Signers::Log { witnesses, .. } => witnesses,
+            Signers::Chain(_) => &[],
+        }
     }
 
-    /// How many of the witnesses must sign.
+    /// How many of the witnesses must sign, or 1 block of a replicated registry.
     pub fn needed(&self) -> usize {
-        self.needed
+        match &self.signers {
+            Signers::Log { needed, .. } => *needed,
+            Signers::Chain(_) => 1,
+        }
     }
 
-    /// The registry's key.
-    pub fn log(&self) -> &NoteKey {
-        &self.log
+    /// The registry's key; `None` for a replicated registry.
+    pub fn log(&self) -> Option<&NoteKey> {
+        match &self.signers {
+            Signers::Log { log, .. } => Some(log),
+            Signers::Chain(_) => None,
+        }
     }
 
     /// The registry's origin.
     pub fn origin(&self) -> &str {
-        self.log.name()
+        match &self.signers {
+            Signers::Log { log, .. } => log.name(),
+            Signers::Chain(trust) => trust.chain().origin(),
+        }
     }
 
     /// What a handshake tells the peer about this registry, after `newest` was accepted.
     pub fn known(&self, newest: Option<&SignedCheckpoint>) -> KnownRegistry {
         let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
-        KnownRegistry { key_id: self.log.id(), oldest_size }
+        let key_id = match &self.signers {
+            Signers::Log { log, .. } => log.id(),
+            Signers::Chain(trust) => trust.chain().key_id(),
+        };
+        KnownRegistry { key_id, oldest_size }
     }
 
     /// Checks a checkpoint against this trust and `newest`, the largest one that this verifier has accepted. `now_s` is in seconds since
@@ -323,8 +378,8 @@ impl RegistryTrust {
         newest: Option<&SignedCheckpoint>,
         now_s: u64,
     ) -> Result<FreshCheckpoint, CheckpointError> {
-        let checkpoint = self.signed(provider, note, newest)?;
-        let fresh_until_s = self.fresh_until(provider, &checkpoint.note, now_s)?;
+        let (checkpoint, times) = self.checked(provider, note, newest, now_s)?;
+        let fresh_until_s = self.fresh_until(&times, now_s)?;
         Ok(FreshCheckpoint { checkpoint, fresh_until_s })
     }
 
@@ -338,15 +393,25 @@ impl RegistryTrust {
         provider: &CryptoProvider,
         note: &[u8],
         newest: Option<&SignedCheckpoint>,
+        now_s: u64,
     ) -> Result<SignedCheckpoint, CheckpointError> {
+        self.checked(provider, note, newest, now_s).map(|(signed, _)| signed)
+    }
+
+    /// A checkpoint that the registry has signed and that does not contradict `newest`, and when it was signed.
+    fn checked(
+        &self,
+        provider: &CryptoProvider,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+        now_s: u64,
+    ) -> Result<(SignedCheckpoint, Vec<u64>), CheckpointError> {
         let signed = SignedCheckpoint::read(note)?;
         let checkpoint = &signed.checkpoint;
-        if checkpoint.origin != self.log.name() {
+        if checkpoint.origin != self.origin() {
             return Err(CheckpointError::OtherRegistry(checkpoint.origin.chars().take(64).collect()));
         }
-        if signed.note.signed_by(provider, &self.log)? == Signed::No {
-            return Err(CheckpointError::NotTheRegistry(checkpoint.origin.clone()));
-        }
+        let times = self.times(provider, &signed, newest, now_s)?;
         // The registry's signature alone makes a second history evidence, however old it is.
         if let Some(SignedCheckpoint { checkpoint: accepted, .. }) = newest {
             let (offered, size) = (checkpoint.size, accepted.size);
@@ -357,27 +422,42 @@ impl RegistryTrust {
                 return Err(CheckpointError::SplitView { size });
             }
         }
-        Ok(signed)
+        Ok((signed, times))
     }
 
-    /// Until when enough of the witnesses' signatures are recent.
-    fn fresh_until(
+    /// Checks that the registry has signed a checkpoint, and returns when: the times of its witnesses, or that of its block.
+    fn times(
         &self,
         provider: &CryptoProvider,
-        note: &Note,
+        signed: &SignedCheckpoint,
+        newest: Option<&SignedCheckpoint>,
         now_s: u64,
-    ) -> Result<u64, CheckpointError> {
-        let mut ends = Vec::new();
-        for witness in &self.witnesses {
-            if let Signed::At(time_s) = note.signed_by(provider, witness)? {
-                let end = time_s.saturating_add(self.max_age_s);
-                if time_s <= now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW) && now_s <= end {
-                    ends.push(end);
-                }
+    ) -> Result<Vec<u64>, CheckpointError> {
+        let (log, witnesses) = match &self.signers {
+            Signers::Chain(trust) => {
+                return Ok(vec![trust.verify(provider, signed, newest, now_s)?.time_s()]);
+            }
+            Signers::Log { log, witnesses, .. } => (log, witnesses),
+        };
+        if signed.note.signed_by(provider, log)? == Signed::No {
+            return Err(CheckpointError::NotTheRegistry(signed.checkpoint.origin.clone()));
+        }
+        let mut times = Vec::new();
+        for witness in witnesses {
+            if let Signed::At(time_s) = signed.note.signed_by(provider, witness)? {
+                times.push(time_s);
             }
         }
+        Ok(times)
+    }
+
+    /// Until when enough of these times are recent.
+    fn fresh_until(&self, times: &[u64], now_s: u64) -> Result<u64, CheckpointError> {
+        let past = times.iter().filter(|time_s| **time_s <= now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW));
+        let ends = past.map(|time_s| time_s.saturating_add(self.max_age_s)).filter(|end| now_s <= *end);
+        let mut ends: Vec<_> = ends.collect();
         ends.sort_unstable_by(|a, b| b.cmp(a));
-        let stale = CheckpointError::Stale { found: ends.len(), needed: self.needed };
-        ends.get(self.needed - 1).copied().ok_or(stale)
+        let needed = self.needed();
+        ends.get(needed - 1).copied().ok_or(CheckpointError::Stale { found: ends.len(), needed })
     }
 }

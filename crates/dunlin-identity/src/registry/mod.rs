@@ -3,7 +3,10 @@
 //! A registry appends every operation to a log, a [Merkle tree](crate::merkle). [`map`] has the current state of every DID under one
 //! root. A [`checkpoint`] is the registry's signed statement of both roots, a [`note`] in the field's format. A [`staple`] proves the
 //! current document of one DID; its holder sends it along.
+//!
+//! Several operators can replicate a registry. Then a block of their [`chain`] takes the place of the registry's signature.
 
+pub mod chain;
 pub mod checkpoint;
 pub mod map;
 pub mod note;

@@ -99,8 +99,7 @@ impl NoteKey {
         kind: NoteKeyKind,
         key: &PublicKey,
     ) -> Result<Self, NoteError> {
-        let good = |byte: u8| byte.is_ascii_graphic() && byte != b'+';
-        if !(1..=MAX_KEY_NAME).contains(&name.len()) || !name.bytes().all(good) {
+        if !is_key_name(name) {
             return Err(NoteError::Name);
         }
         if key.key_type() != KeyType::Ed25519 {
@@ -185,6 +184,12 @@ impl fmt::Display for NoteKey {
     }
 }
 
+/// Whether keys can have this name.
+pub(super) fn is_key_name(name: &str) -> bool {
+    let good = |byte: u8| byte.is_ascii_graphic() && byte != b'+';
+    (1..=MAX_KEY_NAME).contains(&name.len()) && name.bytes().all(good)
+}
+
 /// What a witness signs.
 fn cosigned(text: &str, time_s: u64) -> Vec<u8> {
     format!("cosignature/v1\ntime {time_s}\n{text}").into_bytes()
@@ -259,6 +264,11 @@ pub struct NoteSignature {
 }
 
 impl NoteSignature {
+    /// A signature of a type that this module does not verify. The type and what belongs to the signer are in the ID.
+    pub(super) fn new(name: String, id: [u8; 4], signature: Vec<u8>) -> Self {
+        Self { name, id, signature }
+    }
+
     fn read(line: &str) -> Option<Self> {
         let (name, signature) = line.strip_prefix("\u{2014} ")?.split_once(' ')?;
         if name.is_empty() || name.contains(|c: char| c.is_whitespace() || c == '+') {
@@ -365,15 +375,21 @@ impl Note {
         self.signatures.push(signature);
     }
 
+    /// The signatures under a name and ID.
+    pub(super) fn lines(&self, name: &str, id: [u8; 4]) -> impl Iterator<Item = &[u8]> {
+        let lines = self.signatures.iter().filter(move |line| line.name == name && line.id == id);
+        lines.map(|line| line.signature.as_slice())
+    }
+
     /// Whether `key` has signed the note, and the latest time of its signatures.
     ///
     /// # Errors
     /// [`NoteError::Signature`] if one of its signatures is wrong, [`NoteError::Key`] if the provider lacks Ed25519.
     pub fn signed_by(&self, provider: &CryptoProvider, key: &NoteKey) -> Result<Signed, NoteError> {
         let mut signed = Signed::No;
-        for line in self.signatures.iter().filter(|line| line.name == key.name && line.id == key.id()) {
+        for signature in self.lines(&key.name, key.id()) {
             // C2SP signed-note: a wrong signature of a known key spoils the note.
-            let verified = key.verify(provider, &self.text, &line.signature);
+            let verified = key.verify(provider, &self.text, signature);
             signed = signed.max(verified.map_err(|error| match error {
                 KeyError::Signature => NoteError::Signature(key.name.clone()),
                 error => error.into(),

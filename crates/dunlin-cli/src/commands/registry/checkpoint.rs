@@ -58,7 +58,8 @@ pub(super) fn run(args: &Checkpoint, out: &mut dyn Write) -> Result<(), Error> {
 
 /// The registry must have signed it, however long ago.
 fn earlier(path: &Path, client: &RegistryClient) -> Result<SignedCheckpoint, Error> {
-    let signed = client.documents().trust().signed(&lists::provider(), &files::read(path)?, None);
+    let now = u64::try_from(client.now()).unwrap_or(0);
+    let signed = client.documents().trust().signed(&lists::provider(), &files::read(path)?, None, now);
     signed.map_err(|error| {
         Error::failed(path.display(), error, "give a checkpoint of this registry, as this command prints it")
     })

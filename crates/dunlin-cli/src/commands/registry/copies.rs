@@ -84,7 +84,7 @@ pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let (database, trust) = (place.database(), place.trust()?);
     let published = checkpoints(&args.checkpoint)?;
-    let found = audits::audit(&place.provider, &database, trust.log(), &published);
+    let found = audits::audit(&place.provider, &database, place.own(&trust)?, &published);
     let found = found.map_err(|error| failed(&database, &error))?;
     writeln!(out, "{}: {}", args.dir.display(), sound(&found))?;
     Ok(())
@@ -105,7 +105,7 @@ pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> 
     let (database, trust) = (place.database(), place.trust()?);
     files::check_new(&[&database], Existing::Keep)?;
     let published = checkpoints(&args.checkpoint)?;
-    let found = copy::restore(&place.provider, &args.backup, &database, trust.log(), &published);
+    let found = copy::restore(&place.provider, &args.backup, &database, place.own(&trust)?, &published);
     let found = found.map_err(|error| failed(&args.backup, &error))?;
     writeln!(out, "{}: restored: {}", args.out.display(), sound(&found))?;
     Ok(())

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
+use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::RegistryError;
 
 use crate::error::Error;
@@ -91,6 +92,12 @@ impl Place {
     /// The keys that verifiers know.
     fn trust(&self) -> Result<RegistryTrust, Error> {
         registry::trust(&self.public(), &self.provider)
+    }
+
+    /// The registry's own key, of those that verifiers know.
+    fn own<'a>(&self, trust: &'a RegistryTrust) -> Result<&'a NoteKey, Error> {
+        let advice = "give the directory of a registry with one operator";
+        trust.log().ok_or_else(|| Error::failed(self.public().display(), "it has no key of a registry", advice))
     }
 }
 

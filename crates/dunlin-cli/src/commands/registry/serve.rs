@@ -121,10 +121,11 @@ fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
     let advice = "give the directory that `dunlin registry init` has made";
     let [log, _] = settings.keys().map_err(|error| Error::failed(public.display(), error, advice))?;
     // Otherwise verifiers would refuse everything that this registry signs.
-    if log != *trust.log() {
+    let known = place.own(trust)?;
+    if log != *known {
         return Err(Error::failed(public.display(), "it is not of the key in registry.key", advice));
     }
-    let own = trust.log().public_key();
+    let own = known.public_key();
     let is_other = |witness: &&NoteKey| witness.public_key() != own;
     let witnesses: Vec<_> = trust.witnesses().iter().filter(is_other).cloned().collect();
     // The registry signs as one of the witnesses that verifiers count, if they know it as such.
