@@ -18,6 +18,7 @@ pub mod files;
 pub mod fragments;
 pub mod handshake;
 pub mod identity;
+pub mod operations;
 pub mod record;
 mod registry;
 mod script;
@@ -40,7 +41,7 @@ pub static MEMORY: Cap<System> = Cap::new(System, usize::MAX);
 pub type Target = (&'static str, fn(&[u8]) -> bool);
 
 /// All targets. Each returns whether the input reached the code that the target is for. The test of the corpora uses it.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("wire", wire::run),
     ("record", record::run),
     ("datagram", datagram::run),
@@ -53,4 +54,5 @@ pub const TARGETS: [Target; 12] = [
     ("documents", identity::documents),
     ("credentials", identity::credentials),
     ("proofs", identity::proofs),
+    ("operations", operations::run),
 ];

@@ -81,6 +81,7 @@ pub fn all() -> BTreeSet<Seed> {
         add("datagram", [&[version, 1, 0, own, peers], DATAGRAMS].concat());
     }
     crate::identity::seeds().into_iter().for_each(|(target, input)| add(target, input));
+    crate::operations::seeds().into_iter().for_each(|input| add("operations", input));
     for first in [0, 2, 3, 7] {
         add("fragments", [&[first], FRAGMENTS].concat());
     }
