@@ -85,7 +85,8 @@ pub(crate) fn run<P: Program>(
     let _guard = begin_log(P::common(&config).log);
     // A worker's own queue has 256 places, and tasks beyond them go to the common queue, which it reads every second time. At its usual
     // interval, the connections there would wait until those in its own queue have nothing left to do.
-    let runtime = tokio::runtime::Builder::new_multi_thread().global_queue_interval(2).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().global_queue_interval(2).enable_all().build()?;
     let result = runtime.block_on(serve::<P>(config, sockets, load, told));
     runtime.shutdown_background();
     result

@@ -97,7 +97,9 @@ impl Place {
     /// The registry's own key, of those that verifiers know.
     fn own<'a>(&self, trust: &'a RegistryTrust) -> Result<&'a NoteKey, Error> {
         let advice = "give the directory of a registry with one operator";
-        trust.log().ok_or_else(|| Error::failed(self.public().display(), "it has no key of a registry", advice))
+        trust
+            .log()
+            .ok_or_else(|| Error::failed(self.public().display(), "it has no key of a registry", advice))
     }
 }
 
