@@ -100,8 +100,8 @@ impl Holding {
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
         let (method, key) = (did_method(self.did())?, PrivateKey::Here(self.signer.clone()));
         let Some(shown) = &self.credential else {
-            let identifier =
-                Identifier { proofs: self.proofs.clone(), ..Identifier::new(self.did().as_str(), method) };
+            let proofs = self.proofs.clone();
+            let identifier = Identifier { proofs, ..Identifier::new(self.did().as_str(), method) };
             return Some(dunlin::Credential::Identifier { identifier, key });
         };
         let credential = VerifiableCredential {

@@ -219,7 +219,7 @@ impl Measured {
         let (people, looked_up) = (&lab.people, Arc::new(LookedUp::default()));
         let resolver: Arc<dyn dunlin_identity::handshake::Resolver> = match case.resolver {
             Resolver::Cached => people.cached()?,
-            Resolver::Stapled => lab.staples.resolver(),
+            Resolver::Stapled => lab.staples.resolver(&people.provider),
             Resolver::Network(..) => looked_up.clone(),
         };
         let judge = |kind| people.verifier(kind, &resolver);

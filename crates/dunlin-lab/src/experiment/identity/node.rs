@@ -72,7 +72,7 @@ pub(super) struct Node {
     open: Mutex<Vec<Connection>>,
     /// The namespace of the side that asks.
     pub(super) client: Namespace,
-    server: Namespace,
+    _server: Namespace,
     stop: Arc<AtomicBool>,
     stop_https: Option<oneshot::Sender<()>>,
     threads: Vec<JoinHandle<()>>,
@@ -156,7 +156,7 @@ impl Node {
             resuming,
             open: Mutex::default(),
             client,
-            server,
+            _server: server,
             stop,
             stop_https: Some(stop_https),
             threads,
@@ -256,9 +256,9 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.stop_https.take());
-        // Wakes the server that waits for a client.
+        // Wakes the server that waits for a client. The loopback device of its namespace is down.
         let early = self.early;
-        let _ = self.server.run(move || TcpStream::connect(early));
+        let _ = self.client.run(move || TcpStream::connect_timeout(&early, PATIENCE));
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }

@@ -137,13 +137,11 @@ impl People {
                 Holding::of_credential(key, method, bytes, &self.contexts).map_err(failed)?
             }
         };
-        let mut shown = holding.to_tls(&self.provider).ok_or_else(|| failed("a DID method has no number"))?;
-        match &mut shown {
-            Credential::Verifiable { credential, .. } => credential.proofs = proofs,
-            Credential::Identifier { identifier, .. } => identifier.proofs = proofs,
-            _ => {}
-        }
-        Ok(shown)
+        let holding = match proofs {
+            Some(proofs) => holding.with_proofs(proofs),
+            None => holding,
+        };
+        holding.to_tls(&self.provider).ok_or_else(|| failed("a DID method has no number"))
     }
 
     /// The verifier of all holders. It asks for documents that are not at hand.

@@ -10,13 +10,13 @@ use dunlin::{Answer, Question};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{Refusal, Resolution, ResolveError, Resolver};
+use dunlin_identity::handshake::{Refusal, RegistryDocuments, Resolution, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
-use dunlin_identity::registry::staple::{Resolved, Staple};
+use dunlin_identity::registry::staple::Staple;
 use dunlin_pki::{KeyPair, KeyType};
 use fastrand::Rng;
 
@@ -30,7 +30,7 @@ use crate::Error;
 pub(super) struct Staples {
     map: StateMap,
     checkpoint: SignedCheckpoint,
-    trust: Arc<StapleTrust>,
+    trust: RegistryTrust,
 }
 
 impl Staples {
@@ -64,7 +64,6 @@ impl Staples {
         let checkpoint = SignedCheckpoint::sign(provider, checkpoint, &signers, now).map_err(failed)?;
         let [log, witness] = signers.each_ref().map(|signer| signer.key().clone());
         let trust = RegistryTrust::new(log, vec![witness]).map_err(failed)?;
-        let trust = Arc::new(StapleTrust { provider: provider.clone(), trust });
         Ok(Self { map, checkpoint, trust })
     }
 
@@ -80,9 +79,9 @@ impl Staples {
         Ok(Arc::new(Fixed(staple.write().map_err(failed)?)))
     }
 
-    /// The resolver that believes these staples.
-    pub(super) fn resolver(&self) -> Arc<dyn Resolver> {
-        self.trust.clone()
+    /// A resolver that believes these staples.
+    pub(super) fn resolver(&self, provider: &Arc<CryptoProvider>) -> Arc<dyn Resolver> {
+        Arc::new(RegistryDocuments::new(provider.clone(), self.trust.clone()))
     }
 }
 
@@ -93,38 +92,6 @@ struct Fixed(Vec<u8>);
 impl DidProofs for Fixed {
     fn latest(&self, _accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
         Some(self.0.clone())
-    }
-}
-
-/// Trust in a registry, whose staples are the only source of documents.
-#[derive(Debug)]
-struct StapleTrust {
-    provider: Arc<CryptoProvider>,
-    trust: RegistryTrust,
-}
-
-impl Resolver for StapleTrust {
-    fn methods(&self) -> Vec<DidMethod> {
-        vec![DidMethod::DUNLIN]
-    }
-
-    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
-        add(self.trust.origin().as_bytes());
-    }
-
-    fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
-        let proof = proof.ok_or_else(|| ResolveError::NotAtHand(did.clone()))?;
-        let now = u64::try_from(now).unwrap_or_default();
-        let resolved = Staple::read(proof)
-            .and_then(|staple| staple.verify(&self.provider, did, &self.trust, None, now))
-            .map_err(|error| ResolveError::Proof(error.to_string()))?;
-        let Resolved { document, sequence, checkpoint } = resolved;
-        let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
-        Ok(Resolution { document, sequence, until, membership: None })
-    }
-
-    fn registries(&self) -> Vec<KnownRegistry> {
-        vec![self.trust.known(None)]
     }
 }
 
