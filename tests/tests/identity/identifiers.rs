@@ -17,7 +17,7 @@ use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, IdentifierVerifier, Resolver,
+    CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, IdentifierVerifier,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
@@ -338,8 +338,7 @@ fn another_list_is_another_setting() {
         verifier.settings(&mut |part| parts.push(part.to_vec()));
         parts
     };
-    let resolver: Arc<dyn Resolver> = cache();
-    let all = [hub.trusted(), device.trusted(), hub.trusted().with_resolver(resolver)];
+    let all = [hub.trusted(), device.trusted(), hub.trusted().with_resolver(cache())];
     for (at, one) in all.iter().enumerate() {
         for another in &all[at + 1..] {
             assert_ne!(digest(one), digest(another));
