@@ -1,7 +1,10 @@
 //! The syntax of DIDs and DID URLs (W3C DID Core §3).
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use core::str::FromStr;
 
 /// The longest DID or DID URL, in bytes. A `did:jwk` of RSA with 8192 bits has 1900.
 pub const MAX_DID: usize = 2048;

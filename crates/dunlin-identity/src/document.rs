@@ -1,5 +1,8 @@
 //! DID documents (W3C DID Core §5): verification methods and who may use them for what.
 
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use serde_json::{Map, Value, json};
 
 use crate::did::{Did, DidError, DidUrl};
@@ -304,7 +307,7 @@ fn text<'v>(object: &'v Map<String, Value>, name: &'static str) -> Result<&'v st
     object.get(name).and_then(Value::as_str).ok_or(DocumentError::Member(name))
 }
 
-fn parsed<T: std::str::FromStr<Err = DidError>>(
+fn parsed<T: core::str::FromStr<Err = DidError>>(
     object: &Map<String, Value>,
     name: &'static str,
 ) -> Result<T, DocumentError> {

@@ -3,9 +3,12 @@
 //! Two readers of one signed text must never see different values. So [`read`] refuses what parsers are known to read differently,
 //! and what I-JSON (RFC 7493) excludes.
 
-use std::cell::Cell;
-use std::collections::BTreeSet;
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cell::Cell;
+use core::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 pub use serde_json::Value;
@@ -240,9 +243,9 @@ impl<'de> Visitor<'de> for Element<'_> {
 }
 
 /// Whether the canonical form of this number would be an integer that [`read`] refuses (RFC 8785 §3.2.2.3 writes none of 22 digits).
-/// So what can be read can also be read again in its canonical form.
+/// So what can be read can also be read again in its canonical form. Every number of this size is an integer.
 pub(crate) fn is_long_integer(value: f64) -> bool {
-    value.fract() == 0.0 && value.abs() > MAX_INTEGER as f64 && value.abs() < 1e21
+    value.abs() > MAX_INTEGER as f64 && value.abs() < 1e21
 }
 
 /// The canonical form of a value (RFC 8785), in which signatures and hashes cover it.

@@ -1,5 +1,9 @@
 //! Public keys in the forms that DID documents use: Multikey, JSON Web Key, SubjectPublicKeyInfo; and raw signatures.
 
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, UintRef};
 use der::{Decode, Encode, Sequence};
@@ -165,8 +169,8 @@ impl KeyType {
     }
 }
 
-impl std::fmt::Display for KeyType {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl core::fmt::Display for KeyType {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.write_str(match self {
             Self::Ed25519 => "Ed25519",
             Self::P256 => "P-256",

@@ -19,13 +19,25 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! Without the feature `std` it is `no_std` with `alloc`, for devices: DIDs, their documents and methods, trust lists, and the proofs of a
+//! registry. Credentials, and the verifiers of [`handshake`], need `std`.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+#[cfg(feature = "std")]
 pub mod cbor;
+#[cfg(feature = "std")]
 pub mod credential;
 pub mod did;
 pub mod document;
+#[cfg(feature = "std")]
 pub mod gzip;
+#[cfg(feature = "std")]
 pub mod handshake;
+#[cfg(feature = "std")]
 pub mod holding;
 pub mod json;
 pub mod key;

@@ -3,6 +3,8 @@
 //! [`Tree`] keeps a whole tree in memory. Other stores implement [`Nodes`], which needs complete subtrees only, as C2SP tlog-tiles keeps
 //! them: the hash at position `i` of a tile at level `l` and number `n` is the node at level `8 l` and index `256 n + i`.
 
+use alloc::vec::Vec;
+
 use dunlin::crypto::Hash;
 
 /// The hash of a leaf or of two nodes.

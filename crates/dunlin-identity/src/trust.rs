@@ -1,8 +1,9 @@
 //! Lists of trusted DIDs: written out, or as the Merkle root of the members, each of which proves its membership.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use dunlin::crypto::CryptoProvider;
 

@@ -44,8 +44,8 @@ pub use hash::{SHA256, SHA384};
 pub use kem::{ML_KEM_512, ML_KEM_768, SECP256R1MLKEM768, X25519MLKEM768};
 #[cfg(feature = "getrandom")]
 pub use random::OsRandom;
-pub use sign::{KEY_LOADER, NO_KEY_LOADER, P256_KEY_LOADER};
-pub use verify::{ALL_SIGNATURES, NO_SIGNATURES, P256_SIGNATURES, SIGNATURES};
+pub use sign::{ED25519_KEY_LOADER, KEY_LOADER, NO_KEY_LOADER, P256_KEY_LOADER};
+pub use verify::{ALL_SIGNATURES, ED25519_SIGNATURES, NO_SIGNATURES, P256_SIGNATURES, SIGNATURES};
 
 /// The library's name, as in [`CryptoProvider::name`].
 pub const NAME: &str = "RustCrypto";

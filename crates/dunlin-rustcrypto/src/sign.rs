@@ -52,6 +52,9 @@ pub static KEY_LOADER: &dyn KeyLoader = &Loader(&[
 /// Loads P-256 keys only, so that other algorithms are not linked.
 pub static P256_KEY_LOADER: &dyn KeyLoader = &Loader(&[load::<p256::ecdsa::SigningKey>]);
 
+/// Loads Ed25519 keys only, so that other algorithms are not linked.
+pub static ED25519_KEY_LOADER: &dyn KeyLoader = &Loader(&[load::<ed25519_dalek::SigningKey>]);
+
 /// Loads no keys, for devices with pre-shared keys only.
 pub static NO_KEY_LOADER: &dyn KeyLoader = &Loader(&[]);
 

@@ -123,6 +123,10 @@ pub static P256_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms {
     schemes: &[(SignatureScheme::ECDSA_SECP256R1_SHA256, &[ECDSA_P256_SHA256])],
 };
 
+/// Ed25519 only, so that other algorithms are not linked.
+pub static ED25519_SIGNATURES: SignatureAlgorithms =
+    SignatureAlgorithms { all: &[ED25519], schemes: &[(SignatureScheme::ED25519, &[ED25519])] };
+
 /// No algorithm, for devices with pre-shared keys only.
 pub static NO_SIGNATURES: SignatureAlgorithms = SignatureAlgorithms { all: &[], schemes: &[] };
 

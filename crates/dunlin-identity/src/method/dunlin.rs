@@ -4,8 +4,12 @@
 //! the next key and commits to another one, so a stolen current key does not suffice to change the DID. A registry orders the operations
 //! and proves the latest state: see [`crate::registry`].
 
-use std::fmt;
-use std::str::FromStr;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use serde_json::{Map, Value, json};

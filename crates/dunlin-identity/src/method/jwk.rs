@@ -1,5 +1,7 @@
 //! `did:jwk`: the identifier is a JWK in base64url (github.com/quartzjer/did-jwk, spec.md).
 
+use alloc::format;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use serde_json::{Value, json};
 

@@ -1,5 +1,7 @@
 //! `did:key`: the identifier is the key as a Multikey in base58btc (W3C CCG, The did:key Method §3).
 
+use alloc::format;
+
 use super::{Method, MethodError};
 use crate::did::Did;
 use crate::document::DidDocument;
@@ -9,6 +11,24 @@ use crate::key::{KeyError, PublicKey};
 /// for key agreement, which TLS does not need.
 #[derive(Debug)]
 pub struct Key;
+
+impl Key {
+    /// The key that a DID of this method is, without a document.
+    ///
+    /// # Errors
+    /// The DID belongs to another method, or does not contain a usable key.
+    pub fn public_key(did: &Did) -> Result<PublicKey, MethodError> {
+        KEY.check(did)?;
+        let identifier = did.identifier();
+        if !identifier.starts_with('z') {
+            return Err(MethodError::Encoding("key"));
+        }
+        PublicKey::from_multikey(identifier).map_err(|error| match error {
+            KeyError::Multibase => MethodError::Encoding("key"),
+            error => MethodError::Key("key", error),
+        })
+    }
+}
 
 /// The method, for [`Methods`](super::Methods).
 pub static KEY: Key = Key;
@@ -28,15 +48,6 @@ impl Method for Key {
     }
 
     fn resolve(&self, did: &Did) -> Result<DidDocument, MethodError> {
-        self.check(did)?;
-        let identifier = did.identifier();
-        if !identifier.starts_with('z') {
-            return Err(MethodError::Encoding("key"));
-        }
-        let key = PublicKey::from_multikey(identifier).map_err(|error| match error {
-            KeyError::Multibase => MethodError::Encoding("key"),
-            error => MethodError::Key("key", error),
-        })?;
-        Ok(DidDocument::of_key(did, identifier, &key)?)
+        Ok(DidDocument::of_key(did, did.identifier(), &Self::public_key(did)?)?)
     }
 }

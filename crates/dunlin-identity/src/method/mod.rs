@@ -3,6 +3,11 @@
 //! A further method is one file with a [`Method`] and a place in the list of the program's [`Methods`]. [`dunlin`], [`web`] and [`ott`] need
 //! information from elsewhere, and say which.
 
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
 use crate::json::JsonError;
@@ -45,7 +50,7 @@ pub enum MethodError {
 }
 
 /// A method whose DIDs contain all that their documents say.
-pub trait Method: Send + Sync + std::fmt::Debug {
+pub trait Method: Send + Sync + core::fmt::Debug {
     /// The name after `did:`.
     fn name(&self) -> &'static str;
 

@@ -2,6 +2,10 @@
 //!
 //! A DID names one message, so that a resolver never sees a later one: not even a deactivation. Use it for interoperability alone.
 
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use blake2::digest::Digest;
 use blake2::{Blake2b, digest::consts::U32};
 use der::pem;

@@ -1,5 +1,9 @@
 //! `did:peer`, algorithms 0 and 2: the identifier contains the keys and services (DIF, Peer DID Method Specification).
 
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::vec::Vec;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use serde_json::{Map, Value, json};
 

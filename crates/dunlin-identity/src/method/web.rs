@@ -3,7 +3,11 @@
 //! The certificate of the server vouches for the document, so it is only ever fetched over HTTPS. This crate does no I/O: it says where
 //! the document is ([`locate`]) and checks it ([`read`]). A program that fetches implements [`Fetch`] or calls both.
 
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 
 use crate::did::{Did, DidError};
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError};
@@ -15,7 +19,7 @@ pub const MAX_HOST: usize = 253;
 /// Why a `did:web` has no document.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum WebError<F = std::convert::Infallible> {
+pub enum WebError<F = core::convert::Infallible> {
     /// The DID has another method, which is given.
     #[error("did:{0} is not did:web")]
     Method(String),

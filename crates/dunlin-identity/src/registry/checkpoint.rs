@@ -1,7 +1,10 @@
 //! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log and its state map at one moment, and whom a verifier
 //! believes it.
 
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
 
 use base64ct::{Base64, Encoding};
 use dunlin::auth::KnownRegistry;

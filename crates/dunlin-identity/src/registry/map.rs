@@ -4,7 +4,8 @@
 //! [`Hasher::empty`]. So a leaf among n lies about log2(n) levels deep. A [`MapProof`] shows the only place where the DID can be: it
 //! proves the DID's state, or that the map does not have the DID.
 
-use std::sync::Arc;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use dunlin::crypto::CryptoProvider;
 

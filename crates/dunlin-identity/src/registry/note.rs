@@ -1,8 +1,13 @@
 //! Signed notes (C2SP signed-note): a text, and signatures by several keys. Ed25519 alone: signatures of the note itself, and the
 //! cosignatures of witnesses with their time (C2SP tlog-cosignature, `cosignature/v1`).
 
-use std::fmt;
-use std::sync::Arc;
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};

@@ -1,6 +1,9 @@
 //! The staple `did_proof`: the document of a DID, and the proof that it is the latest one. The holder of a credential sends it in the
 //! handshake, so that the peer need not ask a registry.
 
+use alloc::string::String;
+use alloc::vec::Vec;
+
 use dunlin::crypto::CryptoProvider;
 
 use super::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
