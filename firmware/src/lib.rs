@@ -10,6 +10,7 @@ extern crate alloc;
 mod board;
 pub mod cache;
 mod client;
+pub mod did;
 pub mod ecdsa;
 pub mod parameters;
 mod random;

@@ -3,6 +3,8 @@
 //! Other readers take the last of several values for a field with one value. [`Message`] refuses such a message: two readers of one signed
 //! text must never see different values.
 
+use alloc::vec::Vec;
+
 /// The longest varint, in bytes.
 const MAX_VARINT: usize = 10;
 

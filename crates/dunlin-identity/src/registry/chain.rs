@@ -4,8 +4,11 @@
 //! than two thirds of the validators sign the header. So a note with a checkpoint carries a [`LightBlock`] in place of the registry's
 //! signature, and no single operator can forge it.
 
-use std::collections::HashSet;
-use std::fmt;
+use alloc::borrow::ToOwned;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::CryptoProvider;
@@ -191,7 +194,7 @@ impl ValidatorSet {
         if !(1..=MAX_VALIDATORS).contains(&validators.len()) {
             return Err(wrong);
         }
-        let (mut seen, mut total) = (HashSet::new(), 0_u64);
+        let (mut seen, mut total) = (BTreeSet::new(), 0_u64);
         for (key, power) in &validators {
             total = total.saturating_add(*power);
             // Under two numbers, one validator would count twice.

@@ -3,7 +3,9 @@
 //! With `DUNLIN_FIRMWARE_TABLES` in the environment (`make firmware` sets it), the figures go into docs/firmware.md.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod identity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -68,6 +70,7 @@ fn devices_complete_their_handshakes() {
         assert_eq!((connection["group"].as_str(), &connection["peer"]), (group, &peer.into()), "{name}");
     }
     assert_is_cached(first, second);
+    let runs: Vec<_> = runs.into_iter().chain(identity::runs()).collect();
     if std::env::var_os("DUNLIN_FIRMWARE_TABLES").is_some() {
         write_tables(&runs);
     }
@@ -108,7 +111,10 @@ fn links_only_the_configured_parts() {
     let curve = ["x25519_dalek", "curve25519_dalek"];
     let cache = ["dunlin::handshake::client::cache", "dunlin_firmware::cache"];
     let unused = ["rsa", "p384", "ed25519_dalek", "aes_gcm", "chacha20poly1305", "ml_kem", "ml_dsa"];
-    let images = ["psk", "psk-x25519", "ecdsa", "ecdsa-cached"].map(|name| (name, Image::read(name)));
+    let identity = ["dunlin_identity::method::key", "dunlin::handshake::ssi"];
+    let registry = ["dunlin_identity::registry::staple", "dunlin_identity::registry::map", "serde_json"];
+    let images = ["psk", "psk-x25519", "ecdsa", "ecdsa-cached", "did-key", "did-dunlin"];
+    let images = images.map(|name| (name, Image::read(name)));
     let images = BTreeMap::from(images);
     let is_linked = |image: &str, name: &str| images[image].links(name);
     // The names of linked parts are found, so the search for absent parts is valid.
@@ -118,13 +124,20 @@ fn links_only_the_configured_parts() {
     for name in certificates.into_iter().chain(cache) {
         assert!(is_linked("ecdsa-cached", name), "{name} is not found in ecdsa-cached");
     }
+    for (image, names) in [("did-key", &identity[..]), ("did-dunlin", &registry)] {
+        for name in names {
+            assert!(is_linked(image, name), "{name} is not found in {image}");
+        }
+    }
     assert!(curve.iter().any(|name| is_linked("psk-x25519", name)), "psk-x25519 contains no curve");
 
     let absent = [
-        ("psk", [&certificates[..], &curve, &cache, &unused].concat()),
-        ("psk-x25519", [&certificates[..], &cache, &unused].concat()),
-        ("ecdsa", [&curve[..], &cache, &unused].concat()),
-        ("ecdsa-cached", [&curve[..], &unused].concat()),
+        ("psk", [&certificates[..], &curve, &cache, &unused, &["dunlin_identity"]].concat()),
+        ("psk-x25519", [&certificates[..], &cache, &unused, &["dunlin_identity"]].concat()),
+        ("ecdsa", [&curve[..], &cache, &unused, &["dunlin_identity"]].concat()),
+        ("ecdsa-cached", [&curve[..], &unused, &["dunlin_identity"]].concat()),
+        ("did-key", [&["webpki", "rsa", "dunlin::auth::x509"][..], &cache, &registry].concat()),
+        ("did-dunlin", [&["webpki", "rsa", "dunlin::auth::x509"][..], &cache].concat()),
     ];
     for (image, names) in absent {
         for name in names {
@@ -175,13 +188,22 @@ struct Run {
     image: Image,
 }
 
-/// Lets a device with these parameters connect to the server, and reads its output and the server's events.
-fn boot(server: &Server, name: &'static str, nth: &'static str, parameters: &[Vec<u8>]) -> Run {
+/// What a device has printed, and the status with which it ended.
+struct Output {
+    numbers: BTreeMap<String, u64>,
+    entry: Vec<u8>,
+    failed: String,
+    status: i32,
+    stderr: String,
+}
+
+/// Lets a device with these parameters connect to this port, and reads what it prints.
+fn start(port: u16, name: &str, nth: &str, parameters: &[Vec<u8>]) -> Output {
     let image_file = image(name);
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-machine", "mps2-an386", "-display", "none", "-monitor", "none", "-icount", "shift=0"]);
     qemu.args(["-semihosting-config", "enable=on,target=native", "-serial"]);
-    qemu.arg(format!("tcp:127.0.0.1:{}", server.port)).args(["-serial", "stdio", "-kernel"]);
+    qemu.arg(format!("tcp:127.0.0.1:{port}")).args(["-serial", "stdio", "-kernel"]);
     let mut running = Running::start(qemu.arg(image_file));
 
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as u64;
@@ -191,25 +213,32 @@ fn boot(server: &Server, name: &'static str, nth: &'static str, parameters: &[Ve
         let len = u16::try_from(parameter.len()).unwrap().to_be_bytes();
         running.stdin.as_mut().unwrap().write_all(&[&len, &**parameter].concat()).unwrap();
     }
-    let (mut device, mut entry) = (BTreeMap::new(), Vec::new());
+    let (mut numbers, mut entry, mut failed) = (BTreeMap::new(), Vec::new(), String::new());
     loop {
         match running.lines.recv_timeout(PATIENCE) {
             Ok(line) => {
                 let (what, value) = line.split_once(' ').unwrap_or_else(|| panic!("{name}: {line}"));
                 match what {
                     "entry" => entry = base16ct::lower::decode_vec(value).unwrap(),
+                    "failed:" => failed = value.to_owned(),
                     _ => {
                         let value = value.parse().unwrap_or_else(|_| panic!("{name}: {line}"));
-                        device.insert(what.to_owned(), value);
+                        numbers.insert(what.to_owned(), value);
                     }
                 }
             }
             Err(RecvTimeoutError::Disconnected) => break,
-            Err(RecvTimeoutError::Timeout) => panic!("{name} does not end; so far: {device:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("{name} does not end; so far: {numbers:?}"),
         }
     }
     let (status, _, stderr) = running.end();
-    assert_eq!(status, 0, "{name}: {stderr}");
+    Output { numbers, entry, failed, status, stderr }
+}
+
+/// Lets a device with these parameters connect to the server, and reads its output and the server's events.
+fn boot(server: &Server, name: &'static str, nth: &'static str, parameters: &[Vec<u8>]) -> Run {
+    let Output { numbers: device, entry, failed, status, stderr } = start(server.port, name, nth, parameters);
+    assert_eq!(status, 0, "{name}: {failed} {stderr}");
     let event = |kind| {
         let event = json(&server.process.lines.recv_timeout(PATIENCE).expect("another event"));
         assert_eq!(event["event"], kind, "{name}: {event}");
