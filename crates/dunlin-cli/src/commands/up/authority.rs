@@ -35,8 +35,14 @@ use crate::registry::connector;
 /// The name of the registry.
 const ORIGIN: &str = "dunlin-up.example/1";
 /// All clients of the registry are on this machine.
-const LIMITS: Limits =
-    Limits { connections: 1024, connections_per_host: 1024, writes_per_minute: 60_000, write_burst: 10_000 };
+const LIMITS: Limits = Limits {
+    connections: 1024,
+    connections_per_host: 1024,
+    writes_per_minute: 60_000,
+    write_burst: 10_000,
+    all_writes_per_minute: 60_000,
+    database: 1 << 30,
+};
 
 /// The keys of the registry and of the operator, who issues credentials.
 pub(super) struct Authority {
