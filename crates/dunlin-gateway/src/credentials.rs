@@ -1,11 +1,11 @@
 //! Verifiable credentials: those of peers, and that of a tunnel, from the files that the configuration names.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::credential::status::{StatusList, StatusLists};
+use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
 use dunlin_identity::credential::{Contexts, Seconds, Verifier, of_file};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{CredentialVerifier, PinnedDocuments, Resolver, resolve_listed};
@@ -14,6 +14,7 @@ use dunlin_identity::trust::TrustList;
 use dunlin_pki::Item;
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
+use zeroize::Zeroizing;
 
 use crate::config::{Fault, FileField, RegistryConfig, Section};
 use crate::lookups::stapled;
@@ -46,6 +47,17 @@ pub struct OwnCredential {
     pub credential: FileField,
 }
 
+/// The newest status list of each issuer that a program has read. It outlives a reload, which thus never goes back to an older list: a
+/// stored copy would hide a revocation.
+#[derive(Default)]
+pub(crate) struct NewestLists(Mutex<StatusLists>);
+
+impl NewestLists {
+    fn insert(&self, list: StatusList) -> Result<(), StatusError> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
+    }
+}
+
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
 impl CredentialTrust {
@@ -72,15 +84,25 @@ impl CredentialTrust {
     }
 
     /// Reads the files. `None` without issuers, or after a fault.
-    pub(crate) fn verifier(&self, provider: &Arc<CryptoProvider>, faults: &mut Vec<Fault>) -> Option<Judge> {
-        let made = self.judge(self.issuers.as_ref()?, provider);
+    pub(crate) fn verifier(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        newest: &NewestLists,
+        faults: &mut Vec<Fault>,
+    ) -> Option<Judge> {
+        let made = self.judge(self.issuers.as_ref()?, provider, newest);
         made.map_err(|fault| faults.push(fault)).ok()
     }
 
-    fn judge(&self, issuers: &FileField, provider: &Arc<CryptoProvider>) -> Result<Judge, Fault> {
+    fn judge(
+        &self,
+        issuers: &FileField,
+        provider: &Arc<CryptoProvider>,
+        newest: &NewestLists,
+    ) -> Result<Judge, Fault> {
         let registry = self.registry.as_ref().map(|registry| registry.client(provider)).transpose()?;
         let look_ups = registry.map(|registry| LookUps::new(vec![registry], None));
-        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider)?);
+        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider, newest)?);
         let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), verifier.clone()));
         Ok((verifier, answers))
     }
@@ -90,6 +112,7 @@ impl CredentialTrust {
         issuers: &FileField,
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
+        newest: &NewestLists,
     ) -> Result<CredentialVerifier, Fault> {
         let now = now_s();
         let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
@@ -109,6 +132,7 @@ impl CredentialTrust {
             let content = content(field)?;
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| in_file(field, &error, advice))?;
+            newest.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
         let mut verifier = CredentialVerifier::of(provider.clone(), judge).with_status(lists);
@@ -146,7 +170,7 @@ impl OwnCredential {
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
         let documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let pem = |error: dunlin_pki::Error| in_file(&self.key, &error, &error.advice());
-        let items = dunlin_pki::parse(&content(&self.key)?).map_err(pem)?;
+        let items = dunlin_pki::parse(&Zeroizing::new(content(&self.key)?)).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
         let pair = items.into_iter().find_map(private);
         let key =

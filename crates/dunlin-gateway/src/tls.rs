@@ -32,6 +32,7 @@ use crate::config::{
     CacheConfig, CertificateFiles, CredentialTrust, Fault, Faults, FileField, FrozenConfig, ListenerConfig,
     RouteConfig, RouteProtocol, SharedConfig, Verify,
 };
+use crate::credentials::NewestLists;
 use crate::frozen::FrozenPlace;
 use crate::listener::Password;
 use crate::nodes::NodeKeys;
@@ -71,6 +72,8 @@ pub(crate) struct Stores {
     memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
     /// Files of frozen associations.
     frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
+    /// The status lists of issuers of credentials.
+    status: NewestLists,
 }
 
 /// The store, the key file and the name of a listener.
@@ -96,6 +99,7 @@ impl Stores {
             caches: Mutex::default(),
             memories: Mutex::default(),
             frozen: Mutex::default(),
+            status: NewestLists::default(),
         }
     }
 
@@ -527,7 +531,7 @@ pub(crate) fn server_configs(
     let (before, clients) = (faults.len(), &listener.clients);
     let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
     let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
-    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, faults);
+    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.status, faults);
     let files = Files {
         own: ArcSwap::from_pointee(own),
         trust,
@@ -710,10 +714,11 @@ pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
     provider: &Arc<CryptoProvider>,
+    newest: &NewestLists,
     faults: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
     let verifiers = Verifiers::from(trust);
-    match credentials.verifier(provider, faults) {
+    match credentials.verifier(provider, newest, faults) {
         Some((verifier, answers)) => (verifiers.with(verifier), answers),
         None => (verifiers, None),
     }

@@ -19,6 +19,7 @@ use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 
 use super::config::{TunnelListener, TunnelPsk};
 use crate::config::{CacheConfig, Fault, TransportKind};
+use crate::credentials::NewestLists;
 use crate::tls::{self, Files};
 
 /// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
@@ -28,6 +29,8 @@ pub(crate) struct Stores {
     sessions: Arc<MemoryClientSessions>,
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<String>, Arc<dyn ClientCache>>>,
+    /// The status lists of issuers of credentials.
+    status: NewestLists,
 }
 
 impl Stores {
@@ -36,6 +39,7 @@ impl Stores {
             provider: Arc::new(dunlin_awslc::provider()),
             sessions: Arc::default(),
             caches: Mutex::default(),
+            status: NewestLists::default(),
         }
     }
 
@@ -97,7 +101,7 @@ pub(crate) fn client_config(
     credentials.extend(Files::credentials(listener.raw_public_key, own.iter()));
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
-    let (trust, answers) = tls::verifiers(trust, &files.credentials, &stores.provider, faults);
+    let (trust, answers) = tls::verifiers(trust, &files.credentials, &stores.provider, &stores.status, faults);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)

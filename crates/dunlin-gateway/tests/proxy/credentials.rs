@@ -67,10 +67,15 @@ impl Party {
 
     /// The status list with these bits.
     fn list(&self, revoked: &[u64]) -> String {
+        self.list_of_age(revoked, 0)
+    }
+
+    fn list_of_age(&self, revoked: &[u64], age: i64) -> String {
         let mut bits = Bitstring::default();
         revoked.iter().for_each(|index| bits.set(*index, true).unwrap());
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap();
-        let list = bits.credential(self.document.id(), LIST, StatusPurpose::Revocation, now, now + 1000);
+        let now: i64 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().try_into().unwrap();
+        let made = now - age;
+        let list = bits.credential(self.document.id(), LIST, StatusPurpose::Revocation, made, now + 1000);
         self.sign(&list.unwrap()) + "\n"
     }
 
@@ -151,6 +156,12 @@ async fn refuses_credentials_that_do_not_count() {
     let text = listener("") + CLIENTS + &route(backend("one").await, "");
     gateway.reload(place.config(&text)).await.unwrap();
     exchange(operator.issue(&device, json!({}), 1)).await.unwrap_err();
+    // An older copy of the list would hide the revocation.
+    place.write("status.vc", &operator.list_of_age(&[], 60));
+    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
+    assert!(refused.contains("status.vc") && refused.contains("older"), "{refused}");
+    exchange(operator.issue(&device, json!({}), 1)).await.unwrap_err();
+    place.write("status.vc", &operator.list(&[1]));
     // Only these peers.
     place.write("peers", stranger.did());
     let text = text.replace("vc_status", "vc_peers = \"peers\"\nvc_status");
