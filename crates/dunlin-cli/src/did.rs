@@ -260,6 +260,22 @@ pub(crate) fn status_list(
     })
 }
 
+/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them.
+pub(crate) fn newest_status_lists(
+    paths: &[PathBuf],
+    issuers: &[DidDocument],
+    newest: &mut StatusLists,
+    provider: &CryptoProvider,
+) -> Result<StatusLists, Error> {
+    for path in paths {
+        let list = status_list(path, issuers, provider)?;
+        newest.insert(list).map_err(|error| {
+            Error::failed(path.display(), error, "get the newest list from its issuer (`dunlin vc revoke`)")
+        })?;
+    }
+    status_lists(paths, issuers, provider)
+}
+
 /// Reads status lists.
 pub(crate) fn status_lists(
     paths: &[PathBuf],

@@ -8,6 +8,7 @@ use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use dunlin_identity::credential::Contexts;
+use dunlin_identity::credential::status::StatusLists;
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::CredentialVerifier;
 use dunlin_identity::holding::Holding;
@@ -53,15 +54,17 @@ impl CredentialOptions {
         self.vc.iter().map(|path| self.shown(path, own, &documents, provider)).collect()
     }
 
-    /// The verifier of the credentials of peers.
+    /// The verifier of the credentials of peers. `newest` has the status lists that were read before: a stored copy of an older one would
+    /// hide a revocation.
     pub(super) fn verifier(
         &self,
+        newest: &mut StatusLists,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Option<Arc<CredentialVerifier>>, Error> {
         let Some(trust) = &self.trust else { return Ok(None) };
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, provider)?;
-        let status = did::status_lists(&self.status_list, &issuers, provider)?;
+        let status = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
         // What a registry knows comes before pinned documents, which never change.
         let mut verifier = self.registry.extend(verifier)?;

@@ -15,6 +15,7 @@ use dunlin::{
     ClientAuth, ClientConfig, CookieKeys, EarlyDataProtocols, KeyLog, Profile, ProfileBuilder, PskSource,
     ServerConfig, Side, SingleUse, Trust,
 };
+use dunlin_identity::credential::status::StatusLists;
 use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 
 use crate::error::{Error, misuse, warn};
@@ -327,9 +328,9 @@ impl TlsOptions {
         }
         self.check_verifiable("--trust")?;
         let (options, provider) = (self.verifiable.clone(), provider.clone());
-        let files = options.trust_files();
+        let (files, mut newest) = (options.trust_files(), StatusLists::default());
         let mut group = Group::new("trusted issuers and status lists", files, move |parts| {
-            parts.verifier = options.verifier(&provider)?;
+            parts.verifier = options.verifier(&mut newest, &provider)?;
             Ok(())
         });
         group.read(parts)?;

@@ -1,5 +1,11 @@
 //! Tests `--did`, `--vc` and `--trust`: verifiable credentials between `dunlin client` and `dunlin server`.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use dunlin_identity::credential::status::{Bitstring, StatusPurpose};
+use dunlin_identity::credential::{Contexts, Issuer};
+use dunlin_identity::document::{DidDocument, Relationship};
+
 use crate::common::Place;
 use crate::common::peers::{CLIENT, OWN, SERVER, Server, json, place};
 
@@ -183,6 +189,26 @@ fn follows_status_lists() {
     let (client, log) = server.refused(&place, &format!("{device} --sess-in session"));
     assert!(client.contains("(alert certificate_revoked)"), "{client}");
     assert!(log.contains("has revoked the credential"), "{log}");
+    // A stored copy from before the revocation does not undo it.
+    place.write("status.vc", &list_of_an_hour_ago(&place));
+    let (_, log) = server.refused(&place, device);
+    assert!(log.contains("has revoked the credential"), "{log}");
+}
+
+/// A status list of the operator that has revoked nothing.
+fn list_of_an_hour_ago(place: &Place) -> String {
+    let provider = dunlin_awslc::provider();
+    let document = DidDocument::read_any(place.read("operator/did.json").as_bytes()).unwrap();
+    let items = dunlin_pki::parse(place.read("operator/key-0.key").as_bytes()).unwrap();
+    let private = |item| if let dunlin_pki::Item::PrivateKey(pair) = item { Some(pair) } else { None };
+    let key = items.into_iter().find_map(private).unwrap().signing_key(&provider).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+    let (url, made) = ("https://operator.example/1", now - 3600);
+    let purpose = StatusPurpose::Revocation;
+    let list = Bitstring::default().credential(document.id(), url, purpose, made, now + 3600).unwrap();
+    let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
+    let issuer = Issuer { provider: &provider, signer: &*key, method };
+    issuer.issue_jwt(&list, &Contexts::default()).unwrap()
 }
 
 #[test]
