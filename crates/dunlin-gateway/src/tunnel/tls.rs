@@ -101,7 +101,8 @@ pub(crate) fn client_config(
     credentials.extend(Files::credentials(listener.raw_public_key, own.iter()));
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
-    let (trust, answers) = tls::verifiers(trust, &files.credentials, &stores.provider, &stores.status, faults);
+    let (trust, answers) =
+        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.status, faults);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)
