@@ -1,6 +1,6 @@
 //! Checkpoints of replicated registries: the blocks that prove them, and what a verifier refuses. dunlin-registry's tests have blocks of CometBFT.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
 mod keys;
 
@@ -190,6 +190,14 @@ fn a_block_with_more_than_two_thirds_of_the_power_proves_a_checkpoint() {
 }
 
 #[test]
+fn the_block_of_the_most_validators_fits_a_note() {
+    let numbers: Vec<u8> = (1..=u8::try_from(MAX_VALIDATORS).unwrap()).collect();
+    let signed = Spec::new(9, &checkpoint(5)).of(&numbers).proves(checkpoint(5));
+    let trust = ChainTrust::new(chain(ORIGIN, CHAIN), set(&numbers), NOW);
+    assert!(verify(trust, &signed, None, NOW).is_ok());
+}
+
+#[test]
 fn two_thirds_are_too_few() {
     let spec = Spec { flags: vec![COMMIT, NIL, COMMIT, ABSENT], ..Spec::new(9, &checkpoint(5)) };
     assert_eq!(refused(&spec, checkpoint(5)), ChainError::Power { signed: 20, total: 40 });
@@ -332,6 +340,8 @@ fn an_older_state_or_block_is_refused() {
     // Two blocks at one height, two states of one size, and a time that goes back.
     let fork = Spec { time_s: NOW - 50, ..Spec::new(9, &checkpoint(6)) }.proves(checkpoint(6));
     assert_eq!(verify(trust(), &fork, Some(&known), NOW), Err(ChainError::Fork(9).into()));
+    let others = Spec::new(9, &checkpoint(6)).of(&[5, 6, 7, 8]).proves(checkpoint(6));
+    assert_eq!(verify(trust(), &others, Some(&known), NOW), Err(ChainError::Unsupported.into()));
     let other = Checkpoint { map: [8; 32], ..checkpoint(5) };
     let split = Spec::new(12, &other).proves(other.clone());
     let expected = Err(CheckpointError::SplitView { size: 5 });

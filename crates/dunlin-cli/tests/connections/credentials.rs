@@ -190,7 +190,7 @@ fn follows_status_lists() {
     assert!(client.contains("(alert certificate_revoked)"), "{client}");
     assert!(log.contains("has revoked the credential"), "{log}");
     // A stored copy from before the revocation does not undo it.
-    place.write("status.vc", &list_of_an_hour_ago(&place));
+    place.write("status.vc", list_of_an_hour_ago(&place));
     let (_, log) = server.refused(&place, device);
     assert!(log.contains("has revoked the credential"), "{log}");
 }

@@ -544,6 +544,10 @@ fn after(provider: &CryptoProvider, block: &LightBlock, known: &LightBlock) -> R
     let hasher = Hasher(provider.sha256);
     let weight = block.signed(provider, |key| known.validators.power_of(key))?;
     if block.height() == known.height() {
+        // Only the height's own validators can make a fork.
+        if block.header.validators != known.header.validators {
+            return Err(ChainError::Unsupported);
+        }
         let same = block.hash(hasher)? == known.hash(hasher)?;
         return if same { Ok(()) } else { Err(ChainError::Fork(block.height())) };
     }
