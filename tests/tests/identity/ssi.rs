@@ -268,6 +268,32 @@ fn the_certificate_type_wins_for_credentials_where_both_sides_know_it() {
     check(case("a bare identifier", [Beside, Beside], DID, bare));
 }
 
+/// A server that accepts both asks a client that has both for the first, in whatever messages it travels.
+#[test]
+fn asks_for_the_first_of_its_types_whether_by_certificate_or_by_messages() {
+    let both = |first: CertificateType, second: CertificateType| {
+        Verifiers::default().with(wallet(second)).with(wallet(first))
+    };
+    let certificates: [&[H]; 2] = [&[H::CERTIFICATE_REQUEST, H::CERTIFICATE, H::CERTIFICATE_VERIFY], BY_X509];
+    let bare: [&[H]; 2] = [&[H::SSI_REQUEST, H::CERTIFICATE, H::CERTIFICATE_VERIFY], BY_DID];
+    let web = || Arc::new(Wallet::of(&[DidMethod::WEB]));
+    for (what, trust, flights, learnt) in [
+        ("a credential first", both(VC, DID), certificates, VC),
+        ("a bare identifier first", both(DID, VC), bare, DID),
+        ("no common method of credentials", Verifiers::default().with(wallet(DID)).with(web()), bare, DID),
+    ] {
+        check(Case {
+            what,
+            client: profile(believer_in_both(VC), vec![of_client(VC), of_client(DID)])
+                .ssi_messages(SsiMessages::Beside),
+            server: profile(trust, vec![of_server(X509)]).ssi_messages(SsiMessages::Beside),
+            auth: ClientAuth::Required,
+            flights,
+            learnt: [Some(X509), Some(learnt)],
+        });
+    }
+}
+
 /// What this side asks for is what it accepts: a certificate takes the place of an identity only if the profile trusts it.
 #[test]
 fn accepts_no_certificate_without_trust_in_it() {

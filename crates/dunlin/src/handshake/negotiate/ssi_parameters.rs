@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::{DemandStep, Demands, HelloDraft, Request, did_proof, signature_algorithms};
+use super::{DemandStep, Demands, HelloDraft, Request, did_methods, did_proof, signature_algorithms};
 use crate::auth::Credential;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientTypes, ServerTypes};
@@ -61,13 +61,29 @@ fn get(ssi: SsiMessages, extensions: &Extensions<'_>) -> Result<Option<SsiParame
     }
 }
 
-/// Whether both sides know the certificate type for verifiable credentials.
-fn has_certificate_type(profile: &ProfileSettings, hello: &ClientHello) -> Result<bool, Error> {
-    let credential = CertificateType::VERIFIABLE_CREDENTIAL;
-    let extensions = hello.extensions();
-    let of_server = extensions.get::<ServerTypes>()?.is_some_and(|types| types.0.contains(&credential));
-    let of_client = extensions.get::<ClientTypes>()?.is_some_and(|types| types.0.contains(&credential));
-    Ok(profile.ssi.leaves(credential) && (of_server || of_client))
+/// The directions in which both sides know the certificate type for verifiable credentials.
+struct ByCertificate {
+    of_server: bool,
+    of_client: bool,
+}
+
+impl ByCertificate {
+    fn read(profile: &ProfileSettings, hello: &ClientHello) -> Result<Self, Error> {
+        let credential = CertificateType::VERIFIABLE_CREDENTIAL;
+        let (extensions, exists) = (hello.extensions(), profile.ssi.leaves(credential));
+        let lists = |types: Option<Vec<CertificateType>>| {
+            exists && types.is_some_and(|types| types.contains(&credential))
+        };
+        Ok(Self {
+            of_server: lists(extensions.get::<ServerTypes>()?.map(|types| types.0)),
+            of_client: lists(extensions.get::<ClientTypes>()?.map(|types| types.0)),
+        })
+    }
+
+    /// Whether the client knows the type at all, and so expects no credential in a message of its own.
+    const fn is_known(&self) -> bool {
+        self.of_server || self.of_client
+    }
 }
 
 /// Adds to the demands in a ClientHello the decentralised identity for which the client asks.
@@ -78,7 +94,7 @@ pub(in crate::handshake) fn demand(
 ) -> Result<(), Error> {
     let Some(asks) = get(profile.ssi, &hello.extensions())? else { return Ok(()) };
     let is_ignored = match asks.asks_for {
-        CertificateType::VERIFIABLE_CREDENTIAL => has_certificate_type(profile, hello)?,
+        CertificateType::VERIFIABLE_CREDENTIAL => ByCertificate::read(profile, hello)?.is_known(),
         CertificateType::DECENTRALISED_IDENTIFIER => false,
         _ => true,
     };
@@ -89,16 +105,20 @@ pub(in crate::handshake) fn demand(
 }
 
 /// The decentralised identity for which the server asks the client: the first of its own types for which both sides resolve a common
-/// method. A client that lists no methods resolves none, and shows any identity that it has.
+/// method. A client that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
+/// certificate types: where a credential of the client comes first and can be a certificate, they request it.
 pub(in crate::handshake) fn request(
     profile: &ProfileSettings,
     hello: &ClientHello,
 ) -> Result<Option<Request>, Error> {
     let Some(theirs) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
     let asks_for_certificate = theirs.asks_for == CertificateType::X509;
-    let has_certificate_type = has_certificate_type(profile, hello)?;
+    let by_certificate = ByCertificate::read(profile, hello)?;
     for typ in profile.peer_types().into_iter().filter(|typ| typ.is_self_sovereign()) {
-        let is_certificate = typ == CertificateType::VERIFIABLE_CREDENTIAL && has_certificate_type;
+        let is_certificate = typ == CertificateType::VERIFIABLE_CREDENTIAL && by_certificate.is_known();
+        if is_certificate && by_certificate.of_client && !did_methods::common(profile, hello)?.is_empty() {
+            return Ok(None);
+        }
         // §IV.B of the paper: the server "must select the same authentication mode as the client".
         let is_other = profile.ssi.is_links() && !asks_for_certificate && theirs.asks_for != typ;
         if is_certificate || is_other {
