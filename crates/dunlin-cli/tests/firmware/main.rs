@@ -111,8 +111,8 @@ fn links_only_the_configured_parts() {
     let curve = ["x25519_dalek", "curve25519_dalek"];
     let cache = ["dunlin::handshake::client::cache", "dunlin_firmware::cache"];
     let unused = ["rsa", "p384", "ed25519_dalek", "aes_gcm", "chacha20poly1305", "ml_kem", "ml_dsa"];
-    let identity = ["dunlin_identity::method::key", "dunlin::handshake::ssi"];
-    let registry = ["dunlin_identity::registry::staple", "dunlin_identity::registry::map", "serde_json"];
+    let identity = ["dunlin_identity::key", "dunlin::handshake::ssi"];
+    let registry = ["dunlin_identity::registry::staple", "dunlin_identity::registry::note", "serde_json"];
     let images = ["psk", "psk-x25519", "ecdsa", "ecdsa-cached", "did-key", "did-dunlin"];
     let images = images.map(|name| (name, Image::read(name)));
     let images = BTreeMap::from(images);
@@ -136,8 +136,8 @@ fn links_only_the_configured_parts() {
         ("psk-x25519", [&certificates[..], &cache, &unused, &["dunlin_identity"]].concat()),
         ("ecdsa", [&curve[..], &cache, &unused, &["dunlin_identity"]].concat()),
         ("ecdsa-cached", [&curve[..], &unused, &["dunlin_identity"]].concat()),
-        ("did-key", [&["webpki", "rsa", "dunlin::auth::x509"][..], &cache, &registry].concat()),
-        ("did-dunlin", [&["webpki", "rsa", "dunlin::auth::x509"][..], &cache].concat()),
+        ("did-key", [&["webpki::verify_cert", "rsa"][..], &cache, &registry].concat()),
+        ("did-dunlin", [&["webpki::verify_cert", "rsa"][..], &cache].concat()),
     ];
     for (image, names) in absent {
         for name in names {
