@@ -68,8 +68,13 @@ fn texts_and_signatures_are_those_of_another_program() {
 
 #[test]
 fn verifies_every_kind_of_key_of_the_public_implementation() {
-    for key in [ed25519(5), p256(5), rsa()] {
+    for (key, name) in [
+        (ed25519(5), "Ed25519VerificationKey2023"),
+        (p256(5), "EcdsaSecp256r1VerificationKey2023"),
+        (rsa(), "RsaVerificationKey2023"),
+    ] {
         let text = issue(&credential(), &*key).unwrap();
+        assert!(text.contains(&format!("\t\"proof\":\t{{\n\t\t\"type\":\t\"{name}\",\n")), "{text}");
         assert_eq!(verified(&text, &*key), Ok(credential()));
         assert_eq!(verified(&text.replace("urn:a", "urn:b"), &*key), Err(KeyError::Signature.into()));
     }

@@ -379,14 +379,17 @@ fn refuses_what_it_does_not_support() {
     let web = Party::named("did:web:device.example");
     let credential = issuer.issue(&web, unchanged);
     refused(&web.claims(&credential), || issuer.verifier(), unsupported, "its method is not supported");
-    // A profile without signatures by the issuer's type of key.
+    // A profile without signatures by the issuer's type of key, and one without its hash.
     let device = Party::new(KeyType::Ed25519);
     let own = device.shows(issuer.issue(&device, unchanged));
-    let judge = profile(trust(issuer.verifier()), vec![own.clone()]);
-    let judge = server(judge.signature_schemes(vec![SignatureScheme::ED25519]));
-    let error = Pair::new(&client(profile(trust(issuer.verifier()), vec![own])), &judge).run().unwrap_err();
-    assert_eq!(error.alert(), Some(unsupported), "{error}");
-    assert!(error.to_string().contains("the issuer has a P-256 key"), "{error}");
+    for accepted in [SignatureScheme::ED25519, SignatureScheme::ECDSA_SECP384R1_SHA384] {
+        let judge = profile(trust(issuer.verifier()), vec![own.clone()]);
+        let judge = server(judge.certificate_signature_schemes(Some(vec![accepted])));
+        let client = client(profile(trust(issuer.verifier()), vec![own.clone()]));
+        let error = Pair::new(&client, &judge).run().unwrap_err();
+        assert_eq!(error.alert(), Some(unsupported), "{error}");
+        assert!(error.to_string().contains("the issuer has signed with ecdsa_secp256r1_sha256"), "{error}");
+    }
 }
 
 #[test]
@@ -761,6 +764,46 @@ fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
     known.insert(parties[2].document.clone(), 0, NOW_S + 2).unwrap();
     let missing = |party: &Party| known.resolve(party.did(), None, NOW_S + 2).is_err();
     assert_eq!([0, 1, 2].map(|at| missing(&parties[at])), [true, false, false]);
+    // Deactivations take no place of a document. Of too many, one is forgotten.
+    for number in 4..7 {
+        known.deactivate(Party::named(&format!("did:web:device-{number}.example")).did().clone());
+    }
+    assert_eq!([1, 2].map(|at| missing(&parties[at])), [false; 2]);
+    let why = |number: u8| {
+        let did = format!("did:web:device-{number}.example").parse().unwrap();
+        known.resolve(&did, None, NOW_S).unwrap_err()
+    };
+    assert!(matches!(why(4), ResolveError::NotAtHand(_)));
+    assert!([5, 6].map(why).iter().all(|why| matches!(why, ResolveError::Deactivated(_))));
+}
+
+#[test]
+fn a_cache_of_documents_shows_no_two_histories() {
+    let other_key = |party: &Party| {
+        let mut document = party.document.value().clone();
+        let key = Party::new(KeyType::P256).document;
+        document["verificationMethod"][0]["publicKeyMultibase"] =
+            key.value()["verificationMethod"][0]["publicKeyMultibase"].clone();
+        DidDocument::read(document.to_string().as_bytes(), party.did()).unwrap()
+    };
+    // Of two look-ups of a did:web, the later one counts, in whatever order they end.
+    let web = Party::named("did:web:device.example");
+    let (known, newer) = (cache(), other_key(&web));
+    for (document, at) in [(&newer, NOW_S), (&web.document, NOW_S - 1)] {
+        known.insert(document.clone(), 0, at).unwrap();
+        assert_eq!(known.resolve(web.did(), None, NOW_S).unwrap().document, newer);
+    }
+    known.insert(web.document.clone(), 0, NOW_S + 1).unwrap();
+    assert_eq!(known.resolve(web.did(), None, NOW_S).unwrap().document, web.document);
+    // A registry numbers the documents of a did:dunlin.
+    let dunlin = Party::named("did:dunlin:device");
+    let known = DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 3600);
+    known.insert(dunlin.document.clone(), 3, NOW_S).unwrap();
+    let conflict = ResolveError::Conflict(dunlin.did().clone(), 3);
+    assert_eq!(known.insert(other_key(&dunlin), 3, NOW_S + 1), Err(conflict));
+    assert_eq!(known.resolve(dunlin.did(), None, NOW_S).unwrap().document, dunlin.document);
+    known.insert(other_key(&dunlin), 4, NOW_S).unwrap();
+    assert_eq!(known.resolve(dunlin.did(), None, NOW_S).unwrap().sequence, 4);
 }
 
 #[test]

@@ -72,7 +72,7 @@ const TYPES: [&str; 2] = ["vc+jwt", "application/vc+jwt"];
 pub(super) struct Jwt<'t> {
     pub(super) payload: Value,
     pub(super) method: DidUrl,
-    scheme: SignatureScheme,
+    pub(super) scheme: SignatureScheme,
     signed: &'t [u8],
     signature: Vec<u8>,
 }

@@ -1,6 +1,7 @@
 //! Verifiable credentials (W3C VC Data Model 2.0): issued, and verified against a list of trusted issuers.
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::SignatureScheme;
 use serde_json::{Map, Value};
 
 use crate::did::{Did, DidUrl};
@@ -95,6 +96,8 @@ pub struct VerifiedCredential {
     pub issuer: Did,
     /// The key of the issuer's document that has signed.
     pub issuer_key: PublicKey,
+    /// The scheme of the issuer's signature.
+    pub scheme: SignatureScheme,
     /// The subject, which presents the credential.
     pub subject: Did,
     /// Where the issuer publishes the status of the credential.
@@ -186,13 +189,14 @@ impl Verifier {
         let secured = self.secured(provider, credential, now, MAX_CREDENTIAL)?;
         let subject = secured.subject(holder)?;
         let valid_until = secured.check_times(now)?;
-        let Secured { credential, claims, key, .. } = secured;
+        let Secured { credential, claims, key, scheme, .. } = secured;
         let status_until = lists.check(&claims.issuer, &claims.statuses, now)?;
         let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
         Ok(VerifiedCredential {
             credential,
             issuer,
             issuer_key: key,
+            scheme,
             subject,
             statuses: claims.statuses,
             valid_from: claims.valid_from.map(DateTime::seconds),
@@ -237,7 +241,8 @@ impl Verifier {
                 let proof = Proof::take(&secured, now, Relationship::AssertionMethod)?;
                 let key = self.key(&claims.issuer, &proof.method)?.clone();
                 proof.verify(provider, &key)?;
-                Ok(Secured { credential: proof.document, claims, key, valid_until: proof.valid_until })
+                let (scheme, valid_until) = (key.key_type().default_scheme(), proof.valid_until);
+                Ok(Secured { credential: proof.document, claims, key, scheme, valid_until })
             }
             Form::Jwt => {
                 let jwt = jwt::Jwt::read(credential, limit)?;
@@ -249,7 +254,7 @@ impl Verifier {
                 jwt.verify(provider, &key)?;
                 let subject = claims.subject.as_deref().unwrap_or_default();
                 let valid_until = jwt.check_claims(&claims.issuer, subject, now)?;
-                Ok(Secured { credential: jwt.payload, claims, key, valid_until })
+                Ok(Secured { credential: jwt.payload, claims, key, scheme: jwt.scheme, valid_until })
             }
             Form::Compact => {
                 let cose = Cose::read(credential, limit)?;
@@ -260,7 +265,8 @@ impl Verifier {
                 bounded(&cose.credential, limit)?;
                 let key = self.key(&claims.issuer, &cose.method(&claims.issuer)?)?.clone();
                 cose.verify(provider, &key)?;
-                Ok(Secured { credential: cose.credential, claims, key, valid_until: None })
+                let scheme = key.key_type().default_scheme();
+                Ok(Secured { credential: cose.credential, claims, key, scheme, valid_until: None })
             }
         }
     }
@@ -437,6 +443,7 @@ struct Secured {
     claims: Claims,
     /// The issuer's key.
     key: PublicKey,
+    scheme: SignatureScheme,
     /// The last second in which the proof or JWT is valid; `None` if it does not expire.
     valid_until: Option<Seconds>,
 }

@@ -37,6 +37,9 @@ pub enum ResolveError {
     /// Another resolver knows a later document of the DID, or that its owner has ended it.
     #[error("the document of {0} is no longer the latest")]
     Outdated(Did),
+    /// The registry has stated two documents with the same number: it shows different histories.
+    #[error("{0} has two documents with the number {1}: its registry shows different histories, report it")]
+    Conflict(Did, u64),
     /// The DID is malformed.
     #[error("{0}")]
     Method(#[from] MethodError),
@@ -234,16 +237,17 @@ impl DocumentCache {
         Self { provider, methods, max_age, capacity: MAX_CACHED_DOCUMENTS, known: RwLock::default() }
     }
 
-    /// Keeps at most this many DIDs. Of more, the one that was looked up first leaves.
+    /// Keeps at most this many documents. Of more, the one that was looked up first leaves. It remembers as many deactivations.
     #[must_use]
     pub fn with_capacity(self, capacity: usize) -> Self {
         Self { capacity, ..self }
     }
 
-    /// Adds the document that the program looked up at the time `at`. A version that is older than the one at hand changes nothing.
+    /// Adds the document that the program looked up at the time `at`. An older version than the one at hand changes nothing, nor does an
+    /// earlier look-up of the same version.
     ///
     /// # Errors
-    /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever.
+    /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`].
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
         self.insert_until(document, sequence, at, at.saturating_add(self.max_age))
     }
@@ -265,6 +269,17 @@ impl DocumentCache {
         match known.get(&did) {
             Some(Cached::Deactivated) => return Err(ResolveError::Deactivated(did)),
             Some(Cached::Document { sequence: present, .. }) if *present > sequence => return Ok(()),
+            // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
+            Some(Cached::Document { sequence: present, hash: other, .. })
+                if *present == sequence && *other != hash && did_method(&did) == Some(DidMethod::DUNLIN) =>
+            {
+                return Err(ResolveError::Conflict(did, sequence));
+            }
+            Some(Cached::Document { sequence: present, at: later, .. })
+                if *present == sequence && *later > at =>
+            {
+                return Ok(());
+            }
             _ => {}
         }
         let document = Box::new(document);
@@ -279,14 +294,18 @@ impl DocumentCache {
     }
 
     fn put(&self, known: &mut BTreeMap<Did, Cached>, did: Did, cached: Cached) {
-        known.insert(did, cached);
+        // Documents and deactivations have a limit of their own, so neither displaces the other.
+        let has_ended = |cached: &Cached| matches!(cached, Cached::Deactivated);
+        let ended = has_ended(&cached);
+        known.insert(did.clone(), cached);
         let age = |cached: &Cached| match cached {
             Cached::Document { at, .. } => *at,
-            // What is over for ever stays longest.
-            Cached::Deactivated => Seconds::MAX,
+            Cached::Deactivated => 0,
         };
-        let oldest = known.iter().min_by_key(|(_, cached)| age(cached)).map(|(did, _)| did.clone());
-        if let Some(oldest) = oldest.filter(|_| known.len() > self.capacity) {
+        let alike = || known.iter().filter(|(_, cached)| has_ended(cached) == ended);
+        let oldest = alike().filter(|(other, _)| **other != did).min_by_key(|(_, cached)| age(cached));
+        let oldest = oldest.map(|(did, _)| did.clone()).filter(|_| alike().count() > self.capacity);
+        if let Some(oldest) = oldest {
             known.remove(&oldest);
         }
     }

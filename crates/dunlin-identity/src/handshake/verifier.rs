@@ -6,8 +6,8 @@ use dunlin::PeerIdentity;
 use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
-use dunlin::pki_types::{AlgorithmIdentifier, CertificateDer, SignatureVerificationAlgorithm, alg_id};
-use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
+use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
+use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, SignatureScheme};
 use serde_json::Value;
 
 use super::CredentialIdentity;
@@ -21,7 +21,7 @@ use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
 use crate::did::{Did, DidError};
 use crate::document::DidDocument;
 use crate::holding::issuer_hash;
-use crate::key::{KeyError, KeyType};
+use crate::key::KeyError;
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
 use crate::registry::staple::StapleError;
@@ -40,9 +40,9 @@ pub enum Refusal {
     /// The credential is refused.
     #[error("{0}")]
     Credential(#[from] CredentialError),
-    /// The profile does not allow signatures by the issuer's type of key.
-    #[error("credential: the issuer has a {0} key, whose signatures are not accepted here")]
-    Algorithm(KeyType),
+    /// The profile does not allow the issuer's signature in chains.
+    #[error("credential: the issuer has signed with {0}, which is not accepted here")]
+    Algorithm(SignatureScheme),
     /// The peer's DID is not among those that this side talks to.
     #[error("{0}")]
     Peer(#[from] TrustError),
@@ -230,9 +230,8 @@ impl CredentialVerifier {
             let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
             self.issuers.verify_presented(&self.subjects.provider, credential, &lists, now)?
         };
-        let issuer_type = verified.issuer_key.key_type();
-        if !algorithms.iter().any(|algorithm| algorithm.public_key_alg_id() == algorithm_of(issuer_type)) {
-            return Err(Refusal::Algorithm(issuer_type));
+        if !self.is_accepted(verified.scheme, algorithms) {
+            return Err(Refusal::Algorithm(verified.scheme));
         }
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
         let Subject { key, document, sequence, until } =
@@ -248,6 +247,20 @@ impl CredentialVerifier {
         let identity = identity(verified, document, sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
         Ok(Verified::new(key, identity, validity))
+    }
+
+    /// Whether a chain may have signatures of this scheme: with its type of key, hash and padding.
+    fn is_accepted(
+        &self,
+        scheme: SignatureScheme,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> bool {
+        let ids = |algorithm: &dyn SignatureVerificationAlgorithm| {
+            (algorithm.public_key_alg_id(), algorithm.signature_alg_id())
+        };
+        let schemes = self.subjects.provider.signatures.schemes.iter();
+        let mut of_scheme = schemes.filter(|(candidate, _)| *candidate == scheme).flat_map(|(_, all)| *all);
+        of_scheme.any(|one| algorithms.iter().any(|algorithm| ids(*algorithm) == ids(*one)))
     }
 }
 
@@ -274,17 +287,6 @@ pub(super) fn seconds(claim: &Claim<'_>) -> Seconds {
 /// Times before 1970 are long past.
 pub(super) fn unsigned(time: Seconds) -> u64 {
     u64::try_from(time).unwrap_or(0)
-}
-
-/// The algorithm in the SubjectPublicKeyInfo of a key.
-const fn algorithm_of(typ: KeyType) -> AlgorithmIdentifier {
-    match typ {
-        KeyType::Ed25519 => alg_id::ED25519,
-        KeyType::P256 => alg_id::ECDSA_P256,
-        KeyType::P384 => alg_id::ECDSA_P384,
-        KeyType::Rsa => alg_id::RSA_ENCRYPTION,
-        KeyType::MlDsa44 => alg_id::ML_DSA_44,
-    }
 }
 
 impl dunlin::auth::Verifier for CredentialVerifier {
