@@ -105,7 +105,7 @@ impl Holding {
             return Some(dunlin::Credential::Identifier { identifier, key });
         };
         let credential = VerifiableCredential {
-            issuer: Some(issuer_hash(provider, &shown.issuer).to_vec()),
+            issuer: Some(issuer_name(provider, &shown.issuer).to_vec()),
             proofs: self.proofs.clone(),
             ..VerifiableCredential::new(shown.bytes.clone(), method)
         };
@@ -147,8 +147,8 @@ pub struct Request<'r> {
     pub methods: &'r [&'r str],
     /// Its signature schemes.
     pub schemes: &'r [SignatureScheme],
-    /// The issuers that it trusts ([`issuer_hash`]); empty if it names none.
-    pub issuers: &'r [[u8; 32]],
+    /// The issuers that it trusts ([`issuer_name`]); empty if it names none.
+    pub issuers: &'r [[u8; ISSUER_NAME_LEN]],
 }
 
 /// Why nothing suits a peer.
@@ -196,17 +196,24 @@ pub fn select<'h>(
     });
     let is_named = |holding: &Holding| {
         let issuer = holding.issuer().filter(|_| request.credential);
-        issuer.is_some_and(|issuer| request.issuers.contains(&issuer_hash(provider, issuer)))
+        issuer.is_some_and(|issuer| request.issuers.contains(&issuer_name(provider, issuer)))
     };
     // Of equals, this takes the first.
     common.min_by_key(|(holding, _)| !is_named(holding)).ok_or(SelectError::NoScheme)
 }
 
-/// How a peer names an issuer: the SHA-256 of its DID.
-pub fn issuer_hash(provider: &CryptoProvider, issuer: &str) -> [u8; 32] {
-    let mut hash = [0; 32];
-    for (byte, hashed) in hash.iter_mut().zip(provider.sha256.hash(&[issuer.as_bytes()]).as_ref()) {
-        *byte = *hashed;
+/// The length of an [`issuer_name`], in bytes.
+pub const ISSUER_NAME_LEN: usize = 46;
+
+/// How a peer names an issuer in certificate_authorities: by a Name in DER, as RFC 8446 §4.2.4 demands. Its only attribute is
+/// x500UniqueIdentifier (X.520 §6.2.9, a bit string) with the SHA-256 of the issuer's DID.
+pub fn issuer_name(provider: &CryptoProvider, issuer: &str) -> [u8; ISSUER_NAME_LEN] {
+    // Sequence, set, sequence, object identifier 2.5.4.45, bit string without unused bits.
+    let header = [0x30, 44, 0x31, 42, 0x30, 40, 6, 3, 0x55, 4, 45, 3, 33, 0];
+    let hash = provider.sha256.hash(&[issuer.as_bytes()]);
+    let mut name = [0; ISSUER_NAME_LEN];
+    for (byte, written) in name.iter_mut().zip(header.iter().chain(hash.as_ref())) {
+        *byte = *written;
     }
-    hash
+    name
 }

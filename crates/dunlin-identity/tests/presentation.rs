@@ -6,6 +6,8 @@ mod keys;
 
 use std::sync::Arc;
 
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier};
+use der::{Decode, Tag, Tagged as _};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::SignatureScheme;
 use dunlin_identity::credential::presentation::{
@@ -16,7 +18,7 @@ use dunlin_identity::credential::status::StatusLists;
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier};
 use dunlin_identity::did::DidUrl;
 use dunlin_identity::document::{DidDocument, DocumentError};
-use dunlin_identity::holding::{Holding, Request, SelectError, issuer_hash, select};
+use dunlin_identity::holding::{Holding, Request, SelectError, issuer_name, select};
 use dunlin_identity::key::KeyError;
 use dunlin_identity::method::{JWK, KEY, Method};
 use keys::{ed25519, p256, provider, public, rsa};
@@ -218,7 +220,7 @@ fn a_common_method_then_a_scheme_then_an_issuer_then_the_order_decides() {
     let (provider, holdings) = (provider(), holdings());
     let place = |credential, methods: &[&str], schemes: &[SignatureScheme], issuers: &[u8]| {
         let named =
-            issuers.iter().map(|key| issuer_hash(&provider, method_of(&*ed25519(*key)).did().as_str()));
+            issuers.iter().map(|key| issuer_name(&provider, method_of(&*ed25519(*key)).did().as_str()));
         let issuers: Vec<_> = named.collect();
         let request = Request { credential, methods, schemes, issuers: &issuers };
         let (chosen, scheme) = select(&provider, &holdings, &request)?;
@@ -245,6 +247,25 @@ fn a_common_method_then_a_scheme_then_an_issuer_then_the_order_decides() {
     assert_eq!(select(&provider, &holdings[..1], &request).unwrap_err(), SelectError::NoCredential);
     let request = Request { credential: false, ..request };
     assert_eq!(select(&provider, &[], &request).unwrap_err(), SelectError::Nothing);
+}
+
+/// RFC 8446 §4.2.4: authorities are distinguished names in DER. OpenSSL ends the handshake if one is not.
+#[test]
+fn the_name_of_an_issuer_is_a_distinguished_name() {
+    let provider = provider();
+    let name = issuer_name(&provider, "did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp");
+    let content = |der: &[u8], tag: Tag| {
+        let any = AnyRef::from_der(der).unwrap();
+        assert_eq!(any.tag(), tag);
+        any.value().to_vec()
+    };
+    let attribute = content(&content(&content(&name, Tag::Sequence), Tag::Set), Tag::Sequence);
+    let (typ, value) = attribute.split_at(5);
+    let typ: ObjectIdentifier = Decode::from_der(typ).unwrap();
+    assert_eq!(typ.to_string(), "2.5.4.45");
+    let hash = BitStringRef::from_der(value).unwrap();
+    let did = b"did:key:z6MkiTBz1ymuepAQ4HEHYSF1H8quG5GLVVQR3djdX3mDooWp";
+    assert_eq!(hash.as_bytes().unwrap(), provider.sha256.hash(&[did]).as_ref());
 }
 
 #[test]

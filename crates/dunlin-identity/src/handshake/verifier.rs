@@ -20,7 +20,7 @@ use crate::credential::status::{StatusError, StatusLists};
 use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
 use crate::did::{Did, DidError};
 use crate::document::DidDocument;
-use crate::holding::issuer_hash;
+use crate::holding::issuer_name;
 use crate::key::KeyError;
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
@@ -321,8 +321,8 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        let hash = |issuer: &DidDocument| issuer_hash(&self.subjects.provider, issuer.id().as_str()).to_vec();
-        self.issuers.issuers().iter().map(hash).collect()
+        let name = |issuer: &DidDocument| issuer_name(&self.subjects.provider, issuer.id().as_str()).to_vec();
+        self.issuers.issuers().iter().map(name).collect()
     }
 
     fn did_methods(&self) -> Vec<DidMethod> {

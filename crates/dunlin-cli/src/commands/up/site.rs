@@ -327,7 +327,6 @@ to = "{}""#,
     );
     let cache = r#"[listener.cache]                # each side sends its certificate once
 mode = "compact""#;
-    // OpenSSL's clients with certificates abort if a server names issuers of credentials, so the web listener trusts none.
     let lines = format!(
         r#"vc_issuers = "{ISSUERS}"          # for robots, which have verifiable credentials
 
