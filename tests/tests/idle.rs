@@ -62,9 +62,9 @@ fn configs(is_tls12: bool, is_psk: bool) -> (ClientConfig, ServerConfig) {
     (ClientConfig::new(profile(&pki.client)), server.with_client_auth(ClientAuth::Required).unwrap())
 }
 
-/// Bounds the memory of a server's idle associations: 100, or as many as `DUNLIN_ASSOCIATIONS` says.
+/// Bounds the memory of a server's idle associations: 1000, or as many as `DUNLIN_ASSOCIATIONS` says.
 fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
-    let count = std::env::var("DUNLIN_ASSOCIATIONS").map_or(100, |count| count.parse().unwrap());
+    let count = std::env::var("DUNLIN_ASSOCIATIONS").map_or(1000, |count| count.parse().unwrap());
     let (client, server) = configs(is_tls12, is_psk);
     let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
     let (client, server) = match has_ids {
