@@ -1,8 +1,9 @@
 //! The server's cost of an upload, by the way in which the server learns which encryption scheme the client needs.
 //!
 //! Both sides run in processes of their own, on the loopback device of a namespace. They exist for the whole run, and this process
-//! has them make one upload at a time, case by case, so other programs disturb all cases alike. The order of the cases is random, since
-//! an upload costs more after one that has used other parts of the processor's caches and of the kernel's memory.
+//! has them make one upload at a time, case by case, so other programs disturb all cases alike. An upload costs more after one of another
+//! case, which has filled the processor's caches with other things. So the order of the cases is random, and before each upload that
+//! counts there is one of the same case that does not.
 
 mod apache;
 mod captured;
@@ -145,6 +146,7 @@ impl Experiment for Policy {
                 random.shuffle(&mut ends);
                 for end in &mut ends {
                     progress.now(end.case.name());
+                    end.once(*size, &mut apaches)?;
                     let upload = end.upload(*size, &mut apaches)?;
                     figures.uploads.entry((*size, end.case)).or_default().push(upload);
                     progress.step();
