@@ -25,7 +25,8 @@ use super::watch::AddressWatch;
 use crate::clock::now;
 use crate::error::from_tls;
 
-/// The most datagrams that the task receives before it lets other tasks act, and the most changes by them before it sends again.
+/// The most datagrams of associations that the task receives before it lets other tasks act, and the most changes by them before it
+/// sends again.
 const BATCH: usize = 64;
 
 /// The most clients whose handshake has failed at once and that the application has not seen. Further ones are only counted.
@@ -381,7 +382,7 @@ impl State {
         (port, strays): (Option<&'a Port>, &mut Vec<Stray<'a>>),
     ) -> usize {
         let mut received = 0;
-        while received < BATCH {
+        loop {
             let (endpoint, nodes) = (&mut self.endpoint, &self.nodes);
             let take = |from: SocketAddr, datagram: &[u8]| {
                 if let Some(other) = port.and_then(|port| port.other(from, datagram)) {
@@ -402,6 +403,9 @@ impl State {
                     self.note(&e);
                     break;
                 }
+            }
+            if received >= BATCH || self.endpoint.answers_strangers() {
+                break;
             }
         }
         received

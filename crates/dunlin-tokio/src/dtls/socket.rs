@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use dunlin::Transmit;
-use quinn_udp::{BATCH_SIZE, RecvMeta, UdpSockRef, UdpSocketState};
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
@@ -15,6 +15,11 @@ const MAX_DATAGRAM: usize = 65_536;
 
 /// The most datagrams that one system call takes.
 pub(super) const SEND_BATCH: usize = 32;
+
+/// The most datagrams that one system call gives, or groups of datagrams that the kernel has joined. A stranger's ClientHello costs some
+/// ten microseconds, and in a flood of them other tasks wait for all that one call has given.
+const RECEIVE_BATCH: usize = 8;
+const _: () = assert!(RECEIVE_BATCH <= quinn_udp::BATCH_SIZE);
 
 pub(super) struct Socket {
     socket: UdpSocket,
@@ -26,7 +31,7 @@ pub(super) struct Buffers(Vec<u8>);
 
 impl Buffers {
     pub(super) fn new() -> Self {
-        Self(vec![0; BATCH_SIZE * MAX_DATAGRAM])
+        Self(vec![0; RECEIVE_BATCH * MAX_DATAGRAM])
     }
 }
 
@@ -108,10 +113,10 @@ impl Socket {
         buffers: &mut Buffers,
         mut f: impl FnMut(SocketAddr, &[u8]),
     ) -> io::Result<usize> {
-        let mut metas = [RecvMeta::default(); BATCH_SIZE];
+        let mut metas = [RecvMeta::default(); RECEIVE_BATCH];
         let received = {
             let mut parts = buffers.0.chunks_mut(MAX_DATAGRAM);
-            let mut slices: [_; BATCH_SIZE] =
+            let mut slices: [_; RECEIVE_BATCH] =
                 array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
             self.socket.try_io(Interest::READABLE, || {
                 self.batches.recv(UdpSockRef::from(&self.socket), &mut slices, &mut metas)

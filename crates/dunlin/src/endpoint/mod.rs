@@ -308,6 +308,12 @@ impl Endpoint {
         }
     }
 
+    /// Whether answers to strangers wait for [`Endpoint::poll_transmit`]. Each has cost more than a record of an association. In a flood of
+    /// ClientHellos, a caller sends them and does its other work before it receives more.
+    pub fn answers_strangers(&self) -> bool {
+        !self.stray.is_empty()
+    }
+
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Endpoint::poll_timeout`].
     /// Associations take turns, so that one with much output does not delay the others.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {

@@ -175,7 +175,10 @@ impl ExtensionsWriter {
 
     /// Begins the body of an extension, whose length has two bytes.
     fn open(&mut self, typ: ExtensionType) -> usize {
+        /// Most extensions are shorter.
+        const ROOM: usize = 64;
         self.types.push(typ);
+        self.body.reserve(ROOM);
         self.body.u16(typ.0);
         self.body.open(2)
     }

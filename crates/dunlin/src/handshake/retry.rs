@@ -51,6 +51,7 @@ impl Retry {
         peer: Option<SocketAddr>,
     ) -> Result<Vec<u8>, Error> {
         let mut w = Writer::new();
+        w.reserve(5 + self.hello_hash.as_ref().len() + TRUNCATED);
         let time = seconds(now);
         w.u8(time as u8);
         w.u16(self.cipher_suite.0);

@@ -123,7 +123,10 @@ impl Message {
 
 /// Writes a whole message.
 pub(crate) fn encode(typ: HandshakeType, body: impl FnOnce(&mut Writer)) -> Result<Vec<u8>, Error> {
+    /// Many messages are shorter.
+    const ROOM: usize = 128;
     let mut w = Writer::new();
+    w.reserve(ROOM);
     w.u8(typ.0);
     w.vec24(body);
     Ok(w.finish()?)

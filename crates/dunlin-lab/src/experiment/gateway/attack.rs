@@ -37,6 +37,8 @@ const SLOW_READERS: usize = 50;
 /// The time in which a slow client sends a byte, or reads [`SIP`] bytes.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
 const SIP: usize = 1024;
+/// What the kernel of a slow reader keeps for it, in bytes. Linux may keep 32 MB, which is a fast download before it is a slow one.
+const ROOM: u32 = 64 << 10;
 /// The addresses of attackers over TCP.
 const ATTACKERS: u32 = 250;
 const FIRST_ATTACKER: u32 = Ipv4Addr::new(127, 9, 0, 1).to_bits();
@@ -182,7 +184,7 @@ impl Attacker<'_> {
             let Some(target) = self.target(number) else { break };
             let client = self.client.clone();
             tasks.spawn(async move {
-                let Ok(mut tls) = load::shaken(&target, &client).await else { return };
+                let Ok(mut tls) = load::shaken_with(Some(ROOM), &target, &client).await else { return };
                 let _ = tls.write_all(&[SOURCE]).await;
                 while tls.read(&mut [0; SIP]).await.is_ok_and(|len| len > 0) {
                     sleep(SLOW_PERIOD).await;

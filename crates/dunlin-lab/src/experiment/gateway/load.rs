@@ -72,8 +72,20 @@ pub(super) async fn shaken(
     target: &Target,
     config: &Arc<ClientConfig>,
 ) -> Result<TlsStream<TcpStream>, Error> {
+    shaken_with(None, target, config).await
+}
+
+/// The same, whose kernel keeps so many bytes until the client reads them.
+pub(super) async fn shaken_with(
+    room: Option<u32>,
+    target: &Target,
+    config: &Arc<ClientConfig>,
+) -> Result<TlsStream<TcpStream>, Error> {
     let failed = |error: io::Error| target.failed(error);
     let socket = TcpSocket::new_v4().map_err(failed)?;
+    if let Some(room) = room {
+        socket.set_recv_buffer_size(room).map_err(failed)?;
+    }
     socket.bind(SocketAddr::new(IpAddr::V4(source()), 0)).map_err(failed)?;
     let tcp = socket.connect(target.address).await.map_err(failed)?;
     tcp.set_nodelay(true).map_err(failed)?;

@@ -2,8 +2,8 @@
 //!
 //! Both sides run in processes of their own, on the loopback device of a namespace. They exist for the whole run, and this process
 //! has them make one upload at a time, case by case, so other programs disturb all cases alike. An upload costs more after one of another
-//! case, which has filled the processor's caches with other things. So the order of the cases is random, and before each upload that
-//! counts there is one of the same case that does not.
+//! case, which has filled the processor's caches with other things. So the order of the cases is random, and before the uploads that
+//! count there is one of the same case that does not.
 
 mod apache;
 mod captured;
@@ -147,8 +147,10 @@ impl Experiment for Policy {
                 for end in &mut ends {
                     progress.now(end.case.name());
                     end.once(*size, &mut apaches)?;
-                    let upload = end.upload(*size, &mut apaches)?;
-                    figures.uploads.entry((*size, end.case)).or_default().push(upload);
+                    for _ in 0..end.case.uploads() {
+                        let upload = end.upload(*size, &mut apaches)?;
+                        figures.uploads.entry((*size, end.case)).or_default().push(upload);
+                    }
                     progress.step();
                 }
             }
