@@ -4,7 +4,10 @@
 
 mod keys;
 
+use std::sync::Arc;
+
 use dunlin_identity::document::{DidDocument, DocumentError};
+use dunlin_identity::handshake::RegistryDocuments;
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_identity::registry::checkpoint::{
@@ -123,6 +126,32 @@ fn an_earlier_document_is_refused() {
     let later = NOW + DEFAULT_CHECKPOINT_AGE + 1;
     let refused = before.verify(&provider(), state.did(), &registry.trust(), None, later);
     assert_eq!(refused, Err(CheckpointError::Stale { found: 0, needed: 1 }.into()));
+}
+
+/// A verifier checks the signatures of a checkpoint once. That must change nothing.
+#[test]
+fn a_checkpoint_that_was_verified_before_still_ends() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let (before, now) = (registry.staple(&state), i64::try_from(NOW).unwrap());
+    let documents = RegistryDocuments::new(Arc::new(provider()), registry.trust());
+    let verify =
+        |staple: &Staple, now| documents.verify(state.did(), staple, now).map(|resolved| resolved.sequence);
+    let end = now + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap();
+    for at in [now, now, end] {
+        assert_eq!(verify(&before, at), Ok(0));
+    }
+    assert_eq!(verify(&before, end + 1), Err(CheckpointError::Stale { found: 0, needed: 1 }.into()));
+    // Other bytes under the same statement have signatures of their own.
+    let mut forged = before.clone();
+    let last = forged.checkpoint.len() - 3;
+    forged.checkpoint[last] ^= 1;
+    assert!(matches!(verify(&forged, now), Err(StapleError::Checkpoint(_))));
+    assert_eq!(verify(&before, now), Ok(0));
+    registry.put(&rotated(&state));
+    documents.accept(registry.checkpoint(NOW));
+    let rollback = CheckpointError::Rollback { offered: 11, accepted: 12 };
+    assert_eq!(verify(&before, now), Err(rollback.into()));
 }
 
 #[test]

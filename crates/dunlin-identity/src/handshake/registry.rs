@@ -12,7 +12,7 @@ use super::resolve::{DocumentCache, Resolution, ResolveError, Resolver};
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::method::dunlin::Sha256Hash;
-use crate::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
+use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
 use crate::registry::staple::{Resolved, Staple, StapleError};
 
 /// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that has rotated its key and sends
@@ -27,14 +27,22 @@ pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
     trust: RegistryTrust,
     newest: RwLock<Option<SignedCheckpoint>>,
+    verified: RwLock<Option<Verified>>,
     known: DocumentCache,
+}
+
+/// The checkpoint whose signatures were checked last. The staples of many peers have the same one.
+struct Verified {
+    note: Vec<u8>,
+    at_s: u64,
+    checkpoint: FreshCheckpoint,
 }
 
 impl RegistryDocuments {
     /// Nothing is known yet.
     pub fn new(provider: Arc<CryptoProvider>, trust: RegistryTrust) -> Self {
         let known = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
-        Self { provider, trust, newest: RwLock::default(), known }
+        Self { provider, trust, newest: RwLock::default(), verified: RwLock::default(), known }
     }
 
     /// Whom it believes.
@@ -52,7 +60,27 @@ impl RegistryDocuments {
     /// # Errors
     /// The first check that fails.
     pub fn verify(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolved, StapleError> {
-        staple.verify(&self.provider, did, &self.trust, self.newest().as_ref(), unsigned(now))
+        let checkpoint = |note: &[u8]| self.checkpoint(note, unsigned(now));
+        staple.verify_with(&self.provider, did, self.trust.origin(), checkpoint)
+    }
+
+    /// Verifies a checkpoint, or finds that it is the one that was verified last.
+    fn checkpoint(&self, note: &[u8], now_s: u64) -> Result<FreshCheckpoint, CheckpointError> {
+        let newest = self.newest();
+        let is_newest = |verified: &SignedCheckpoint| {
+            newest.as_ref().is_none_or(|newest| newest.checkpoint() == verified.checkpoint())
+        };
+        if let Some(verified) = &*self.verified.read().unwrap_or_else(PoisonError::into_inner)
+            && verified.note == note
+            && (verified.at_s..=verified.checkpoint.fresh_until_s).contains(&now_s)
+            && is_newest(&verified.checkpoint.checkpoint)
+        {
+            return Ok(verified.checkpoint.clone());
+        }
+        let checkpoint = self.trust.verify(&self.provider, note, newest.as_ref(), now_s)?;
+        let verified = Verified { note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
+        *self.verified.write().unwrap_or_else(PoisonError::into_inner) = Some(verified);
+        Ok(checkpoint)
     }
 
     /// Keeps what [`Self::verify`] has found at the time `now`.
@@ -62,7 +90,7 @@ impl RegistryDocuments {
     pub fn keep(&self, resolved: &Resolved, now: Seconds) -> Result<(), ResolveError> {
         let until = Seconds::try_from(resolved.checkpoint.fresh_until_s).unwrap_or(Seconds::MAX);
         self.accept(resolved.checkpoint.checkpoint.clone());
-        self.known.insert_until(resolved.document.clone(), resolved.sequence, now, until)
+        self.known.insert_until(resolved.document.clone(), resolved.hash, resolved.sequence, now, until)
     }
 
     /// Keeps a checkpoint that was verified, if it is larger than the one at hand.
@@ -84,7 +112,7 @@ impl RegistryDocuments {
         match self.verify(did, staple, now) {
             Ok(resolved) => {
                 self.keep(&resolved, now)?;
-                let Resolved { document, sequence, checkpoint } = resolved;
+                let Resolved { document, sequence, checkpoint, .. } = resolved;
                 let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
                 let membership = Some(staple.membership.clone()).filter(|proof| !proof.is_empty());
                 Ok(Resolution { document, sequence, until, membership })

@@ -1,6 +1,6 @@
 //! Where the documents of peers come from. The sources here do not block: what they lack, a program looks up and adds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -206,18 +206,31 @@ impl Resolver for PinnedDocuments {
     }
 }
 
-/// What the program knows about a DID.
+/// A document, and when the program looked it up.
 #[derive(Clone, Debug)]
-enum Cached {
-    /// The document, and when the program looked it up.
-    Document {
-        document: Box<DidDocument>,
-        hash: Sha256Hash,
-        sequence: u64,
-        at: Seconds,
-        until: Seconds,
-    },
-    Deactivated,
+struct Cached {
+    document: DidDocument,
+    hash: Sha256Hash,
+    sequence: u64,
+    at: Seconds,
+    until: Seconds,
+}
+
+/// What the program knows about DIDs.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    documents: BTreeMap<Did, Cached>,
+    by_age: BTreeSet<(Seconds, Did)>,
+    ended: BTreeSet<Did>,
+}
+
+impl Known {
+    /// Forgets the document of a DID.
+    fn forget(&mut self, did: &Did) {
+        if let Some(cached) = self.documents.remove(did) {
+            self.by_age.remove(&(cached.at, did.clone()));
+        }
+    }
 }
 
 /// Documents that the program has looked up, over TLS from a web server or a registry's node, and adds while connections run. Each
@@ -228,7 +241,7 @@ pub struct DocumentCache {
     methods: Vec<DidMethod>,
     max_age: Seconds,
     capacity: usize,
-    known: RwLock<BTreeMap<Did, Cached>>,
+    known: RwLock<Known>,
 }
 
 impl DocumentCache {
@@ -249,65 +262,60 @@ impl DocumentCache {
     /// # Errors
     /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`].
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
-        self.insert_until(document, sequence, at, at.saturating_add(self.max_age))
+        let hash = Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?;
+        self.insert_until(document, hash, sequence, at, at.saturating_add(self.max_age))
     }
 
-    /// Adds a document that is proven to be the latest until a time of its own. The cache itself still answers with it for `max_age` only.
-    ///
-    /// # Errors
-    /// As [`Self::insert`].
-    pub fn insert_until(
+    /// Adds a document with its hash that is proven to be the latest until a time of its own. The cache itself still answers with it for
+    /// `max_age` only.
+    pub(super) fn insert_until(
         &self,
         document: DidDocument,
+        hash: Sha256Hash,
         sequence: u64,
         at: Seconds,
         until: Seconds,
     ) -> Result<(), ResolveError> {
         let did = document.id().clone();
-        let hash = Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        match known.get(&did) {
-            Some(Cached::Deactivated) => return Err(ResolveError::Deactivated(did)),
-            Some(Cached::Document { sequence: present, .. }) if *present > sequence => return Ok(()),
+        if known.ended.contains(&did) {
+            return Err(ResolveError::Deactivated(did));
+        }
+        if let Some(present) = known.documents.get(&did) {
+            if present.sequence > sequence {
+                return Ok(());
+            }
             // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
-            Some(Cached::Document { sequence: present, hash: other, .. })
-                if *present == sequence && *other != hash && did_method(&did) == Some(DidMethod::DUNLIN) =>
+            if present.sequence == sequence
+                && present.hash != hash
+                && did_method(&did) == Some(DidMethod::DUNLIN)
             {
                 return Err(ResolveError::Conflict(did, sequence));
             }
-            Some(Cached::Document { sequence: present, at: later, .. })
-                if *present == sequence && *later > at =>
-            {
+            if present.sequence == sequence && present.at > at {
                 return Ok(());
             }
-            _ => {}
         }
-        let document = Box::new(document);
-        self.put(&mut known, did, Cached::Document { document, hash, sequence, at, until });
+        known.forget(&did);
+        if known.documents.len() >= self.capacity
+            && let Some((_, oldest)) = known.by_age.first().cloned()
+        {
+            known.forget(&oldest);
+        }
+        known.by_age.insert((at, did.clone()));
+        known.documents.insert(did, Cached { document, hash, sequence, at, until });
         Ok(())
     }
 
     /// Notes that the owner has ended the DID, for ever.
     pub fn deactivate(&self, did: Did) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        self.put(&mut known, did, Cached::Deactivated);
-    }
-
-    fn put(&self, known: &mut BTreeMap<Did, Cached>, did: Did, cached: Cached) {
+        known.forget(&did);
         // Documents and deactivations have a limit of their own, so neither displaces the other.
-        let has_ended = |cached: &Cached| matches!(cached, Cached::Deactivated);
-        let ended = has_ended(&cached);
-        known.insert(did.clone(), cached);
-        let age = |cached: &Cached| match cached {
-            Cached::Document { at, .. } => *at,
-            Cached::Deactivated => 0,
-        };
-        let alike = || known.iter().filter(|(_, cached)| has_ended(cached) == ended);
-        let oldest = alike().filter(|(other, _)| **other != did).min_by_key(|(_, cached)| age(cached));
-        let oldest = oldest.map(|(did, _)| did.clone()).filter(|_| alike().count() > self.capacity);
-        if let Some(oldest) = oldest {
-            known.remove(&oldest);
+        if known.ended.len() >= self.capacity && !known.ended.contains(&did) {
+            known.ended.pop_first();
         }
+        known.ended.insert(did);
     }
 }
 
@@ -323,26 +331,21 @@ impl Resolver for DocumentCache {
 
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        match known.get(did) {
-            Some(Cached::Deactivated) => Err(ResolveError::Deactivated(did.clone())),
-            Some(Cached::Document { document, sequence, at, until, .. })
-                if now <= at.saturating_add(self.max_age).min(*until) =>
-            {
-                let (document, sequence, until) = ((**document).clone(), *sequence, Some(*until));
-                Ok(Resolution { document, sequence, until, membership: None })
-            }
-            _ => Err(ResolveError::NotAtHand(did.clone())),
+        if known.ended.contains(did) {
+            return Err(ResolveError::Deactivated(did.clone()));
         }
+        let counts = |cached: &&Cached| now <= cached.at.saturating_add(self.max_age).min(cached.until);
+        let cached = known.documents.get(did).filter(counts);
+        let Cached { document, sequence, until, .. } =
+            cached.ok_or_else(|| ResolveError::NotAtHand(did.clone()))?.clone();
+        Ok(Resolution { document, sequence, until: Some(until), membership: None })
     }
 
     fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        match known.get(did) {
-            None => true,
-            Some(Cached::Deactivated) => false,
-            Some(Cached::Document { hash, sequence: present, .. }) => {
-                *present < sequence || (*present == sequence && hash == document)
-            }
-        }
+        let holds = |cached: &Cached| {
+            cached.sequence < sequence || (cached.sequence == sequence && cached.hash == *document)
+        };
+        !known.ended.contains(did) && known.documents.get(did).is_none_or(holds)
     }
 }

@@ -77,6 +77,8 @@ const FIELDS: [(&str, usize, usize); 4] = [
 pub struct Resolved {
     /// The latest document.
     pub document: DidDocument,
+    /// Its hash.
+    pub hash: Sha256Hash,
     /// The number of operations after the creation.
     pub sequence: u64,
     /// The checkpoint, and until when the verifier believes it. The verifier keeps the largest one of each registry.
@@ -136,12 +138,23 @@ impl Staple {
         newest: Option<&SignedCheckpoint>,
         now_s: u64,
     ) -> Result<Resolved, StapleError> {
+        self.verify_with(provider, did, trust.origin(), |note| trust.verify(provider, note, newest, now_s))
+    }
+
+    /// The same, for the registry with this origin, whose checkpoint `accepted` checks.
+    pub(crate) fn verify_with(
+        &self,
+        provider: &CryptoProvider,
+        did: &Did,
+        origin: &str,
+        accepted: impl FnOnce(&[u8]) -> Result<FreshCheckpoint, CheckpointError>,
+    ) -> Result<Resolved, StapleError> {
         let document = DidDocument::read(&self.document, did)?;
         let registry = registry_of(&document)?;
-        if registry != trust.origin() {
+        if registry != origin {
             return Err(StapleError::OtherRegistry(registry));
         }
-        let checkpoint = trust.verify(provider, &self.checkpoint, newest, now_s)?;
+        let checkpoint = accepted(&self.checkpoint)?;
         let root = checkpoint.checkpoint.checkpoint().map;
         let hash = Sha256Hash::of(provider, document.canonical()?.as_bytes())?;
         let proof = MapProof::read(&self.proof)?;
@@ -150,6 +163,6 @@ impl Staple {
         if !leaf.active {
             return Err(StapleError::Deactivated(did.clone()));
         }
-        Ok(Resolved { document, sequence: leaf.sequence, checkpoint })
+        Ok(Resolved { document, hash, sequence: leaf.sequence, checkpoint })
     }
 }
