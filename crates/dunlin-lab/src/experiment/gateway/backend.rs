@@ -24,12 +24,14 @@ pub(super) const SINK: u8 = b'u';
 /// The bytes that the sinks have received.
 pub(super) type Sunk = Arc<AtomicU64>;
 
-/// Binds a port and serves it.
+/// Binds a port and serves it. The kernel keeps up to `room` bytes of a connection that takes them slowly, otherwise what it likes.
 ///
 /// # Errors
 /// No port is free.
-pub(super) async fn start(sunk: Sunk) -> io::Result<SocketAddr> {
+pub(super) async fn start(sunk: Sunk, room: Option<u32>) -> io::Result<SocketAddr> {
     let socket = TcpSocket::new_v4()?;
+    // The accepted sockets inherit it.
+    room.map_or(Ok(()), |room| socket.set_send_buffer_size(room))?;
     socket.bind((Ipv4Addr::LOCALHOST, 0).into())?;
     let listener = socket.listen(BACKLOG)?;
     let address = listener.local_addr()?;

@@ -183,7 +183,7 @@ fn race(place: &Place<'_>, plan: &Plan, progress: &Progress) -> Result<Vec<Row>,
     let lacking = |error| Error::new("load generator", error, "free some resources");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(lacking)?;
     let sunk = Sunk::default();
-    let backend = runtime.block_on(backend::start(sunk.clone())).map_err(lacking)?;
+    let backend = runtime.block_on(backend::start(sunk.clone(), None)).map_err(lacking)?;
     let keys = Credential::ALL.map(Keys::new).into_iter().collect::<Result<Vec<_>, _>>()?;
     let connecting = if plan.quick { QUICK_CONNECTING } else { CONNECTING };
     let mut contenders = Vec::new();
