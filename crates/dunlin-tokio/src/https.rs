@@ -205,7 +205,12 @@ impl Place {
             if authority.as_str().contains('@') {
                 return None;
             }
-            let (host, port) = (authority.host(), authority.port_u16().unwrap_or(443));
+            let host = authority.host();
+            // RFC 3986 §3.2.3: the port may be left out or empty. Another text that is no port must not lead to port 443.
+            let port = match authority.as_str().strip_prefix(host)? {
+                "" | ":" => 443,
+                _ => authority.port_u16()?,
+            };
             let name = ServerAddress::parse(host.trim_matches(['[', ']']), port).ok()?;
             let path = url.path_and_query().map_or("/", |path| path.as_str());
             // RFC 9110 §4.2.3: the default port is left out.
@@ -244,9 +249,18 @@ mod tests {
         assert_eq!(of("https://example.org"), place("example.org:443", "example.org", "/"));
         assert_eq!(of("https://example.org:8443/a?b"), place("example.org:8443", "example.org:8443", "/a?b"));
         assert_eq!(of("https://[::1]:1/a"), place("[::1]:1", "[::1]:1", "/a"));
-        for wrong in
-            ["http://example.org", "example.org", "https:///path", "https://a@example.org", "https://a b", ""]
-        {
+        assert_eq!(of("https://example.org:/a"), place("example.org:443", "example.org", "/a"));
+        for wrong in [
+            "http://example.org",
+            "example.org",
+            "https:///path",
+            "https://a@example.org",
+            "https://a b",
+            "https://example.org:84430",
+            "https://example.org:abc",
+            "https://[::1]:65536/",
+            "",
+        ] {
             assert_eq!(of(wrong), Err(HttpsError::Url(wrong.to_owned())), "{wrong}");
         }
     }
