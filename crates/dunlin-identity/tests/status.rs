@@ -241,6 +241,31 @@ fn a_suspended_credential_returns_with_a_later_list() {
     assert!(case.verify(&suspension, &lists).is_ok());
 }
 
+/// Times are in seconds: of two lists of one second, only one with all bits of the other replaces it.
+#[test]
+fn a_list_of_the_same_second_hides_no_revocation() {
+    let case = case(1);
+    let revoked = |indices: &[u64]| {
+        let mut bits = Bitstring::default();
+        indices.iter().for_each(|index| bits.set(*index, true).unwrap());
+        case.verify_list(&case.list(&bits, 10)).unwrap()
+    };
+    let mut lists = StatusLists::default();
+    lists.insert(revoked(&[5])).unwrap();
+    lists.insert(revoked(&[5, 6])).unwrap();
+    for older in [&[][..], &[5], &[6], &[5, 7]] {
+        assert_eq!(lists.insert(revoked(older)), Err(StatusError::Older(LIST.into())), "{older:?}");
+    }
+    lists.insert(revoked(&[5, 6])).unwrap();
+    let refused = case.verify(&entry(6).to_value(), &lists);
+    assert_eq!(refused, Err(status(StatusError::Revoked)));
+    // A list without the purpose refuses nothing, whatever its bits are.
+    let mut other = case.list(revoked(&[5, 6]).bits(), 10);
+    other["credentialSubject"]["statusPurpose"] = json!("suspension");
+    let other = lists.insert(case.verify_list(&other).unwrap());
+    assert_eq!(other, Err(StatusError::Older(LIST.into())));
+}
+
 #[test]
 fn a_missing_or_old_list_is_named() {
     let case = case(1);

@@ -52,8 +52,10 @@ pub enum StatusError {
     /// The list is too old, or its validity has ended.
     #[error("the status list {0:?} is too old: fetch it again")]
     Stale(String),
-    /// The list is older than the one at hand.
-    #[error("the status list {0:?} is older than the one at hand")]
+    /// The list is older than the one at hand; or it is of the same second, and lacks some of its bits.
+    #[error(
+        "the status list {0:?} is older than the one at hand, or of the same second without all of its bits"
+    )]
     Older(String),
     /// Another issuer than that of the credential signed the list.
     #[error("the status list {0:?} has another issuer than the credential")]
@@ -225,6 +227,11 @@ impl Bitstring {
         Ok(())
     }
 
+    /// Whether every bit that is set in the other list is set in this one, too.
+    fn covers(&self, other: &Self) -> bool {
+        self.0.len() >= other.0.len() && self.0.iter().zip(&other.0).all(|(own, other)| other & !own == 0)
+    }
+
     /// The member `encodedList`: gzip, in multibase with base64url.
     pub fn encode(&self) -> String {
         format!("u{}", Base64UrlUnpadded::encode_string(&gzip::compress(&self.0)))
@@ -374,6 +381,16 @@ impl StatusList {
     pub fn made(&self) -> Seconds {
         self.made
     }
+
+    /// Whether the list may take the place of this one. Times are in seconds, and of two lists of one second nothing says which one is
+    /// newer. So the second of them must refuse all that the first refuses.
+    fn may_replace(&self, present: &Self) -> bool {
+        let covers = || {
+            present.purposes.iter().all(|purpose| self.purposes.contains(purpose))
+                && self.bits.covers(&present.bits)
+        };
+        self.made > present.made || (self.made == present.made && covers())
+    }
 }
 
 /// The lists that a program has at hand.
@@ -405,11 +422,12 @@ impl StatusLists {
     /// Takes a list in the place of an older one with this URL. When there are too many lists, the one that the issuer made first leaves.
     ///
     /// # Errors
-    /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation.
+    /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation. Of two lists of one second, the one with all
+    /// bits of the other counts.
     pub fn insert(&mut self, list: StatusList) -> Result<(), StatusError> {
         let same = |other: &&mut StatusList| other.url == list.url && other.issuer == list.issuer;
         if let Some(present) = self.lists.iter_mut().find(same) {
-            if list.made < present.made {
+            if !list.may_replace(present) {
                 return Err(StatusError::Older(shown(&list.url)));
             }
             *present = list;
