@@ -9,7 +9,8 @@ use dunlin_identity::document::{DidDocument, DocumentError, Relationship};
 use dunlin_identity::json::{JsonFault, canonical};
 use dunlin_identity::key::{self, KeyError, PublicKey};
 use dunlin_identity::method::dunlin::{
-    MAX_OPERATION, MAX_ORIGIN, Operation, OperationError, OperationKind, Sha256Hash, State, first_document,
+    MAX_DOCUMENT, MAX_OPERATION, MAX_ORIGIN, Operation, OperationError, OperationKind, Sha256Hash, State,
+    first_document,
 };
 use keys::{ed25519, p256, provider, public};
 use serde_json::{Value, json};
@@ -253,7 +254,11 @@ fn reads_operations_strictly() {
 fn bounds_the_document_of_an_operation() {
     let update = update_of(&created());
     let mut value: Value = serde_json::from_str(&update.canonical().unwrap()).unwrap();
-    value["document"]["padding"] = "x".repeat(16 * 1024).into();
+    value["document"]["padding"] = "".into();
+    let longest = MAX_DOCUMENT - canonical(&value["document"]).unwrap().len();
+    value["document"]["padding"] = "x".repeat(longest).into();
+    assert!(Operation::read(value.to_string().as_bytes()).is_ok());
+    value["document"]["padding"] = "x".repeat(longest + 1).into();
     assert_eq!(Operation::read(value.to_string().as_bytes()), Err(OperationError::LongDocument));
 }
 

@@ -16,11 +16,15 @@ use serde_json::{Map, Value, json};
 
 use crate::did::Did;
 use crate::document::{DID_CONTEXT, DidDocument, DocumentError, MULTIKEY_CONTEXT, Relationship};
-use crate::json::{self, JsonError, JsonFault, MAX_JSON};
+use crate::json::{self, JsonError, JsonFault};
 use crate::key::{self, KeyError, PublicKey};
+use crate::registry::staple::MAX_STAPLE;
 
-/// The longest operation, in bytes: a document, and 4 KiB for the rest, of which an RSA key and signature can take 2850.
-pub const MAX_OPERATION: usize = MAX_JSON + 4096;
+/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4 KiB for the checkpoint and the proof.
+pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4096;
+
+/// The longest operation, in bytes: a document, and 8 KiB for the rest, of which an RSA key and signature can take 2850.
+pub const MAX_OPERATION: usize = MAX_DOCUMENT + 8192;
 
 /// The longest origin of a registry, in bytes.
 pub const MAX_ORIGIN: usize = 255;
@@ -56,8 +60,8 @@ pub enum OperationError {
     /// The document is refused.
     #[error("operation: {0}")]
     Document(#[from] DocumentError),
-    /// The document is longer than [`MAX_JSON`] in canonical form.
-    #[error("operation: the document is longer than {MAX_JSON} bytes")]
+    /// The document is longer than [`MAX_DOCUMENT`] in canonical form.
+    #[error("operation: the document is longer than {MAX_DOCUMENT} bytes")]
     LongDocument,
     /// The document contains the text that stands for the DID while it is hashed.
     #[error("operation: the document contains the placeholder {PLACEHOLDER:?}")]
@@ -239,7 +243,7 @@ impl Operation {
             _ => {
                 let document = object.get("document").ok_or(OperationError::Member("document"))?;
                 let document = DidDocument::from_value(document.clone(), &did)?;
-                if document.canonical()?.len() > MAX_JSON {
+                if document.canonical()?.len() > MAX_DOCUMENT {
                     return Err(OperationError::LongDocument);
                 }
                 Some(document)
