@@ -25,8 +25,8 @@ pub struct Audit {
     pub dids: u64,
 }
 
-/// Checks the database at `path`, also while a registry writes to it: every operation in the log is valid after those before it; the
-/// tiles, the state of every DID and both roots of the newest checkpoint follow from the log; `key`, the registry's key for notes, has
+/// Checks the database at `path`, also while a registry writes to it: it has the tables of a registry and no trigger or view; every
+/// operation in the log is valid after those before it; the tiles, the state of every DID and both roots of the newest checkpoint follow from the log; `key`, the registry's key for notes, has
 /// signed that checkpoint and those in `published`, and the log has the root that each of them states for its size.
 ///
 /// It keeps the latest document of every DID in memory.
@@ -43,6 +43,7 @@ pub fn audit(
     let mut connection = database::reader(path)?;
     // One transaction: a writer may go on meanwhile.
     let transaction = connection.transaction()?;
+    database::check_schema(&transaction)?;
     let newest = SignedCheckpoint::read(database::setting(&transaction, CHECKPOINT)?.as_bytes())?;
     for signed in published.iter().chain([&newest]) {
         if signed.note().signed_by(provider, key)? == Signed::No || signed.checkpoint().origin != key.name() {

@@ -55,6 +55,30 @@ pub(crate) fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or_default()
 }
 
+/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so whoever stores it could have put
+/// a trigger in that changes what is written later.
+pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
+    type Item = (String, String, Option<String>);
+    // `ANALYZE` adds tables with these names, which nothing else can have.
+    let sql =
+        "SELECT type, name, sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_stat*' ORDER BY type, name";
+    let items = |connection: &Connection| -> rusqlite::Result<Vec<Item>> {
+        let mut statement = connection.prepare(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.collect()
+    };
+    let expected = Connection::open_in_memory()?;
+    expected.execute_batch(SCHEMA)?;
+    let (expected, found) = (items(&expected)?, items(connection)?);
+    let stray = found.iter().find(|item| !expected.contains(item));
+    match stray.or_else(|| expected.iter().find(|item| !found.contains(item))) {
+        None => Ok(()),
+        Some((typ, name, _)) => {
+            Err(RegistryError::damaged(format!("its {typ} {name:?} is not that of a registry")))
+        }
+    }
+}
+
 /// Opens a connection to an existing database of a registry.
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection, RegistryError> {
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -80,6 +104,7 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, RegistryError> {
 /// The connection that writes. A commit that it reports survives a power failure, and readers go on during a transaction.
 pub(crate) fn writer(path: &Path) -> Result<Connection, RegistryError> {
     let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    check_schema(&connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     Ok(connection)

@@ -18,6 +18,9 @@ pub enum RegistryError {
     /// The state map has no place for the DID.
     #[error("operation: {0}")]
     Map(#[from] MapError),
+    /// The log has the operation with another signature, as the entry with this number.
+    #[error("operation: the log has it already, with another signature, as the entry {0}")]
+    OtherSignature(u64),
     /// Too many operations wait for the disk.
     #[error("the registry is busy: submit the operation again later")]
     Busy,

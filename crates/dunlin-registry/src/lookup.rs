@@ -26,6 +26,7 @@ use http_body_util::Empty;
 use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use crate::client::{ClientError, RegistryClient};
 
@@ -115,7 +116,7 @@ pub struct LookUps {
 }
 
 impl LookUps {
-    /// Asks these registries, one after the other, and web servers if there is a client for them.
+    /// Asks these registries, all at once, and web servers if there is a client for them.
     pub fn new(registries: Vec<RegistryClient>, web: Option<WebDocuments>) -> Self {
         Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)) }
     }
@@ -132,16 +133,22 @@ impl LookUps {
     /// Looks a DID up. The resolvers know the result.
     ///
     /// # Errors
-    /// [`LookUpError`]; of several registries that of the last one.
+    /// [`LookUpError`]; of several registries that of the last one to answer.
     pub async fn look_up(&self, did: &Did) -> Result<(), LookUpError> {
         let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;
         if let (Some(web), "web") = (&self.web, did.method()) {
             return web.resolve(did).await.map(drop);
         }
-        let mut refusal = LookUpError::Method;
+        // One after the other, the deadlines of silent registries would add up, and the handshake would end first.
+        let mut asked = JoinSet::new();
         for registry in self.registries.iter().filter(|_| did.method() == "dunlin") {
-            match registry.resolve(did).await {
-                Ok(_) => return Ok(()),
+            let (registry, did) = (registry.clone(), did.clone());
+            asked.spawn(async move { registry.resolve(&did).await.map(drop) });
+        }
+        let mut refusal = LookUpError::Method;
+        while let Some(Ok(resolved)) = asked.join_next().await {
+            match resolved {
+                Ok(()) => return Ok(()),
                 Err(error) => refusal = error.into(),
             }
         }
@@ -180,11 +187,13 @@ impl Answers for LookUpAnswers {
         let algorithms = self.provider.signatures.all;
         let judge = || self.verifier.judge(&certificates, did_proof.as_deref(), algorithms, now_s());
         let mut judged = judge();
-        if let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() {
+        // The issuer's document first, then the peer's.
+        for _ in 0..2 {
+            let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() else { break };
             let looked_up = self.look_ups.look_up(&did).await;
             judged = judge().map_err(|refusal| match looked_up {
                 // Only a refusal for want of the document has to do with the look-up. It may also have told that the DID has ended.
-                Err(error) if refusal.wanted().is_some() => {
+                Err(error) if refusal.wanted() == Some(&did) => {
                     ResolveError::LookUp(did, error.to_string()).into()
                 }
                 _ => refusal,

@@ -19,6 +19,7 @@ use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
 use rusqlite::Connection;
+use tokio::sync::watch;
 
 use crate::bundle::{Bundle, framed};
 use crate::database::{self, CHECKPOINT, KEY};
@@ -211,6 +212,8 @@ pub struct Registry {
     keys: [NoteKey; 2],
     queue: Option<SyncSender<Submission>>,
     writer: Option<JoinHandle<()>>,
+    /// Its sender ends with the writer.
+    ended: watch::Receiver<()>,
     _lock: File,
 }
 
@@ -259,9 +262,17 @@ impl Registry {
         let shared = Arc::clone(writer.shared());
         let (queue, submissions) = sync_channel(MAX_QUEUE);
         let thread = std::thread::Builder::new().name("registry".to_owned());
-        let thread = thread.spawn(move || writer.run(&submissions));
+        let (end, ended) = watch::channel(());
+        let thread = thread.spawn(move || writer.run(&submissions, end));
         let thread = thread.map_err(|error| RegistryError::file(path, &error))?;
-        Ok(Self { shared, keys, queue: Some(queue), writer: Some(thread), _lock: lock })
+        Ok(Self { shared, keys, queue: Some(queue), writer: Some(thread), ended, _lock: lock })
+    }
+
+    /// Waits until the writer has ended because it cannot read its database. The log says why. Then the registry takes no operations any
+    /// more, and its checkpoint grows old: open it again.
+    pub async fn writer_ended(&self) {
+        let mut ended = self.ended.clone();
+        while ended.changed().await.is_ok() {}
     }
 
     /// The keys with which the registry signs: as the log and as a witness.

@@ -11,7 +11,7 @@ use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::Relationship;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::registry::staple::{Staple, StapleError};
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
@@ -63,6 +63,7 @@ struct State {
 pub struct Stapler {
     client: RegistryClient,
     did: Did,
+    membership: Vec<u8>,
     state: RwLock<State>,
     demanded: Notify,
 }
@@ -70,7 +71,15 @@ pub struct Stapler {
 impl Stapler {
     /// For this DID, which this side proves by `key`. There is no proof before [`Self::refresh`].
     pub fn new(client: RegistryClient, did: Did, key: PublicKey) -> Self {
-        Self { client, did, state: RwLock::new(State { key, held: None }), demanded: Notify::new() }
+        let state = RwLock::new(State { key, held: None });
+        Self { client, did, membership: Vec::new(), state, demanded: Notify::new() }
+    }
+
+    /// Sends this proof of membership along, for peers that know only the root over their members
+    /// ([`dunlin_identity::trust::Members::proof`]).
+    #[must_use]
+    pub fn with_membership(self, membership: Vec<u8>) -> Self {
+        Self { membership, ..self }
     }
 
     /// The DID.
@@ -107,6 +116,7 @@ impl Stapler {
         }
         let size = resolved.checkpoint.checkpoint.checkpoint().size;
         let fresh_until_s = resolved.checkpoint.fresh_until_s;
+        let staple = Staple { membership: self.membership.clone(), ..staple };
         state.held = Some(Held { bytes: staple.write()?, size, fresh_until_s });
         Ok(())
     }

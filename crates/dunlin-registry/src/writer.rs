@@ -11,11 +11,13 @@ use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, 
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
+use tokio::sync::watch;
 
 use crate::database::{self, CHECKPOINT, set, signed};
 use crate::error::RegistryError;
 use crate::log::Edge;
 use crate::registry::{Shared, Snapshot};
+use crate::tile::TILE_WIDTH;
 
 /// The most operations of one transaction. The first of them waits for the last.
 pub const MAX_BATCH: usize = 256;
@@ -99,6 +101,7 @@ fn load(
     let Signed::At(signed_s) = newest.note().signed_by(provider, witness)? else { return Err(unsigned()) };
     let size = database::log_size(connection)?;
     let head = Head { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
+    check_last_entries(connection, hasher, &head.edge)?;
     let Checkpoint { origin, size, root, map } = newest.checkpoint();
     if *origin != *log.name() || *size != head.edge.size() || *root != head.edge.root(hasher)? {
         return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
@@ -107,6 +110,25 @@ fn load(
         return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
     }
     Ok((head, newest, signed_s))
+}
+
+/// Checks the entries after the last full tile: those that a failure is most likely to have touched. An audit checks all.
+fn check_last_entries(connection: &Connection, hasher: Hasher<'_>, edge: &Edge) -> Result<(), RegistryError> {
+    let (_, number, hashes) = match edge.partial().next() {
+        Some(tile @ (0, ..)) => tile,
+        _ => return Ok(()),
+    };
+    let first = number.saturating_mul(TILE_WIDTH.into());
+    let entries = database::entries(connection, first, edge.size())?;
+    if entries.len() != hashes.len() {
+        return Err(RegistryError::damaged(format!("entries after the number {first} are missing")));
+    }
+    for (number, (entry, hash)) in (first..).zip(entries.iter().zip(hashes)) {
+        if hasher.leaf(entry) != *hash {
+            return Err(RegistryError::damaged(format!("the entry {number} is not that of the log")));
+        }
+    }
+    Ok(())
 }
 
 impl Writer {
@@ -129,8 +151,8 @@ impl Writer {
         &self.shared
     }
 
-    /// Writes until the registry is closed.
-    pub(crate) fn run(mut self, queue: &Receiver<Submission>) {
+    /// Writes until the registry is closed. `ended` tells those who wait for it by its end.
+    pub(crate) fn run(mut self, queue: &Receiver<Submission>, ended: watch::Sender<()>) {
         // The registry may have been closed for long.
         let mut working = self.write(Vec::new());
         while working {
@@ -145,6 +167,7 @@ impl Writer {
             }
             working = self.write(batch);
         }
+        drop(ended);
     }
 
     /// Whether the newest checkpoint is so old that it is time for another one.
@@ -165,7 +188,18 @@ impl Writer {
             batch.into_iter().map(|submission| (submission.operation, submission.answer)).unzip();
         let outcome = self.commit(&operations);
         // After a failure, memory must follow the disk again, whatever SQLite has done.
-        let working = outcome.is_ok() || self.reload().is_ok();
+        let reloaded = match &outcome {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not signed again.
+                tracing::error!(%error, operations = operations.len(), "the registry could not sign a checkpoint");
+                self.reload()
+            }
+        };
+        if let Err(error) = &reloaded {
+            tracing::error!(%error, "the registry no longer writes, since it cannot read its database");
+        }
+        let working = reloaded.is_ok();
         let results = match outcome {
             Ok(results) => results,
             Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
@@ -220,7 +254,11 @@ impl Writer {
                 before => before?,
             };
             results.push(match append.operation(operation, before) {
-                Err(error @ (RegistryError::Operation(_) | RegistryError::Map(_))) => Err(error),
+                Err(
+                    error @ (RegistryError::Operation(_)
+                    | RegistryError::Map(_)
+                    | RegistryError::OtherSignature(_)),
+                ) => Err(error),
                 other => Ok(other?),
             });
         }
@@ -278,14 +316,14 @@ impl Append<'_> {
     /// Appends an operation if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may have
     /// missed the first answer.
     fn operation(&mut self, operation: &Operation, (key, before): Before) -> Result<Receipt, RegistryError> {
+        let entry = operation.canonical()?;
         let state = match before {
             None => State::create(self.provider, operation)?,
             Some((state, number)) if operation.hash(self.provider)? == state.latest() => {
-                return Ok(Receipt { number });
+                return self.repeated(number, &entry);
             }
             Some((state, _)) => state.apply(self.provider, operation)?,
         };
-        let entry = operation.canonical()?;
         // Nothing enters the log, which is for ever, that an auditor cannot read.
         Operation::read(entry.as_bytes())?;
         let text = state.document().canonical().map_err(OperationError::from)?;
@@ -302,6 +340,15 @@ impl Append<'_> {
         }
         self.head.map = map;
         Ok(Receipt { number })
+    }
+
+    /// Acknowledges an entry again. Its hash does not cover the signature, but the proof for its submitter does.
+    fn repeated(&self, number: u64, entry: &str) -> Result<Receipt, RegistryError> {
+        let stored = database::entries(self.transaction, number, number.saturating_add(1))?;
+        match stored.iter().any(|stored| stored == entry.as_bytes()) {
+            true => Ok(Receipt { number }),
+            false => Err(RegistryError::OtherSignature(number)),
+        }
     }
 
     /// Writes the state of the DID.

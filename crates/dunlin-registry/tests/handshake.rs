@@ -6,8 +6,9 @@ mod common;
 mod node;
 mod site;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use common::{Holder, Place};
@@ -38,6 +39,10 @@ use serde_json::json;
 use site::Site;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn now_s() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
@@ -270,6 +275,31 @@ async fn a_document_is_looked_up_once() {
     hub.accepts(own()).await;
 }
 
+/// Registries are asked at once: the first one here answers only when the second one has been asked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_slow_registry_holds_up_no_other() {
+    let (site, holder) = site_with_did().await;
+    let did = holder.state().did();
+    let proof = staple(&site, did).write().unwrap();
+    let (asked, other) = channel();
+    let other = Mutex::new(other);
+    let slow = Node::new(move |_| {
+        let _ = other.lock().unwrap().recv();
+        (500, Vec::new())
+    });
+    let good = Node::new(move |_| {
+        let _ = asked.send(());
+        (200, proof.clone())
+    });
+    let clients = [slow.await, good.await].map(|node| {
+        let documents = RegistryDocuments::new(provider(), trust(&site.place, DEFAULT_CHECKPOINT_AGE));
+        let https = HttpsClient::new(node.connector.clone()).with_deadline(Duration::from_hours(1));
+        RegistryClient::new(provider(), &node.url(), https, Arc::new(documents)).unwrap()
+    });
+    let look_ups = LookUps::new(clients.to_vec(), None);
+    timeout(PATIENCE, look_ups.look_up(did)).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
     let (site, holder) = site_with_did().await;
@@ -415,6 +445,8 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
     let did = holder.state().did().clone();
     let client = registry_client(&site.place, &site.url(), site.connector());
     let public = |key: Arc<dyn SigningKey>| PublicKey::from_spki(key.public_key()).unwrap();
+    let member = Stapler::new(client.clone(), did.clone(), public(holder.key(0)));
+    let member = member.with_membership(b"member".to_vec());
     let stapler = Stapler::new(client, did.clone(), public(holder.key(0)));
     let key_id = trust(&site.place, 1).known(None).key_id;
     let accepted = |oldest_size| [KnownRegistry { key_id, oldest_size }];
@@ -422,6 +454,9 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
     stapler.refresh().await.unwrap();
     let held = staple(&site, &did).write().unwrap();
     assert_eq!(stapler.latest(&accepted(1)).as_ref(), Some(&held));
+    member.refresh().await.unwrap();
+    let with_membership = Staple { membership: b"member".to_vec(), ..staple(&site, &did) };
+    assert_eq!(member.latest(&accepted(1)), Some(with_membership.write().unwrap()));
     // The peer knows a larger log, or another registry.
     assert_eq!(stapler.latest(&accepted(2)), None);
     assert_eq!(stapler.latest(&[KnownRegistry { key_id: [0; 8], oldest_size: 0 }]), None);
@@ -450,10 +485,10 @@ async fn failures_of_a_stapler_are_reported_once_until_they_change() {
     let client = registry_client(&place, "https://localhost:1", site::Tls::new().connector);
     let public = PublicKey::from_spki(holder.key(0).public_key()).unwrap();
     let stapler = Stapler::new(client, holder.state().did().clone(), public);
-    let reported = std::sync::Mutex::new(Vec::new());
+    let reported = Mutex::new(Vec::new());
     let keeping =
         stapler.keep_fresh(&place.provider, |error| reported.lock().unwrap().push(error.to_string()));
-    assert!(tokio::time::timeout(Duration::from_secs(3600), keeping).await.is_err());
+    assert!(timeout(Duration::from_secs(3600), keeping).await.is_err());
     let reported = reported.into_inner().unwrap();
     assert!(reported.len() == 1 && reported[0].contains("localhost:1: "), "{reported:?}");
 }

@@ -9,12 +9,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
 
 use common::{NOW, ORIGIN, Place, key};
+use dunlin_identity::key::PublicKey;
 use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
-use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, first_document};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, Sha256Hash, first_document};
 use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust};
 use dunlin_identity::registry::map::map_key;
 use dunlin_identity::registry::note::Signed;
 use dunlin_identity::registry::staple::StapleError;
+use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::audit::audit;
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
 use dunlin_registry::{MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
@@ -85,9 +87,8 @@ fn invalid_operations_are_refused_and_leave_nothing() {
     assert_eq!(refused(&create), OperationError::Creation);
 
     let settings = place.settings();
-    let public = dunlin_identity::key::PublicKey::from_spki(settings.key.public_key()).unwrap();
-    let hash =
-        |bytes: &[u8]| dunlin_identity::method::dunlin::Sha256Hash::of(&place.provider, bytes).unwrap();
+    let public = PublicKey::from_spki(settings.key.public_key()).unwrap();
+    let hash = |bytes: &[u8]| Sha256Hash::of(&place.provider, bytes).unwrap();
     let document = first_document(&place.provider, "other.example", &public, hash(b"1"), hash(b"2")).unwrap();
     let other = Operation::create(&place.provider, &*settings.key, &document).unwrap();
     assert_eq!(refused(&other), OperationError::OtherRegistry("other.example".to_owned()));
@@ -106,6 +107,24 @@ fn a_repeated_operation_is_acknowledged_again() {
     drop(registry);
     let registry = place.open().unwrap();
     assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 2 }), 3));
+}
+
+/// ECDSA lets anybody make another signature. The receipt's proof is of the bytes in the log, so nobody gets it for others.
+#[test]
+fn an_operation_with_another_signature_is_not_acknowledged() {
+    let (place, provider) = (Place::new(), dunlin_awslc::provider());
+    let registry = place.open().unwrap();
+    let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).unwrap();
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let signer = own.signing_key(&provider).unwrap();
+    let [first, second] = [(); 2].map(|()| Operation::create(&provider, &*signer, &document).unwrap());
+    assert_ne!(first.canonical(), second.canonical());
+    place.submit(&registry, vec![place.holder(1).next()]);
+    assert_eq!(registry.submit(first.clone()), Ok(Receipt { number: 1 }));
+    assert_eq!(registry.submit(second), Err(RegistryError::OtherSignature(1)));
+    assert_eq!((registry.submit(first), registry.snapshot().size()), (Ok(Receipt { number: 1 }), 2));
 }
 
 /// Submits an operation in whose answer the writer waits, until the returned channel says that it may go on.

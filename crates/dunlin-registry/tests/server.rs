@@ -6,15 +6,18 @@ mod common;
 mod site;
 
 use base64ct::{Base64, Encoding};
-use common::NOW;
+use common::{NOW, Place};
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::MAX_OPERATION;
 use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapProof, map_key};
+use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_registry::server::Limits;
 use dunlin_registry::tile::{Tile, TileKind};
+use dunlin_registry::{Registry, Settings};
 use hyper::Method;
+use rusqlite::Connection;
 use serde_json::{Value, json};
 use site::Site;
 
@@ -135,15 +138,67 @@ async fn a_full_registry_accepts_only_deactivations() {
     assert!(site.registry.size_on_disk().unwrap() > wal && wal > 0);
 }
 
+/// What the registry refuses keeps nobody out, and whoever must end a DID never waits for others.
 #[tokio::test]
-async fn all_hosts_together_must_wait_if_they_submit_too_much() {
+async fn all_hosts_together_must_wait_if_they_append_too_much() {
     let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
     let mut client = site.client().await;
-    let statuses = [0, 1].map(|number| site.place.holder(number).next().canonical().unwrap());
-    let [first, second] = statuses;
-    assert_eq!(client.post(first).await.status, 200);
-    let answer = client.post(second).await;
+    let [mut first, mut second] = [1, 2].map(|number| site.place.holder(number));
+    let (create, other) = (first.next(), second.next());
+    let early = second.next();
+    for (body, status) in [("nonsense".to_owned(), 400), (early.canonical().unwrap(), 409)] {
+        assert_eq!(client.post(body).await.status, status);
+    }
+    assert_eq!(client.post(create.canonical().unwrap()).await.status, 200);
+    let answer = client.post(other.canonical().unwrap()).await;
     assert_eq!((answer.status.as_u16(), answer.header("retry-after")), (429, "60"));
+    assert!(answer.json()["error"].as_str().unwrap().contains("all addresses"), "{}", answer.json());
+    assert_eq!(client.post(first.deactivate().canonical().unwrap()).await.status, 200);
+    assert_eq!(site.registry.snapshot().size(), 2);
+}
+
+/// The client would take the status 404 for the absence of the DID.
+#[tokio::test]
+async fn a_staple_that_is_too_long_is_no_missing_did() {
+    let place = Place::new();
+    let signer = |number: u64| {
+        let name = format!("{number:a>255}");
+        let key = common::key(&place.provider, [8, 8, number]);
+        NoteSigner::new(&place.provider, &name, NoteKeyKind::Cosignature, key).unwrap()
+    };
+    let witnesses: Vec<_> = (0..42).map(signer).collect();
+    let settings = Settings {
+        witnesses: witnesses.iter().map(|witness| witness.key().clone()).collect(),
+        needed: witnesses.len(),
+        ..place.settings()
+    };
+    let registry = Registry::open(&place.path("registry"), &settings).unwrap();
+    let operation = place.holder(1).next();
+    registry.submit(operation.clone()).unwrap();
+    let snapshot = registry.snapshot();
+    let text = snapshot.checkpoint().note().text();
+    let cosigned =
+        witnesses.iter().map(|witness| witness.sign(&place.provider, text, NOW).unwrap().to_string());
+    let cosigned: Vec<_> = cosigned.collect();
+    assert_eq!(registry.witnessed(&snapshot, cosigned.iter().map(String::as_str)), Ok(true));
+
+    let site = Site::of(place, registry, Limits::default()).await;
+    let mut client = site.client().await;
+    let answer = client.get(&format!("/dids/{}/staple", operation.did())).await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.json()["error"].as_str().unwrap().contains("longer than"), "{}", answer.json());
+    assert_eq!(client.get(&format!("/dids/{}", operation.did())).await.status, 200);
+}
+
+/// Whoever supervises the program can then start it again.
+#[tokio::test]
+async fn a_server_ends_when_its_registry_no_longer_writes() {
+    let site = Site::new(Limits::default()).await;
+    let database = Connection::open(site.place.path("registry")).unwrap();
+    database.execute("UPDATE setting SET value = '' WHERE name = 'checkpoint'", []).unwrap();
+    assert!(site.registry.submit(site.place.holder(1).next()).is_err());
+    let ended = site.ended().await.unwrap_err();
+    assert!(ended.to_string().contains("no longer writes"), "{ended}");
 }
 
 #[tokio::test]

@@ -47,7 +47,7 @@ type Answer = Response<Content>;
 /// Answers a request of this host.
 pub(super) async fn answer(
     registry: &Arc<Registry>,
-    hosts: &Hosts,
+    hosts: &Arc<Hosts>,
     from: IpAddr,
     request: Request<Incoming>,
 ) -> Answer {
@@ -108,7 +108,8 @@ impl From<RegistryError> for Refusal {
                 Self::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
             }
             // Another operation came first, or the DID has ended.
-            RegistryError::Operation(
+            RegistryError::OtherSignature(_)
+            | RegistryError::Operation(
                 OperationError::Sequence { .. }
                 | OperationError::Previous
                 | OperationError::Creation
@@ -146,13 +147,13 @@ fn ok(form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Result
 /// Appends the operation in the body. The answer comes when the operation is on the disk.
 async fn submit(
     registry: &Registry,
-    hosts: &Hosts,
+    hosts: &Arc<Hosts>,
     from: IpAddr,
     request: Request<Incoming>,
 ) -> Result<Answer, Refusal> {
-    hosts.write(from, Instant::now()).map_err(|wait| {
-        Refusal::later(StatusCode::TOO_MANY_REQUESTS, "too many operations from this address", wait)
-    })?;
+    let too_many = |why: &str, wait| Refusal::later(StatusCode::TOO_MANY_REQUESTS, why, wait);
+    let of_host = hosts.write(from, Instant::now());
+    of_host.map_err(|wait| too_many("too many operations from this address", wait))?;
     let body = timeout(BODY_TIME, Limited::new(request.into_body(), MAX_OPERATION).collect()).await;
     let body =
         body.map_err(|_| Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time"))?;
@@ -163,14 +164,28 @@ async fn submit(
     })?;
     let operation = Operation::read(&body.to_bytes()).map_err(RegistryError::from)?;
     // A log is for ever, so strangers could fill any disk. A DID ends once, so deactivations alone cannot.
-    let is_full = registry.size_on_disk()? >= hosts.limits().database;
-    if is_full && operation.kind() != OperationKind::Deactivate {
+    let counts = operation.kind() != OperationKind::Deactivate;
+    if counts && registry.size_on_disk()? >= hosts.limits().database {
         let why = "the registry is full: it accepts only deactivations until its operator allows more";
         return Err(Refusal::later(StatusCode::SERVICE_UNAVAILABLE, why, FULL_TIME));
     }
+    if counts {
+        let of_all = hosts.append(Instant::now());
+        of_all.map_err(|wait| too_many("too many operations from all addresses together", wait))?;
+    }
     let (answer, answered) = oneshot::channel();
-    // The client may have gone meanwhile.
-    registry.submit_then(operation, |result| drop(answer.send(result)))?;
+    // The client may have gone when the writer answers, so what its operation counts is settled there.
+    let writer_hosts = Arc::clone(hosts);
+    let submitted = registry.submit_then(operation, move |result| {
+        if counts && result.is_err() {
+            writer_hosts.refused();
+        }
+        drop(answer.send(result));
+    });
+    if counts && submitted.is_err() {
+        hosts.refused();
+    }
+    submitted?;
     let receipt = answered.await.unwrap_or(Err(RegistryError::Closed))?;
     let body = json!({"number": receipt.number, "checkpoint": registry.snapshot().text()});
     ok(JSON, FRESH, body.to_string())
@@ -247,8 +262,9 @@ fn resolve(registry: &Registry, path: &str) -> Result<Answer, Refusal> {
     if staple {
         let staple =
             resolution.staple().ok_or_else(|| Refusal::not_found("the registry does not have the DID"))?;
-        // A document, a checkpoint and a proof that each fit can be too long together.
-        let staple = staple.write().map_err(Refusal::not_found)?;
+        // A checkpoint with many cosignatures can be too long beside a document. Status 404 would say that there is no DID.
+        let staple = staple.write();
+        let staple = staple.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
         return ok(BYTES, FRESH, staple);
     }
     let status = if resolution.state.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };

@@ -32,7 +32,6 @@ fn prefix(address: Ipv6Addr, bits: u32) -> IpAddr {
 enum Group {
     Host(IpAddr),
     Site(IpAddr),
-    All,
 }
 
 impl Group {
@@ -52,11 +51,26 @@ pub(super) struct Hosts {
     connections: Mutex<HashMap<Group, usize>>,
     /// When each group will have its whole allowance of operations again.
     writes: Mutex<LruCache<Group, Instant>>,
+    /// When all hosts together will have their whole allowance again.
+    appended: Mutex<Option<Instant>>,
+}
+
+/// What one operation takes of an allowance of so many per minute.
+fn share(per_minute: u32) -> Duration {
+    Duration::from_secs(60) / per_minute.max(1)
+}
+
+/// When an allowance will be whole again if one more operation is counted, and how long that operation must wait.
+fn counted(whole: Option<Instant>, now: Instant, per_minute: u32, burst: u32) -> (Instant, Duration) {
+    // An allowance that is whole waits for nothing.
+    let whole = whole.map_or(now, |whole| whole.max(now)) + share(per_minute);
+    (whole, (whole - now).saturating_sub(share(per_minute).saturating_mul(burst)))
 }
 
 impl Hosts {
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, connections: Mutex::default(), writes: Mutex::new(LruCache::new(MAX_HOSTS)) }
+        let writes = Mutex::new(LruCache::new(MAX_HOSTS));
+        Self { limits, connections: Mutex::default(), writes, appended: Mutex::default() }
     }
 
     pub(super) const fn limits(&self) -> &Limits {
@@ -80,29 +94,45 @@ impl Hosts {
         Some(Connected { shared: Arc::clone(shared), from })
     }
 
-    /// Counts an operation of this host, and says how long it must wait if that is one too many of the host, its site, or all hosts.
+    /// Counts an operation of this host, whatever becomes of it, and says how long it must wait if that is one too many of the host or its
+    /// site.
     pub(super) fn write(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
-        let Limits { writes_per_minute, write_burst, all_writes_per_minute, .. } = self.limits;
-        let all = (Group::All, all_writes_per_minute, all_writes_per_minute);
-        let groups = Group::of(from).map(|(group, hosts)| {
-            (group, writes_per_minute.saturating_mul(hosts), write_burst.saturating_mul(hosts))
-        });
+        let Limits { writes_per_minute, write_burst, .. } = self.limits;
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut counted, mut wait) = (Vec::new(), Duration::ZERO);
-        for (group, per_minute, burst) in groups.chain([all]) {
-            let each = Duration::from_secs(60) / per_minute.max(1);
-            // A group that has its whole allowance waits for nothing.
-            let whole = writes.get(&group).copied().map_or(now, |whole| whole.max(now)) + each;
-            wait = wait.max((whole - now).saturating_sub(each.saturating_mul(burst)));
-            counted.push((group, whole));
+        let (mut groups, mut longest) = (Vec::new(), Duration::ZERO);
+        for (group, hosts) in Group::of(from) {
+            let (per_minute, burst) =
+                (writes_per_minute.saturating_mul(hosts), write_burst.saturating_mul(hosts));
+            let (whole, wait) = counted(writes.get(&group).copied(), now, per_minute, burst);
+            longest = longest.max(wait);
+            groups.push((group, whole));
         }
-        if wait > Duration::ZERO {
-            return Err(wait);
+        if longest > Duration::ZERO {
+            return Err(longest);
         }
-        for (group, whole) in counted {
+        for (group, whole) in groups {
             writes.insert(group, whole);
         }
         Ok(())
+    }
+
+    /// Counts an operation that shall be appended, and says how long it must wait if that is one too many of all hosts together.
+    pub(super) fn append(&self, now: Instant) -> Result<(), Duration> {
+        let per_minute = self.limits.all_writes_per_minute;
+        let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+        let (whole, wait) = counted(*appended, now, per_minute, per_minute);
+        if wait > Duration::ZERO {
+            return Err(wait);
+        }
+        *appended = Some(whole);
+        Ok(())
+    }
+
+    /// Takes back what [`Self::append`] has counted, since the operation was refused. Otherwise whoever sends invalid operations from many
+    /// hosts would keep all others out.
+    pub(super) fn refused(&self) {
+        let mut appended = self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+        *appended = appended.and_then(|whole| whole.checked_sub(share(self.limits.all_writes_per_minute)));
     }
 }
 
@@ -174,23 +204,20 @@ mod tests {
     #[test]
     fn all_hosts_have_a_limit_together() {
         let hosts = Hosts::new(Limits { all_writes_per_minute: 10, ..Limits::default() });
-        let (now, host) = (Instant::now(), |number| IpAddr::from([192, 0, 2, number]));
-        for number in 0..10 {
-            assert_eq!(hosts.write(host(number), now), Ok(()));
+        let (now, six) = (Instant::now(), Duration::from_secs(6));
+        for _ in 0..10 {
+            assert_eq!(hosts.append(now), Ok(()));
         }
-        assert_eq!(hosts.write(host(10), now), Err(Duration::from_secs(6)));
-        // A refused operation has not used up its host's allowance.
-        let later = now + Duration::from_secs(6);
-        assert_eq!(hosts.write(host(10), later), Ok(()));
-        assert_eq!(hosts.write(host(11), later), Err(Duration::from_secs(6)));
+        assert_eq!(hosts.append(now), Err(six));
+        // An operation that was refused makes room for another one.
+        hosts.refused();
+        assert_eq!([hosts.append(now), hosts.append(now)], [Ok(()), Err(six)]);
+        assert_eq!([hosts.append(now + six), hosts.append(now + six)], [Ok(()), Err(six)]);
     }
 
     #[test]
     fn the_longest_silent_host_is_forgotten_first() {
-        let all_writes_per_minute = u32::MAX;
-        let limits =
-            Limits { writes_per_minute: 1, write_burst: 1, all_writes_per_minute, ..Limits::default() };
-        let hosts = Hosts::new(limits);
+        let hosts = Hosts::new(Limits { writes_per_minute: 1, write_burst: 1, ..Limits::default() });
         let (now, first) = (Instant::now(), IpAddr::from([10, 0, 0, 0]));
         assert!(hosts.write(first, now).is_ok() && hosts.write(first, now).is_err());
         for number in 1..=u32::try_from(MAX_HOSTS).unwrap() {

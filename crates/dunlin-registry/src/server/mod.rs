@@ -16,6 +16,7 @@ use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::error::RegistryError;
 use crate::registry::Registry;
 
 mod api;
@@ -52,7 +53,8 @@ pub struct Limits {
     pub writes_per_minute: u32,
     /// How many operations a host may submit at once.
     pub write_burst: u32,
-    /// How many operations all hosts together may submit per minute, in the long run and at once.
+    /// How many operations all hosts together may append per minute, in the long run and at once. Refused operations and deactivations do
+    /// not count: neither fills the log, and the owner of a stolen key must never wait for others.
     pub all_writes_per_minute: u32,
     /// When the database takes this many bytes, the server accepts only deactivations: the log can never become shorter.
     pub database: u64,
@@ -76,14 +78,14 @@ impl Default for Limits {
 struct Shared {
     registry: Arc<Registry>,
     acceptor: TlsAcceptor,
-    hosts: Hosts,
+    hosts: Arc<Hosts>,
 }
 
 /// Serves a registry until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS configuration; clients of
 /// HTTP offer the ALPN protocol `http/1.1`, or none.
 ///
 /// # Errors
-/// The socket has no address. Errors of single connections end these alone.
+/// The socket has no address; the registry no longer writes ([`Registry::writer_ended`]). Errors of single connections end these alone.
 pub async fn serve(
     registry: Arc<Registry>,
     socket: TcpListener,
@@ -92,13 +94,17 @@ pub async fn serve(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tracing::info!(address = %socket.local_addr()?, "the registry answers");
-    let shared = Arc::new(Shared { registry, acceptor, hosts: Hosts::new(limits) });
+    let shared = Arc::new(Shared { registry, acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let places = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
     let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
-    loop {
+    let registry = Arc::clone(&shared.registry);
+    let mut ended = pin!(registry.writer_ended());
+    let served = loop {
         let accepted = tokio::select! {
-            () = &mut stop => break,
+            () = &mut stop => break Ok(()),
+            // Whoever supervises the program can start it again.
+            () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
             accepted = accept(&socket, &places) => accepted,
             Some(_) = connections.join_next() => continue,
         };
@@ -113,13 +119,13 @@ pub async fn serve(
             connection(&shared, tcp, from, stopped).await;
             drop((place, of_host));
         });
-    }
+    };
     drop(socket);
     let _ = stopping.send(true);
     let drained = async { while connections.join_next().await.is_some() {} };
     // What is still open then ends with the set.
     let _ = timeout(DRAIN_TIME, drained).await;
-    Ok(())
+    served
 }
 
 /// Waits for a place, then for a client.

@@ -83,9 +83,15 @@ impl Site {
 
     /// With this time.
     pub(crate) async fn at(now_s: u64, limits: Limits) -> Self {
-        let (place, tls) = (Place::new(), Tls::new());
+        let place = Place::new();
         place.clock.store(now_s, Ordering::Relaxed);
-        let registry = Arc::new(place.open().unwrap());
+        let registry = place.open().unwrap();
+        Self::of(place, registry, limits).await
+    }
+
+    /// Of this registry.
+    pub(crate) async fn of(place: Place, registry: Registry, limits: Limits) -> Self {
+        let (tls, registry) = (Tls::new(), Arc::new(registry));
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = socket.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -120,6 +126,11 @@ impl Site {
     /// Stops the server and waits until it has ended.
     pub(crate) async fn stop(mut self) -> io::Result<()> {
         drop(self.stop.take());
+        self.server.await.unwrap()
+    }
+
+    /// Waits until the server has ended by itself.
+    pub(crate) async fn ended(self) -> io::Result<()> {
         self.server.await.unwrap()
     }
 }
