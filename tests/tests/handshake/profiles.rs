@@ -182,6 +182,52 @@ fn a_configuration_from_elsewhere_is_no_answer() {
     }
 }
 
+/// An authority validates a name by a handshake, whatever the profiles of the server are (RFC 8737 §3).
+#[test]
+fn a_handshake_without_data_needs_no_profile_of_the_server() {
+    for is_tls12 in [false, true] {
+        let profiles = profiles(|s| s);
+        let mut pair = Pair::new(&client(is_tls12, |c| c), profiles.server());
+        pair.run().unwrap();
+        let (id, _) = pair.server_question().unwrap();
+        let validation = ServerConfig::handshake_only(profile("validation", 0).build().unwrap()).unwrap();
+        pair.server.answer(NOW, id, Answer::Profile(Some(Arc::new(validation)))).unwrap();
+        pair.run().unwrap();
+        assert_eq!(name_in_use(&pair), "validation");
+        assert!(pair.client.negotiated().is_some() && pair.client.peer_has_closed());
+        // No data passes in either direction.
+        assert_eq!(pair.server.send(b"data"), Err(Misuse::SendClosed.into()));
+        pair.client.send(b"data").unwrap();
+        pair.run().unwrap();
+        assert_eq!(pair.server.received(), b"");
+    }
+}
+
+#[test]
+fn a_refusal_has_the_alert_of_its_reason() {
+    for (answer, why, alert) in [
+        (None, PeerIncompatible::Refused, AlertDescription::ACCESS_DENIED),
+        (
+            Some(PeerIncompatible::ApplicationProtocol),
+            PeerIncompatible::ApplicationProtocol,
+            AlertDescription::NO_APPLICATION_PROTOCOL,
+        ),
+        (
+            Some(PeerIncompatible::ServerName),
+            PeerIncompatible::ServerName,
+            AlertDescription::UNRECOGNIZED_NAME,
+        ),
+    ] {
+        let profiles = profiles(|s| s);
+        let mut pair = Pair::new(&client(false, |c| c), profiles.server());
+        pair.run().unwrap();
+        let (id, _) = pair.server_question().unwrap();
+        let answer = answer.map_or(Answer::Profile(None), Answer::Refused);
+        assert_eq!(pair.server.answer(NOW, id, answer), Err(why.into()));
+        assert_eq!(pair.run(), Err(Error::AlertReceived(alert)));
+    }
+}
+
 /// A session carries its rank, and the client's present profile decides whether it resumes.
 #[test]
 fn a_session_resumes_only_where_its_rank_and_its_client_allow() {

@@ -57,6 +57,16 @@ impl ServerConfig {
         Ok(Self { choose_profile: true, ..Self::of(profile)? })
     }
 
+    /// A server whose connections end with the handshake: it then sends close_notify, and takes no data. An authority validates a name
+    /// in this way (RFC 8737 §3). Over streams, this configuration may also be the answer to [`crate::Question::ChooseProfile`] of a
+    /// server with [`crate::ServerProfiles`], although it is none of them: no data passes that a rank protects.
+    ///
+    /// # Errors
+    /// Those of [`Self::new`].
+    pub fn handshake_only(profile: Profile) -> Result<Self, Error> {
+        Ok(Self { handshake_only: true, ..Self::new(profile)? })
+    }
+
     fn of(profile: Profile) -> Result<Self, Error> {
         let Profile { settings: profile, tls12, ssi } = profile;
         let mut cookie_key = zeroize::Zeroizing::new([0; 32]);
@@ -73,6 +83,7 @@ impl ServerConfig {
             tickets: Tickets::none(),
             cookies: None,
             choose_profile: false,
+            handshake_only: false,
             ranks: None,
             changes_certificate: false,
             in_place_of: None,

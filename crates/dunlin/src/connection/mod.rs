@@ -168,7 +168,8 @@ impl<T: Transport> Connection<T> {
         self.error.as_ref()
     }
 
-    /// Whether the peer has sent close_notify, after which it sends no more data.
+    /// Whether the peer has sent close_notify, after which it sends no more data, or could send none from the beginning
+    /// ([`ServerConfig::handshake_only`]).
     pub const fn peer_has_closed(&self) -> bool {
         self.peer_closed
     }
@@ -435,6 +436,10 @@ impl<T: Transport> Connection<T> {
             Err(e) => return self.fail(e),
         }
         self.draft = (!self.progress.is_settled()).then_some(draft);
+        if self.progress.handshake_only && self.progress.is_settled() && !self.peer_closed {
+            self.close();
+            self.end_input();
+        }
         // If the output is full because the peer does not read, drop the warning.
         if let Some(warning) = self.effects.warning.take()
             && self.transport.has_room()
@@ -512,6 +517,13 @@ impl<T: Transport> Connection<T> {
         }
     }
 
+    /// Takes no more data from the peer (RFC 8446 §6.1).
+    fn end_input(&mut self) {
+        self.peer_closed = true;
+        self.transport.discard_input();
+        self.effects.event(Event::PeerClosed);
+    }
+
     /// Handles an alert. RFC 8446 §6: all alerts are fatal except close_notify and user_canceled, whatever their level.
     /// RFC 5246 §7.2: in TLS 1.2, alerts of the level warning are not fatal.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {
@@ -522,10 +534,8 @@ impl<T: Transport> Connection<T> {
         let is_warning = self.progress.oldest.has_warnings() && level == AlertLevel::WARNING;
         match description {
             AlertDescription::CLOSE_NOTIFY if self.progress.is_connected() => {
-                self.peer_closed = true;
                 self.commit.heard(true);
-                self.transport.discard_input();
-                self.effects.event(Event::PeerClosed);
+                self.end_input();
                 Ok(())
             }
             AlertDescription::CLOSE_NOTIFY => {

@@ -104,6 +104,8 @@ pub(crate) struct Progress {
     pub(crate) first_finished: Option<VerifyData>,
     pub(crate) early: EarlyOutput,
     pub(crate) key_update_after: Option<u64>,
+    /// Whether the connection ends when its handshake is complete ([`crate::ServerConfig::handshake_only`]).
+    pub(crate) handshake_only: bool,
     /// Whether this side has sent close_notify or a fatal alert. Nothing may follow it (RFC 8446 §6.1).
     pub(crate) send_closed: bool,
 }

@@ -12,7 +12,7 @@ use pki_types::{CertificateDer, ServerName};
 
 use crate::auth::{Acceptance, PeerIdentity, Psk, Validity};
 use crate::cache::Ticket;
-use crate::error::AuthenticationFailure;
+use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible};
 use crate::handshake::setup::ServerConfig;
 use crate::protocol::Side;
 use crate::resume::Session;
@@ -119,6 +119,9 @@ pub enum Question {
 pub enum Answer {
     /// The configuration for this client. `None` refuses the client with access_denied.
     Profile(Option<Arc<ServerConfig>>),
+    /// Refuses the client as `Profile(None)` does, for this reason and with its alert: no_application_protocol for
+    /// [`PeerIncompatible::ApplicationProtocol`] (RFC 7301 §3.2), unrecognized_name for [`PeerIncompatible::ServerName`] (RFC 6066 §3).
+    Refused(PeerIncompatible),
     /// The key. `None` if there is none.
     Psk(Option<Arc<Psk>>),
     /// The session. `None` if there is none.
@@ -162,7 +165,7 @@ impl Answer {
     /// The kind of question that it answers. `None` fits every question.
     pub(crate) const fn kind(&self) -> Option<Kind> {
         match self {
-            Self::Profile(_) => Some(Kind::Profile),
+            Self::Profile(_) | Self::Refused(_) => Some(Kind::Profile),
             Self::Psk(_) => Some(Kind::Psk),
             Self::Session(_) => Some(Kind::Session),
             Self::FirstUse(_) => Some(Kind::FirstUse),
@@ -170,6 +173,30 @@ impl Answer {
             Self::Signature(_) => Some(Kind::Signature),
             Self::Failed => None,
         }
+    }
+
+    /// The configuration of an answer to a question for a profile.
+    ///
+    /// # Errors
+    /// The reason for which the answer refuses the client, or it answers another question.
+    pub(crate) fn into_profile(self) -> Result<Arc<ServerConfig>, Error> {
+        match self {
+            Self::Profile(config) => Ok(config.ok_or(PeerIncompatible::Refused)?),
+            Self::Refused(why) => Err(why.into()),
+            _ => Err(Misuse::WrongAnswer.into()),
+        }
+    }
+}
+
+impl From<Option<Arc<ServerConfig>>> for Answer {
+    fn from(config: Option<Arc<ServerConfig>>) -> Self {
+        Self::Profile(config)
+    }
+}
+
+impl From<Result<Arc<ServerConfig>, PeerIncompatible>> for Answer {
+    fn from(chosen: Result<Arc<ServerConfig>, PeerIncompatible>) -> Self {
+        chosen.map_or_else(Self::Refused, |config| Self::Profile(Some(config)))
     }
 }
 

@@ -134,6 +134,8 @@ pub struct ServerConfig {
     pub(crate) tickets: Tickets,
     pub(crate) cookies: Option<bool>,
     pub(crate) choose_profile: bool,
+    /// Whether connections end when their handshake is complete.
+    pub(crate) handshake_only: bool,
     /// The ranks of the server's profiles, if it chooses one by who the client is.
     pub(crate) ranks: Option<Ranks>,
     /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first handshake.

@@ -14,23 +14,27 @@ use crate::handshake::retry::Retry;
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{AwaitAnswer, Cx, Step};
 use crate::message::ClientHello;
+use crate::protocol::TransportKind;
 use crate::resume::Session;
 use crate::wire::PskKeyExchangeMode;
 
 /// Checks the caller's choice for a ClientHello. `asked` is the configuration that asked for it. `retry` is the HelloRetryRequest that
 /// this server has sent before it could ask.
 pub(super) fn check_choice(
+    cx: &Cx<'_>,
     asked: &ServerConfig,
     chosen: &ServerConfig,
     hello: &ClientHello,
     retry: Option<&Retry>,
 ) -> Result<(), Error> {
     let Some(ranks) = asked.ranks else { return Ok(()) };
-    if chosen.ranks.is_none() {
+    // No data passes over a connection that ends with its handshake, so no rank protects it.
+    let has_no_data = chosen.handshake_only && cx.protocol().transport() == TransportKind::Stream;
+    if chosen.ranks.is_none() && !has_no_data {
         let why = "a server of several profiles serves only them: answer with a configuration of its ServerProfiles";
         return Err(Misuse::Config(why.into()).into());
     }
-    if chosen.profile.rank < ranks.floor {
+    if chosen.profile.rank < ranks.floor && !has_no_data {
         return Err(PeerIncompatible::Rank.into());
     }
     let Some(retry) = retry else { return Ok(()) };
@@ -102,8 +106,7 @@ struct AwaitProfile {
 
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
-        let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        (self.then)(cx, config.ok_or(PeerIncompatible::Refused)?)
+        (self.then)(cx, answer.into_profile()?)
     }
 }
 
@@ -133,8 +136,11 @@ struct AwaitSessionProfile {
 impl AwaitAnswer for AwaitSessionProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { config, session, then } = *self;
-        let Answer::Profile(needed) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let is_good = needed.is_some_and(|needed| check(&config, &needed).is_ok());
+        let is_good = match answer.into_profile() {
+            Ok(needed) => check(&config, &needed).is_ok(),
+            Err(Error::PeerIncompatible(_)) => false,
+            Err(misuse) => return Err(misuse),
+        };
         then(cx, is_good.then_some(session))
     }
 }

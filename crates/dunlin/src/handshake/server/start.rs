@@ -133,10 +133,9 @@ struct AwaitProfile {
 
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
-        let Answer::Profile(config) = answer else { return Err(Misuse::WrongAnswer.into()) };
-        let config = config.ok_or(PeerIncompatible::Refused)?;
+        let config = answer.into_profile()?;
         let retry = self.retry.as_ref().map(|sent| &sent.retry);
-        rank::check_choice(&self.config, &config, &self.hello, retry)?;
+        rank::check_choice(cx, &self.config, &config, &self.hello, retry)?;
         with_config(cx, config, self.hello, self.retry)
     }
 }
@@ -150,6 +149,7 @@ fn with_config(
 ) -> Result<Step, Error> {
     cx.effects.key_log.clone_from(&config.profile.key_log);
     cx.progress.key_update_after = config.profile.key_update_after;
+    cx.progress.handshake_only = config.handshake_only;
     cx.draft.profile.clone_from(&config.profile.name);
     cx.emitter.note_settings(&config.settings);
     if let Some(content) = config.profile.max_sent_record {
