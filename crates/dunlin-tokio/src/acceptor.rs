@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::{ClientHelloInfo, IdentifiedClient, MessageSize, ServerConfig, TlsConnection};
+use dunlin::{Answer, ClientHelloInfo, IdentifiedClient, MessageSize, ServerConfig, TlsConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::answers::Answers;
@@ -58,15 +58,16 @@ impl TlsAcceptor {
         self
     }
 
-    /// Chooses the configuration for every client by its ClientHello, which is not authenticated. `None` refuses the client. For
-    /// an asynchronous choice, set [`ServerConfig::with_profile_choice`] and answer the question instead.
+    /// Chooses the configuration for every client by its ClientHello, which is not authenticated. `None` refuses the client, and so does
+    /// a reason ([`dunlin::error::PeerIncompatible`]) instead of `Ok(config)`, with its alert. For an asynchronous choice, set
+    /// [`ServerConfig::with_profile_choice`] and answer the question instead.
     #[must_use]
-    pub fn with_profiles(
+    pub fn with_profiles<C: Into<Answer>>(
         mut self,
-        choose: impl Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+        choose: impl Fn(&ClientHelloInfo) -> C + Send + Sync + 'static,
     ) -> Self {
         self.config = Arc::new(ServerConfig::clone(&self.config).with_profile_choice(true));
-        self.options.profiles = Some(Arc::new(choose));
+        self.options.profiles = Some(Arc::new(move |hello| choose(hello).into()));
         self
     }
 

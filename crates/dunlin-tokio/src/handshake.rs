@@ -21,7 +21,7 @@ use crate::stream::{Task, TlsStream};
 /// How long a handshake may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 
-pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync;
+pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Answer + Send + Sync;
 pub(crate) type ProfileOf = dyn Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync;
 /// Called when a stream begins to linger.
 pub(crate) type OnLinger = dyn Fn() + Send + Sync;
@@ -178,7 +178,7 @@ impl Options {
 
     pub(crate) async fn answer(&self, question: Question) -> Answer {
         match (&question, &self.profiles, &self.client_profiles, &self.answers) {
-            (Question::ChooseProfile(hello), Some(profiles), ..) => Answer::Profile(profiles(hello)),
+            (Question::ChooseProfile(hello), Some(profiles), ..) => profiles(hello),
             (Question::ProfileOf(client), _, Some(profiles), _) => Answer::Profile(profiles(client)),
             (.., Some(answers)) => answers.answer(question).await,
             (.., None) => Answer::Failed,

@@ -37,14 +37,15 @@ impl DtlsOptions {
         self
     }
 
-    /// Chooses the configuration for a client by its ClientHello, which is not authenticated. `None` refuses the client. The server's
-    /// configuration must ask for the choice ([`ServerConfig::with_profile_choice`]).
+    /// Chooses the configuration for a client by its ClientHello, which is not authenticated. `None` refuses the client, and so does a
+    /// reason ([`dunlin::error::PeerIncompatible`]) instead of `Ok(config)`, with its alert. The server's configuration must ask for the
+    /// choice ([`ServerConfig::with_profile_choice`]).
     #[must_use]
-    pub fn with_profiles(
+    pub fn with_profiles<C: Into<Answer>>(
         mut self,
-        choose: impl Fn(&ClientHelloInfo) -> Option<Arc<ServerConfig>> + Send + Sync + 'static,
+        choose: impl Fn(&ClientHelloInfo) -> C + Send + Sync + 'static,
     ) -> Self {
-        self.0.profiles = Some(Arc::new(choose));
+        self.0.profiles = Some(Arc::new(move |hello| choose(hello).into()));
         self
     }
 
