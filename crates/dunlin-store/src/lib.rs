@@ -29,5 +29,5 @@ pub use client::MemoryClientSessions;
 pub use once::MemoryUseOnce;
 pub use server::MemoryServerSessions;
 #[cfg(feature = "redis")]
-pub use shared::{MAX_MESSAGE, SharedLog, SharedTickets};
+pub use shared::{MAX_MESSAGE, MAX_SENT, SharedLog, SharedTickets};
 pub use tickets::RotatingTickets;

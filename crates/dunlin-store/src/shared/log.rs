@@ -27,8 +27,10 @@ const MAX_KEPT: usize = 65_536;
 /// How many messages are read at once. They fit into what a [`Link`] reads for a question.
 const BATCH: usize = 8;
 
-/// How many messages one exchange sends, and how many it reads.
-const MAX_SENT: usize = 1024;
+/// How many messages one exchange sends.
+pub const MAX_SENT: usize = 1024;
+
+/// How many messages one exchange reads.
 const MAX_READ: usize = 16_384;
 
 /// When Redis forgets messages after the last one.
@@ -67,7 +69,7 @@ impl SharedLog {
         Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()) })
     }
 
-    /// Sends messages, at most 1024, and returns those of the others since the last exchange, at most 16,384; more come with the next
+    /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most 16,384; more come with the next
     /// exchange. Longer messages than [`MAX_MESSAGE`] are left out. It blocks for two seconds at most.
     ///
     /// # Errors
