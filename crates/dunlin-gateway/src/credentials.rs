@@ -56,6 +56,16 @@ impl NewestLists {
     fn insert(&self, list: StatusList) -> Result<(), StatusError> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
     }
+
+    /// The lists of now, to [restore](Self::restore) them.
+    pub(crate) fn lists(&self) -> StatusLists {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Forgets the lists that were read since then, by a reload that was refused.
+    pub(crate) fn restore(&self, lists: StatusLists) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+    }
 }
 
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";

@@ -16,7 +16,7 @@ use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
 use crate::policed::{self, PolicyFile};
 use crate::redirect::Redirecting;
-use crate::service::{self, Running, Service};
+use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
 use crate::tls::{self, Stores};
 use crate::{acme, listener, plain, shared};
@@ -219,6 +219,21 @@ impl Gateway {
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
+        let status = self.stores.status.lists();
+        match self.bind(&running, config).await {
+            Ok(bound) => {
+                self.service.replace(running, bound);
+                Ok(())
+            }
+            Err(faults) => {
+                self.stores.status.restore(status);
+                Err(faults)
+            }
+        }
+    }
+
+    /// Binds the listeners of `config`, beside those that run.
+    async fn bind(&self, running: &[Running<Live>], config: Config) -> Result<Bound<Live>, Faults> {
         let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
         self.check_nodes(nodes.as_ref())?;
         let prepared = service::off_thread(move || Prepared::read(config, &stores, true)).await?;
@@ -226,13 +241,12 @@ impl Gateway {
         let mut faults = vec![];
         let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;
         let link = self.bind_nodes(nodes.as_ref(), &mut faults).await;
-        let bound = self.service.bind(&running, prepared.listeners, common, faults).await?;
+        let bound = self.service.bind(running, prepared.listeners, common, faults).await?;
         self.begin_nodes(nodes, link);
         let listeners: Vec<_> = bound.listeners.iter().map(|(live, _)| live.clone()).collect();
-        self.follow(&running, &listeners);
+        self.follow(running, &listeners);
         self.replace_redirects(&listeners, redirects);
-        self.service.replace(running, bound);
-        Ok(())
+        Ok(bound)
     }
 
     /// Checks that a reload keeps the other gateways: present connection IDs name them.

@@ -73,7 +73,7 @@ pub(crate) struct Stores {
     /// Files of frozen associations.
     frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
     /// The status lists of issuers of credentials.
-    status: NewestLists,
+    pub(crate) status: NewestLists,
 }
 
 /// The store, the key file and the name of a listener.

@@ -28,7 +28,7 @@ use self::tls::{Made, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
 use crate::lookups::Refreshing;
 use crate::metrics::{self, Metrics, Role};
-use crate::service::{self, Serve, Service, Shared, Socket};
+use crate::service::{self, Bound, Running, Serve, Service, Shared, Socket};
 use crate::sockets::Sockets;
 
 /// The settings of a listener that are in force.
@@ -210,11 +210,31 @@ impl Tunnel {
     /// Replaces the listeners. The first ones take the frozen associations.
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
+        let status = self.stores.status.lists();
+        match self.bind(&running, config, thaws).await {
+            Ok(bound) => {
+                self.service.replace(running, bound);
+                Ok(())
+            }
+            Err(faults) => {
+                self.stores.status.restore(status);
+                Err(faults)
+            }
+        }
+    }
+
+    /// Binds the listeners of `config`, beside those that run.
+    async fn bind(
+        &self,
+        running: &[Running<Live>],
+        config: TunnelConfig,
+        thaws: bool,
+    ) -> Result<Bound<Live>, Faults> {
         let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
         let read = move || Prepared::read(config, &stores, true, freezer.as_ref());
         let prepared = service::off_thread(read).await?;
         service::warn_of(&prepared.warnings);
-        let bound = self.service.bind(&running, prepared.listeners, common, vec![]).await?;
+        let bound = self.service.bind(running, prepared.listeners, common, vec![]).await?;
         if let Some(freezer) = self.freezer.clone().filter(|_| thaws) {
             let listeners: Vec<_> = bound.listeners.iter().map(|(live, _)| live.clone()).collect();
             let thaw = move || {
@@ -223,8 +243,7 @@ impl Tunnel {
             };
             service::off_thread(thaw).await?;
         }
-        self.service.replace(running, bound);
-        Ok(())
+        Ok(bound)
     }
 
     /// Writes the associations that were frozen.

@@ -30,7 +30,7 @@ pub(crate) struct Stores {
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<String>, Arc<dyn ClientCache>>>,
     /// The status lists of issuers of credentials.
-    status: NewestLists,
+    pub(super) status: NewestLists,
 }
 
 impl Stores {

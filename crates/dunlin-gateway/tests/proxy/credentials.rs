@@ -174,6 +174,20 @@ async fn refuses_credentials_that_do_not_count() {
     metric_becomes(&gateway, done, 2.0).await;
 }
 
+#[tokio::test]
+async fn a_refused_reload_does_not_make_the_previous_status_list_too_old() {
+    let operator = Party::new();
+    let place = place(&operator);
+    let previous = operator.list_of_age(&[], 60);
+    place.write("status.vc", &previous);
+    let text = listener("") + CLIENTS + &route(1, "");
+    let (gateway, _) = place.start(&text).await;
+    place.write("status.vc", &operator.list(&[1]));
+    gateway.reload(place.config(&text.replace("server.key", "absent.key"))).await.unwrap_err();
+    place.write("status.vc", &previous);
+    gateway.reload(place.config(&text)).await.unwrap_or_else(|faults| panic!("{faults}"));
+}
+
 /// The gateway tells backends the whole DID.
 #[tokio::test]
 async fn backends_learn_the_did() {
