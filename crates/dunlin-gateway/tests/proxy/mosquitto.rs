@@ -85,14 +85,14 @@ async fn a_device_cannot_take_the_client_id_of_another_one() {
     let (_broker, broker_port, log) = broker(&place);
     let (_gateway, port) = place.start(&gateway(broker_port)).await;
     let [x509, _] = clients(port);
-    run(&place, "mosquitto_pub", &format!("{x509} -i sensor-7 -t devices/device-1/a -m own")).await;
+    run(&place, "mosquitto_pub", &format!("{x509} -i sensor-7 -t devices/x509:cn:device-1/a -m own")).await;
     let new = loop {
         let line = log.recv_timeout(Duration::from_secs(60)).unwrap();
         if line.contains("New client connected") {
             break line;
         }
     };
-    assert!(new.contains(" as device-1 ("), "{new}");
+    assert!(new.contains(" as x509:cn:device-1 ("), "{new}");
 }
 
 /// Clients with a certificate and clients with a pre-shared key reach the topics below their own names, and no others. They claim
@@ -106,15 +106,15 @@ async fn mosquittos_clients_reach_only_their_own_topics() {
     for version in ["mqttv311", "mqttv5"] {
         // Retained messages wait for their subscribers. The broker drops the forged ones, which come last.
         for (who, name, message) in [
-            (&x509, "device-1", "own"),
-            (&psk, "device-1", "forged"),
-            (&psk, "sensor-7", "own"),
-            (&x509, "sensor-7", "forged"),
+            (&x509, "x509:cn:device-1", "own"),
+            (&psk, "x509:cn:device-1", "forged"),
+            (&psk, "psk:sensor-7", "own"),
+            (&x509, "psk:sensor-7", "forged"),
         ] {
             let options = format!("{who} -V {version} -r -t devices/{name}/{version} -m {message}");
             run(&place, "mosquitto_pub", &options).await;
         }
-        for (who, name) in [(&x509, "device-1"), (&psk, "sensor-7")] {
+        for (who, name) in [(&x509, "x509:cn:device-1"), (&psk, "psk:sensor-7")] {
             let options = format!("{who} -V {version} -C 1 -W 60 -t devices/{name}/{version}");
             assert_eq!(run(&place, "mosquitto_sub", &options).await, "own\n", "{version} {name}");
         }
@@ -136,7 +136,7 @@ async fn the_commands_of_the_readme_bring_a_message() {
         let options = options.replace("8883", &port.to_string()).replace('\'', "");
         said += &run(&place, program, &options).await;
     }
-    assert_eq!(said, "devices/device-1/temperature 21\n");
+    assert_eq!(said, "devices/x509:cn:device-1/temperature 21\n");
 }
 
 /// Clients that know no TLS get the identity of their device, whatever user name they claim.
@@ -158,9 +158,10 @@ async fn mosquittos_clients_without_tls_reach_the_broker_through_a_tunnel() {
         .replace("/var/lib/dunlin-tunnel/", "");
     let (_tunnel, local) = place.tunnel(&config).await;
     let client = format!("-h 127.0.0.1 -p {local} -q 1 -u admin -P secret");
-    for (name, message) in [("device-1", "own"), ("sensor-7", "forged")] {
+    for (name, message) in [("x509:cn:device-1", "own"), ("psk:sensor-7", "forged")] {
         run(&place, "mosquitto_pub", &format!("{client} -r -t devices/{name}/t -m {message}")).await;
     }
-    let told = run(&place, "mosquitto_sub", &format!("{client} -C 1 -W 60 -t devices/device-1/t")).await;
+    let told =
+        run(&place, "mosquitto_sub", &format!("{client} -C 1 -W 60 -t devices/x509:cn:device-1/t")).await;
     assert_eq!(told, "own\n");
 }

@@ -338,7 +338,7 @@ where
             post(stream, message, "close").await
         }
         Link::Mqtt => {
-            let (identity, message) = mqtt::publish(stream, &device.name, message).await?;
+            let (identity, message) = mqtt::publish(stream, &device.as_client, message).await?;
             Ok(format!("{identity}\n{message}"))
         }
         Link::Lines | Link::Coap => {

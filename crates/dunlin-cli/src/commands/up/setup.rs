@@ -297,7 +297,7 @@ impl Maker {
     fn device(&mut self, index: usize, way: Way) -> Result<Device, Error> {
         let name = format!("{}-{}", way.noun(), index + 1);
         let mut holder = None;
-        let (config, mut as_client, as_server) = match way {
+        let (config, as_client, as_server) = match way {
             Way::X509P256 | Way::Mqtt => self.x509(&name, KeyType::P256)?,
             Way::X509Ed25519 => self.x509(&name, KeyType::Ed25519)?,
             Way::X509Resumed => {
@@ -344,10 +344,6 @@ impl Maker {
                 (config, as_client, as_server)
             }
         };
-        if way.link() == Link::Mqtt {
-            // A broker learns the name alone.
-            as_client.clone_from(&name);
-        }
         // The gateway has one name, so the devices need not send it.
         let config = Arc::new(config.with_server_name_sent(false));
         Ok(Device { name, way, config, as_client, as_server, holder })

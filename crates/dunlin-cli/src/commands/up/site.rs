@@ -361,6 +361,7 @@ to = "{}""#,
 
 [[listener.route]]
 protocol = "mqtt"               # the user name tells who the client is
+user_name = "typed"             # and of which kind
 to = "{broker}""#
         );
         listeners.push(("MQTT, with Mosquitto behind it", listener("mqtt", port, "", &mqtt)));
