@@ -1,10 +1,12 @@
 //! Places for connections and handshakes, of which there are as many as the configuration says.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
 
 use crate::metrics::Limit;
 
@@ -12,7 +14,57 @@ use crate::metrics::Limit;
 #[derive(Debug, Default)]
 pub(crate) struct Places {
     hosts: Mutex<HashMap<IpAddr, Host>>,
-    handshakes: Arc<AtomicUsize>,
+    handshakes: Mutex<Handshakes>,
+}
+
+/// The handshakes in progress, by numbers in the order of their beginning.
+#[derive(Debug, Default)]
+struct Handshakes {
+    next: u64,
+    /// Those whose ClientHello has not come entirely. Each can be told to give way.
+    silent: BTreeMap<u64, Arc<Notify>>,
+    others: HashSet<u64>,
+}
+
+/// A place for a handshake. It is free again when the value is dropped.
+pub(crate) struct HandshakePlace {
+    places: Arc<Places>,
+    address: IpAddr,
+    number: u64,
+    displaced: Arc<Notify>,
+}
+
+impl HandshakePlace {
+    /// Keeps the place: the ClientHello has come.
+    pub(crate) fn hear(&self) {
+        let mut handshakes = self.places.handshakes();
+        if handshakes.silent.remove(&self.number).is_some() {
+            handshakes.others.insert(self.number);
+        }
+    }
+
+    /// Whether another handshake has got the place.
+    pub(crate) fn is_displaced(&self) -> bool {
+        let handshakes = self.places.handshakes();
+        !handshakes.silent.contains_key(&self.number) && !handshakes.others.contains(&self.number)
+    }
+
+    /// Waits until another handshake has got the place.
+    pub(crate) fn displaced(&self) -> impl Future<Output = ()> + use<> {
+        let displaced = self.displaced.clone();
+        async move { displaced.notified().await }
+    }
+}
+
+impl Drop for HandshakePlace {
+    fn drop(&mut self) {
+        {
+            let mut handshakes = self.places.handshakes();
+            handshakes.silent.remove(&self.number);
+            handshakes.others.remove(&self.number);
+        }
+        self.places.leave(self.address, |host| &mut host.handshakes);
+    }
 }
 
 /// How many connections a host has, and how many handshakes of them are in progress.
@@ -52,40 +104,60 @@ impl Places {
         address: IpAddr,
         max_per_host: usize,
     ) -> Result<Place<impl Fn() + use<>>, Limit> {
-        self.of_host(address, max_per_host, Limit::ConnectionsPerHost, |host| &mut host.connections)
+        let address = host(address);
+        self.enter(address, max_per_host, Limit::ConnectionsPerHost, |host| &mut host.connections)?;
+        let places = self.clone();
+        Ok(Place(move || places.leave(address, |host| &mut host.connections)))
     }
 
-    /// Takes a place for a handshake with this address. One host cannot take all places.
+    /// Takes a place for a handshake with this address. One host cannot take all places. If all are taken, the oldest handshake whose
+    /// ClientHello has not come entirely gives way: hosts that open connections and send nothing do not keep the others out.
     pub(crate) fn handshake(
         self: &Arc<Self>,
         address: IpAddr,
         max_per_host: usize,
         max: usize,
-    ) -> Result<Place<impl Fn() + use<>>, Limit> {
-        let of_host =
-            self.of_host(address, max_per_host, Limit::HandshakesPerHost, |host| &mut host.handshakes)?;
-        let of_all = take(&self.handshakes, max, Limit::Handshakes)?;
-        Ok(Place(move || {
-            let _ = (&of_host, &of_all);
-        }))
+    ) -> Result<HandshakePlace, Limit> {
+        let address = host(address);
+        self.enter(address, max_per_host, Limit::HandshakesPerHost, |host| &mut host.handshakes)?;
+        let mut handshakes = self.handshakes();
+        if handshakes.silent.len() + handshakes.others.len() >= max {
+            match handshakes.silent.pop_first() {
+                Some((_, oldest)) => oldest.notify_one(),
+                None => {
+                    drop(handshakes);
+                    self.leave(address, |host| &mut host.handshakes);
+                    return Err(Limit::Handshakes);
+                }
+            }
+        }
+        let number = handshakes.next;
+        handshakes.next = number.wrapping_add(1);
+        let displaced = Arc::<Notify>::default();
+        handshakes.silent.insert(number, displaced.clone());
+        drop(handshakes);
+        Ok(HandshakePlace { places: self.clone(), address, number, displaced })
     }
 
-    fn of_host(
-        self: &Arc<Self>,
+    fn handshakes(&self) -> MutexGuard<'_, Handshakes> {
+        // No code panics halfway through a change under this lock.
+        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn enter(
+        &self,
         address: IpAddr,
         max: usize,
         limit: Limit,
         counter: fn(&mut Host) -> &mut usize,
-    ) -> Result<Place<impl Fn() + use<>>, Limit> {
-        let address = host(address);
+    ) -> Result<(), Limit> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         let count = counter(hosts.entry(address).or_default());
         if *count >= max {
             return Err(limit);
         }
         *count += 1;
-        let places = self.clone();
-        Ok(Place(move || places.leave(address, counter)))
+        Ok(())
     }
 
     fn leave(&self, address: IpAddr, counter: fn(&mut Host) -> &mut usize) {
@@ -135,12 +207,30 @@ mod tests {
         let mut taken = vec![take(greedy).ok().unwrap(), take(greedy).ok().unwrap()];
         assert_eq!(take(greedy).err(), Some(Limit::HandshakesPerHost));
         taken.push(take(other).ok().unwrap());
+        taken.iter().for_each(HandshakePlace::hear);
         assert_eq!(take(other).err(), Some(Limit::Handshakes));
         taken.remove(0);
         taken.push(take(greedy).ok().unwrap());
         drop(taken);
-        assert_eq!(places.handshakes.load(Ordering::Relaxed), 0);
+        let left = places.handshakes();
+        assert!(left.silent.is_empty() && left.others.is_empty());
         assert!(places.hosts.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_oldest_silent_handshake_gives_way() {
+        let places = Arc::new(Places::default());
+        let take = |last| places.handshake(IpAddr::from([192, 0, 2, last]), 1, 3).ok().unwrap();
+        let [heard, oldest, younger] = [take(1), take(2), take(3)];
+        heard.hear();
+        let new = take(4);
+        let displaced = [&heard, &oldest, &younger, &new].map(HandshakePlace::is_displaced);
+        assert_eq!(displaced, [false, true, false, false]);
+        // It is too late for its ClientHello, and its end frees no second place.
+        oldest.hear();
+        drop(oldest);
+        let next = take(5);
+        assert!(younger.is_displaced() && !new.is_displaced() && !next.is_displaced());
     }
 
     #[test]

@@ -21,8 +21,8 @@ use tokio::time::{MissedTickBehavior, interval};
 use crate::config::{Fault, Faults, FileField, ListenerConfig, Place, RouteConfig};
 use crate::listener::{Phase, reached};
 use crate::policy::{
-    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, Offence,
-    Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
+    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftSets,
+    Offence, Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
 };
 use crate::redirect::Redirects;
 use crate::service::Shared;
@@ -75,17 +75,39 @@ impl Memory {
         profiles.map(|profile| profile.address_lifetime_s.into()).max().unwrap_or(0)
     }
 
-    /// Puts a policy in force. The blacklist keeps its networks unless its limits change.
+    /// Replaces the blacklist if its limits change, also in the kernel.
+    fn replace_blacklist(&self, previous: Option<&Policy>, policy: &Policy) {
+        let limits = policy.blacklist().map(|settings| &settings.limits);
+        let current = self.blacklist.load_full();
+        let next = match (&current, limits) {
+            (Some(current), Some(limits)) if current.limits() == limits => Some(current.clone()),
+            (Some(current), Some(limits)) => Some(Arc::new(current.with_limits(limits.clone()))),
+            (None, limits) => limits.map(|limits| Arc::new(Blacklist::new(limits.clone()))),
+            (Some(_), None) => None,
+        };
+        self.blacklist.store(next.clone());
+        let sets = |policy: &Policy| policy.blacklist().and_then(|settings| settings.kernel.clone());
+        let (old_sets, sets) = (previous.and_then(sets), sets(policy));
+        let now_s = now_s();
+        let [before, now] =
+            [current, next].map(|list| list.map_or(vec![], |list| list.first(usize::MAX, now_s).1));
+        if (old_sets.is_some() || sets.is_some()) && (old_sets != sets || before != now) {
+            spawn_blocking(move || {
+                let replaced = NftSets::replace((old_sets.as_ref(), &before), (sets.as_ref(), &now), now_s);
+                if let Err(error) = replaced {
+                    tracing::error!(%error, "the kernel does not block the networks of the blacklist; remove the others with nft");
+                }
+            });
+        }
+    }
+
+    /// Puts a policy in force. The blacklist keeps the networks that its limits still block.
     fn adopt(&self, file: &PolicyFile, policy: &Arc<Policy>) {
         let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_retired.load(Ordering::Relaxed) {
             return;
         }
-        let limits = policy.blacklist().map(|settings| &settings.limits);
-        let current = self.blacklist.load_full();
-        if current.as_ref().map(|list| list.limits()) != limits {
-            self.blacklist.store(limits.map(|limits| Arc::new(Blacklist::new(limits.clone()))));
-        }
+        self.replace_blacklist(in_force.as_deref(), policy);
         let file = file.path.display().to_string();
         match in_force.replace(policy.clone()) {
             Some(previous) => {

@@ -1,6 +1,9 @@
-//! Redirection, the paper's second way to learn who is calling: a listener for plain HTTP takes the client's identity from the URL or from its
-//! address, and sends the client to the listener for HTTPS. A one-time name or a port joins the request and the connection. Anyone can send
-//! such a request, so the identity is a hint: the profile that it leads to demands the client's certificate.
+//! Redirection, the paper's second way to learn who is calling: a listener for plain HTTP takes the client's identity from the URL, and
+//! sends the client to the listener for HTTPS. A one-time name or a port joins the request and the connection. Anyone can send such a
+//! request, so the identity is a hint: the profile that it leads to demands the client's certificate.
+//!
+//! The paper also takes the identity from the client's address. That is a hint of the connection itself ([`crate::policy::AddressTable`]),
+//! which a redirection would only make worse: other clients behind the address would be asked for that client's certificate.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -240,7 +243,6 @@ impl Going<'_> {
         let uri = request.uri();
         let (client, query) = identity(&config.attributes, uri.query().unwrap_or_default());
         let memory = policed.memory();
-        let client = client.or_else(|| Some(memory.addresses.claim(from, now_s())?.client));
         let until_s = now_s().saturating_add(config.lifetime.as_secs().max(1));
         let pending = client.map(|client| Pending { client, from, until_s });
         let (host, port) = match &config.join {

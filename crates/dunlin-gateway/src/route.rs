@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use dunlin::error::PeerIncompatible;
 use dunlin::{ClientHelloInfo, Negotiated};
 use serde::Serialize;
 
@@ -50,40 +51,70 @@ impl RouteConfig {
         matches!(self.protocol, RouteProtocol::Http)
     }
 
-    /// Whether a client with this ClientHello takes the route.
-    fn takes(&self, hello: &ClientHelloInfo) -> bool {
-        let by_name = self.sni.is_empty()
-            || hello.server_name.as_ref().is_some_and(|name| self.sni.iter().any(|sni| sni.covers(name)));
-        by_name && (self.alpn.is_empty() || self.alpn.iter().any(|alpn| hello.alpn.contains(alpn)))
+    /// Whether a client that requests this server name may take the route.
+    fn covers(&self, name: Option<&str>) -> bool {
+        self.sni.is_empty() || name.is_some_and(|name| self.sni.iter().any(|sni| sni.covers(name)))
+    }
+
+    /// Whether a client that offers these application protocols may take the route.
+    fn speaks(&self, offered: &[Vec<u8>]) -> bool {
+        self.alpn.is_empty() || self.alpn.iter().any(|alpn| offered.contains(alpn))
+    }
+
+    /// Whether clients of the route may speak HTTP: RFC 7301 §6 and RFC 9113 §3.2 name its protocols.
+    fn may_speak_http(&self) -> bool {
+        let is_http = |alpn: &Vec<u8>| alpn == b"h2" || alpn.starts_with(b"http/");
+        matches!(self.protocol, RouteProtocol::Http) || self.alpn.is_empty() || self.alpn.iter().any(is_http)
     }
 }
 
 /// The index of the route that a client has taken who negotiated this. The same as [`find`] for its ClientHello, if the routes are the same:
 /// a route with protocols always selects one of them, and one without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
-    place(routes, negotiated.server_name.as_deref(), negotiated.alpn.as_ref())
-}
-
-/// The index of the route for this server name and this negotiated protocol.
-fn place(routes: &[RouteConfig], name: Option<&str>, alpn: Option<&Vec<u8>>) -> Option<usize> {
+    let alpn = negotiated.alpn.as_ref();
     routes.iter().position(|route| {
-        let by_name =
-            route.sni.is_empty() || name.is_some_and(|name| route.sni.iter().any(|sni| sni.covers(name)));
-        by_name && alpn.map_or(route.alpn.is_empty(), |alpn| route.alpn.contains(alpn))
+        let by_protocol = alpn.map_or(route.alpn.is_empty(), |alpn| route.alpn.contains(alpn));
+        route.covers(negotiated.server_name.as_deref()) && by_protocol
     })
 }
 
 /// The index of the first route that takes a client with this ClientHello.
-pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Option<usize> {
-    routes.iter().position(|route| route.takes(hello))
+///
+/// # Errors
+/// No route has its server name (RFC 6066 §3), or none of those has one of its application protocols (RFC 7301 §3.2).
+pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Result<usize, PeerIncompatible> {
+    let name = hello.server_name.as_deref();
+    let mut covering =
+        routes.iter().enumerate().filter(|(_, route)| route.covers(name)).map(|(at, _)| at).peekable();
+    covering.peek().ok_or(PeerIncompatible::ServerName)?;
+    covering
+        .find(|at| routes.get(*at).is_some_and(|route| route.speaks(&hello.alpn)))
+        .ok_or(PeerIncompatible::ApplicationProtocol)
 }
 
 /// Whether a client of the route `at` may ask for this host over HTTP: unless a client that requests this server name takes another route,
-/// whose server or whose `allow` may differ (RFC 9110 §7.4). `alpn` is what the client has negotiated.
-pub(crate) fn serves(routes: &[RouteConfig], at: usize, host: &str, alpn: Option<&Vec<u8>>) -> bool {
+/// whose server or whose `allow` may differ (RFC 9110 §7.4).
+///
+/// A client chooses its application protocols freely. So an earlier route of the host for some of them alone leaves the others to the
+/// route `at` only if it has the same `allow`.
+pub(crate) fn serves(routes: &[RouteConfig], at: usize, host: &str) -> bool {
     // A client that connects to an address requests no server name (RFC 6066 §3).
     let name = Some(host).filter(|host| host.parse::<IpAddr>().is_err());
-    place(routes, name, alpn).is_none_or(|found| found == at)
+    let access = routes.get(at).map(|route| &route.access);
+    let of_host = |(other, route): &(usize, &RouteConfig)| {
+        (*other == at || route.may_speak_http()) && route.covers(name)
+    };
+    let mut is_elsewhere = false;
+    for (other, route) in routes.iter().enumerate().filter(of_host) {
+        if other == at {
+            return true;
+        }
+        is_elsewhere = true;
+        if route.alpn.is_empty() || !access.is_some_and(|access| access.is_same(&route.access)) {
+            return false;
+        }
+    }
+    !is_elsewhere
 }
 
 /// The route of a listener that a client takes, and whether the client may use it. Scripts rely on its JSON.
@@ -110,7 +141,7 @@ impl RouteReport {
         address: Option<IpAddr>,
         now_s: u64,
     ) -> Self {
-        let route = find(&listener.routes, hello).and_then(|route| listener.routes.get(route));
+        let route = find(&listener.routes, hello).ok().and_then(|route| listener.routes.get(route));
         Self {
             listener: listener.name.clone(),
             route: route.map(|route| route.name.clone()),

@@ -8,11 +8,11 @@ use crate::config::{Faults, TransportKind};
 use crate::identity;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
 use crate::policed::{Policed, now_s};
-use crate::policy::{Offence, Version};
+use crate::policy::{Handshakes, Offence, Version};
 use crate::service::Shared;
 
-/// The most blocked networks that `/status` shows: a dashboard asks every second.
-const MAX_BLOCKED: usize = 100;
+/// The most entries of a table that `/status` shows: a dashboard asks every second.
+const MAX_SHOWN: usize = 100;
 
 #[derive(Serialize)]
 struct Status<'a> {
@@ -59,8 +59,25 @@ struct Policy {
     faults: Vec<String>,
     /// How many networks are blocked; `null` without a blacklist.
     blocked: Option<usize>,
-    /// The first of them to be free again, at most [`MAX_BLOCKED`].
+    /// The first of them to be free again, at most [`MAX_SHOWN`].
     blacklist: Vec<Blocked>,
+    /// How many connections the handshake information table has, and how many addresses of clients the gateway remembers.
+    handshakes: usize,
+    addresses: usize,
+    /// The connections of the table that changed last, at most [`MAX_SHOWN`].
+    latest_handshakes: Vec<Handshake>,
+}
+
+#[derive(Serialize)]
+struct Handshake {
+    client: SocketAddr,
+    begun: u32,
+    is_served: bool,
+    identity: Option<String>,
+    profile: Option<String>,
+    rule: Option<String>,
+    /// When the entry expires, in seconds since 1970.
+    until: u64,
 }
 
 #[derive(Serialize)]
@@ -113,7 +130,7 @@ impl Policy {
         let Version { since_s, sha256 } = policed.live().version();
         let faults = policed.live().faults();
         let faults = faults.iter().flat_map(Faults::iter).take(MAX_FAULTS).map(ToString::to_string);
-        let blocked = policed.blacklist().map(|blacklist| blacklist.first(MAX_BLOCKED, now_s()));
+        let blocked = policed.blacklist().map(|blacklist| blacklist.first(MAX_SHOWN, now_s()));
         let networks = blocked.iter().flat_map(|(_, first)| first).map(|blocked| Blocked {
             network: blocked.network.to_string(),
             offence: match blocked.offence {
@@ -122,6 +139,11 @@ impl Policy {
             },
             until: blocked.until_s,
         });
+        let (handshakes, latest) = policed.memory().handshakes.latest(MAX_SHOWN, now_s());
+        let handshake = |(client, of): (SocketAddr, Handshakes)| {
+            let Handshakes { begun, is_served, client: identity, profile, rule, until_s: until } = of;
+            Handshake { client, begun, is_served, identity, profile, rule, until }
+        };
         Self {
             file: file.to_owned(),
             sha256: sha256.map(|sum| identity::hex(&sum)),
@@ -130,6 +152,9 @@ impl Policy {
             faults: faults.collect(),
             blocked: blocked.as_ref().map(|(count, _)| *count),
             blacklist: networks.collect(),
+            handshakes,
+            addresses: policed.memory().addresses.len(),
+            latest_handshakes: latest.into_iter().map(handshake).collect(),
         }
     }
 }

@@ -92,6 +92,7 @@ fn config(
         .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
         .alpn(vec![ACME_TLS.to_vec()])
         .build();
-    let config = profile.and_then(ServerConfig::new).map_err(|error| error.to_string())?;
+    // RFC 8737 §3: both sides close after the handshake.
+    let config = profile.and_then(ServerConfig::handshake_only).map_err(|error| error.to_string())?;
     Ok(Arc::new(config))
 }

@@ -15,7 +15,7 @@ use super::visit::Visit;
 use super::watched::Watched;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
-use crate::limits::{self, Places};
+use crate::limits::{self, HandshakePlace, Places};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Connect, ConnectError};
@@ -53,14 +53,16 @@ async fn client(
     let _connection = limits::take(&shared.connections, max, Limit::Connections)?;
     let _of_host = places.connection(from.ip(), limits.connections_per_host)?;
     let handshake = places.handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)?;
+    let displaced = handshake.displaced();
     let handshake = Arc::new(Mutex::new(Some(handshake)));
     let listener = &live.config.name;
     sockets::prepare(&tcp);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.
-    let tls = match Box::pin(shake_hands(shared, live, tcp, handshake.clone(), &visit)).await {
+    let tls = match Box::pin(shake_hands(shared, live, tcp, handshake.clone(), displaced, &visit)).await {
         Ok(tls) => tls,
+        Err(HandshakeError::Stopped) if is_displaced(&handshake) => return Err(Limit::Handshakes),
         Err(error) => {
             visit.failed(&error);
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
@@ -96,32 +98,52 @@ async fn client(
     serve(&visit, live, (route, &rule), tls, [from, to]).await
 }
 
+/// The place of a handshake, until it ends.
+type HandshakeSlot = Arc<Mutex<Option<HandshakePlace>>>;
+
 /// Gives back the place of a handshake.
-fn end<T>(place: &Mutex<Option<T>>) {
+fn end(place: &HandshakeSlot) {
     drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
 }
 
-/// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended.
+/// Whether another handshake has got this place.
+fn is_displaced(place: &HandshakeSlot) -> bool {
+    let place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    place.as_ref().is_some_and(HandshakePlace::is_displaced)
+}
+
+/// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended, which it also does when another
+/// handshake gets the place.
 async fn shake_hands(
     shared: &Shared,
     live: &Live,
     tcp: TcpStream,
-    place: Arc<Mutex<Option<impl Send + 'static>>>,
+    place: HandshakeSlot,
+    displaced: impl Future<Output = ()>,
     visit: &Arc<Visit>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then) = (visit.clone(), visit.clone());
+    let (first, then, heard) = (visit.clone(), visit.clone(), place.clone());
     let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || end(&place))
-        .with_profiles(move |hello| first.choose(hello))
+        .with_profiles(move |hello| {
+            heard.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(HandshakePlace::hear);
+            first.choose(hello)
+        })
         .with_client_profiles(move |client| then.profile_of(client));
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);
     }
     let phases = shared.phase.subscribe();
-    acceptor.accept_until(tcp, reached(&phases, Phase::Draining)).await
+    let stop = async {
+        tokio::select! {
+            () = reached(&phases, Phase::Draining) => {}
+            () = displaced => {}
+        }
+    };
+    acceptor.accept_until(tcp, stop).await
 }
 
 /// Connects the client to the backend of its route. `rule` is the label of the policy's rule. `addresses` are the client's and the one to
@@ -160,7 +182,9 @@ async fn serve(
         RouteProtocol::Mqtt(config) => match Box::pin(mqtt_connect(live, route, config, &mut tls)).await {
             Ok(connect) => Some(connect),
             Err(error) => {
-                tracing::warn!(listener, client = %from, route = route.name, identity, %error, "MQTT refused");
+                if let Some(Line { left_out }) = shared.lines.line(listener, "MQTT refused", Instant::now()) {
+                    tracing::warn!(listener, client = %from, route = route.name, identity, %error, left_out, "MQTT refused");
+                }
                 let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
                 return match error {
                     ConnectError::TooLong(_) => Err(Limit::HeaderBytes),
@@ -179,8 +203,7 @@ async fn serve(
     let backend = match reach(shared, live, route, &first).await {
         Ok(backend) => backend,
         Err(error) => {
-            let (route, backend) = (&route.name, &route.to.value);
-            tracing::error!(listener, client = %from, route, backend, %error, "the backend cannot be reached; start it, or correct `to`");
+            log_unreachable(shared, live, route, from, &error);
             let refuse = async {
                 if let Some((connect, _)) = &mqtt {
                     tls.write_all(connect.unavailable()).await?;
@@ -227,13 +250,16 @@ async fn web(
     };
     let headers = proxy::http::headers(negotiated, from);
     let connected = {
-        let (shared, listener, route) = (shared.clone(), listener.clone(), route.name.clone());
-        Box::new(move |outcome| shared.metrics.backend(&listener, &route, outcome))
+        let (shared, live, route) = (shared.clone(), live.clone(), route.clone());
+        Box::new(move |outcome, error: Option<&std::io::Error>| {
+            shared.metrics.backend(&live.config.name, &route.name, outcome);
+            error.iter().for_each(|error| log_unreachable(&shared, &live, &route, from, error));
+        })
     };
     let serves = {
         let at = live.config.routes.iter().position(|other| other.name == route.name).unwrap_or_default();
-        let (live, alpn) = (live.clone(), negotiated.alpn.clone());
-        Box::new(move |host: &str| route::serves(&live.config.routes, at, host, alpn.as_ref()))
+        let live = live.clone();
+        Box::new(move |host: &str| route::serves(&live.config.routes, at, host))
     };
     let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
     let exchange = Exchange { to, connect_time, proxy_header, headers, connected, serves, is_admitted };
@@ -248,6 +274,21 @@ async fn web(
         proxy::http::End::HeaderTooLong => Err(Limit::HeaderBytes),
         proxy::http::End::Idle => Err(Limit::IdleTime),
         _ => Ok(()),
+    }
+}
+
+/// Logs that the backend of a route cannot be reached. Each request of a client can cause such a line.
+fn log_unreachable(
+    shared: &Shared,
+    live: &Live,
+    route: &RouteConfig,
+    client: SocketAddr,
+    error: &std::io::Error,
+) {
+    let listener = &live.config.name;
+    if let Some(Line { left_out }) = shared.lines.line(listener, "backend", Instant::now()) {
+        let (route, backend) = (&route.name, &route.to.value);
+        tracing::error!(listener, %client, route, backend, %error, left_out, "the backend cannot be reached; start it, or correct `to`");
     }
 }
 

@@ -298,8 +298,11 @@ impl Listener {
             Ok(_) => metrics.backend(listener, route, "connected"),
             Err(error) => {
                 metrics.backend(listener, route, "failed");
-                let backend = backend.to;
-                tracing::error!(listener, client = %from, route, backend, %error, "no socket to the backend; correct `to` or `source`");
+                let now = Instant::now().into_std();
+                if let Some(Line { left_out }) = self.shared.lines.line(listener, "backend", now) {
+                    let backend = backend.to;
+                    tracing::error!(listener, client = %from, route, backend, %error, left_out, "no socket to the backend; correct `to` or `source`");
+                }
             }
         };
         let phases = self.shared.phase.subscribe();

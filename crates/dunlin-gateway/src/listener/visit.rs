@@ -4,13 +4,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use dunlin::error::{AuthenticationFailure, Error, PeerIncompatible, PeerMisbehaved};
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
 use super::Live;
 use crate::config::{RouteConfig, TransportKind};
 use crate::identity;
-use crate::metrics::{self, Established};
+use crate::metrics::Established;
 use crate::policed::{Policed, ProfileDigest, now_s};
 use crate::policy::{
     Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
@@ -44,8 +45,8 @@ struct Progress {
     is_lowered: bool,
     /// The choice for a redirected client that need not prove who it is.
     unauthenticated: Option<Decision>,
-    /// The profiles that the gateway has answered with, as they were then.
-    answered: Vec<Arc<PolicyProfile>>,
+    /// The profiles that the gateway has answered with, as they were then, and their configurations.
+    answered: Vec<(Arc<PolicyProfile>, Arc<ServerConfig>)>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
     decision: Option<(Decision, bool)>,
     /// Whether the client is refused only since a redirection has named another one.
@@ -57,14 +58,29 @@ struct Progress {
 impl Progress {
     /// The profile of this name, as the gateway has last answered with it.
     fn answered(&self, name: &str) -> Option<Arc<PolicyProfile>> {
-        self.answered.iter().rev().find(|profile| profile.name == name).cloned()
+        self.find(name).map(|(profile, _)| profile.clone())
+    }
+
+    fn find(&self, name: &str) -> Option<&(Arc<PolicyProfile>, Arc<ServerConfig>)> {
+        self.answered.iter().rev().find(|(profile, _)| profile.name == name)
+    }
+
+    /// Lets a client that is served under the profile in use keep its configuration. Another one of the same profile, which has a new
+    /// certificate, would make the engine renegotiate.
+    fn keep_in_use(&self, answered: &mut Answered) {
+        if answered.decision.verdict == Verdict::Serve
+            && let Some((_, config)) = self.find(&answered.decision.profile.name)
+            && answered.config.is_some()
+        {
+            answered.config = Some(config.clone());
+        }
     }
 
     /// Notes the profile that the connection uses after this answer, perhaps by a renegotiation. A session that is not resumed changes
     /// nothing: the handshake goes on with the profile of the ClientHello, which a new policy may define in another way.
     fn note(&mut self, answered: &Answered, is_proven: bool) {
-        if is_proven && answered.config.is_some() {
-            self.answered.push(answered.decision.profile.clone());
+        if let Some(config) = answered.config.as_ref().filter(|_| is_proven) {
+            self.answered.push((answered.decision.profile.clone(), config.clone()));
         }
     }
 
@@ -115,18 +131,31 @@ impl Visit {
     }
 
     /// The configuration for a client with this ClientHello.
-    pub(crate) fn choose(&self, hello: &ClientHelloInfo) -> Option<Arc<ServerConfig>> {
+    ///
+    /// # Errors
+    /// Why the client is refused.
+    pub(crate) fn choose(&self, hello: &ClientHelloInfo) -> Result<Arc<ServerConfig>, PeerIncompatible> {
         if let Some(config) = self.challenge(hello) {
             self.lock().is_challenge = true;
-            return Some(config);
+            return Ok(config);
         }
         let route = route::find(&self.live.config.routes, hello)?;
         let route = *self.lock().route.get_or_insert(route);
-        let policed = match &self.live.tls {
-            ServerConfigs::ByRoute(routed) => return routed.route(route),
-            ServerConfigs::ByPolicy(policed) if policed.is_pending() => return None,
-            ServerConfigs::ByPolicy(policed) => policed,
+        let config = match &self.live.tls {
+            ServerConfigs::ByRoute(routed) => routed.route(route),
+            ServerConfigs::ByPolicy(policed) if policed.is_pending() => None,
+            ServerConfigs::ByPolicy(policed) => self.by_policy(policed, route, hello),
         };
+        config.ok_or(PeerIncompatible::Refused)
+    }
+
+    /// The configuration that the policy chooses by this ClientHello; `None` refuses the client.
+    fn by_policy(
+        &self,
+        policed: &Policed,
+        route: usize,
+        hello: &ClientHelloInfo,
+    ) -> Option<Arc<ServerConfig>> {
         let (servers, now, memory) = (policed.servers(), now(), policed.memory());
         memory.handshakes.begin(self.from, now_s());
         let server = servers.get(route)?;
@@ -138,7 +167,7 @@ impl Visit {
         let mut progress = self.lock();
         progress.hints = hints;
         progress.is_lowered = answered.decision.downgrade.is_some();
-        progress.answered.push(answered.decision.profile.clone());
+        progress.note(&answered, true);
         progress.unauthenticated = Some(answered.decision).filter(|_| answered.is_unauthenticated);
         answered.config
     }
@@ -175,6 +204,7 @@ impl Visit {
             self.tell(&answered.decision);
             policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
         }
+        progress.keep_in_use(&mut answered);
         progress.note(&answered, client.is_proven);
         progress.decision = Some((answered.decision, client.is_proven));
         answered.config
@@ -321,21 +351,29 @@ impl Visit {
         let refused = progress.decision.as_ref();
         let is_foreign =
             refused.is_some_and(|(decision, is_proven)| *is_proven && decision.verdict == Verdict::Refuse);
-        let offence = match (is_foreign, metrics::reason(error).reason) {
-            (true, _) if progress.is_misled => return,
-            (true, _) => Offence::Foreign,
-            // Nothing that the client did.
-            (_, "stopped" | "internal" | "other") => return,
-            // Any web page can make a browser connect, which then has no certificate or does not trust the gateway. After an outage, all
-            // devices behind a NAT are slow at once.
-            (_, "alert_received" | "no_certificate" | "timeout") => return,
-            // Over datagrams, the client cannot end a handshake in this way. The endpoint has given its place to another.
-            (_, "transport") if self.live.config.transport == TransportKind::Dtls => return,
-            // A load balancer or monitor that only looks whether the port is open.
-            (_, "closed_by_client" | "transport") if progress.route.is_none() => return,
-            _ => Offence::Failed,
+        let offence = match is_foreign {
+            true if progress.is_misled => return,
+            true => Offence::Foreign,
+            false if shows_a_false_identity(error) => Offence::Failed,
+            false => return,
         };
         policed.report(&self.shared, self.from.ip(), offence);
+    }
+}
+
+/// Whether the client has failed to prove an identity. All other failures may have innocent clients: a web page can make every browser
+/// connect that visits it, speak HTTP to this port, name another server, or break off. It can even make a browser present a ticket of the
+/// attacker's choice, so a PSK without a valid binder shows nothing.
+const fn shows_a_false_identity(error: &HandshakeError) -> bool {
+    let HandshakeError::Tls(error) = error else { return false };
+    match error {
+        Error::Authentication(failure) => !matches!(failure, AuthenticationFailure::NoCertificate),
+        // In TLS 1.2, the Finished of a client with a wrong pre-shared key does not decrypt.
+        Error::PeerMisbehaved(how) => matches!(
+            how,
+            PeerMisbehaved::BadSignature | PeerMisbehaved::BadFinished | PeerMisbehaved::BadRecordMac
+        ),
+        _ => false,
     }
 }
 
@@ -373,7 +411,7 @@ fn learn(
     let (addresses, address) = (&policed.memory().addresses, from.ip());
     let deserved = decision.next.as_ref().unwrap_or(&decision.profile);
     let chosen = progress.answered.first();
-    if progress.is_by_address() && chosen.is_some_and(|chosen| chosen != deserved) {
+    if progress.is_by_address() && chosen.is_some_and(|(chosen, _)| chosen != deserved) {
         addresses.forget(address);
     }
     // A session does not keep all that its certificate says.
@@ -387,31 +425,76 @@ mod tests {
     use super::*;
     use crate::policy::parse;
 
+    fn config() -> Arc<ServerConfig> {
+        let profile = dunlin::Profile::builder(Arc::new(dunlin_awslc::provider())).build().unwrap();
+        Arc::new(ServerConfig::choosing(profile).unwrap())
+    }
+
+    fn answered(suite: &str, verdict: Verdict, config: Option<Arc<ServerConfig>>) -> Answered {
+        let text = format!("[profile.sensor]\nrank = 20\ncipher_suites = [\"{suite}\"]\n");
+        let policy = parse("policy.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
+        let decision = Decision {
+            stage: Stage::Finished,
+            verdict,
+            profile: policy.default_profile().clone(),
+            rule: None,
+            is_by_client_table: false,
+            why: String::new(),
+            downgrade: None,
+            next: None,
+        };
+        Answered { decision, config, is_unauthenticated: false }
+    }
+
     /// The policy is replaced between the choice of a profile and the question about a session.
     #[test]
     fn a_refused_session_does_not_make_a_new_profile_look_used() {
-        let profile = |suite: &str| {
-            let text = format!("[profile.sensor]\nrank = 20\ncipher_suites = [\"{suite}\"]\n");
-            let policy = parse("policy.toml", &text).unwrap_or_else(|faults| panic!("{faults}"));
-            let decision = Decision {
-                stage: Stage::Finished,
-                verdict: Verdict::Refuse,
-                profile: policy.default_profile().clone(),
-                rule: None,
-                is_by_client_table: false,
-                why: String::new(),
-                downgrade: None,
-                next: None,
-            };
-            Answered { decision, config: None, is_unauthenticated: false }
-        };
-        let (used, new) = (profile("TLS_AES_128_GCM_SHA256"), profile("TLS_AES_256_GCM_SHA384"));
+        let refused = |suite| answered(suite, Verdict::Refuse, None);
+        let (used, new) = (refused("TLS_AES_128_GCM_SHA256"), refused("TLS_AES_256_GCM_SHA384"));
         let used = used.decision.profile;
         assert_ne!(used, new.decision.profile);
         for is_proven in [false, true] {
-            let mut progress = Progress { answered: vec![used.clone()], ..Progress::default() };
+            let mut progress = Progress { answered: vec![(used.clone(), config())], ..Progress::default() };
             progress.note(&new, is_proven);
             assert_eq!(progress.answered("sensor"), Some(used.clone()));
         }
+    }
+
+    /// The gateway renews a certificate between the ClientHello and Finished.
+    #[test]
+    fn a_served_client_keeps_its_configuration() {
+        let [used, renewed] = [config(), config()];
+        for (verdict, is_kept) in [(Verdict::Serve, true), (Verdict::Renegotiate, false)] {
+            let mut answer = answered("TLS_AES_128_GCM_SHA256", verdict, Some(renewed.clone()));
+            let in_use = (answer.decision.profile.clone(), used.clone());
+            Progress { answered: vec![in_use], ..Progress::default() }.keep_in_use(&mut answer);
+            let expected = if is_kept { &used } else { &renewed };
+            assert!(Arc::ptr_eq(answer.config.as_ref().unwrap(), expected), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_false_identity_is_an_offence() {
+        let counts = |error| shows_a_false_identity(&HandshakeError::Tls(error));
+        for error in [
+            Error::Authentication(AuthenticationFailure::UnknownIssuer),
+            Error::Authentication(AuthenticationFailure::Revoked),
+            Error::PeerMisbehaved(PeerMisbehaved::BadSignature),
+            Error::PeerMisbehaved(PeerMisbehaved::BadFinished),
+            Error::PeerMisbehaved(PeerMisbehaved::BadRecordMac),
+        ] {
+            assert!(counts(error.clone()), "{error}");
+        }
+        for error in [
+            Error::Authentication(AuthenticationFailure::NoCertificate),
+            Error::PeerMisbehaved(PeerMisbehaved::BadBinder),
+            Error::PeerIncompatible(PeerIncompatible::NoPsk),
+            Error::AlertReceived(dunlin::wire::AlertDescription::UNKNOWN_CA),
+            Error::Truncated,
+            Error::TimedOut,
+        ] {
+            assert!(!counts(error.clone()), "{error}");
+        }
+        assert!(!shows_a_false_identity(&HandshakeError::Stopped));
     }
 }

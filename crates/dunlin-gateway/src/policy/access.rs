@@ -73,6 +73,13 @@ impl Access {
         self.entries.is_empty()
     }
 
+    /// Whether this admits the same clients, entry by entry.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let conditions =
+            |access: &Self| access.entries.iter().map(|entry| entry.conditions.clone()).collect::<Vec<_>>();
+        conditions(self) == conditions(other)
+    }
+
     /// Whether a client with this proven identity and address may use the route. What is not known for certain does not admit it.
     /// `now_s` is the time in seconds since 1970.
     pub fn admits(&self, client: Option<&Client>, address: Option<IpAddr>, now_s: u64) -> bool {

@@ -11,9 +11,9 @@ use super::pattern::Network;
 /// Why a client is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Offence {
-    /// Its handshake failed.
+    /// Its handshake failed, because it did not prove the identity that it claimed.
     Failed,
-    /// It has proven an identity that the policy refuses, or that access by identity does not admit.
+    /// It has proven an identity that the policy refuses. Clients that only `allow` of their route does not admit are not counted.
     Foreign,
 }
 
@@ -109,6 +109,34 @@ impl Blacklist {
         Self { limits, entries: Mutex::default() }
     }
 
+    /// This blacklist under other limits. It keeps the blocked networks until their time is over, except those that the new limits exempt
+    /// at least in part, and those that they would not block: networks of another size, or after an offence without a limit.
+    #[must_use]
+    pub fn with_limits(&self, limits: BlacklistLimits) -> Self {
+        let new = Self::new(limits);
+        let is_kept = |blocked: &Blocked| {
+            let Blocked { network, offence, .. } = blocked;
+            let is_exempt =
+                |exempt: &Network| exempt.contains(network.address()) || network.contains(exempt.address());
+            let is_same_size = new.network(network.address()) == *network;
+            is_same_size && new.limit(*offence) > 0 && !new.limits.exempt.iter().any(is_exempt)
+        };
+        let kept =
+            self.lock().blocked.values().filter(|blocked| is_kept(blocked)).copied().collect::<Vec<_>>();
+        // The last ones to be free again, if there are too many.
+        let surplus = kept.len().saturating_sub(new.limits.capacity.max(1));
+        new.lock().blocked.extend(kept.into_iter().skip(surplus).map(|blocked| (blocked.network, blocked)));
+        new
+    }
+
+    /// After how many such offences a network is blocked; 0 for never.
+    const fn limit(&self, offence: Offence) -> u32 {
+        match offence {
+            Offence::Failed => self.limits.failed,
+            Offence::Foreign => self.limits.foreign,
+        }
+    }
+
     /// Its limits.
     pub const fn limits(&self) -> &BlacklistLimits {
         &self.limits
@@ -135,9 +163,10 @@ impl Blacklist {
         let is_recent = |count: &Count| now_s.saturating_sub(count.since_s) < self.limits.window_s.into();
         let old = entries.counted.remove(&network).filter(is_recent);
         let mut count = old.unwrap_or(Count { since_s: now_s, ..Count::default() });
-        let (number, limit) = match offence {
-            Offence::Failed => (&mut count.failed, self.limits.failed),
-            Offence::Foreign => (&mut count.foreign, self.limits.foreign),
+        let limit = self.limit(offence);
+        let number = match offence {
+            Offence::Failed => &mut count.failed,
+            Offence::Foreign => &mut count.foreign,
         };
         *number = number.saturating_add(1);
         if limit > 0 && *number >= limit {
@@ -161,11 +190,6 @@ impl Blacklist {
         let mut entries = self.lock();
         entries.expire(now_s);
         entries.blocked.get(&self.network(address)).copied()
-    }
-
-    /// Frees a network before its time. Returns whether it was blocked.
-    pub fn free(&self, network: &Network) -> bool {
-        self.lock().blocked.remove(network).is_some()
     }
 
     /// The number of blocked networks, and the first of them to become free, at most `most`. New clients wait meanwhile.

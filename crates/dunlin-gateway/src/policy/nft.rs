@@ -1,5 +1,6 @@
 //! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the gateway.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use super::pattern::Network;
 
 /// How long `nft` may take. It usually takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
+
+/// How many networks are removed in one transaction.
+const MAX_REMOVED: usize = 1000;
 
 /// The longest message of `nft` that is read, in bytes.
 const MAX_MESSAGE: u64 = 4096;
@@ -93,12 +97,39 @@ impl NftSets {
         }
     }
 
-    /// Removes a network before its time. It blocks until `nft` has ended.
+    /// Removes networks before their time, if they are still there. It blocks until `nft` has ended, which runs once for each 1000 of them.
     ///
     /// # Errors
-    /// `nft` cannot be started or does not end in time, or its first message: the network may be gone already.
-    pub fn remove(&self, network: &Network) -> Result<(), NftError> {
-        self.run(&format!("delete element inet {} {} {{ {network} }}\n", self.table, self.set(network)))
+    /// `nft` cannot be started or does not end in time, or its first message.
+    pub fn remove(&self, networks: &[Network]) -> Result<(), NftError> {
+        // Deleting an element that is gone would be an error.
+        let removal = |network: &Network| {
+            let element = format!("element inet {} {} {{ {network} }}\n", self.table, self.set(network));
+            format!("add {element}delete {element}")
+        };
+        networks
+            .chunks(MAX_REMOVED)
+            .try_for_each(|some| self.run(&some.iter().map(removal).collect::<String>()))
+    }
+
+    /// Brings the kernel's sets to the present blacklist, after one with other limits or sets. It blocks until `nft` has ended.
+    ///
+    /// # Errors
+    /// Those of [`Self::remove`] and [`Self::add`].
+    pub fn replace(
+        (previous, before): (Option<&Self>, &[Blocked]),
+        (present, now): (Option<&Self>, &[Blocked]),
+        now_s: u64,
+    ) -> Result<(), NftError> {
+        let is_same = previous == present;
+        let stays: HashSet<_> = now.iter().filter(|_| is_same).map(|blocked| blocked.network).collect();
+        let left = before.iter().map(|blocked| blocked.network).filter(|network| !stays.contains(network));
+        let left: Vec<_> = left.collect();
+        previous.map_or(Ok(()), |sets| sets.remove(&left))?;
+        match present.filter(|_| !is_same) {
+            Some(sets) => now.iter().try_for_each(|blocked| sets.add(blocked, now_s)),
+            None => Ok(()),
+        }
     }
 
     fn set(&self, network: &Network) -> &str {

@@ -72,11 +72,12 @@ impl HandshakeTable {
         locked(&self.entries).get(&peer).filter(|entry| entry.until_s > now_s).cloned()
     }
 
-    /// All connections, the one that changed longest ago first.
-    pub fn snapshot(&self, now_s: u64) -> Vec<(SocketAddr, Handshakes)> {
+    /// The number of connections, and those that changed last, at most `most`, the latest first.
+    pub fn latest(&self, most: usize, now_s: u64) -> (usize, Vec<(SocketAddr, Handshakes)>) {
         let mut entries = locked(&self.entries);
         expire(&mut entries, now_s, |entry| entry.until_s);
-        entries.iter().map(|(peer, entry)| (*peer, entry.clone())).collect()
+        let latest = entries.iter().rev().take(most).map(|(peer, entry)| (*peer, entry.clone()));
+        (entries.len(), latest.collect())
     }
 
     fn change<T>(&self, peer: SocketAddr, now_s: u64, change: impl FnOnce(&mut Handshakes) -> T) -> T {

@@ -3,7 +3,8 @@
 //! A backend connection serves one client only, so that a fault in the framing of a message cannot mix up clients.
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -26,9 +27,10 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::connect;
-use super::tcp::{Counted, Traffic};
+use super::tcp::{CLOSE_PATIENCE, Counted, Traffic};
 use crate::config::Limits;
 use crate::identity;
 
@@ -40,15 +42,30 @@ const CLIENT_IDENTITY: HeaderName = HeaderName::from_static("dunlin-client-ident
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What only the gateway may say. A backend that turns headers into variables, as CGI does, takes `_` for `-`.
-const OWN: [&str; 6] = [
+/// What only the gateway may say, and what applications take for it: who the client is, and for which host it asks.
+const OWN: [&str; 10] = [
     "client-cert",
     "client-cert-chain",
     "dunlin-client-identity",
     "forwarded",
-    "x-forwarded-for",
-    "x-forwarded-proto",
+    "true-client-ip",
+    "x-client-ip",
+    "x-original-host",
+    "x-original-url",
+    "x-real-ip",
+    "x-rewrite-url",
 ];
+
+/// The headers that begin so are the gateway's, too. Many frameworks believe `X-Forwarded-Host`.
+const OWN_PREFIX: &str = "x-forwarded-";
+
+/// Whether only the gateway may send this header. A backend that turns headers into variables, as CGI does, may take every character for
+/// `_` that is no letter or digit.
+fn is_own(name: &HeaderName) -> bool {
+    let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name: String = name.as_str().chars().map(letter).collect();
+    OWN.contains(&&*name) || name.starts_with(OWN_PREFIX)
+}
 
 /// Headers of one connection, besides those that `Connection` names (RFC 9110 §7.6.1).
 ///
@@ -70,6 +87,9 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 /// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and the leaf is still there.
 const MAX_CHAIN: usize = 16 << 10;
 
+/// What the client learns if the backend breaks off.
+const NO_ANSWER: &str = "the server behind the gateway did not answer\n";
+
 type Body = BoxBody<Bytes, hyper::Error>;
 
 /// The backend of a client, and what its requests tell it.
@@ -81,8 +101,8 @@ pub(crate) struct Exchange {
     pub(crate) proxy_header: Vec<u8>,
     /// The headers that the gateway adds.
     pub(crate) headers: HeaderMap,
-    /// Called with the outcome of each connection to the backend.
-    pub(crate) connected: Box<dyn Fn(&'static str) + Send + Sync>,
+    /// Called with the outcome of each connection to the backend, and the error if it cannot be reached.
+    pub(crate) connected: Box<dyn Fn(&'static str, Option<&io::Error>) + Send + Sync>,
     /// Whether the route serves this host. Otherwise a request for it gets status 421.
     pub(crate) serves: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Whether the client may use the route. Otherwise each request gets status 403.
@@ -112,11 +132,8 @@ pub(crate) fn headers(negotiated: &Negotiated, from: SocketAddr) -> HeaderMap {
         // A name outside ASCII, which a header cannot carry, is escaped.
         add(CLIENT_IDENTITY, identity.escape_default().to_string());
     }
-    let address = match from.ip().to_canonical() {
-        IpAddr::V6(v6) => format!("[{v6}]"),
-        v4 => v4.to_string(),
-    };
-    add(FORWARDED_FOR, address);
+    // Without brackets, which only RFC 7239 has, for `Forwarded`.
+    add(FORWARDED_FOR, from.ip().to_canonical().to_string());
     add(FORWARDED_PROTO, "https".to_owned());
     headers
 }
@@ -170,7 +187,8 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut http = http1::Builder::new();
     let http = http
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.idle_time)
+        // It also runs between requests, where the idle time ends the connection first, with a close_notify.
+        .header_read_timeout(limits.idle_time.saturating_add(2 * CLOSE_PATIENCE))
         // hyper's buffer holds 8 KiB at least.
         .max_buf_size(limits.header_bytes.max(8192));
     let client = TokioIo::new(Counted::new(client, traffic.clone()));
@@ -205,7 +223,14 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
                 else => End::Closed,
             }
         }
-        Err(end) => end,
+        Err(end) => {
+            if matches!(end, End::Idle | End::Stopped) {
+                // Between requests, the client gets a close_notify. A response that is not complete is cut off.
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(CLOSE_PATIENCE, connection).await;
+            }
+            end
+        }
     };
     let [from_client, to_client] =
         [&traffic.from_client, &traffic.to_client].map(|bytes| bytes.load(Ordering::Relaxed));
@@ -234,25 +259,10 @@ impl Exchange {
         let asks_to_switch = switches(request.headers());
         let client_side = asks_to_switch.then(|| hyper::upgrade::on(&mut request));
         self.rewrite(&mut request, host.as_ref(), asks_to_switch);
-        let mut kept = backend.lock().await;
-        let mut sender = match kept.take().filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
-            None => match self.connect().await {
-                Ok(sender) => sender,
-                Err(why) => return problem(StatusCode::BAD_GATEWAY, why),
-            },
-        };
-        if sender.ready().await.is_err() {
-            return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway closed the connection\n");
-        }
-        let mut response = match sender.send_request(request).await {
+        let mut response = match self.ask(request, &mut *backend.lock().await).await {
             Ok(response) => response,
-            Err(_) => {
-                return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway did not answer\n");
-            }
+            Err(why) => return problem(StatusCode::BAD_GATEWAY, why),
         };
-        *kept = Some(sender);
-        drop(kept);
         let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
         if has_switched && (client_side.is_none() || !switches(response.headers())) {
             return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway switched without need\n");
@@ -272,22 +282,47 @@ impl Exchange {
         response.map(BodyExt::boxed)
     }
 
+    /// Passes a request to the backend, over the connection that was kept if there is one. The error is a text for the client.
+    async fn ask(
+        &self,
+        mut request: Request<Incoming>,
+        kept: &mut Option<SendRequest<Incoming>>,
+    ) -> Result<Response<Incoming>, &'static str> {
+        if let Some(mut sender) = kept.take()
+            && sender.ready().await.is_ok()
+        {
+            // The backend may close an idle connection at any time, also while the request is on its way to it.
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    *kept = Some(sender);
+                    return Ok(response);
+                }
+                Err(mut failed) => request = failed.take_message().ok_or(NO_ANSWER)?,
+            }
+        }
+        let mut sender = self.connect().await?;
+        sender.ready().await.map_err(|_| NO_ANSWER)?;
+        let response = sender.send_request(request).await.map_err(|_| NO_ANSWER)?;
+        *kept = Some(sender);
+        Ok(response)
+    }
+
     /// Connects to the backend. The error is a text for the client.
     async fn connect(&self) -> Result<SendRequest<Incoming>, &'static str> {
-        let failed = |outcome| {
-            (self.connected)(outcome);
+        let failed = |outcome, error: Option<&io::Error>| {
+            (self.connected)(outcome, error);
             "the server behind the gateway cannot be reached\n"
         };
-        let mut stream = connect(&self.to, self.connect_time).await.map_err(|(outcome, error)| {
-            tracing::error!(backend = self.to, %error, "the backend cannot be reached; start it, or correct `to`");
-            failed(outcome)
-        })?;
+        let connected = connect(&self.to, self.connect_time).await;
+        let mut stream = connected.map_err(|(outcome, error)| failed(outcome, Some(&error)))?;
         if !self.proxy_header.is_empty() {
             use tokio::io::AsyncWriteExt;
-            stream.write_all(&self.proxy_header).await.map_err(|_| failed("failed"))?;
+            let written = stream.write_all(&self.proxy_header).await;
+            written.map_err(|error| failed("failed", Some(&error)))?;
         }
-        let (sender, connection) = handshake(TokioIo::new(stream)).await.map_err(|_| failed("failed"))?;
-        (self.connected)("connected");
+        let shaken = handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|_| failed("failed", None))?;
+        (self.connected)("connected", None);
         tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
@@ -300,12 +335,16 @@ impl Exchange {
             *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
         }
         let headers = request.headers_mut();
-        let is_own = |name: &HeaderName| OWN.contains(&&*name.as_str().replace('_', "-"));
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
         for name in own {
             headers.remove(name);
         }
+        let is_chunked = headers.contains_key(TRANSFER_ENCODING);
         strip(headers);
+        if is_chunked {
+            // Otherwise hyper leaves out the body of a GET or HEAD.
+            headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+        }
         if asks_to_switch {
             switch(headers);
         }

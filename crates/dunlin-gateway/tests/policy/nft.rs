@@ -43,7 +43,7 @@ fn ends_a_program_that_hangs() {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let sets = NftSets::new("dunlin", "blocked4", "blocked6").unwrap();
     let sets = sets.with_program(program).with_time_limit(Duration::from_millis(10));
-    let error = sets.remove(&Network::parse("192.0.2.0/24").unwrap()).unwrap_err();
+    let error = sets.remove(&[Network::parse("192.0.2.0/24").unwrap()]).unwrap_err();
     assert!(error.to_string().contains("did not end in time"), "{error}");
 }
 
@@ -64,9 +64,23 @@ fn inside() {
     sets.add(&four, 400).unwrap();
     let all = nft(&["list", "ruleset"]);
     assert!(all.contains("10.0.0.1 timeout 5m"), "{all}");
-    sets.remove(&four.network).unwrap();
-    let all = nft(&["list", "ruleset"]);
-    assert!(!all.contains("10.0.0.1") && all.contains("2001:db8::/64"), "{all}");
+    // The new limits exempt it. Once more, it is gone already.
+    let exempt = vec![Network::parse("10.0.0.0/8").unwrap()];
+    let now = list.with_limits(BlacklistLimits { exempt, ..list.limits().clone() }).first(9, 400).1;
+    for _ in 0..2 {
+        NftSets::replace((Some(&sets), &[four, six]), (Some(&sets), &now), 400).unwrap();
+        let all = nft(&["list", "ruleset"]);
+        assert!(!all.contains("10.0.0.1") && all.contains("2001:db8::/64 timeout 10m"), "{all}");
+    }
+    // Other sets get the networks, and without a blacklist they are empty.
+    nft(&["add set inet dunlin more4 { type ipv4_addr; flags interval, timeout; }"]);
+    nft(&["add set inet dunlin more6 { type ipv6_addr; flags interval, timeout; }"]);
+    let more = NftSets::new("dunlin", "more4", "more6").unwrap();
+    NftSets::replace((Some(&sets), &now), (Some(&more), &now), 400).unwrap();
+    let set = |name: &str| nft(&["list", "set", "inet", "dunlin", name]);
+    assert!(!set("blocked6").contains("2001:db8") && set("more6").contains("2001:db8::/64 timeout 5m"));
+    NftSets::replace((Some(&more), &now), (None, &[]), 400).unwrap();
+    assert!(!set("more6").contains("2001:db8"));
     // The set does not exist.
     let other = NftSets::new("dunlin", "other4", "other6").unwrap();
     let error = other.add(&four, 100).unwrap_err().to_string();

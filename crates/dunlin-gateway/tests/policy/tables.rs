@@ -171,11 +171,15 @@ fn counts_the_handshakes_of_each_connection() {
     assert!(table.get(first, 62).is_none());
 
     table.begin(peer("10.0.0.1:1002"), 10);
-    let peers: Vec<_> = table.snapshot(11).into_iter().map(|(peer, _)| peer).collect();
-    assert_eq!(peers, [first, peer("10.0.0.1:1002")], "the oldest entry makes room");
+    let latest = |most| {
+        let (count, latest) = table.latest(most, 11);
+        (count, latest.into_iter().map(|(peer, _)| peer).collect::<Vec<_>>())
+    };
+    assert_eq!(latest(9), (2, vec![peer("10.0.0.1:1002"), first]), "the oldest entry makes room");
+    assert_eq!(latest(1), (2, vec![peer("10.0.0.1:1002")]));
     table.ended(first);
-    assert_eq!(table.snapshot(11).len(), 1);
-    assert_eq!(table.snapshot(70).len(), 0);
+    assert_eq!(table.latest(9, 11).0, 1);
+    assert_eq!(table.latest(9, 70).0, 0);
 }
 
 fn limits() -> BlacklistLimits {
@@ -205,7 +209,36 @@ fn blocks_an_address_after_too_many_offences_until_its_time_is_over() {
     assert!(list.blocked(address("10.0.0.2"), 101).is_none());
     assert!(list.blocked(bad, 102).is_none());
     assert!(list.report(bad, Offence::Foreign, 103).is_some(), "one foreign client suffices here");
-    assert!(list.free(&blocked.network) && list.blocked(bad, 103).is_none());
+}
+
+#[test]
+fn other_limits_free_only_what_they_would_not_block() {
+    let list = Blacklist::new(limits());
+    let [other, subscriber] = ["10.0.0.2", "2001:db8::1"].map(address);
+    for (i, offender) in [address("10.0.0.1"), other, subscriber].into_iter().enumerate() {
+        let now_s = u64::try_from(i).unwrap();
+        list.report(offender, Offence::Foreign, now_s).unwrap();
+    }
+    let left = |limits: BlacklistLimits| {
+        let (_, first) = list.with_limits(limits).first(9, 3);
+        first.iter().map(|blocked| (blocked.network.to_string(), blocked.until_s)).collect::<Vec<_>>()
+    };
+    let [first, second, third] =
+        [("10.0.0.1", 100), ("10.0.0.2", 101), ("2001:db8::/64", 102)].map(|(name, s)| (name.to_owned(), s));
+    let all = [first, second.clone(), third.clone()];
+    assert_eq!(left(BlacklistLimits { failed: 1, blocked_s: 7, ..limits() }), all);
+    let exempt = |text: &str| BlacklistLimits { exempt: vec![Network::parse(text).unwrap()], ..limits() };
+    assert_eq!(left(exempt("10.0.0.1")), all[1..]);
+    assert_eq!(left(exempt("10.0.0.0/8")), [third.clone()]);
+    // A part of the network.
+    assert_eq!(left(exempt("2001:db8::7")), all[..2]);
+    assert_eq!(left(BlacklistLimits { prefix_v4: 24, ..limits() }), [third]);
+    assert_eq!(left(BlacklistLimits { foreign: 0, ..limits() }), []);
+    assert_eq!(left(BlacklistLimits { capacity: 2, ..limits() }), all[1..]);
+    assert_eq!(
+        list.with_limits(exempt("10.0.0.9")).blocked(other, 3).map(|blocked| blocked.until_s),
+        Some(101)
+    );
 }
 
 #[test]

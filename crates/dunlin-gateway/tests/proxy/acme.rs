@@ -3,12 +3,14 @@
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::pki_types::CertificateDer;
 use dunlin::pki_types::pem::PemObject;
 use dunlin_gateway::{Config, Gateway};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
 use tracing::subscriber::DefaultGuard;
 
 use crate::pebble::{Pebble, free_port};
@@ -132,6 +134,27 @@ async fn orders_with_a_policy_and_answers_over_plain_http() {
     let (gateway, port) = place.start(&text).await;
     assert_eq!(client.exchange(port, "www.example.org", "").await.unwrap(), "one got ");
     assert_eq!(metric(&gateway, ISSUED), 0.0);
+}
+
+/// The configuration for the challenge is none of the policy's.
+#[tokio::test]
+async fn a_listener_with_a_policy_answers_tls_alpn_01() {
+    let place = Place::new();
+    place.write("policy.toml", "[profile.all]\nrank = 1\nclient = \"none\"\ncertificates = [\"web\"]\n");
+    let directory = free_port();
+    let text = listener(directory, "\"www.example.org\"", "policy = \"policy.toml\"") + &route(1, "");
+    let (gateway, port) = place.start(&text).await;
+    // What an order would write.
+    let answers = place.path(&format!("acme/localhost_{directory}_dir/challenges"));
+    std::fs::create_dir_all(&answers).unwrap();
+    std::fs::write(answers.join("tls-alpn-01.www.example.org"), "token.thumbprint").unwrap();
+    let mut openssl = Command::new("openssl");
+    openssl.args(["s_client", "-servername", "www.example.org", "-alpn", "acme-tls/1", "-connect"]);
+    openssl.arg(format!("127.0.0.1:{port}")).stdin(Stdio::null()).kill_on_drop(true);
+    let said = String::from_utf8(within(openssl.output()).await.unwrap().stdout).unwrap();
+    assert!(said.contains("ALPN protocol: acme-tls/1"), "{said}");
+    let challenges = "dunlin_gateway_acme_challenges_total{challenge=\"tls-alpn-01\"}";
+    metric_becomes(&gateway, challenges, 1.0).await;
 }
 
 #[tokio::test]

@@ -1,9 +1,11 @@
 //! TLS to HTTP/1.1.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
+use dunlin::ServerAddress;
 use dunlin_store::MemoryClientSessions;
-use dunlin_tokio::TlsStream;
+use dunlin_tokio::{TlsConnector, TlsStream};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -89,7 +91,8 @@ async fn the_gateway_alone_says_who_the_client_is() {
     let mut stream = open(&client, port).await;
     let forged = "GET /a?b HTTP/1.1\r\nHost: example.org\r\nClient-Cert: :AAAA:\r\nCLIENT_CERT: :AAAA:\r\n\
                   client-cert-chain: :AAAA:\r\nDunlin-Client-Identity: x509:cn:admin\r\nX-Forwarded-For: 192.0.2.1\r\n\
-                  X_Forwarded_Proto: http\r\nForwarded: for=192.0.2.1\r\nConnection: keep-alive, x-hop, client-cert\r\n\
+                  X_Forwarded_Proto: http\r\nDunlin.Client!Identity: x509:cn:admin\r\nClient~Cert: :AAAA:\r\n\
+                  X-Forwarded-Host: admin.example\r\nX.Forwarded.Port: 1\r\nX-Real-IP: 10.0.0.1\r\nX-Original-URL: /admin\r\nForwarded: for=192.0.2.1\r\nConnection: keep-alive, x-hop, client-cert\r\n\
                   X-Hop: 1\r\nX-End: 2\r\n\r\n";
     // The second request uses the same connection.
     for _ in 0..2 {
@@ -108,7 +111,19 @@ async fn the_gateway_alone_says_who_the_client_is() {
         assert_eq!(values(&request, "x-forwarded-for"), ["127.0.0.1"]);
         assert_eq!(values(&request, "x-forwarded-proto"), ["https"]);
         assert_eq!(values(&request, "x-end"), ["2"]);
-        for name in ["client_cert", "forwarded", "x_forwarded_proto", "connection", "x-hop"] {
+        for name in [
+            "client_cert",
+            "client~cert",
+            "dunlin.client!identity",
+            "forwarded",
+            "x_forwarded_proto",
+            "x-forwarded-host",
+            "x.forwarded.port",
+            "x-real-ip",
+            "x-original-url",
+            "connection",
+            "x-hop",
+        ] {
             assert_eq!(values(&request, name), [""; 0], "{name}");
         }
     }
@@ -145,6 +160,80 @@ async fn passes_bodies_and_other_protocols() {
     let mut echo = [0; 5];
     within(stream.read_exact(&mut echo)).await.unwrap();
     assert_eq!(&echo, b"hello");
+}
+
+/// hyper sends no body with GET and HEAD unless a header says so.
+#[tokio::test]
+async fn passes_the_chunked_body_of_every_method() {
+    let place = Place::new();
+    let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listening.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let (stream, _) = listening.accept().await.unwrap();
+        let mut stream = BufReader::new(stream);
+        let mut request = header(&mut stream).await;
+        if request.to_ascii_lowercase().contains("\r\ntransfer-encoding: chunked\r\n") {
+            // The last chunk is empty.
+            while !request.ends_with("\r\n0\r\n\r\n") {
+                stream.read_line(&mut request).await.unwrap();
+            }
+        }
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", request.len());
+        stream.write_all((head + &request).as_bytes()).await.unwrap();
+    });
+    let (_gateway, port) = place.start(&(listener("") + &route(to, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    let query =
+        "GET /_search HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nquery\r\n0\r\n\r\n";
+    let (_, request) = ask(&mut stream, query).await;
+    assert!(request.ends_with("\r\n\r\n5\r\nquery\r\n0\r\n\r\n"), "{request}");
+}
+
+/// RFC 7239 §6 has brackets, and X-Forwarded-For has none.
+#[tokio::test]
+async fn an_ipv6_address_has_no_brackets() {
+    let place = Place::new();
+    let text = listener("").replace("127.0.0.1:0", "[::1]:0") + &route(backend().await, HTTP);
+    let (_gateway, port) = place.start(&text).await;
+    let tcp = TcpStream::connect(("::1", port)).await.unwrap();
+    let connector = TlsConnector::new(Arc::new(place.client("root.pem").config()));
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    let mut stream = BufReader::new(connector.connect(tcp, name).await.unwrap());
+    let (_, request) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(values(&request, "x-forwarded-for"), ["::1"]);
+}
+
+/// A server that answers one request on each connection, and then closes without saying so before.
+#[tokio::test]
+async fn a_backend_that_closes_after_its_answer_gets_a_new_connection() {
+    let place = Place::new();
+    let listening = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = listening.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listening.accept().await {
+            let mut stream = BufReader::new(stream);
+            header(&mut stream).await;
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n").await.unwrap();
+        }
+    });
+    let (_gateway, port) = place.start(&(listener("") + &route(to, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    for _ in 0..20 {
+        let (head, _) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_client_gets_a_close_notify() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nidle_time = \"1s\"\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend().await, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    // Without a close_notify it would be an error.
+    assert_eq!(within(stream.read_to_end(&mut vec![])).await.unwrap(), 0);
+    metric_becomes(&gateway, "dunlin_gateway_limits_reached_total{limit=\"idle_time\"}", 1.0).await;
 }
 
 #[tokio::test]
@@ -221,6 +310,37 @@ async fn refuses_requests_for_the_host_of_another_route() {
     assert_eq!(values(&request, "host"), [format!("127.0.0.1:{to}")]);
 }
 
+/// A client chooses what it negotiates, so the application protocols of a route do not protect its host.
+#[tokio::test]
+async fn the_application_protocol_opens_no_other_route() {
+    let place = Place::new();
+    let to = backend().await;
+    let staff = "[[listener.route.allow]]\nissuer = \"CN=Staff\"\n";
+    let admin = |alpn: &str| route(to, &format!("{HTTP}\nsni = \"admin.example\"\n{alpn}\n{staff}"));
+    let www = |alpn: &str| route(to, &format!("{HTTP}\nsni = \"localhost\"\n{alpn}"));
+    let http = "alpn = \"http/1.1\"";
+    let mqtt = route(1, "alpn = \"mqtt\"");
+    for (routes, offered, host, code) in [
+        (admin(http) + &www(""), "", "admin.example", 421),
+        (admin("") + &www(http), "http/1.1", "admin.example", 421),
+        // The last route takes all names, but not those of a protected route.
+        (admin(http) + &route(to, HTTP), "", "admin.example", 421),
+        (admin(http) + &route(to, HTTP), "", "other.example", 200),
+        // Other protocols than HTTP have hosts of their own.
+        (mqtt + &route(to, HTTP), "", "admin.example", 200),
+        // The same host by two protocols.
+        (www("alpn = \"h2\"") + &www(http), "http/1.1", "localhost", 200),
+    ] {
+        let clients = "[listener.clients]\nca = \"root.pem\"\nverify = \"optional\"\n";
+        let (_gateway, port) = place.start(&(listener("") + clients + &routes)).await;
+        let mut client = place.client("root.pem");
+        client.alpn = offered.split_terminator(' ').map(|protocol| protocol.as_bytes().to_vec()).collect();
+        let mut stream = open(&client, port).await;
+        let (head, _) = ask(&mut stream, &format!("GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+        assert!(head.starts_with(&format!("http/1.1 {code} ")), "{routes} {host}: {head}");
+    }
+}
+
 #[tokio::test]
 async fn refuses_long_headers_and_says_if_the_server_is_down() {
     let place = Place::new();
@@ -240,6 +360,40 @@ async fn refuses_long_headers_and_says_if_the_server_is_down() {
     assert!(head.starts_with("http/1.1 431 "), "{head}");
     let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"header_bytes\"}";
     metric_becomes(&gateway, reached, 1.0).await;
+}
+
+/// Counts the lines about a backend that cannot be reached.
+#[derive(Clone, Default)]
+struct Lines(Arc<AtomicUsize>);
+
+impl std::io::Write for Lines {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        let is_counted = String::from_utf8_lossy(line).contains("the backend cannot be reached");
+        self.0.fetch_add(usize::from(is_counted), Ordering::Relaxed);
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn requests_without_a_backend_do_not_fill_the_log() {
+    let (lines, place) = (Lines::default(), Place::new());
+    let writer = lines.clone();
+    let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(log);
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let to = socket.local_addr().unwrap().port();
+    let (_gateway, port) = place.start(&(listener("") + &route(to, HTTP))).await;
+    let mut stream = open(&place.client("root.pem"), port).await;
+    for _ in 0..60 {
+        let (head, _) = ask(&mut stream, "GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert!(head.starts_with("http/1.1 502 "), "{head}");
+    }
+    assert_eq!(lines.0.load(Ordering::Relaxed), 50);
 }
 
 #[tokio::test]

@@ -353,6 +353,17 @@ async fn a_foreign_client_comes_onto_the_blacklist() {
     let port = gateway.addresses()[0].1.port();
     let friend = place.client("root.pem");
     assert_eq!(friend.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    let connected = friend.connect(port, "localhost").await;
+    metric_becomes(&gateway, "dunlin_gateway_established", 1.0).await;
+    let told = &status(&gateway).await["policies"][0];
+    let entry = &told["latest_handshakes"][0];
+    assert_eq!(entry["client"], connected.get_ref().local_addr().unwrap().to_string(), "{told}");
+    assert_eq!(
+        (&entry["begun"], &entry["is_served"], &entry["profile"]),
+        (&1.into(), &true.into(), &"strong".into())
+    );
+    assert_eq!((&told["handshakes"], &told["addresses"]), (&1.into(), &0.into()));
+    drop(connected);
     let foreign = place.with_certificate(place.client("root.pem"), "");
     foreign.exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(
@@ -447,20 +458,35 @@ async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     let text = text.replace("client = \"request\"", "client = \"certificate\"");
     place.write("policy.toml", &(text + "[blacklist]\nfailed = 1\n"));
     let limits = "[limits]\nhandshake_time = \"300ms\"\n";
-    let config = limits.to_owned() + LISTENER + &route(backend("one").await, "");
+    let config = limits.to_owned() + LISTENER + &route(1, "sni = \"localhost\"\nalpn = \"mqtt\"");
     let (gateway, port) = place.start(&config).await;
     let failed =
         |reason: &str| format!("dunlin_gateway_handshakes_total{{outcome=\"failed\",reason=\"{reason}\"}}");
-    place.client("other-root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    let client = |root: &str| Client { alpn: vec![b"mqtt".to_vec()], ..place.client(root) };
+    client("other-root.pem").exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, &failed("alert_received"), 1.0).await;
-    place.client("root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    client("root.pem").exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, &failed("no_certificate"), 1.0).await;
     let silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     metric_becomes(&gateway, &failed("timeout"), 1.0).await;
     drop(silent);
+    // A page can load http://gateway:8883/, or have a name of its own that leads to the gateway.
+    for bytes in [&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"[..], &[0xff; 64]] {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        tcp.write_all(bytes).await.unwrap();
+        let _ = within(tcp.read_to_end(&mut vec![])).await;
+    }
+    metric_becomes(&gateway, &failed("protocol"), 2.0).await;
+    let other = Client { alpn: vec![b"http/1.1".to_vec()], ..place.client("root.pem") };
+    let refused = other.exchange(port, "localhost", "").await.unwrap_err();
+    assert!(refused.to_string().contains("no_application_protocol"), "{refused}");
+    let refused = place.client("root.pem").exchange(port, "other.example", "").await.unwrap_err();
+    assert!(refused.to_string().contains("unrecognized_name"), "{refused}");
+    metric_becomes(&gateway, &failed("incompatible"), 2.0).await;
     assert_eq!(metric(&gateway, BLOCKED), 0.0);
-    let mut garbage = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    garbage.write_all(&[0xff; 64]).await.unwrap();
+    // The certificate of another authority is no accident.
+    place.make_pki("strange-");
+    place.with_certificate(client("root.pem"), "strange-").exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, BLOCKED, 1.0).await;
 }
 

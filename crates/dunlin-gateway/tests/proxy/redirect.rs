@@ -121,6 +121,24 @@ async fn curl_is_asked_who_it_is_and_sent_on_to_its_profile() {
     assert_eq!(decided(&gateway, "hello", "default", "serve", "strong"), 2.0);
 }
 
+/// Only the URL names a client for which the redirection asks. The address is a hint, which is forgotten when it was wrong.
+#[tokio::test]
+async fn a_remembered_address_does_not_keep_others_behind_it_out() {
+    let place = Place::new();
+    place.make_pki_of("", KeyType::P256, &["localhost", "*.once.test"]);
+    place.write("policy.toml", &POLICY.replace("rank = 20", "rank = 20\naddress_lifetime = \"1h\""));
+    let (gateway, to) = place.start(&(LISTENER.to_owned() + &route(backend().await, ""))).await;
+    assert!(curl(&place, &format!("https://localhost:{to}/"), true).await.status.success());
+    let port = gateway.redirect_addresses()[0].1.port();
+    let url = format!("http://web.test:{port}/");
+    // A browser without a certificate, from the same address.
+    assert!(!curl(&place, &url, false).await.status.success());
+    assert_eq!(decided(&gateway, "hello", "devices", "serve", "low"), 1.0);
+    for _ in 0..2 {
+        assert!(curl(&place, &url, false).await.status.success());
+    }
+}
+
 /// The port of a pool joins the request and the connection, both from the same address.
 #[tokio::test]
 async fn curl_is_sent_on_to_a_port() {
