@@ -51,6 +51,7 @@ use crate::resume::SettingsDigest;
 use crate::settings::{DatagramSettings, MTU_RANGE};
 use crate::time::Instant;
 use crate::transport::Emitter;
+use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
 pub(crate) use epoch::{EpochKey, Kind as KeyKind};
 pub(crate) use freeze::Thawing;
@@ -75,6 +76,20 @@ pub fn connection_id(datagram: &[u8], len: usize) -> Option<&[u8]> {
         false => Header::read(datagram, len)?.id(datagram),
     };
     Some(id).filter(|id| !id.is_empty())
+}
+
+/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record. Connection IDs of this
+/// side have `id_len` bytes.
+fn record_len(bytes: &[u8], id_len: usize) -> Option<usize> {
+    let first = *bytes.first()?;
+    if header12::Header::begins_with(first) {
+        let header = header12::Header::read(bytes, id_len)?;
+        let most = if header.epoch == 0 { MAX_PLAINTEXT } else { MAX_CIPHERTEXT };
+        return (header.length <= most).then_some(header.len() + header.length);
+    }
+    let header = Header::read(bytes, id_len)?;
+    let length = header.length.unwrap_or(bytes.len() - header.len());
+    (ciphertext13::MIN_BODY..=MAX_CIPHERTEXT).contains(&length).then_some(header.len() + length)
 }
 
 /// The epoch of early data (RFC 9147 §6.1), which this engine neither offers nor accepts.

@@ -10,7 +10,7 @@ use super::epoch::{EpochKey, Kind};
 use super::freeze::{check_epoch, read_number, write_number};
 use super::replay::ReplayWindow;
 use super::routability::{self, PathMessage};
-use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, ciphertext13, header12, header13};
+use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, header12, header13, record_len};
 use crate::address::Path;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Origin, Reassembler, Taken};
@@ -22,8 +22,7 @@ use crate::settings::ConnectionIds;
 use crate::sync::Arc;
 use crate::time::Instant;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, Reader, What, Writer};
-use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
+use crate::wire::{AlertDescription, AlertLevel, ContentType, MAX_PLAINTEXT, Reader, What, Writer};
 
 /// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
 /// retransmits what exceeds the limit.
@@ -788,18 +787,4 @@ fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Err
         return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
     }
     Ok(Received::Ack(number.epoch, numbers))
-}
-
-/// The length of the record at the front of `bytes`, from its header alone; `None` if it is not a record. Connection IDs of this
-/// side have `id_len` bytes.
-fn record_len(bytes: &[u8], id_len: usize) -> Option<usize> {
-    let first = *bytes.first()?;
-    if header12::Header::begins_with(first) {
-        let header = header12::Header::read(bytes, id_len)?;
-        let most = if header.epoch == 0 { MAX_PLAINTEXT } else { MAX_CIPHERTEXT };
-        return (header.length <= most).then_some(header.len() + header.length);
-    }
-    let header = header13::Header::read(bytes, id_len)?;
-    let length = header.length.unwrap_or(bytes.len() - header.len());
-    (ciphertext13::MIN_BODY..=MAX_CIPHERTEXT).contains(&length).then_some(header.len() + length)
 }
