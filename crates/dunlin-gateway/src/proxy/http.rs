@@ -92,6 +92,9 @@ const NO_ANSWER: &str = "the server behind the gateway did not answer\n";
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
+/// What is called with the outcome of a connection, and with its error.
+type OnConnected = dyn Fn(&'static str, Option<&io::Error>) + Send + Sync;
+
 /// The backend of a client, and what its requests tell it.
 pub(crate) struct Exchange {
     /// Its host and port.
@@ -102,7 +105,7 @@ pub(crate) struct Exchange {
     /// The headers that the gateway adds.
     pub(crate) headers: HeaderMap,
     /// Called with the outcome of each connection to the backend, and the error if it cannot be reached.
-    pub(crate) connected: Box<dyn Fn(&'static str, Option<&io::Error>) + Send + Sync>,
+    pub(crate) connected: Box<OnConnected>,
     /// Whether the route serves this host. Otherwise a request for it gets status 421.
     pub(crate) serves: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Whether the client may use the route. Otherwise each request gets status 403.

@@ -52,6 +52,23 @@ async fn a_slow_backend_slows_the_client() {
 }
 
 #[tokio::test]
+async fn a_silent_client_gives_its_handshake_to_another_one() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nhandshakes = 1\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
+    let mut silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    // A record that is not complete.
+    silent.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    metric_becomes(&gateway, "dunlin_gateway_connections_accepted_total", 1.0).await;
+    let client = place.client("root.pem");
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    let _ = within(silent.read_to_end(&mut vec![])).await;
+    let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"handshakes\"}";
+    metric_becomes(&gateway, reached, 1.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}"), 0.0);
+}
+
+#[tokio::test]
 async fn server_name_and_protocol_choose_the_backend() {
     let place = Place::new();
     let (any, mqtt, named) = (backend("any").await, backend("mqtt").await, backend("named").await);
