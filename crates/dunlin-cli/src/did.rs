@@ -1,5 +1,6 @@
 //! Files of decentralised identities: own DIDs in directories, documents, trust lists, credentials and status lists.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,7 +10,7 @@ use dunlin_identity::credential::status::{StatusList, StatusLists};
 use dunlin_identity::credential::{self, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{PinnedDocuments, Resolver, resolve_listed};
+use dunlin_identity::handshake::{PinnedDocuments, Resolution, Resolver, resolve_listed};
 use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, OperationError, State};
@@ -32,6 +33,18 @@ pub(crate) const RECOVERY: &str = "recovery.key";
 /// The file of the key of a version.
 pub(crate) fn key_file(directory: &Path, version: u64) -> PathBuf {
     directory.join(format!("key-{version}.key"))
+}
+
+/// The files in a directory that have the name of a version's key.
+pub(crate) fn key_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let is_key = |name: &OsStr| {
+        let version = name.to_str().and_then(|name| name.strip_prefix("key-")?.strip_suffix(".key"));
+        version.is_some_and(|version| version.parse::<u64>().is_ok())
+    };
+    let entries = std::fs::read_dir(directory).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
+    let entries = entries
+        .map_err(|error| Error::failed(directory.display(), error, "give a directory that can be read"))?;
+    Ok(entries.into_iter().filter(|entry| is_key(&entry.file_name())).map(|entry| entry.path()).collect())
 }
 
 /// The time now, in seconds since 1970.
@@ -208,12 +221,12 @@ pub(crate) fn pinned(
         .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))
 }
 
-/// The documents of the issuers on a list.
+/// What the issuers on a list resolve to.
 pub(crate) fn issuers(
     path: &Path,
     documents: &[DidDocument],
     provider: &CryptoProvider,
-) -> Result<Vec<DidDocument>, Error> {
+) -> Result<Vec<Resolution>, Error> {
     let list = trust_list(path)?;
     let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
     resolve_listed(&list, &resolvers, now_s()).map_err(|error| {

@@ -1,5 +1,6 @@
 //! Verifiable credentials: those of peers, and that of a tunnel, from the files that the configuration names.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,8 +9,11 @@ use dunlin::crypto::CryptoProvider;
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
 use dunlin_identity::credential::{Contexts, Seconds, Verifier, of_file};
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{CredentialVerifier, PinnedDocuments, Resolver, resolve_listed};
+use dunlin_identity::handshake::{
+    CredentialVerifier, PinnedDocuments, RegistryDocuments, Resolver, resolve_listed,
+};
 use dunlin_identity::holding::Holding;
+use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::Item;
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
@@ -47,24 +51,45 @@ pub struct OwnCredential {
     pub credential: FileField,
 }
 
-/// The newest status list of each issuer that a program has read. It outlives a reload, which thus never goes back to an older list: a
-/// stored copy would hide a revocation.
+/// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a stored copy of an older status
+/// list would hide a revocation, and an older proof of a DID would make a key count again that its owner has replaced.
 #[derive(Default)]
-pub(crate) struct NewestLists(Mutex<StatusLists>);
+pub(crate) struct Learnt {
+    /// The newest status list of each issuer.
+    status: Mutex<StatusLists>,
+    /// What registries have shown, by everything on which trust in them rests.
+    registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
+}
 
-impl NewestLists {
+impl Learnt {
     fn insert(&self, list: StatusList) -> Result<(), StatusError> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
     }
 
-    /// The lists of now, to [restore](Self::restore) them.
+    /// What is known by this trust. Another trust may believe less, so it begins anew.
+    pub(crate) fn registry(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        trust: RegistryTrust,
+    ) -> Arc<RegistryDocuments> {
+        let mut settings = Vec::new();
+        trust.settings(&mut |part| {
+            settings.extend(part.len().to_be_bytes());
+            settings.extend(part);
+        });
+        let mut all = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        let new = || Arc::new(RegistryDocuments::new(provider.clone(), trust));
+        all.entry(settings).or_insert_with(new).clone()
+    }
+
+    /// The status lists of now, to [restore](Self::restore) them.
     pub(crate) fn lists(&self) -> StatusLists {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Forgets the lists that were read since then, by a reload that was refused.
     pub(crate) fn restore(&self, lists: StatusLists) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = lists;
     }
 }
 
@@ -97,10 +122,10 @@ impl CredentialTrust {
     pub(crate) fn verifier(
         &self,
         provider: &Arc<CryptoProvider>,
-        newest: &NewestLists,
+        learnt: &Learnt,
         faults: &mut Vec<Fault>,
     ) -> Option<Judge> {
-        let made = self.judge(self.issuers.as_ref()?, provider, newest);
+        let made = self.judge(self.issuers.as_ref()?, provider, learnt);
         made.map_err(|fault| faults.push(fault)).ok()
     }
 
@@ -108,11 +133,12 @@ impl CredentialTrust {
         &self,
         issuers: &FileField,
         provider: &Arc<CryptoProvider>,
-        newest: &NewestLists,
+        learnt: &Learnt,
     ) -> Result<Judge, Fault> {
-        let registry = self.registry.as_ref().map(|registry| registry.client(provider)).transpose()?;
+        let registry =
+            self.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
         let look_ups = registry.map(|registry| LookUps::new(vec![registry], None));
-        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider, newest)?);
+        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider, learnt)?);
         let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), verifier.clone()));
         Ok((verifier, answers))
     }
@@ -122,7 +148,7 @@ impl CredentialTrust {
         issuers: &FileField,
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
-        newest: &NewestLists,
+        learnt: &Learnt,
     ) -> Result<CredentialVerifier, Fault> {
         let now = now_s();
         let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
@@ -135,17 +161,17 @@ impl CredentialTrust {
         let trusted = resolve_listed(&list, &[pinned(&list, issuers)?], now).map_err(|error| {
             in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
         })?;
-        let judge = Verifier::new(trusted);
+        let judge = Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let mut lists = StatusLists::default();
         for field in &self.status {
             let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
             let content = content(field)?;
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| in_file(field, &error, advice))?;
-            newest.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
+            learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
-        let mut verifier = CredentialVerifier::of(provider.clone(), judge).with_status(lists);
+        let mut verifier = CredentialVerifier::new(provider.clone(), trusted).with_status(lists);
         if let Some(look_ups) = look_ups {
             // What a registry knows comes before pinned documents, which never change.
             verifier =
@@ -177,6 +203,7 @@ impl OwnCredential {
         &self,
         trust: &CredentialTrust,
         provider: &Arc<CryptoProvider>,
+        learnt: &Learnt,
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
         let documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let pem = |error: dunlin_pki::Error| in_file(&self.key, &error, &error.advice());
@@ -192,7 +219,8 @@ impl OwnCredential {
         let holding = holding.map_err(|error| in_file(&self.credential, &error, advice))?;
         let unnumbered =
             || in_file(&self.credential, &"the method of its DID has no number in handshakes", advice);
-        let registry = trust.registry.as_ref().map(|registry| registry.client(provider)).transpose()?;
+        let registry =
+            trust.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
         let (credential, stapler) = stapled(holding, registry, provider);
         Ok((credential.ok_or_else(unnumbered)?, stapler))
     }

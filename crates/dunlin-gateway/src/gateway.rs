@@ -219,14 +219,14 @@ impl Gateway {
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let status = self.stores.status.lists();
+        let status = self.stores.learnt.lists();
         match self.bind(&running, config).await {
             Ok(bound) => {
                 self.service.replace(running, bound);
                 Ok(())
             }
             Err(faults) => {
-                self.stores.status.restore(status);
+                self.stores.learnt.restore(status);
                 Err(faults)
             }
         }

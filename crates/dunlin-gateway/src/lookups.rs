@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::handshake::RegistryDocuments;
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
@@ -17,6 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::acme::{self, connector};
 use crate::config::{Fault, Field, FileField, Section};
+use crate::credentials::Learnt;
 use crate::tls::{self, read};
 
 /// The table `registry`: the registry of `did:dunlin` that a side asks.
@@ -51,8 +51,12 @@ impl RegistryConfig {
         Some(Self { url: url?, key: key?, ca })
     }
 
-    /// Reads the files, and makes a client. It opens no connection.
-    pub(crate) fn client(&self, provider: &Arc<CryptoProvider>) -> Result<RegistryClient, Fault> {
+    /// Reads the files, and makes a client, which knows what was learnt before. It opens no connection.
+    pub(crate) fn client(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        learnt: &Learnt,
+    ) -> Result<RegistryClient, Fault> {
         let key = &self.key;
         let refused = |error: &dyn std::fmt::Display| {
             let what = format!("{}: {error}", key.value.display());
@@ -75,7 +79,7 @@ impl RegistryConfig {
         let connector =
             connector.map_err(|error| self.url.place.fault(error.to_string(), "report this error"))?;
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
-        let documents = Arc::new(RegistryDocuments::new(provider.clone(), trust));
+        let documents = learnt.registry(provider, trust);
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);
         client.map_err(|error| self.url.place.fault(error.to_string(), "plain HTTP is never used"))
     }

@@ -32,7 +32,7 @@ use crate::config::{
     CacheConfig, CertificateFiles, CredentialTrust, Fault, Faults, FileField, FrozenConfig, ListenerConfig,
     RouteConfig, RouteProtocol, SharedConfig, Verify,
 };
-use crate::credentials::NewestLists;
+use crate::credentials::Learnt;
 use crate::frozen::FrozenPlace;
 use crate::listener::Password;
 use crate::nodes::NodeKeys;
@@ -72,8 +72,8 @@ pub(crate) struct Stores {
     memories: Mutex<HashMap<PathBuf, Arc<Memory>>>,
     /// Files of frozen associations.
     frozen: Mutex<HashMap<PathBuf, Arc<FrozenPlace>>>,
-    /// The status lists of issuers of credentials.
-    pub(crate) status: NewestLists,
+    /// What issuers and registries have shown.
+    pub(crate) learnt: Learnt,
 }
 
 /// The store, the key file and the name of a listener.
@@ -99,7 +99,7 @@ impl Stores {
             caches: Mutex::default(),
             memories: Mutex::default(),
             frozen: Mutex::default(),
-            status: NewestLists::default(),
+            learnt: Learnt::default(),
         }
     }
 
@@ -531,7 +531,7 @@ pub(crate) fn server_configs(
     let (before, clients) = (faults.len(), &listener.clients);
     let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
     let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
-    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.status, faults);
+    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults);
     let files = Files {
         own: ArcSwap::from_pointee(own),
         trust,
@@ -714,11 +714,11 @@ pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
     provider: &Arc<CryptoProvider>,
-    newest: &NewestLists,
+    learnt: &Learnt,
     faults: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
     let verifiers = Verifiers::from(trust);
-    match credentials.verifier(provider, newest, faults) {
+    match credentials.verifier(provider, learnt, faults) {
         Some((verifier, answers)) => (verifiers.with(verifier), answers),
         None => (verifiers, None),
     }

@@ -20,7 +20,7 @@ use dunlin::{
 use dunlin_identity::credential::status::{
     Bitstring, DEFAULT_STATUS_AGE, StatusEntry, StatusList, StatusLists, StatusPurpose,
 };
-use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds, Verifier};
+use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
@@ -31,6 +31,7 @@ use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
 use dunlin_identity::method::{JWK, KEY, Method};
+use dunlin_identity::registry::staple::Staple;
 use dunlin_identity::trust::{Members, TrustList};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
@@ -277,7 +278,7 @@ fn refuses_other_issuers() {
     let forged = String::from_utf8(forged).unwrap().replace(other.did().as_str(), issuer.did().as_str());
     let own = device.claims(forged.as_bytes());
     refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "");
-    let nobody = CredentialVerifier::new(awslc(), []);
+    let nobody = CredentialVerifier::new(awslc(), Vec::<DidDocument>::new());
     let refused = profile(trust(nobody), vec![]).build().unwrap_err();
     assert!(refused.to_string().contains("no issuers"), "{refused}");
 }
@@ -460,6 +461,21 @@ fn accepts_members_of_a_list_by_their_proofs() {
     let server = server(profile(trust(verifier()), vec![own.clone()]));
     Pair::new(&client(profile(trust(verifier()), vec![own])), &server).connect().unwrap();
     refused(&with_proof(None), verifier, Alert::UNKNOWN_CA, "not on the list");
+    // Beside the proof of an own document, too, whatever has become of that document.
+    let [document, checkpoint] = [b"document", b"checked!"].map(|field| field.to_vec());
+    let membership = members.proof(&provider, device.did()).unwrap();
+    let staple = Staple { document, checkpoint, proof: Vec::new(), membership };
+    let known = cache();
+    known.insert(device.document.clone(), 1, NOW_S).unwrap();
+    let looked_up = || issuer.verifier().with_resolver(known.clone()).with_peers(list.clone());
+    let entry = [CertificateDer::from(issuer.issue(&device, unchanged))];
+    let judged = |staple: &Staple| {
+        let staple = staple.write().unwrap();
+        looked_up().judge(&entry, Some(&staple), provider.signatures.all, NOW_S)
+    };
+    assert_eq!(CredentialIdentity::of(&judged(&staple).unwrap().identity).unwrap().did, *device.did());
+    let without = judged(&Staple { membership: Vec::new(), ..staple }).unwrap_err();
+    assert_eq!(without.alert(), Alert::UNKNOWN_CA, "{without}");
     let foreign = members.proof(&provider, &others[0]).unwrap();
     refused(&with_proof(Some(foreign)), verifier, Alert::UNKNOWN_CA, "proof of membership");
 }
@@ -488,7 +504,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     let verifier = || CredentialVerifier::new(provider.clone(), issuers.clone()).with_resolver(pinned());
     let own = device.shows(issuer.issue(&device, unchanged));
     let server = server(profile(trust(verifier()), vec![own.clone()]));
-    Pair::new(&client(profile(trust(verifier()), vec![own])), &server).connect().unwrap();
+    Pair::new(&client(profile(trust(verifier()), vec![own.clone()])), &server).connect().unwrap();
 
     let unpinned = other.shows(issuer.issue(&other, unchanged));
     refused(&unpinned, verifier, Alert::BAD_CERTIFICATE, "is not at hand");
@@ -506,8 +522,14 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     let forged = serde_json::to_string(&forged).unwrap().replace(device.did().as_str(), did.as_str());
     let forged = DidDocument::read(forged.as_bytes(), &did).unwrap();
     let hash = Sha256Hash::of(&provider, forged.canonical().unwrap().as_bytes()).unwrap();
-    let refused = not_pinned(&format!("{did} {hash}"), &forged);
-    assert!(matches!(refused, ResolveError::NotFirst(_)), "{refused}");
+    let not_first = not_pinned(&format!("{did} {hash}"), &forged);
+    assert!(matches!(not_first, ResolveError::NotFirst(_)), "{not_first}");
+
+    // A pinned issuer counts until a registry says otherwise.
+    let registry = Arc::new(DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 3600));
+    registry.deactivate(issuer.did().clone());
+    let knows = || verifier().with_resolver(registry.clone());
+    refused(&own, knows, Alert::CERTIFICATE_REVOKED, "no longer the latest");
 }
 
 fn cache() -> Arc<DocumentCache> {
@@ -539,6 +561,52 @@ fn refuses_deactivated_and_outdated_identifiers() {
     }
     let server = server(profile(trust(verifier(&known)), vec![own.clone()]));
     Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
+}
+
+/// What this side hears of an issuer counts as what it hears of a peer: a rotation or deactivation ends its credentials, and what it has
+/// resolved to counts for a limited time.
+#[test]
+fn refuses_deactivated_and_outdated_issuers() {
+    use dunlin::auth::Verifier as _;
+    let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
+    let own = device.shows(issuer.issue(&device, unchanged));
+    let listed = TrustList::new([issuer.did().clone()]);
+    let at = |resolved_s: Seconds| {
+        let known = cache();
+        known.insert(issuer.document.clone(), 1, resolved_s).unwrap();
+        let resolved = resolve_listed(&listed, &[known.clone()], resolved_s).unwrap();
+        (CredentialVerifier::new(awslc(), resolved).with_resolver(known.clone()), known)
+    };
+    let rotated = |known: &DocumentCache| {
+        known.insert(Party::named(issuer.did().as_str()).document, 2, NOW_S).unwrap();
+    };
+    let changed = |change: &dyn Fn(&DocumentCache)| {
+        let (verifier, known) = at(NOW_S);
+        change(&known);
+        verifier
+    };
+    let outdated = "the document of did:web:issuer.example is no longer the latest";
+    refused(&own, || changed(&rotated), Alert::CERTIFICATE_REVOKED, outdated);
+    let deactivated = |known: &DocumentCache| known.deactivate(issuer.did().clone());
+    refused(&own, || changed(&deactivated), Alert::CERTIFICATE_REVOKED, outdated);
+    refused(&own, || at(NOW_S - 3601).0, Alert::BAD_CERTIFICATE, "issuer.example is not at hand, or too old");
+
+    // The verdict ends with the resolution of the issuer. One that was looked up again counts again.
+    let entry = [CertificateDer::from(issuer.issue(&device, unchanged))];
+    let provider = awslc();
+    let judged = |verifier: &CredentialVerifier| verifier.judge(&entry, None, provider.signatures.all, NOW_S);
+    let (verifier, known) = at(NOW_S - 3000);
+    let validity = judged(&verifier).unwrap().validity;
+    assert_eq!(validity.until_s(), u64::try_from(NOW_S + 600).unwrap());
+    assert_eq!(validity.reason(), AskAgain::Resolution);
+    let (late, again) = at(NOW_S - 3601);
+    again.insert(issuer.document.clone(), 1, NOW_S).unwrap();
+    let verified = judged(&late).unwrap();
+    assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 3600).unwrap());
+    // Sessions end, too.
+    assert!(verifier.still_believes(&verified.identity));
+    rotated(&known);
+    assert!(!verifier.still_believes(&verified.identity));
 }
 
 /// A verifier that must look a document up asks, and only for a credential by a trusted issuer.
@@ -663,7 +731,7 @@ fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
     assert_eq!((verified.validity.until_s(), verified.validity.reason()), (UNTIL_S, AskAgain::Expiry));
 }
 
-/// Another list of issuers, another list of peers and another age are other settings, to which sessions are not bound.
+/// Another list of issuers, other contexts, another list of peers and another age are other settings, to which sessions are not bound.
 #[test]
 fn sessions_are_bound_to_the_trust() {
     use dunlin::auth::Verifier as _;
@@ -674,10 +742,17 @@ fn sessions_are_bound_to_the_trust() {
         parts
     };
     let peers = |did: &Did| issuer.verifier().with_peers(TrustList::new([did.clone()]));
+    let context = |sha256: &str| Context { url: "https://example.org/v1".into(), sha256: sha256.into() };
+    let with_contexts = |contexts| {
+        let issuers = Verifier::new([issuer.document.clone()]).with_contexts(contexts);
+        CredentialVerifier::of(awslc(), issuers)
+    };
     let all = [
         issuer.verifier(),
         other.verifier(),
         CredentialVerifier::new(awslc(), [issuer.document.clone(), other.document.clone()]),
+        with_contexts(Contexts::default().with(context("1"))),
+        with_contexts(Contexts::default().with(context("2"))),
         peers(other.did()),
         peers(issuer.did()),
         issuer.verifier().with_peers(TrustList::default()),

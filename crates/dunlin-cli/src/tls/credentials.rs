@@ -64,7 +64,8 @@ impl CredentialOptions {
         let Some(trust) = &self.trust else { return Ok(None) };
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, provider)?;
-        let status = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
+        let of_issuers: Vec<_> = issuers.iter().map(|issuer| issuer.document.clone()).collect();
+        let status = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
         // What a registry knows comes before pinned documents, which never change.
         let mut verifier = self.registry.extend(verifier)?;
@@ -95,7 +96,7 @@ impl CredentialOptions {
     ) -> Result<Option<Vec<SignatureScheme>>, Error> {
         let Some(trust) = &self.trust else { return Ok(None) };
         let issuers = did::issuers(trust, &did::documents(&self.document)?, provider)?;
-        let keys = issuers.iter().flat_map(|issuer| issuer.keys(Relationship::AssertionMethod));
+        let keys = issuers.iter().flat_map(|issuer| issuer.document.keys(Relationship::AssertionMethod));
         let mut schemes = Vec::new();
         for scheme in keys.map(|(_, key)| key.key_type().default_scheme()) {
             if !schemes.contains(&scheme) {

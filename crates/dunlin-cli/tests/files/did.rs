@@ -1,5 +1,7 @@
 //! Tests `dunlin did` and `dunlin vc`: the files that they write, and every refusal.
 
+use std::process::Stdio;
+
 use dunlin_identity::did::Did;
 use dunlin_identity::method::dunlin::{Operation, State};
 use serde_json::{Value, json};
@@ -125,6 +127,49 @@ fn a_did_dunlin_gets_new_keys_and_ends() {
     place.write("device/operations.jsonl", operations.replace("\"sequence\":1", "\"sequence\":2"));
     let line = place.dunlin_fails("did update device", 1);
     assert!(line.starts_with("dunlin: device/operations.jsonl: operation: "), "{line}");
+}
+
+/// Two runs whose operations follow the same one would make a history that nobody accepts.
+#[test]
+fn changes_of_one_did_wait_for_each_other() {
+    let place = Place::new();
+    create(&place, "--method dunlin --registry registry.example --out device");
+    let update = |_| place.command("did update device").stdout(Stdio::null()).spawn().unwrap();
+    let updates: Vec<_> = (0..8).map(update).collect();
+    for update in updates {
+        assert!(update.wait_with_output().unwrap().status.success());
+    }
+    assert_eq!(state(&place, "device").sequence(), 8);
+}
+
+/// The keys of an earlier DID in the directory may be in other hands. None becomes the next key of the new one.
+#[test]
+fn a_new_did_takes_no_key_of_an_earlier_one() {
+    let place = Place::new();
+    let dunlin = "--method dunlin --registry registry.example --out device";
+    create(&place, dunlin);
+    place.dunlin("did update device");
+    place.dunlin("did update device");
+    let stolen = place.read("device/key-2.key");
+    create(&place, &format!("{dunlin} --force"));
+    for version in [2, 3] {
+        assert!(!place.path(&format!("device/key-{version}.key")).exists());
+    }
+    place.dunlin("did update device");
+    assert_ne!(place.read("device/key-2.key"), stolen);
+    // Without --force, such a key stays, and nothing is made.
+    place.dunlin("pki raw-key --key-type ed25519 --key x.key --public x.pub");
+    std::fs::create_dir(place.path("other")).unwrap();
+    place.write("other/key-7.key", place.read("x.key"));
+    for command in [
+        "did create --method dunlin --registry registry.example --out other",
+        "did update device --new-id --out other",
+    ] {
+        let line = place.dunlin_fails(command, 1);
+        assert!(line.contains("key-7.key: exists already"), "{line}");
+        assert!(!place.path("other/did.json").exists());
+    }
+    assert!(state(&place, "device").is_active());
 }
 
 #[test]

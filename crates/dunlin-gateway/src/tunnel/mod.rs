@@ -210,14 +210,14 @@ impl Tunnel {
     /// Replaces the listeners. The first ones take the frozen associations.
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let status = self.stores.status.lists();
+        let status = self.stores.learnt.lists();
         match self.bind(&running, config, thaws).await {
             Ok(bound) => {
                 self.service.replace(running, bound);
                 Ok(())
             }
             Err(faults) => {
-                self.stores.status.restore(status);
+                self.stores.learnt.restore(status);
                 Err(faults)
             }
         }

@@ -19,7 +19,7 @@ use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 
 use super::config::{TunnelListener, TunnelPsk};
 use crate::config::{CacheConfig, Fault, TransportKind};
-use crate::credentials::NewestLists;
+use crate::credentials::Learnt;
 use crate::tls::{self, Files};
 
 /// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
@@ -29,8 +29,8 @@ pub(crate) struct Stores {
     sessions: Arc<MemoryClientSessions>,
     /// Handshake caches by their stores; `None`: the one in memory.
     caches: Mutex<HashMap<Option<String>, Arc<dyn ClientCache>>>,
-    /// The status lists of issuers of credentials.
-    pub(super) status: NewestLists,
+    /// What issuers and registries have shown.
+    pub(super) learnt: Learnt,
 }
 
 impl Stores {
@@ -39,7 +39,7 @@ impl Stores {
             provider: Arc::new(dunlin_awslc::provider()),
             sessions: Arc::default(),
             caches: Mutex::default(),
-            status: NewestLists::default(),
+            learnt: Learnt::default(),
         }
     }
 
@@ -93,7 +93,7 @@ pub(crate) fn client_config(
     let (before, files) = (faults.len(), &listener.trust);
     let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&files.credentials, &stores.provider);
+        let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
@@ -102,7 +102,7 @@ pub(crate) fn client_config(
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
     let (trust, answers) =
-        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.status, faults);
+        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.learnt, faults);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)

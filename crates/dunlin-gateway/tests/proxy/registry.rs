@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use dunlin::auth::Verifiers;
+use dunlin::auth::{DidProofs, KnownRegistry, Verifiers};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
@@ -13,7 +13,7 @@ use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_pki::{Item, KeyPair, KeyType};
@@ -79,8 +79,8 @@ impl Site {
         Self { registry, port, operator: (pair, document), _stop: stop }
     }
 
-    /// A new `did:dunlin` in the registry.
-    fn device(&self) -> (KeyPair, DidDocument) {
+    /// A new `did:dunlin` in the registry, and the key that may end it.
+    fn device(&self) -> (KeyPair, DidDocument, KeyPair) {
         let provider = dunlin_awslc::provider();
         let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
         let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
@@ -88,7 +88,7 @@ impl Site {
             first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
         let operation = Operation::create(&provider, &*key(&own), &document).unwrap();
         self.registry.submit(operation).unwrap();
-        (own, document)
+        (own, document, recovery)
     }
 
     fn issue(&self, subject: &DidDocument) -> String {
@@ -113,17 +113,39 @@ impl Site {
 
     /// A client shows a new DID, whose proof it does not send along.
     async fn visit(&self, place: &Place, port: u16) -> std::io::Result<String> {
-        let (own, document) = self.device();
-        let credential = self.issue(&document).into_bytes();
-        let holding = Holding::for_handshakes(
-            key(&own),
-            credential,
-            std::slice::from_ref(&document),
-            &Contexts::default(),
-        );
-        let own = holding.unwrap().to_tls(&dunlin_awslc::provider());
+        let (own, document, _) = self.device();
+        self.visit_as(place, port, &own, &document, None).await
+    }
+
+    /// A client shows this DID, and perhaps a proof.
+    async fn visit_as(
+        &self,
+        place: &Place,
+        port: u16,
+        own: &KeyPair,
+        document: &DidDocument,
+        proof: Option<Vec<u8>>,
+    ) -> std::io::Result<String> {
+        let credential = self.issue(document).into_bytes();
+        let documents = std::slice::from_ref(document);
+        let holding = Holding::for_handshakes(key(own), credential, documents, &Contexts::default()).unwrap();
+        let holding = match proof {
+            Some(proof) => holding.with_proofs(Arc::new(Proof(proof))),
+            None => holding,
+        };
+        let own = holding.to_tls(&dunlin_awslc::provider());
         let client = crate::place::Client { own, ..place.client("root.pem") };
         client.exchange(port, "localhost", "").await
+    }
+}
+
+/// A proof that its holder sends whatever the peer knows.
+#[derive(Debug)]
+struct Proof(Vec<u8>);
+
+impl DidProofs for Proof {
+    fn latest(&self, _: &[KnownRegistry]) -> Option<Vec<u8>> {
+        Some(self.0.clone())
     }
 }
 
@@ -147,12 +169,42 @@ async fn a_gateway_looks_up_the_dids_of_clients() {
     assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::BAD_CERTIFICATE)), "{error}");
 }
 
+/// A thief has the key of a DID, and the proof of the time before its owner ended it.
+#[tokio::test]
+async fn a_reload_forgets_no_deactivation() {
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    let text = listener("") + CLIENTS + &Site::table("clients", site.port) + &route(backend("one").await, "");
+    let (gateway, port) = place.start(&text).await;
+    let (own, document, recovery) = site.device();
+    let old = site.registry.resolve(document.id()).unwrap().staple().unwrap().write().unwrap();
+    let visit = || site.visit_as(&place, port, &own, &document, Some(old.clone()));
+    assert_eq!(visit().await.unwrap(), "one got ");
+
+    let provider = dunlin_awslc::provider();
+    let create = Operation::create(&provider, &*key(&own), &document).unwrap();
+    let state = State::create(&provider, &create).unwrap();
+    site.registry.submit(Operation::deactivate(&provider, &*key(&recovery), &state).unwrap()).unwrap();
+    let resolution = site.registry.resolve(document.id()).unwrap();
+    let ended = resolution.staple().unwrap().write().unwrap();
+    let revoked = |visited: std::io::Result<String>| {
+        let error = visited.unwrap_err();
+        let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+        assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::CERTIFICATE_REVOKED)), "{error}");
+    };
+    // The gateway learns it from a proof.
+    revoked(site.visit_as(&place, port, &own, &document, Some(ended)).await);
+    revoked(visit().await);
+    gateway.reload(place.config(&text)).await.unwrap();
+    revoked(visit().await);
+}
+
 /// The server knows nothing but the registry's keys, and asks nobody.
 #[tokio::test]
 async fn a_tunnel_sends_the_proof_of_its_did() {
     let place = Place::new();
     let site = Site::new(&place).await;
-    let (own, document) = site.device();
+    let (own, document, _) = site.device();
     place.write("device.key", &own.to_pem().unwrap());
     place.write("device.vc", &site.issue(&document));
     place.write("device.json", &document.canonical().unwrap());

@@ -46,6 +46,11 @@ impl Contexts {
         self
     }
 
+    /// All contexts.
+    pub(crate) fn all(&self) -> &[Context] {
+        &self.0
+    }
+
     /// The context with this URL.
     pub fn get(&self, url: &str) -> Option<&Context> {
         self.0.iter().find(|context| context.url == url)

@@ -226,6 +226,11 @@ impl Verifier {
         &self.issuers
     }
 
+    /// The contexts that may stand in credentials.
+    pub(crate) fn contexts(&self) -> &Contexts {
+        &self.contexts
+    }
+
     /// Reads a credential and verifies its signature.
     fn secured(
         &self,

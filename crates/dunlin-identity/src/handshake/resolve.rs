@@ -86,6 +86,13 @@ impl Resolution {
     }
 }
 
+impl From<DidDocument> for Resolution {
+    /// As [`Self::constant`].
+    fn from(document: DidDocument) -> Self {
+        Self::constant(document)
+    }
+}
+
 /// A source of documents for [`CredentialVerifier`](super::CredentialVerifier). A handshake waits for it, so it must not block.
 pub trait Resolver: Send + Sync + fmt::Debug {
     /// The methods whose DIDs it resolves, as peers see them.
@@ -150,7 +157,7 @@ pub(super) fn resolve(
     Err(refusal)
 }
 
-/// The documents of the DIDs on a list of issuers. Beside `did:key` and `did:jwk`, these resolvers are asked.
+/// What the DIDs on a list of issuers resolve to. Beside `did:key` and `did:jwk`, these resolvers are asked.
 ///
 /// # Errors
 /// The first DID that does not resolve.
@@ -158,13 +165,13 @@ pub fn resolve_listed(
     list: &TrustList,
     resolvers: &[Arc<dyn Resolver>],
     now: Seconds,
-) -> Result<Vec<DidDocument>, ResolveError> {
+) -> Result<Vec<Resolution>, ResolveError> {
     let resolvers = [self_contained().as_slice(), resolvers].concat();
-    list.dids().map(|did| Ok(resolve(&resolvers, did, None, now)?.document)).collect()
+    list.dids().map(|did| resolve(&resolvers, did, None, now)).collect()
 }
 
-/// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, so a rotation or
-/// deactivation of such a DID is seen only when the list changes.
+/// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, until another resolver
+/// knows that such a DID has been rotated or deactivated.
 #[derive(Clone, Debug, Default)]
 pub struct PinnedDocuments(BTreeMap<Did, DidDocument>);
 

@@ -8,11 +8,12 @@ use dunlin::pki_types::SubjectPublicKeyInfoDer;
 use dunlin::wire::DidMethod;
 
 use super::Refusal;
-use super::resolve::{ResolveError, Resolver, resolve, self_contained};
+use super::resolve::{Resolution, ResolveError, Resolver, resolve, self_contained};
 use crate::credential::Seconds;
 use crate::did::Did;
-use crate::document::Relationship;
+use crate::document::{DidDocument, Relationship};
 use crate::method::dunlin::Sha256Hash;
+use crate::registry::staple::Staple;
 use crate::trust::TrustList;
 
 /// The DIDs of peers, and how they resolve.
@@ -62,18 +63,46 @@ impl Subjects {
         }
         let resolution = resolve(&self.resolvers, did, proof, now)?;
         if let Some(peers) = &self.peers {
-            peers.check(&self.provider, did, resolution.membership.as_deref())?;
+            // The peer's proof of membership counts beside every resolution, also if its document is too old and another one was looked up.
+            let staple = || Staple::read(proof?).ok().map(|staple| staple.membership);
+            let membership = resolution.membership.clone().or_else(staple);
+            peers.check(&self.provider, did, membership.as_deref().filter(|proof| !proof.is_empty()))?;
         }
         let document = &resolution.document;
         let first = document.keys(Relationship::Authentication).next();
         let (_, key) = first.ok_or_else(|| Refusal::NoKey(document.id().clone()))?;
-        let text = document.canonical().map_err(ResolveError::Document)?;
-        let hash = Sha256Hash::of(&self.provider, text.as_bytes()).map_err(ResolveError::Key)?;
+        let hash = self.hash(document)?;
         let sequence = resolution.sequence;
         if !self.is_latest(did, &hash, sequence) {
             return Err(ResolveError::Outdated(did.clone()).into());
         }
         Ok(Subject { key: key.spki().clone(), document: hash, sequence, until: resolution.until })
+    }
+
+    /// The hash by which [`Self::is_latest`] knows a document.
+    pub(super) fn hash(&self, document: &DidDocument) -> Result<Sha256Hash, ResolveError> {
+        Ok(Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?)
+    }
+
+    /// Until when the document of an issuer counts as the latest: the one that this side has resolved before, if nothing newer is known.
+    pub(super) fn issuer_until(
+        &self,
+        issuer: &Resolution,
+        now: Seconds,
+    ) -> Result<Option<Seconds>, ResolveError> {
+        let did = issuer.document.id();
+        if !self.is_latest(did, &self.hash(&issuer.document)?, issuer.sequence) {
+            return Err(ResolveError::Outdated(did.clone()));
+        }
+        if issuer.until.is_none_or(|until| now <= until) {
+            return Ok(issuer.until);
+        }
+        // The program may have looked it up again.
+        let resolution = resolve(&self.resolvers, did, None, now)?;
+        match resolution.document == issuer.document {
+            true => Ok(resolution.until),
+            false => Err(ResolveError::Outdated(did.clone())),
+        }
     }
 
     /// Whether no resolver knows of a later document of the DID, or of its end.

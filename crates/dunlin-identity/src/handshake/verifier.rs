@@ -11,7 +11,7 @@ use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, Signat
 use serde_json::Value;
 
 use super::CredentialIdentity;
-use super::resolve::{ResolveError, Resolver};
+use super::resolve::{Resolution, ResolveError, Resolver};
 use super::subject::{Subject, Subjects};
 use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
@@ -19,11 +19,14 @@ use crate::credential::proof::ProofError;
 use crate::credential::status::{StatusError, StatusLists};
 use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
 use crate::did::{Did, DidError};
-use crate::document::DidDocument;
+use crate::document::{DidDocument, DocumentError};
 use crate::holding::issuer_name;
 use crate::key::KeyError;
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
+use crate::registry::checkpoint::CheckpointError;
+use crate::registry::map::MapError;
+use crate::registry::note::NoteError;
 use crate::registry::staple::StapleError;
 use crate::trust::{TrustError, TrustList};
 
@@ -89,13 +92,9 @@ impl Refusal {
                 Alert::CERTIFICATE_REVOKED
             }
             Self::Resolve(ResolveError::OldProof(..)) => Alert::CERTIFICATE_EXPIRED,
-            Self::Resolve(ResolveError::Proof(StapleError::TooLong | StapleError::Field(_))) => {
-                Alert::DECODE_ERROR
-            }
-            Self::Resolve(ResolveError::Unsupported(_) | ResolveError::Method(MethodError::Unknown(_))) => {
-                Alert::UNSUPPORTED_CERTIFICATE
-            }
-            Self::Resolve(ResolveError::Method(MethodError::Key(_, error))) => of_key(error),
+            Self::Resolve(ResolveError::Proof(error)) => of_staple(error),
+            Self::Resolve(ResolveError::Unsupported(_)) => Alert::UNSUPPORTED_CERTIFICATE,
+            Self::Resolve(ResolveError::Method(error)) => of_method(error),
             Self::Resolve(_) | Self::NoKey(_) => Alert::BAD_CERTIFICATE,
         }
     }
@@ -137,6 +136,35 @@ fn of_credential(error: &CredentialError) -> Alert {
     }
 }
 
+/// A proof of a DID that cannot be read is a decode error; one that is wrong is not.
+fn of_staple(error: &StapleError) -> Alert {
+    use {CheckpointError as C, DocumentError as D, NoteError as N, StapleError as S};
+    match error {
+        S::TooLong | S::Field(_) | S::Map(MapError::Malformed) => Alert::DECODE_ERROR,
+        S::Document(
+            D::Json(_)
+            | D::Canonical(_)
+            | D::Member(_)
+            | D::Did(..)
+            | D::TooManyMethods
+            | D::TooManyEntries(_),
+        ) => Alert::DECODE_ERROR,
+        S::Checkpoint(
+            C::Malformed | C::Note(N::TooLong | N::Text | N::Unsigned | N::Line(_) | N::TooManySignatures),
+        ) => Alert::DECODE_ERROR,
+        _ => Alert::BAD_CERTIFICATE,
+    }
+}
+
+fn of_method(error: &MethodError) -> Alert {
+    match error {
+        MethodError::Unknown(_) => Alert::UNSUPPORTED_CERTIFICATE,
+        MethodError::Did(_) | MethodError::Encoding(_) | MethodError::Json(_) => Alert::DECODE_ERROR,
+        MethodError::Key(_, error) => of_key(error),
+        MethodError::Document(_) => Alert::BAD_CERTIFICATE,
+    }
+}
+
 fn of_key(error: &KeyError) -> Alert {
     match error {
         KeyError::UnknownType | KeyError::Use | KeyError::Provider(_) => Alert::UNSUPPORTED_CERTIFICATE,
@@ -166,20 +194,30 @@ fn of_key(error: &KeyError) -> Alert {
 #[derive(Debug)]
 pub struct CredentialVerifier {
     issuers: Verifier,
+    /// What the issuers have resolved to: their documents, and until when these are the latest.
+    resolved: Vec<Resolution>,
     subjects: Subjects,
     status: RwLock<StatusLists>,
     asks: bool,
 }
 
 impl CredentialVerifier {
-    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`.
-    pub fn new(provider: Arc<CryptoProvider>, issuers: impl IntoIterator<Item = DidDocument>) -> Self {
-        Self::of(provider, Verifier::new(issuers))
+    /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. What an issuer has resolved to
+    /// ([`resolve_listed`](super::resolve_listed)) counts as long as it is the latest, as far as the resolvers know; a document alone has no
+    /// end of its own.
+    pub fn new(
+        provider: Arc<CryptoProvider>,
+        issuers: impl IntoIterator<Item = impl Into<Resolution>>,
+    ) -> Self {
+        let resolved: Vec<Resolution> = issuers.into_iter().map(Into::into).collect();
+        let issuers = Verifier::new(resolved.iter().map(|issuer| issuer.document.clone()));
+        Self { resolved, ..Self::of(provider, issuers) }
     }
 
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
-        Self { issuers, subjects: Subjects::new(provider), status: RwLock::default(), asks: false }
+        let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
+        Self { issuers, resolved, subjects: Subjects::new(provider), status: RwLock::default(), asks: false }
     }
 
     /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
@@ -234,6 +272,11 @@ impl CredentialVerifier {
             return Err(Refusal::Algorithm(verified.scheme));
         }
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
+        let issuer_until = match self.resolved.iter().find(|issuer| *issuer.document.id() == verified.issuer)
+        {
+            Some(issuer) => self.subjects.issuer_until(issuer, now)?,
+            None => None,
+        };
         let Subject { key, document, sequence, until } =
             self.subjects.resolve(&verified.subject, proof, now)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
@@ -244,9 +287,18 @@ impl CredentialVerifier {
         let validity = limit(validity, AskAgain::Expiry, verified.valid_until);
         let validity = limit(validity, AskAgain::Status, verified.status_until);
         let validity = limit(validity, AskAgain::Resolution, until);
+        let validity = limit(validity, AskAgain::Resolution, issuer_until);
         let identity = identity(verified, document, sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
         Ok(Verified::new(key, identity, validity))
+    }
+
+    /// Whether no resolver knows of a later document of this issuer, or of its end.
+    fn is_latest_issuer(&self, issuer: &Did) -> bool {
+        let of_issuer = self.resolved.iter().find(|resolved| resolved.document.id() == issuer);
+        of_issuer.is_some_and(|Resolution { document, sequence, .. }| {
+            self.subjects.hash(document).is_ok_and(|hash| self.subjects.is_latest(issuer, &hash, *sequence))
+        })
     }
 
     /// Whether a chain may have signatures of this scheme: with its type of key, hash and padding.
@@ -299,6 +351,10 @@ impl dunlin::auth::Verifier for CredentialVerifier {
             // The DID alone would not change with its keys. A document without a canonical form verifies nothing.
             add(issuer.canonical().unwrap_or_default().as_bytes());
         }
+        for context in self.issuers.contexts().all() {
+            add(context.url.as_bytes());
+            add(context.sha256.as_bytes());
+        }
         let age = self.status.read().unwrap_or_else(PoisonError::into_inner).max_age();
         add(&age.to_be_bytes());
         self.subjects.settings(add);
@@ -333,12 +389,84 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         self.subjects.registries()
     }
 
-    /// Whether nothing that this side has learned since contradicts the verdict: the DID has the same document, and the issuer has not
-    /// revoked the credential.
+    /// Whether nothing that this side has learned since contradicts the verdict: the peer and the issuer have the same documents, and the
+    /// issuer has not revoked the credential.
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
         let Some(peer) = CredentialIdentity::of(identity) else { return false };
         let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
         self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
+            && self.is_latest_issuer(&peer.issuer)
             && !lists.refuses(&peer.issuer, &peer.statuses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::method::Method;
+    use crate::method::{JWK, KEY};
+    use crate::registry::checkpoint::SignedCheckpoint;
+    use crate::registry::map::MapProof;
+    use crate::registry::staple::{MAX_STAPLE, Staple};
+
+    /// docs/identity.md: a malformed DID or proof of a DID is a decode error, a wrong one is not.
+    #[test]
+    fn malformed_identifiers_and_proofs_are_decode_errors() {
+        let staple = |error: StapleError| Refusal::from(ResolveError::Proof(error)).alert();
+        let did: Did = "did:dunlin:device".parse().unwrap();
+        let document = |text: &[u8]| staple(DidDocument::read(text, &did).unwrap_err().into());
+        let note = |text: &[u8]| match SignedCheckpoint::read(text) {
+            Err(error) => staple(error.into()),
+            Ok(_) => panic!("{text:?}"),
+        };
+        let many = |text: &str, count: usize| vec![text; count].join(",");
+        let methods = format!(r#"{{"id":"did:dunlin:device","verificationMethod":[{}]}}"#, many("{}", 17));
+        let entries =
+            format!(r#"{{"id":"did:dunlin:device","authentication":[{}]}}"#, many(r#""did:a:b#c""#, 17));
+        let signature = "\u{2014} a AAAAAAAAAAAA\n";
+        let malformed = [
+            staple(Staple::read(&[0; MAX_STAPLE + 1]).unwrap_err()),
+            staple(Staple::read(&[]).unwrap_err()),
+            staple(MapProof::read(&[9]).unwrap_err().into()),
+            document(b"{"),
+            document(b"{}"),
+            document(br#"{"id":"did:dunlin:device","authentication":[{"id":"x"}]}"#),
+            document(methods.as_bytes()),
+            document(entries.as_bytes()),
+            note(b"\xff"),
+            note(b"text\n"),
+            note(b"text\n\n\xe2\x80\x94 x\n"),
+            note(&[b'a'; 1 << 15]),
+            note(format!("text\n\n{}", signature.repeat(65)).as_bytes()),
+            note(b"one line\n\n\xe2\x80\x94 name AAAAAAAAAAAA\n"),
+        ];
+        for (number, alert) in malformed.into_iter().enumerate() {
+            assert_eq!(alert, Alert::DECODE_ERROR, "{number}");
+        }
+        let of_did = |method: &dyn Method, did: &str| {
+            let refused = method.resolve(&did.parse().unwrap()).unwrap_err();
+            Refusal::from(ResolveError::from(refused)).alert()
+        };
+        for (method, did) in [
+            (&KEY as &dyn Method, "did:key:abc"),
+            (&KEY, "did:key:z0OIl"),
+            (&JWK, "did:jwk:e30x"),
+            (&JWK, "did:jwk:a"),
+        ] {
+            assert_eq!(of_did(method, did), Alert::DECODE_ERROR, "{did}");
+        }
+        // A key of an unknown type, another document, and what is well-formed but wrong.
+        assert_eq!(of_did(&KEY, "did:key:z11"), Alert::UNSUPPORTED_CERTIFICATE);
+        assert_eq!(document(br#"{"id":"did:dunlin:other"}"#), Alert::BAD_CERTIFICATE);
+        let wrong = [
+            StapleError::from(MapError::Root),
+            MapError::Absent.into(),
+            CheckpointError::NotTheRegistry("registry.example".to_owned()).into(),
+            CheckpointError::Note(NoteError::Signature("registry.example".to_owned())).into(),
+            StapleError::OtherRegistry("other.example".to_owned()),
+        ];
+        for error in wrong {
+            assert_eq!(staple(error.clone()), Alert::BAD_CERTIFICATE, "{error}");
+        }
     }
 }

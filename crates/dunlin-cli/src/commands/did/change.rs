@@ -1,5 +1,6 @@
 //! `dunlin did update` and `dunlin did deactivate`.
 
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -105,6 +106,7 @@ fn rotate(
     provider: &CryptoProvider,
     out: &mut dyn Write,
 ) -> Result<(), Error> {
+    let _lock = lock(directory)?;
     let state = state(directory, "its key is the DID: replace it by a new DID with --new-id", provider)?;
     let (current_file, next_file) =
         (key_file(directory, state.sequence() + 1), key_file(directory, state.sequence() + 2));
@@ -170,6 +172,7 @@ fn replace(
     if let Some(credential) = credential {
         credential.write(document.id(), provider)?;
     }
+    let _lock = lock(&args.dir)?;
     if method == MethodName::Dunlin {
         end(&args.dir, None, provider)?;
     }
@@ -184,12 +187,18 @@ fn replace(
 /// Runs `dunlin did deactivate`.
 pub(super) fn deactivate(args: &Deactivate, out: &mut dyn Write) -> Result<(), Error> {
     let (provider, client) = (lists::provider(), args.registry.client()?);
+    let _lock = lock(&args.dir)?;
     let did = end(&args.dir, args.key.as_deref(), &provider)?;
     if let Some(client) = &client {
         publish(&args.dir, client, &provider)?;
     }
     writeln!(out, "{did}: deactivated")?;
     Ok(())
+}
+
+/// Excludes other runs, whose operations would follow the same one, until the operation is written and published.
+fn lock(directory: &Path) -> Result<File, Error> {
+    files::lock_directory_of(&directory.join(OPERATIONS))
 }
 
 fn end(directory: &Path, key: Option<&Path>, provider: &CryptoProvider) -> Result<Did, Error> {

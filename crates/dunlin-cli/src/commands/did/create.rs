@@ -14,7 +14,7 @@ use dunlin_identity::method::{JWK, KEY, Method};
 use dunlin_pki::{KeyPair, KeyType};
 
 use super::publish;
-use crate::did::{DOCUMENT, OPERATIONS, RECOVERY, key_file, key_of};
+use crate::did::{DOCUMENT, OPERATIONS, RECOVERY, key_file, key_files, key_of};
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::registry::AccessOptions;
@@ -81,6 +81,9 @@ pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
         None => args.registry.clone(),
     };
     let (new, provider) = (New { key_type: args.key_type, method: args.method, registry }, lists::provider());
+    // With --force there may be a DID that another run is changing.
+    files::create_directory(&args.out)?;
+    let _lock = files::lock_directory_of(&args.out.join(OPERATIONS))?;
     let document = new.write(&args.out, Existing::from_force(args.force), &provider)?;
     if let Some(client) = &client {
         publish::publish(&args.out, client, &provider)?;
@@ -117,6 +120,10 @@ impl New {
         // A DID of another method leaves none there.
         all.extend([document_file.as_path(), operations_file.as_path()]);
         files::check_new(&all, existing)?;
+        // `update` takes an existing next key for that of an attempt that was interrupted. One of an earlier DID may be in other hands.
+        let others: Vec<_> = key_files(directory)?.into_iter().filter(|file| !keys.contains(file)).collect();
+        files::check_new(&others.iter().map(PathBuf::as_path).collect::<Vec<_>>(), existing)?;
+        others.iter().try_for_each(|other| files::remove(other))?;
         let pairs: Vec<_> =
             keys.iter().map(|_| KeyPair::generate(self.key_type)).collect::<Result<_, _>>()?;
         let (document, operation) = self.document(&pairs, directory, provider)?;

@@ -54,6 +54,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
     let documents = did::documents(&args.document)?;
     let issuers = did::issuers(&args.trust, &documents, &provider)?;
+    let issuers: Vec<_> = issuers.into_iter().map(|issuer| issuer.document).collect();
     let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
     let bytes = did::credential(&args.file)?;
     let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());
