@@ -17,6 +17,7 @@ use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WebDocuments
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
+use tokio::runtime::Handle;
 
 use crate::did::Own;
 use crate::error::{Error, misuse, warn};
@@ -185,8 +186,22 @@ impl RegistryOptions {
         Ok(Some(stapler.clone()))
     }
 
-    /// Gets the first proof of the own DID, and refreshes it from now on. Without a proof, peers ask the registry themselves.
-    pub(crate) async fn start(&self) {
+    /// Looks up the issuers of did:dunlin that the verifier trusts, now and again, as long as the verifier exists: it learns when one has
+    /// another document or has ended its DID. Before the program has begun, [`Self::start`] does so.
+    pub(crate) fn watch_issuers(&self, verifier: &Arc<CredentialVerifier>) {
+        let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
+        if opened.registry.is_some() {
+            let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(verifier));
+            runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
+        }
+    }
+
+    /// Begins to watch the issuers that the verifier trusts. Gets the first proof of the own DID, and refreshes it from now on. Without a
+    /// proof, peers ask the registry themselves.
+    pub(crate) async fn start(&self, verifier: Option<Arc<CredentialVerifier>>) {
+        if let Some(verifier) = verifier {
+            self.watch_issuers(&verifier);
+        }
         let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };
         if let Err(error) = stapler.refresh().await {
             no_proof(&error);

@@ -21,7 +21,7 @@ use dunlin_registry::stapler::Stapler;
 use zeroize::Zeroizing;
 
 use crate::config::{Fault, FileField, RegistryConfig, Section};
-use crate::lookups::stapled;
+use crate::lookups::{stapled, watch_issuers};
 use crate::tls::read;
 
 /// The keys by which a side judges the verifiable credentials of peers.
@@ -139,6 +139,9 @@ impl CredentialTrust {
             self.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
         let look_ups = registry.map(|registry| LookUps::new(vec![registry], None));
         let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider, learnt)?);
+        if let Some(look_ups) = &look_ups {
+            watch_issuers(look_ups, &verifier);
+        }
         let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), verifier.clone()));
         Ok((verifier, answers))
     }

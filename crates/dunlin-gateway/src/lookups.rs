@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
+use dunlin_identity::handshake::CredentialVerifier;
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_registry::client::RegistryClient;
-use dunlin_registry::lookup::LOOK_UP_TIME;
+use dunlin_registry::lookup::{LOOK_UP_TIME, LookUps};
 use dunlin_registry::stapler::Stapler;
 use dunlin_tokio::https::{self, HttpsClient};
 use tokio::runtime::Handle;
@@ -83,6 +84,14 @@ impl RegistryConfig {
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);
         client.map_err(|error| self.url.place.fault(error.to_string(), "plain HTTP is never used"))
     }
+}
+
+/// Learns when an issuer of `did:dunlin` has another document or has ended its DID, as long as the verifier exists.
+pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifier>) {
+    // Without a runtime nobody can connect either.
+    let Ok(runtime) = Handle::try_current() else { return };
+    let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
+    runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
 }
 
 /// Refreshes the proof of an own DID as long as the value exists.

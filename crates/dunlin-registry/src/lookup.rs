@@ -4,7 +4,7 @@
 //! this side has learnt before.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use dunlin::auth::Acceptance;
@@ -27,11 +27,16 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::client::{ClientError, RegistryClient};
 
 /// How long a look-up may take, unless the program says otherwise: half of a handshake's usual time.
 pub const LOOK_UP_TIME: Duration = Duration::from_secs(5);
+
+/// How often the issuers of `did:dunlin` are looked up: the longest that a verifier misses the rotation or deactivation of one, while the
+/// registry answers.
+pub const WATCH_TIME: Duration = Duration::from_secs(3600);
 
 /// The most look-ups at the same time. Each has a connection.
 pub const MAX_LOOK_UPS: usize = 64;
@@ -153,6 +158,25 @@ impl LookUps {
             }
         }
         Err(refusal)
+    }
+
+    /// Looks up the issuers of `did:dunlin` that a verifier with [`Self::resolvers`] trusts, so that it learns when one has another document
+    /// or has ended its DID. Failures are logged.
+    pub async fn look_up_issuers(&self, verifier: &CredentialVerifier) {
+        for did in verifier.issuers().filter(|did| did.method() == "dunlin") {
+            if let Err(error) = self.look_up(did).await {
+                tracing::warn!(%did, %error, "a trusted issuer cannot be looked up; what is known of it counts on");
+            }
+        }
+    }
+
+    /// As [`Self::look_up_issuers`], now and every [`WATCH_TIME`], until the verifier is dropped.
+    pub async fn watch_issuers(&self, verifier: Weak<CredentialVerifier>) {
+        while let Some(verifier) = verifier.upgrade() {
+            self.look_up_issuers(&verifier).await;
+            drop(verifier);
+            sleep(WATCH_TIME).await;
+        }
     }
 
     /// The answers to the questions of a verifier with [`Self::resolvers`]. `algorithms` of the profile have verified the issuer's

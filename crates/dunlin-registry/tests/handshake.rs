@@ -8,7 +8,7 @@ mod site;
 
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
 use common::{Holder, Place};
@@ -35,6 +35,7 @@ use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::https::HttpsClient;
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsConnector};
 use node::Node;
+use pki_types::CertificateDer;
 use serde_json::json;
 use site::Site;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -402,6 +403,29 @@ async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
     fresh.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
     hub.refuses(own(proof), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
     hub.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+}
+
+/// The first document of an issuer counts until this side hears that there is another one.
+#[tokio::test]
+async fn an_issuer_that_has_rotated_its_key_is_noticed() {
+    let (site, mut holder) = site_with_did().await;
+    let first = holder.state().document().clone();
+    let operator = Operator { key: holder.key(0), document: first.clone() };
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let look_ups = LookUps::new(vec![client.clone()], None);
+    let verifier = CredentialVerifier::new(provider(), [first]).with_resolver(client.documents().clone());
+    let entry = [CertificateDer::from(operator.issue(Operator::new().document.id()))];
+    let judged = || verifier.judge(&entry, None, provider().signatures.all, now_s().try_into().unwrap());
+    look_ups.look_up_issuers(&verifier).await;
+    assert!(judged().is_ok());
+    site.place.submit(&site.registry, vec![holder.next()]);
+    assert!(judged().is_ok());
+    look_ups.look_up_issuers(&verifier).await;
+    let refused = judged().unwrap_err();
+    assert_eq!(refused.alert(), Alert::CERTIFICATE_REVOKED, "{refused}");
+    assert!(refused.to_string().contains("no longer the latest"), "{refused}");
+    // Nobody asks for a verifier that is gone.
+    look_ups.watch_issuers(Weak::new()).await;
 }
 
 #[tokio::test]

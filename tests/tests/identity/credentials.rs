@@ -574,7 +574,8 @@ fn refuses_deactivated_and_outdated_issuers() {
     let at = |resolved_s: Seconds| {
         let known = cache();
         known.insert(issuer.document.clone(), 1, resolved_s).unwrap();
-        let resolved = resolve_listed(&listed, &[known.clone()], resolved_s).unwrap();
+        let resolver: Arc<dyn Resolver> = known.clone();
+        let resolved = resolve_listed(&listed, &[resolver], resolved_s).unwrap();
         (CredentialVerifier::new(awslc(), resolved).with_resolver(known.clone()), known)
     };
     let rotated = |known: &DocumentCache| {

@@ -338,7 +338,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        self.args.tls.verifiable.registry.start().await;
+        self.args.tls.verifiable.registry.start(self.config.verifier()).await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {

@@ -237,7 +237,7 @@ impl Server {
         // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
-        self.args.tls.verifiable.registry.start().await;
+        self.args.tls.verifiable.registry.start(self.config.verifier()).await;
         let address = self.args.accept;
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;

@@ -74,7 +74,9 @@ impl CredentialOptions {
             let pinned = did::pinned(&list, &documents, provider)?;
             verifier = verifier.with_resolver(Arc::new(pinned)).with_peers(list);
         }
-        Ok(Some(Arc::new(verifier)))
+        let verifier = Arc::new(verifier);
+        self.registry.watch_issuers(&verifier);
+        Ok(Some(verifier))
     }
 
     /// The files of the credentials of this side, as far as they exist.

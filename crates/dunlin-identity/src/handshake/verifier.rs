@@ -246,6 +246,11 @@ impl CredentialVerifier {
         Self { asks: true, ..self }
     }
 
+    /// The issuers that it trusts.
+    pub fn issuers(&self) -> impl Iterator<Item = &Did> {
+        self.issuers.issuers().iter().map(DidDocument::id)
+    }
+
     /// Changes the status lists, for example by a list that the program has fetched.
     pub fn update_status<R>(&self, change: impl FnOnce(&mut StatusLists) -> R) -> R {
         change(&mut self.status.write().unwrap_or_else(PoisonError::into_inner))
