@@ -4,8 +4,11 @@
 
 mod keys;
 
+use std::sync::Arc;
+
+use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::{
     Chain, ChainError, ChainTrust, DEFAULT_TRUSTING_PERIOD, LightBlock, MAX_CHAIN_ID, MAX_VALIDATORS,
@@ -13,8 +16,10 @@ use dunlin_identity::registry::chain::{
 };
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust,
-    SignedCheckpoint,
+    SignedCheckpoint, TrustTextError,
 };
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::staple::Staple;
 use keys::{ed25519, p256, provider, public};
 
 const ORIGIN: &str = "registry.example/1";
@@ -506,4 +511,94 @@ fn protobuf_messages_are_read_strictly() {
     let field = new().message(7, &message).finish();
     assert_eq!(Message::read(&field).unwrap().choice(), Ok((7, read)));
     assert_eq!(new().bytes(1, &[5; 200]).delimited()[..2], [0xcb, 1]);
+}
+
+/// A verifier that has accepted nothing yet.
+fn documents() -> RegistryDocuments {
+    RegistryDocuments::new(Arc::new(provider()), RegistryTrust::replicated(trust()))
+}
+
+/// Verifies a checkpoint at this time, and keeps it.
+fn accept(documents: &RegistryDocuments, spec: &Spec, size: u64, now_s: u64) -> Result<(), CheckpointError> {
+    let (note, newest) = (spec.proves(checkpoint(size)).to_string(), documents.newest());
+    let fresh = documents.checkpoint(note.as_bytes(), newest.as_ref(), now_s.try_into().unwrap())?;
+    assert!(documents.accept(&fresh.checkpoint, newest.as_ref()));
+    Ok(())
+}
+
+/// The number of the block that confirms the validators now.
+fn height(documents: &RegistryDocuments) -> u64 {
+    chain(ORIGIN, CHAIN).block(documents.newest().unwrap().note()).unwrap().height()
+}
+
+fn at(height: u64, time_s: u64, size: u64) -> Spec {
+    Spec { time_s, ..Spec::new(height, &checkpoint(size)) }
+}
+
+#[test]
+fn blocks_without_operations_confirm_the_validators() {
+    let documents = documents();
+    let later = [NOW, NOW + DEFAULT_TRUSTING_PERIOD - 60, NOW + 2 * DEFAULT_TRUSTING_PERIOD - 120];
+    for (number, now_s) in (9..).step_by(1000).zip(later) {
+        assert_eq!(accept(&documents, &at(number, now_s - 1, 5), 5, now_s), Ok(()));
+        assert_eq!(height(&documents), number);
+    }
+    // The configured validators count no longer. Another honest peer has an earlier block of the same state.
+    let now_s = later[2];
+    assert_eq!(accept(&documents, &at(2008, now_s - 2, 5), 5, now_s), Ok(()));
+    assert_eq!(height(&documents), 2009);
+    let expired = Err(ChainError::Expired.into());
+    assert_eq!(accept(&documents, &at(2008, now_s - 2, 4), 4, now_s), expired);
+    assert_eq!(accept(&documents, &at(2008, now_s - 2, 5).of(&[5, 6, 7, 8]), 5, now_s), expired);
+    let too_few = Spec { flags: vec![COMMIT, COMMIT, ABSENT, ABSENT], ..at(2008, now_s - 2, 5) };
+    let power = ChainError::Power { signed: 20, total: 40 };
+    assert_eq!(accept(&documents, &too_few, 5, now_s), Err(power.into()));
+}
+
+/// The program looks the DID up.
+#[test]
+fn a_proof_by_unknown_validators_is_an_old_one() {
+    let (provider, hasher) = (provider(), Hasher(provider().sha256));
+    let [current, next, recovery] = [10, 11, 12].map(|number| public(&*ed25519(number)));
+    let hash = |key| Sha256Hash::of_key(&provider, key).unwrap();
+    let document = first_document(&provider, ORIGIN, &current, hash(&next), hash(&recovery)).unwrap();
+    let (did, text) = (document.id().clone(), document.canonical().unwrap());
+    let leaf = Sha256Hash::of(&provider, text.as_bytes()).unwrap();
+    let key = map_key(&provider, &did).unwrap();
+    let map = StateMap::default();
+    let map = map.with(hasher, key, MapLeaf { document: leaf, sequence: 0, active: true }).unwrap();
+    let state = Checkpoint { map: map.root(hasher), ..checkpoint(5) };
+    let resolve = |documents: &RegistryDocuments, spec: &Spec, now_s: u64| {
+        let (checkpoint, proof) =
+            (spec.proves(state.clone()).to_string().into_bytes(), map.prove(&key).write());
+        let staple =
+            Staple { document: text.clone().into_bytes(), checkpoint, proof, membership: Vec::new() };
+        let staple = staple.write().unwrap();
+        documents
+            .resolve(&did, Some(&staple), now_s.try_into().unwrap())
+            .map(|resolution| resolution.document)
+    };
+    let spec = |height: u64, time_s: u64| Spec { time_s, ..Spec::new(height, &state) };
+    assert_eq!(resolve(&documents(), &spec(9, NOW), NOW), Ok(document));
+    let late = NOW + DEFAULT_TRUSTING_PERIOD + 1;
+    let knows = documents();
+    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
+    for (documents, spec, now_s, error) in [
+        (documents(), spec(9, late), late, ChainError::Expired),
+        (documents(), spec(9, NOW).of(&[5, 6, 7, 8]), NOW, ChainError::Unsupported),
+        (knows, spec(10, NOW - 1), NOW, ChainError::Time),
+    ] {
+        let old = Err(ResolveError::OldProof(did.clone(), CheckpointError::from(error).into()));
+        assert_eq!(resolve(&documents, &spec, now_s), old);
+    }
+}
+
+#[test]
+fn a_genesis_file_is_a_file_of_trust() {
+    let genesis = String::from_utf8(genesis(|_| ())).unwrap();
+    let read = |file: &str| RegistryTrust::read_file(&provider(), file.as_bytes(), NOW);
+    assert_eq!(read(&format!("\n{genesis}")), Ok(RegistryTrust::replicated(trust())));
+    assert_eq!(read("{}"), Err(ChainError::Genesis("app_state.origin").into()));
+    assert_eq!(read("\n"), Err(TrustTextError::Registry));
+    assert_eq!(RegistryTrust::read_file(&provider(), b"\xff", NOW), Err(TrustTextError::Text));
 }

@@ -4,14 +4,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::RegistryError;
-use crate::registry::Registry;
+use crate::reader::Reader;
 
 /// How many entries a piece has: at most 80 kB, and for most operations a few kilobytes.
 const PIECE: u64 = 4;
 
 /// The bytes of an entry bundle (C2SP tlog-tiles), in pieces that are read from the database one after the other.
 pub struct Bundle {
-    registry: Arc<Registry>,
+    reader: Arc<Reader>,
     next: u64,
     end: u64,
     remaining: u64,
@@ -19,8 +19,8 @@ pub struct Bundle {
 
 impl Bundle {
     /// The entries from number `first` up to but not including `end`, which have `length` bytes together.
-    pub(crate) const fn new(registry: Arc<Registry>, first: u64, end: u64, length: u64) -> Self {
-        Self { registry, next: first, end, remaining: length }
+    pub(crate) const fn new(reader: Arc<Reader>, first: u64, end: u64, length: u64) -> Self {
+        Self { reader, next: first, end, remaining: length }
     }
 
     /// How many bytes the pieces that have not been read have.
@@ -30,7 +30,7 @@ impl Bundle {
 
     fn read(&mut self) -> Result<Vec<u8>, RegistryError> {
         let after = self.end.min(self.next.saturating_add(PIECE));
-        let entries = self.registry.entries(self.next, after)?;
+        let entries = self.reader.entries(self.next, after)?;
         let bytes = framed(&entries)?;
         let remaining = self.remaining.checked_sub(bytes.len() as u64);
         let whole = remaining.filter(|remaining| {

@@ -1,16 +1,17 @@
 //! A client of a registry over HTTPS: submits operations, and resolves DIDs with proofs that it verifies.
 //!
-//! The web server is not believed anything: every answer is checked against the registry's key, so a false node can at most withhold answers.
+//! The web server is not believed anything: every answer is checked against the registry's key or the validators of its chain, so a false
+//! node can at most withhold answers. A client of several nodes then asks the next one.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
-use dunlin_identity::handshake::RegistryDocuments;
+use dunlin_identity::handshake::{RegistryDocuments, ResolveError};
 use dunlin_identity::json::{self, Value};
 use dunlin_identity::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash};
 use dunlin_identity::method::dunlin::Operation;
@@ -21,13 +22,17 @@ use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The longest answer of a registry, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// The longest reason that an error repeats, in characters.
 const MAX_REASON: usize = 256;
+
+/// How long each node of a replicated registry may take with a new operation, which all agree on first: a little more than a replica gives
+/// it (10 s).
+pub const SUBMIT_TIME: Duration = Duration::from_secs(15);
 
 /// How often a resolution is tried again because another one has shown a larger log meanwhile.
 const ATTEMPTS: usize = 3;
@@ -96,6 +101,17 @@ pub enum ClientError {
         /// Why the proof is wrong.
         error: MerkleError,
     },
+    /// The document contradicts what this side has learnt before.
+    #[error("{url}: {error}")]
+    Document {
+        /// What was asked.
+        url: String,
+        /// The contradiction.
+        error: Box<ResolveError>,
+    },
+    /// Several nodes were asked, and none has given a proven answer; why not, of each.
+    #[error("no node of the registry has given a proven answer: {}", reasons(.0))]
+    Nodes(Vec<ClientError>),
     /// The registry proves that it does not have the DID.
     #[error("{url}: the registry does not have {did}")]
     Absent {
@@ -104,6 +120,27 @@ pub enum ClientError {
         /// The DID.
         did: Did,
     },
+}
+
+fn reasons(errors: &[ClientError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl ClientError {
+    /// Whether a node has proven this, so that others would say the same.
+    const fn is_proven(&self) -> bool {
+        matches!(self, Self::Absent { .. } | Self::Proof { error: StapleError::Deactivated(_), .. })
+    }
+}
+
+/// Writes two checkpoints that contradict each other to the log, for [`RegistryDocuments::with_report`]. Together they are evidence, if the
+/// registry cannot explain them.
+pub fn log_contradiction(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
+    tracing::error!(
+        %accepted,
+        %other,
+        "a registry shows different histories: keep both checkpoints and report them"
+    );
 }
 
 /// An operation that the log has.
@@ -115,19 +152,24 @@ pub struct Submitted {
     pub checkpoint: SignedCheckpoint,
 }
 
-/// A client of one registry. It believes what [`RegistryDocuments`] believes, and adds to it what it learns.
+/// A client of one registry, which has one node or several. It believes what [`RegistryDocuments`] believes, and adds to it what it learns.
 #[derive(Clone)]
 pub struct RegistryClient {
     provider: Arc<CryptoProvider>,
     https: HttpsClient,
+    /// How long a resolution may take, with all requests to all nodes.
+    deadline: Duration,
+    /// The first node, and the others, without a slash at the end.
     url: String,
+    others: Vec<String>,
     documents: Arc<RegistryDocuments>,
     clock: Arc<dyn Fn() -> Seconds + Send + Sync>,
 }
 
 impl RegistryClient {
     /// A client of the registry whose paths are below `url`, for example `https://registry.example`. The deadline of `https` is that of
-    /// each operation of this client, with all its requests.
+    /// each operation of this client, with all its requests to all nodes. Only a new operation of a replicated registry has more time,
+    /// [`SUBMIT_TIME`] for each node.
     ///
     /// # Errors
     /// [`HttpsError::Url`]: also plain HTTP is refused.
@@ -137,18 +179,29 @@ impl RegistryClient {
         https: HttpsClient,
         documents: Arc<RegistryDocuments>,
     ) -> Result<Self, HttpsError> {
-        let read = https::url(url)?;
-        if read.query().is_some() {
-            return Err(HttpsError::Url(url.to_owned()));
-        }
+        let deadline = https.deadline();
+        // The time of each request is within that of the operation.
+        let https = https.with_deadline(deadline.max(SUBMIT_TIME)).with_max_content(MAX_ANSWER);
         let now = || Seconds::try_from(SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs());
         Ok(Self {
             provider,
-            https: https.with_max_content(MAX_ANSWER),
-            url: url.trim_end_matches('/').to_owned(),
+            https,
+            deadline,
+            url: node(url)?,
+            others: Vec::new(),
             documents,
             clock: Arc::new(move || now().unwrap_or(Seconds::MAX)),
         })
+    }
+
+    /// Adds another node of the same registry. It is asked if those before it give no proven answer; the time for an operation is divided
+    /// among the nodes that are left.
+    ///
+    /// # Errors
+    /// [`HttpsError::Url`].
+    pub fn with_node(mut self, url: &str) -> Result<Self, HttpsError> {
+        self.others.push(node(url)?);
+        Ok(self)
     }
 
     /// Takes the time, in seconds since 1970, from here instead of the machine's clock.
@@ -162,7 +215,7 @@ impl RegistryClient {
         &self.documents
     }
 
-    /// The registry's URL, without a slash at the end.
+    /// The URL of the registry's first node, without a slash at the end.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -178,30 +231,44 @@ impl RegistryClient {
     /// # Errors
     /// [`ClientError`]. Status 409 in [`ClientError::Refused`] means that another operation came first, or that the DID is deactivated.
     pub async fn submit(&self, operation: &Operation) -> Result<Submitted, ClientError> {
-        self.in_time(async {
-            let url = self.at("/operations");
-            let malformed = |what| ClientError::Malformed { url: url.clone(), what };
-            let entry =
-                operation.canonical().map_err(|_| malformed("the operation has no canonical form"))?;
-            let (status, body) = self.send(Method::POST, &url, entry.clone()).await?;
-            let answer = json_of(status, &body, &url)?;
-            let number = answer.get("number").and_then(Value::as_u64).ok_or_else(|| malformed("number"))?;
-            let note = answer.get("checkpoint").and_then(Value::as_str);
-            let note = note.ok_or_else(|| malformed("checkpoint"))?.as_bytes();
-            let (newest, now) = (self.documents.newest(), u64::try_from(self.now()).unwrap_or(0));
-            let checkpoint = self.documents.trust().signed(&self.provider, note, newest.as_ref(), now);
-            let checkpoint = checkpoint.map_err(|error| of_checkpoint(&url, error))?;
-            self.follow(&checkpoint).await?;
+        let time = match self.documents.trust().log() {
+            Some(_) => self.deadline,
+            None => self.deadline.max(SUBMIT_TIME.saturating_mul(self.nodes())),
+        };
+        self.ask(time, |node| self.submit_to(node, operation)).await
+    }
 
-            let (size, root) = (checkpoint.checkpoint().size, checkpoint.checkpoint().root);
-            let url = self.at(&format!("/inclusion?number={number}&size={size}"));
-            let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
-            let included =
-                hasher.verify_inclusion(hasher.leaf(entry.as_bytes()), number, size, &root, &proof);
-            included.map_err(|error| ClientError::NotIncluded { url, error })?;
-            Ok(Submitted { number, checkpoint })
-        })
-        .await
+    async fn submit_to(&self, node: &str, operation: &Operation) -> Result<Submitted, ClientError> {
+        let url = format!("{node}/operations");
+        let malformed = |what| ClientError::Malformed { url: url.clone(), what };
+        let entry = operation.canonical().map_err(|_| malformed("the operation has no canonical form"))?;
+        let (status, body) = self.send(Method::POST, &url, entry.clone()).await?;
+        let answer = json_of(status, &body, &url)?;
+        let number = answer.get("number").and_then(Value::as_u64).ok_or_else(|| malformed("number"))?;
+        let note = answer.get("checkpoint").and_then(Value::as_str);
+        let note = note.ok_or_else(|| malformed("checkpoint"))?.as_bytes();
+        let checkpoint = loop {
+            let newest = self.documents.newest();
+            let checkpoint = self.documents.acknowledgement(note, newest.as_ref(), self.now());
+            let checkpoint = checkpoint.map_err(|error| of_checkpoint(&url, error))?;
+            self.follow(node, newest.as_ref(), &checkpoint).await?;
+            let is_settled = match self.documents.trust().log() {
+                // Witnesses sign it later.
+                Some(_) => self.documents.is_newest(newest.as_ref()),
+                // From now on, no node can show the state before.
+                None => self.documents.accept(&checkpoint, newest.as_ref()),
+            };
+            if is_settled {
+                break checkpoint;
+            }
+        };
+
+        let (size, root) = (checkpoint.checkpoint().size, checkpoint.checkpoint().root);
+        let url = format!("{node}/inclusion?number={number}&size={size}");
+        let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
+        let included = hasher.verify_inclusion(hasher.leaf(entry.as_bytes()), number, size, &root, &proof);
+        included.map_err(|error| ClientError::NotIncluded { url, error })?;
+        Ok(Submitted { number, checkpoint })
     }
 
     /// The latest document of a DID, with the staple that proves it. What it learns, also that the DID is deactivated, it keeps for
@@ -210,27 +277,28 @@ impl RegistryClient {
     /// # Errors
     /// [`ClientError`]; [`StapleError::Deactivated`] in [`ClientError::Proof`] if the DID has ended.
     pub async fn resolve(&self, did: &Did) -> Result<(Staple, Resolved), ClientError> {
-        self.in_time(async {
-            for _ in 1..ATTEMPTS {
-                match self.resolve_once(did).await {
-                    // Another task has seen a larger log since this one asked.
-                    Err(ClientError::Proof {
-                        error: StapleError::Checkpoint(CheckpointError::Rollback { .. }),
-                        ..
-                    }) => {}
-                    resolved => return resolved,
-                }
-            }
-            self.resolve_once(did).await
-        })
-        .await
+        self.ask(self.deadline, |node| self.resolve_at(node, did)).await
     }
 
-    async fn resolve_once(&self, did: &Did) -> Result<(Staple, Resolved), ClientError> {
-        let url = self.at(&format!("/dids/{did}/staple"));
+    async fn resolve_at(&self, node: &str, did: &Did) -> Result<(Staple, Resolved), ClientError> {
+        for _ in 1..ATTEMPTS {
+            match self.resolve_once(node, did).await {
+                // Another task has seen a larger log since this one asked.
+                Err(ClientError::Proof {
+                    error: StapleError::Checkpoint(CheckpointError::Rollback { .. }),
+                    ..
+                }) => {}
+                resolved => return resolved,
+            }
+        }
+        self.resolve_once(node, did).await
+    }
+
+    async fn resolve_once(&self, node: &str, did: &Did) -> Result<(Staple, Resolved), ClientError> {
+        let url = format!("{node}/dids/{did}/staple");
         let (status, body) = self.send(Method::GET, &url, String::new()).await?;
         if status == StatusCode::NOT_FOUND {
-            return Err(self.absence(did).await?);
+            return Err(self.absence(node, did).await?);
         }
         if status != StatusCode::OK {
             return Err(refused(status, &body, &url));
@@ -238,33 +306,41 @@ impl RegistryClient {
         let proof = |error| ClientError::Proof { url: url.clone(), error };
         let staple = Staple::read(&body).map_err(proof)?;
         let now = self.now();
-        let resolved = self.documents.verify(did, &staple, now).map_err(|error| {
-            if let StapleError::Deactivated(did) = &error {
-                self.documents.deactivate(did.clone());
+        loop {
+            let newest = self.documents.newest();
+            let resolved = self.documents.verify(did, &staple, newest.as_ref(), now).map_err(|error| {
+                if let StapleError::Deactivated(did) = &error {
+                    self.documents.deactivate(did.clone());
+                }
+                proof(error)
+            })?;
+            self.follow(node, newest.as_ref(), &resolved.checkpoint.checkpoint).await?;
+            let kept = self.documents.keep(&resolved, newest.as_ref(), now).map_err(|error| match error {
+                ResolveError::Deactivated(did) => proof(StapleError::Deactivated(did)),
+                error => ClientError::Document { url: url.clone(), error: Box::new(error) },
+            })?;
+            if kept {
+                return Ok((staple, resolved));
             }
-            proof(error)
-        })?;
-        self.follow(&resolved.checkpoint.checkpoint).await?;
-        self.documents.keep(&resolved, now).map_err(|_| proof(StapleError::Deactivated(did.clone())))?;
-        Ok((staple, resolved))
+        }
     }
 
     /// Why the registry has no staple: it must prove that it does not have the DID.
-    async fn absence(&self, did: &Did) -> Result<ClientError, ClientError> {
-        let url = self.at(&format!("/dids/{did}"));
+    async fn absence(&self, node: &str, did: &Did) -> Result<ClientError, ClientError> {
+        let url = format!("{node}/dids/{did}");
         let (_, body) = self.send(Method::GET, &url, String::new()).await?;
         let malformed = |what| ClientError::Malformed { url: url.clone(), what };
         let answer = json::read_bounded(&body, MAX_ANSWER).map_err(|_| malformed("no JSON"))?;
         let text = |name| answer.get(name).and_then(Value::as_str).ok_or_else(|| malformed(name));
         let proof = Base64::decode_vec(text("proof")?).map_err(|_| malformed("proof"))?;
-        let checkpoint = self.verified(text("checkpoint")?.as_bytes(), &url).await?;
+        let checkpoint = self.verified(node, text("checkpoint")?.as_bytes(), &url).await?;
         let refused = |error: MapError| ClientError::Proof { url: url.clone(), error: error.into() };
         let proof = MapProof::read(&proof).map_err(refused)?;
         let key = map_key(&self.provider, did)
             .map_err(|error| ClientError::Proof { url: url.clone(), error: error.into() })?;
         let root = checkpoint.checkpoint.checkpoint().map;
         proof.verify_absence(Hasher(self.provider.sha256), &key, &root).map_err(refused)?;
-        Ok(ClientError::Absent { url: self.url.clone(), did: did.clone() })
+        Ok(ClientError::Absent { url: node.to_owned(), did: did.clone() })
     }
 
     /// The newest checkpoint, which continues the one that this side has accepted before.
@@ -272,41 +348,49 @@ impl RegistryClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn checkpoint(&self) -> Result<FreshCheckpoint, ClientError> {
-        self.in_time(async {
-            let url = self.at("/checkpoint");
-            let (status, body) = self.send(Method::GET, &url, String::new()).await?;
-            if status != StatusCode::OK {
-                return Err(refused(status, &body, &url));
-            }
-            self.verified(&body, &url).await
-        })
-        .await
+        self.ask(self.deadline, |node| self.checkpoint_of(node)).await
+    }
+
+    async fn checkpoint_of(&self, node: &str) -> Result<FreshCheckpoint, ClientError> {
+        let url = format!("{node}/checkpoint");
+        let (status, body) = self.send(Method::GET, &url, String::new()).await?;
+        if status != StatusCode::OK {
+            return Err(refused(status, &body, &url));
+        }
+        self.verified(node, &body, &url).await
     }
 
     /// Verifies a checkpoint, and keeps it.
-    async fn verified(&self, note: &[u8], url: &str) -> Result<FreshCheckpoint, ClientError> {
-        let (newest, now) = (self.documents.newest(), u64::try_from(self.now()).unwrap_or(0));
-        let checkpoint = self.documents.trust().verify(&self.provider, note, newest.as_ref(), now);
-        let checkpoint = checkpoint.map_err(|error| of_checkpoint(url, error))?;
-        self.follow(&checkpoint.checkpoint).await?;
-        self.documents.accept(checkpoint.checkpoint.clone());
-        Ok(checkpoint)
+    async fn verified(&self, node: &str, note: &[u8], url: &str) -> Result<FreshCheckpoint, ClientError> {
+        loop {
+            let newest = self.documents.newest();
+            let checkpoint = self.documents.checkpoint(note, newest.as_ref(), self.now());
+            let checkpoint = checkpoint.map_err(|error| of_checkpoint(url, error))?;
+            self.follow(node, newest.as_ref(), &checkpoint.checkpoint).await?;
+            if self.documents.accept(&checkpoint.checkpoint, newest.as_ref()) {
+                return Ok(checkpoint);
+            }
+        }
     }
 
     /// Verifies that the log of a checkpoint begins with that of the largest one that this side has accepted.
-    async fn follow(&self, checkpoint: &SignedCheckpoint) -> Result<(), ClientError> {
-        let Some(newest) = self.documents.newest() else { return Ok(()) };
+    async fn follow(
+        &self,
+        node: &str,
+        newest: Option<&SignedCheckpoint>,
+        checkpoint: &SignedCheckpoint,
+    ) -> Result<(), ClientError> {
+        let Some(newest) = newest else { return Ok(()) };
         let (old, new) = (newest.checkpoint(), checkpoint.checkpoint());
         // Equal logs have been compared, and an empty one begins every other.
         if old.size == 0 || old.size >= new.size {
             return Ok(());
         }
-        let url = self.at(&format!("/consistency?old={}&new={}", old.size, new.size));
+        let url = format!("{node}/consistency?old={}&new={}", old.size, new.size);
         let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
         let follows = hasher.verify_consistency((old.size, &old.root), (new.size, &new.root), &proof);
         follows.map_err(|error| {
-            // Both together are evidence, if the registry cannot explain them.
-            tracing::error!(old = %newest, new = %checkpoint, "no proof that a registry's log continues");
+            self.documents.report(newest, checkpoint);
             ClientError::Inconsistent { url, old: old.size, new: new.size, error }
         })
     }
@@ -324,10 +408,6 @@ impl RegistryClient {
         hashes.iter().map(|value| hash(value).ok_or_else(malformed)).collect()
     }
 
-    fn at(&self, path: &str) -> String {
-        format!("{}{path}", self.url)
-    }
-
     async fn send(
         &self,
         method: Method,
@@ -341,14 +421,41 @@ impl RegistryClient {
         Ok((answer.status(), answer.into_body()))
     }
 
-    /// Waits for several requests as long as for one.
-    async fn in_time<T>(
-        &self,
-        answered: impl Future<Output = Result<T, ClientError>>,
-    ) -> Result<T, ClientError> {
-        let deadline = self.https.deadline();
-        let late = |_| Err(ClientError::Late { url: self.url.clone(), seconds: deadline.as_secs() });
-        timeout(deadline, answered).await.unwrap_or_else(late)
+    fn nodes(&self) -> u32 {
+        u32::try_from(self.others.len()).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// Asks the nodes in turn until one has a proven answer. Each has its share of the time that is left.
+    async fn ask<'a, T, F>(&'a self, time: Duration, ask: impl Fn(&'a str) -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let (mut time, mut failed) = (time, Vec::new());
+        let nodes = std::iter::once(&self.url).chain(&self.others);
+        for (left, node) in (1..=self.nodes()).rev().zip(nodes) {
+            let (begin, share) = (Instant::now(), time / left);
+            let late = |_| Err(ClientError::Late { url: node.clone(), seconds: share.as_secs() });
+            match timeout(share, ask(node)).await.unwrap_or_else(late) {
+                Err(error) if !error.is_proven() => failed.push(error),
+                answered => return answered,
+            }
+            time = time.saturating_sub(begin.elapsed());
+        }
+        match (failed.pop(), failed.is_empty()) {
+            (Some(only), true) => Err(only),
+            (last, _) => {
+                failed.extend(last);
+                Err(ClientError::Nodes(failed))
+            }
+        }
+    }
+}
+
+/// The URL of a node, without a slash at the end.
+fn node(url: &str) -> Result<String, HttpsError> {
+    match https::url(url)?.query() {
+        None => Ok(url.trim_end_matches('/').to_owned()),
+        Some(_) => Err(HttpsError::Url(url.to_owned())),
     }
 }
 

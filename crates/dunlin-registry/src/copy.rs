@@ -11,7 +11,7 @@ use dunlin_identity::registry::note::NoteKey;
 use crate::audit::{Audit, audit};
 use crate::database::{self, CHECKPOINT};
 use crate::error::RegistryError;
-use crate::registry;
+use crate::reader;
 use crate::tile::Tile;
 
 /// Writes the log into a directory as C2SP tlog-tiles lays it out, also while the registry runs. A web server can serve the directory, and a
@@ -31,7 +31,7 @@ pub fn export(path: &Path, directory: &Path) -> Result<u64, RegistryError> {
             continue;
         }
         let missing = || RegistryError::damaged(format!("{tile} is missing"));
-        write(&file, &registry::read(&transaction, &tile, size)?.ok_or_else(missing)?)?;
+        write(&file, &reader::read(&transaction, &tile, size)?.ok_or_else(missing)?)?;
     }
     write(&directory.join("checkpoint"), note.as_bytes())?;
     Ok(size)

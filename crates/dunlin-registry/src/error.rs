@@ -4,6 +4,7 @@ use std::path::Path;
 
 use dunlin_identity::merkle::MerkleError;
 use dunlin_identity::method::dunlin::OperationError;
+use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::CheckpointError;
 use dunlin_identity::registry::map::MapError;
 use dunlin_identity::registry::note::NoteError;
@@ -82,6 +83,15 @@ pub enum RegistryError {
     /// A checkpoint is refused, or cannot be signed.
     #[error("{0}")]
     Checkpoint(#[from] CheckpointError),
+    /// The names of a chain are malformed, or its node has shown a block that is.
+    #[error("{0}")]
+    Chain(#[from] ChainError),
+    /// The CometBFT node of a replica cannot be asked, or does not take the operation; the reason.
+    #[error("the CometBFT node of this replica: {0}; submit the operation again later")]
+    Node(String),
+    /// CometBFT has sent a request that does not fit what came before; what is wrong.
+    #[error("a request of CometBFT does not fit this replica: {0}")]
+    Request(&'static str),
 }
 
 impl RegistryError {

@@ -7,6 +7,8 @@
 //! The log has the formats of C2SP: tlog-tiles, checkpoints and cosignatures. So mirrors, witnesses and checkers of other projects can read
 //! it ([`tile`], [`copy::export`]). [`server::serve`] answers over HTTPS. [`audit`](audit::audit) replays the whole log and compares everything that the file says.
 //!
+//! Several operators that do not trust each other run a [`replica`] each, which CometBFT keeps equal.
+//!
 //! The verifier's side is in [`dunlin_identity::registry`], without I/O. [`client`] asks a registry over HTTPS, [`lookup`] does so for
 //! handshakes that wait for it, and [`stapler`] keeps the proof of an own DID fresh. The feature `server`, on by default, adds
 //! everything else.
@@ -26,7 +28,11 @@ mod error;
 mod log;
 pub mod lookup;
 #[cfg(feature = "server")]
+mod reader;
+#[cfg(feature = "server")]
 mod registry;
+#[cfg(feature = "server")]
+pub mod replica;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod stapler;
@@ -42,6 +48,8 @@ pub use bundle::Bundle;
 #[cfg(feature = "server")]
 pub use error::RegistryError;
 #[cfg(feature = "server")]
-pub use registry::{DEFAULT_REFRESH, Registry, Resolution, Settings, Snapshot};
+pub use reader::{Reader, Resolution, Snapshot};
 #[cfg(feature = "server")]
-pub use writer::{MAX_BATCH, MAX_QUEUE, Receipt};
+pub use registry::{DEFAULT_REFRESH, Registry, Settings};
+#[cfg(feature = "server")]
+pub use writer::{Answer, MAX_BATCH, MAX_QUEUE, Receipt};

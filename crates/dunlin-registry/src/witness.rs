@@ -15,7 +15,8 @@ use hyper::{Method, Request, StatusCode, Uri};
 use tokio::time::{sleep, timeout};
 
 use crate::error::RegistryError;
-use crate::registry::{Registry, Snapshot};
+use crate::reader::Snapshot;
+use crate::registry::Registry;
 
 /// How long a witness may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(10);

@@ -1,5 +1,6 @@
 //! The one thread that writes. It commits all operations that wait in one transaction, since a transaction costs a write to the disk.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -10,13 +11,13 @@ use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, Sta
 use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
-use rusqlite::{Connection, Transaction, TransactionBehavior};
+use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
 use crate::database::{self, CHECKPOINT, set, signed};
 use crate::error::RegistryError;
 use crate::log::Edge;
-use crate::registry::{Shared, Snapshot};
+use crate::reader::{Reader, Snapshot};
 use crate::tile::TILE_WIDTH;
 
 /// The most operations of one transaction. The first of them waits for the last.
@@ -32,23 +33,53 @@ pub struct Receipt {
     pub number: u64,
 }
 
+/// What to do when an operation is on the disk, or is refused. It must not block.
+pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
+
 /// An operation, and what to do with the answer.
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
-    pub(crate) answer: Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>,
+    pub(crate) answer: Answer,
 }
 
 /// What the checkpoint is about. A batch works on a copy, which costs little.
-#[derive(Clone, Debug)]
-struct Head {
-    edge: Edge,
-    map: StateMap,
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) edge: Edge,
+    pub(crate) map: StateMap,
+}
+
+impl Head {
+    /// What the database has, after a check that it is what the newest checkpoint states.
+    pub(crate) fn load(
+        connection: &Connection,
+        hasher: Hasher<'_>,
+        newest: &Checkpoint,
+    ) -> Result<Self, RegistryError> {
+        let size = database::log_size(connection)?;
+        let head =
+            Self { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
+        let found = head.checkpoint(hasher, &newest.origin)?;
+        if newest.size != found.size || newest.root != found.root {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
+        }
+        if newest.map != found.map {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
+        }
+        check_last_entries(connection, hasher, &head.edge)?;
+        Ok(head)
+    }
+
+    pub(crate) fn checkpoint(&self, hasher: Hasher<'_>, origin: &str) -> Result<Checkpoint, RegistryError> {
+        let (size, root) = (self.edge.size(), self.edge.root(hasher)?);
+        Ok(Checkpoint { origin: origin.to_owned(), size, root, map: self.map.root(hasher) })
+    }
 }
 
 /// The state of the thread.
 pub(crate) struct Writer {
     connection: Connection,
-    shared: Arc<Shared>,
+    shared: Arc<Reader>,
     signers: [NoteSigner; 2],
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     refresh: Duration,
@@ -65,7 +96,7 @@ pub(crate) fn first_checkpoint(
     signers: &[NoteSigner; 2],
     now_s: u64,
 ) -> Result<SignedCheckpoint, RegistryError> {
-    sign(provider, signers, &Head { edge: Edge::default(), map: StateMap::default() }, now_s)
+    sign(provider, signers, &Head::default(), now_s)
 }
 
 fn sign(
@@ -74,14 +105,8 @@ fn sign(
     head: &Head,
     now_s: u64,
 ) -> Result<SignedCheckpoint, RegistryError> {
-    let hasher = Hasher(provider.sha256);
     let [log, _] = signers;
-    let checkpoint = Checkpoint {
-        origin: log.key().name().to_owned(),
-        size: head.edge.size(),
-        root: head.edge.root(hasher)?,
-        map: head.map.root(hasher),
-    };
+    let checkpoint = head.checkpoint(Hasher(provider.sha256), log.key().name())?;
     Ok(SignedCheckpoint::sign(provider, checkpoint, signers, now_s)?)
 }
 
@@ -91,7 +116,6 @@ fn load(
     connection: &Connection,
     signers: &[NoteSigner; 2],
 ) -> Result<(Head, SignedCheckpoint, u64), RegistryError> {
-    let hasher = Hasher(provider.sha256);
     let newest = SignedCheckpoint::read(database::setting(connection, CHECKPOINT)?.as_bytes())?;
     let [log, witness] = signers.each_ref().map(NoteSigner::key);
     let unsigned = || RegistryError::damaged("its newest checkpoint is not signed with the registry's key");
@@ -99,16 +123,10 @@ fn load(
         return Err(unsigned());
     }
     let Signed::At(signed_s) = newest.note().signed_by(provider, witness)? else { return Err(unsigned()) };
-    let size = database::log_size(connection)?;
-    let head = Head { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
-    check_last_entries(connection, hasher, &head.edge)?;
-    let Checkpoint { origin, size, root, map } = newest.checkpoint();
-    if *origin != *log.name() || *size != head.edge.size() || *root != head.edge.root(hasher)? {
+    if newest.checkpoint().origin != *log.name() {
         return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
     }
-    if *map != head.map.root(hasher) {
-        return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
-    }
+    let head = Head::load(connection, Hasher(provider.sha256), newest.checkpoint())?;
     Ok((head, newest, signed_s))
 }
 
@@ -139,7 +157,7 @@ impl Writer {
         signers: [NoteSigner; 2],
         clock: Arc<dyn Fn() -> u64 + Send + Sync>,
         refresh: Duration,
-        share: impl FnOnce(Snapshot) -> Arc<Shared>,
+        share: impl FnOnce(Snapshot) -> Arc<Reader>,
     ) -> Result<Self, RegistryError> {
         let (head, newest, signed_s) = load(provider, &connection, &signers)?;
         let text = newest.to_string();
@@ -147,7 +165,7 @@ impl Writer {
         Ok(Self { connection, shared, signers, clock, refresh, head, newest: text, signed_s })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Reader> {
         &self.shared
     }
 
@@ -209,7 +227,7 @@ impl Writer {
     }
 
     fn reload(&mut self) -> Result<(), RegistryError> {
-        let (head, newest, signed_s) = load(&self.shared.provider, &self.connection, &self.signers)?;
+        let (head, newest, signed_s) = load(self.shared.provider(), &self.connection, &self.signers)?;
         self.newest = newest.to_string();
         self.shared.publish(Snapshot::new(newest, head.map.clone()));
         (self.head, self.signed_s) = (head, signed_s);
@@ -224,7 +242,7 @@ impl Writer {
         &mut self,
         operations: &[Operation],
     ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
-        let provider = Arc::clone(&self.shared.provider);
+        let provider = Arc::clone(self.shared.provider());
         let (is_due, last_s) = (self.is_due(), self.last_signed_s());
         if operations.is_empty() && !is_due {
             return Ok(Vec::new());
@@ -243,31 +261,12 @@ impl Writer {
             transaction: &transaction,
             head: &mut head,
         };
-        let mut results = Vec::new();
-        for operation in operations {
-            let before = match append.state(operation) {
-                // What is wrong with one DID does not hold up the others.
-                Err(error @ (RegistryError::Operation(_) | RegistryError::Damaged(_))) => {
-                    results.push(Err(error));
-                    continue;
-                }
-                before => before?,
-            };
-            results.push(match append.operation(operation, before) {
-                Err(
-                    error @ (RegistryError::Operation(_)
-                    | RegistryError::Map(_)
-                    | RegistryError::OtherSignature(_)),
-                ) => Err(error),
-                other => Ok(other?),
-            });
-        }
-        if head.edge.size() == self.head.edge.size() && !is_due {
+        let results = operations.iter().map(|operation| append.apply(operation));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        if append.head.edge.size() == self.head.edge.size() && !is_due {
             return Ok(results);
         }
-        for (level, number, hashes) in head.edge.partial() {
-            put_tile(&transaction, level, number, hashes)?;
-        }
+        append.finish()?;
         let now_s = (self.clock)().max(last_s);
         let newest = sign(&provider, &self.signers, &head, now_s)?;
         let text = newest.to_string();
@@ -280,12 +279,7 @@ impl Writer {
     }
 }
 
-fn put_tile(
-    transaction: &Transaction<'_>,
-    level: u8,
-    number: u64,
-    hashes: &[NodeHash],
-) -> rusqlite::Result<()> {
+fn put_tile(transaction: &Connection, level: u8, number: u64, hashes: &[NodeHash]) -> rusqlite::Result<()> {
     let sql = "INSERT INTO tile (level, number, hashes) VALUES (?1, ?2, ?3) \
                ON CONFLICT (level, number) DO UPDATE SET hashes = ?3";
     let mut statement = transaction.prepare_cached(sql)?;
@@ -295,35 +289,105 @@ fn put_tile(
 /// The place of a DID in the map, and its state with the number of its latest entry.
 type Before = (Sha256Hash, Option<(State, u64)>);
 
+/// The state of the operation's DID before it, and its place in the map.
+fn before(
+    origin: &str,
+    provider: &CryptoProvider,
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Before, RegistryError> {
+    if operation.registry() != origin {
+        return Err(OperationError::OtherRegistry(operation.registry().to_owned()).into());
+    }
+    let key = map_key(provider, operation.did()).map_err(OperationError::from)?;
+    Ok((key, database::state(connection, &key)?))
+}
+
+/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may
+/// have missed the first answer.
+fn after(
+    provider: &CryptoProvider,
+    connection: &Connection,
+    before: Option<(State, u64)>,
+    operation: &Operation,
+) -> Result<ControlFlow<Receipt, State>, RegistryError> {
+    Ok(ControlFlow::Continue(match before {
+        None => State::create(provider, operation)?,
+        Some((state, number)) if operation.hash(provider)? == state.latest() => {
+            return repeated(connection, number, operation).map(ControlFlow::Break);
+        }
+        Some((state, _)) => state.apply(provider, operation)?,
+    }))
+}
+
+/// Acknowledges an entry again. Its hash does not cover the signature, but the proof for its submitter does.
+fn repeated(connection: &Connection, number: u64, operation: &Operation) -> Result<Receipt, RegistryError> {
+    let entry = operation.canonical()?;
+    let stored = database::entries(connection, number, number.saturating_add(1))?;
+    match stored.iter().any(|stored| stored == entry.as_bytes()) {
+        true => Ok(Receipt { number }),
+        false => Err(RegistryError::OtherSignature(number)),
+    }
+}
+
+/// Whether an operation would be valid now. Returns the receipt if it is the latest of its DID already.
+///
+/// # Errors
+/// The reason why it is not; the database cannot be read.
+pub(crate) fn check(
+    origin: &str,
+    provider: &CryptoProvider,
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Option<Receipt>, RegistryError> {
+    let (_, before) = before(origin, provider, connection, operation)?;
+    Ok(after(provider, connection, before, operation)?.break_value())
+}
+
 /// The inside of a transaction.
-struct Append<'t> {
-    provider: &'t CryptoProvider,
-    origin: &'t str,
-    transaction: &'t Transaction<'t>,
-    head: &'t mut Head,
+pub(crate) struct Append<'t> {
+    pub(crate) provider: &'t CryptoProvider,
+    pub(crate) origin: &'t str,
+    pub(crate) transaction: &'t Connection,
+    pub(crate) head: &'t mut Head,
 }
 
 impl Append<'_> {
-    /// The state of the operation's DID before it, and its place in the map.
-    fn state(&self, operation: &Operation) -> Result<Before, RegistryError> {
-        if operation.registry() != self.origin {
-            return Err(OperationError::OtherRegistry(operation.registry().to_owned()).into());
+    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the others.
+    ///
+    /// # Errors
+    /// The transaction must not be committed.
+    pub(crate) fn apply(
+        &mut self,
+        operation: &Operation,
+    ) -> Result<Result<Receipt, RegistryError>, RegistryError> {
+        let before = match before(self.origin, self.provider, self.transaction, operation) {
+            Err(error @ (RegistryError::Operation(_) | RegistryError::Damaged(_))) => return Ok(Err(error)),
+            before => before?,
+        };
+        match self.operation(operation, before) {
+            Err(
+                error @ (RegistryError::Operation(_)
+                | RegistryError::Map(_)
+                | RegistryError::OtherSignature(_)),
+            ) => Ok(Err(error)),
+            appended => Ok(Ok(appended?)),
         }
-        let key = map_key(self.provider, operation.did()).map_err(OperationError::from)?;
-        Ok((key, database::state(self.transaction, &key)?))
     }
 
-    /// Appends an operation if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may have
-    /// missed the first answer.
+    /// Writes the partial tiles, after the last operation.
+    pub(crate) fn finish(&self) -> rusqlite::Result<()> {
+        let mut tiles = self.head.edge.partial();
+        tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))
+    }
+
+    /// Appends an operation if it is valid.
     fn operation(&mut self, operation: &Operation, (key, before): Before) -> Result<Receipt, RegistryError> {
-        let entry = operation.canonical()?;
-        let state = match before {
-            None => State::create(self.provider, operation)?,
-            Some((state, number)) if operation.hash(self.provider)? == state.latest() => {
-                return self.repeated(number, &entry);
-            }
-            Some((state, _)) => state.apply(self.provider, operation)?,
+        let state = match after(self.provider, self.transaction, before, operation)? {
+            ControlFlow::Break(receipt) => return Ok(receipt),
+            ControlFlow::Continue(state) => state,
         };
+        let entry = operation.canonical()?;
         // Nothing enters the log, which is for ever, that an auditor cannot read.
         Operation::read(entry.as_bytes())?;
         let text = state.document().canonical().map_err(OperationError::from)?;
@@ -340,15 +404,6 @@ impl Append<'_> {
         }
         self.head.map = map;
         Ok(Receipt { number })
-    }
-
-    /// Acknowledges an entry again. Its hash does not cover the signature, but the proof for its submitter does.
-    fn repeated(&self, number: u64, entry: &str) -> Result<Receipt, RegistryError> {
-        let stored = database::entries(self.transaction, number, number.saturating_add(1))?;
-        match stored.iter().any(|stored| stored == entry.as_bytes()) {
-            true => Ok(Receipt { number }),
-            false => Err(RegistryError::OtherSignature(number)),
-        }
     }
 
     /// Writes the state of the DID.

@@ -7,15 +7,19 @@ mod node;
 mod site;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 use common::{NOW, Place};
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
-use dunlin_identity::merkle::MerkleError;
-use dunlin_identity::registry::checkpoint::{CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust};
-use dunlin_identity::registry::map::MapError;
+use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash};
+use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::registry::checkpoint::{
+    Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
+};
+use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::{Staple, StapleError};
 use dunlin_registry::Registry;
@@ -32,12 +36,41 @@ const NOW_S: i64 = NOW as i64;
 
 /// Whom the verifiers of the place's registry believe.
 fn trust(place: &Place) -> RegistryTrust {
+    let [log, witness] = signers(place).map(|signer| signer.key().clone());
+    RegistryTrust::new(log, vec![witness]).unwrap()
+}
+
+/// What the place's registry signs with.
+fn signers(place: &Place) -> [NoteSigner; 2] {
     let settings = place.settings();
-    let key = |kind| {
-        let signer = NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
-        signer.unwrap().key().clone()
+    let signer = |kind| NoteSigner::new(&place.provider, &settings.origin, kind, settings.key.clone());
+    [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| signer(kind).unwrap())
+}
+
+/// Two checkpoints that contradict each other.
+type Contradictions = Receiver<(SignedCheckpoint, SignedCheckpoint)>;
+
+/// What a verifier of the place's registry knows, and what it reports.
+fn reporting(place: &Place) -> (Arc<RegistryDocuments>, Contradictions) {
+    let (reports, reported) = channel();
+    let documents = RegistryDocuments::new(place.provider.clone(), trust(place));
+    let report = move |accepted: &_, other: &_| {
+        reports.send((SignedCheckpoint::clone(accepted), SignedCheckpoint::clone(other))).unwrap();
     };
-    RegistryTrust::new(key(NoteKeyKind::Note), vec![key(NoteKeyKind::Cosignature)]).unwrap()
+    (Arc::new(documents.with_report(report)), reported)
+}
+
+/// A proof, as a registry answers with it.
+fn hashes(proof: &[NodeHash]) -> Vec<u8> {
+    let hashes: Vec<_> = proof.iter().map(|hash| Base64::encode_string(hash)).collect();
+    json!({"hashes": hashes}).to_string().into_bytes()
+}
+
+/// A client that knows what `documents` know.
+fn knowing(place: &Place, node: &Node, documents: &Arc<RegistryDocuments>) -> RegistryClient {
+    let (https, documents) = (HttpsClient::new(node.connector.clone()), Arc::clone(documents));
+    let client = RegistryClient::new(place.provider.clone(), &node.url(), https, documents);
+    client.unwrap().with_clock(|| NOW_S)
 }
 
 fn client(place: &Place, url: &str, connector: TlsConnector) -> RegistryClient {
@@ -307,7 +340,7 @@ async fn two_histories_of_one_registry_are_noticed() {
             }
         })
         .await;
-        client.documents().accept(first.snapshot().checkpoint().clone());
+        assert!(client.documents().accept(first.snapshot().checkpoint(), None));
         client
     };
     let client = client_of(3).await;
@@ -322,4 +355,147 @@ async fn two_histories_of_one_registry_are_noticed() {
         "{refused}"
     );
     assert_eq!(client.documents().newest().unwrap(), *first.snapshot().checkpoint());
+}
+
+/// The registry's log continues, but its state map has another document with the same number.
+#[tokio::test]
+async fn two_documents_with_one_number_are_no_deactivation() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![holder.next()]);
+    let other = holder.other_document().canonical().unwrap();
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let right = registry.resolve(&did).unwrap().staple().unwrap().write().unwrap();
+    place.submit(&registry, vec![place.holder(2).next()]);
+
+    let (provider, hasher) = (&place.provider, Hasher(place.provider.sha256));
+    let document = Sha256Hash::of(provider, other.as_bytes()).unwrap();
+    let key = map_key(provider, &did).unwrap();
+    let map = StateMap::default().with(hasher, key, MapLeaf { document, sequence: 1, active: true }).unwrap();
+    let checkpoint =
+        Checkpoint { map: map.root(hasher), ..registry.snapshot().checkpoint().checkpoint().clone() };
+    let forged = SignedCheckpoint::sign(provider, checkpoint, &signers(&place), NOW).unwrap();
+    let wrong = Staple {
+        document: other.into_bytes(),
+        checkpoint: forged.to_string().into_bytes(),
+        proof: map.prove(&key).write(),
+        membership: Vec::new(),
+    };
+
+    let (wrong, proof) = (wrong.write().unwrap(), hashes(&registry.consistency(2, 3).unwrap()));
+    let lies = Arc::new(AtomicBool::new(false));
+    let is_lying = Arc::clone(&lies);
+    let node = Node::new(move |path| {
+        let staple = if is_lying.load(Ordering::Relaxed) { &wrong } else { &right };
+        (200, if path.ends_with("/staple") { staple.clone() } else { proof.clone() })
+    })
+    .await;
+    let (documents, reported) = reporting(&place);
+    let client = knowing(&place, &node, &documents);
+    client.resolve(&did).await.unwrap();
+    let before = documents.newest().unwrap();
+    lies.store(true, Ordering::Relaxed);
+    let refused = client.resolve(&did).await.unwrap_err();
+    let ClientError::Document { error, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(**error, ResolveError::Conflict(did.clone(), 1));
+    assert!(refused.to_string().starts_with(&node.url()), "{refused}");
+    // Neither the document nor the checkpoint counts, and both checkpoints are reported.
+    let known = documents.resolve(&did, None, NOW_S).unwrap();
+    assert_eq!(known.document, *holder.state().document());
+    assert_eq!(documents.newest().as_ref(), Some(&before));
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [(before, forged)]);
+}
+
+/// A peer shows another history of the same size while the registry answers.
+#[tokio::test]
+async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
+    let place = Place::new();
+    let (first, mut holder) = (place.open().unwrap(), place.holder(1));
+    Registry::create(&place.path("second"), &place.settings()).unwrap();
+    let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
+    let creation = holder.next();
+    place.submit(&first, vec![creation.clone()]);
+    place.submit(&second, vec![creation]);
+    let did = holder.state().did().clone();
+    let begin = first.snapshot().checkpoint().clone();
+    place.submit(&first, vec![place.holder(2).next()]);
+    place.submit(&second, vec![place.holder(3).next()]);
+    let staple = first.resolve(&did).unwrap().staple().unwrap().write().unwrap();
+    let [one, other] = [&first, &second].map(|registry| registry.snapshot().checkpoint().clone());
+
+    for is_checkpoint in [false, true] {
+        let (documents, reported) = reporting(&place);
+        assert!(documents.accept(&begin, None));
+        let (staple, note, proof) =
+            (staple.clone(), one.to_string(), hashes(&first.consistency(1, 2).unwrap()));
+        let (begin, other_of_peer, learning) = (begin.clone(), other.clone(), Arc::clone(&documents));
+        let node = Node::new(move |path| match path {
+            "/checkpoint" => (200, note.clone().into_bytes()),
+            path if path.ends_with("/staple") => (200, staple.clone()),
+            _ => {
+                learning.accept(&other_of_peer, Some(&begin));
+                (200, proof.clone())
+            }
+        })
+        .await;
+        let client = knowing(&place, &node, &documents);
+        let refused = match is_checkpoint {
+            false => proof_error(client.resolve(&did).await),
+            true => proof_error(client.checkpoint().await),
+        };
+        assert_eq!(refused, CheckpointError::SplitView { size: 2 }.into());
+        assert_eq!(documents.resolve(&did, None, NOW_S), Err(ResolveError::NotAtHand(did.clone())));
+        assert_eq!(reported.try_iter().collect::<Vec<_>>(), [(other.clone(), one.clone())]);
+    }
+}
+
+/// The evidence is not lost if it comes in a handshake.
+#[test]
+fn a_staple_of_a_second_history_is_reported() {
+    let place = Place::new();
+    let (first, mut holder) = (place.open().unwrap(), place.holder(1));
+    Registry::create(&place.path("second"), &place.settings()).unwrap();
+    let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
+    place.submit(&first, vec![place.holder(2).next()]);
+    place.submit(&second, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let staple = second.resolve(&did).unwrap().staple().unwrap().write().unwrap();
+    let [one, other] = [&first, &second].map(|registry| registry.snapshot().checkpoint().clone());
+    let (documents, reported) = reporting(&place);
+    assert!(documents.accept(&one, None));
+    let refused = documents.resolve(&did, Some(&staple), NOW_S);
+    let split = CheckpointError::SplitView { size: 1 };
+    assert_eq!(refused, Err(ResolveError::Proof(split.into())));
+    assert_eq!(reported.try_iter().collect::<Vec<_>>(), [(one, other)]);
+}
+
+#[tokio::test]
+async fn the_next_node_is_asked_if_one_has_no_proven_answer() {
+    let site = Site::new(Limits::default()).await;
+    let mut holder = site.place.holder(1);
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = closed.local_addr().unwrap().port();
+    drop(closed);
+    let dead = format!("https://localhost:{port}");
+    let client = client(&site.place, &dead, site.connector()).with_node(&site.url()).unwrap();
+    client.submit(&holder.next()).await.unwrap();
+    let did = holder.state().did().clone();
+    assert_eq!(client.resolve(&did).await.unwrap().1.document, *holder.state().document());
+    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 1);
+
+    // The errors of all nodes are there; a proven absence needs no further node.
+    let client = client.with_node("https://localhost:1").unwrap();
+    let mut stranger = site.place.holder(2);
+    stranger.next();
+    let refused = client.submit(&stranger.next()).await.unwrap_err();
+    let ClientError::Nodes(each) = &refused else { panic!("{refused}") };
+    let [first, second, third] = each.as_slice() else { panic!("{refused}") };
+    assert!(matches!(first, ClientError::Https(HttpsError::Unreachable { .. })), "{first}");
+    assert!(matches!(second, ClientError::Refused { status: 409, .. }), "{second}");
+    assert!(matches!(third, ClientError::Https(HttpsError::Unreachable { .. })), "{third}");
+    assert!(refused.to_string().contains(&format!("{first}; {second}; {third}")), "{refused}");
+    let did = stranger.state().did().clone();
+    assert_eq!(client.resolve(&did).await.unwrap_err(), ClientError::Absent { url: site.url(), did });
+    assert_eq!(client.with_node("http://a").unwrap_err(), HttpsError::Url("http://a".into()));
 }

@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper::header::{HOST, HeaderValue};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -133,7 +134,6 @@ impl HttpsClient {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let address = || place.address.clone();
-        let http = |error: hyper::Error| HttpsError::Http { address: address(), why: causes(&error) };
         let tcp = TcpStream::connect(&place.address).await;
         let tcp =
             tcp.map_err(|error| HttpsError::Unreachable { address: address(), why: error.to_string() })?;
@@ -141,26 +141,45 @@ impl HttpsClient {
         let _ = tcp.set_nodelay(true);
         let tls = self.connector.connect(tcp, place.name.clone()).await;
         let tls = tls.map_err(|error| HttpsError::Tls { address: address(), why: error.to_string() })?;
-        let handshake = http1::Builder::new().max_buf_size(MAX_HEADER).handshake(TokioIo::new(tls)).await;
-        let (mut sender, connection) = handshake.map_err(http)?;
-        let request = place.origin_form(request);
-        let exchange = async {
-            let (parts, body) = sender.send_request(request).await.map_err(http)?.into_parts();
-            let content =
-                Limited::new(body, self.max_content).collect().await.map_err(|error| match error
-                    .is::<LengthLimitError>(
-                ) {
-                    true => HttpsError::TooLong { address: address(), limit: self.max_content },
-                    false => HttpsError::Http { address: address(), why: causes(&*error) },
-                })?;
-            Ok(Response::from_parts(parts, content.to_bytes()))
-        };
-        let (mut connection, mut exchange) = (pin!(connection), pin!(exchange));
-        tokio::select! {
-            answer = &mut exchange => answer,
-            // The end of the connection also ends the exchange; what had arrived before may be the whole answer.
-            _ = &mut connection => exchange.await,
-        }
+        exchange(tls, &place.address, place.origin_form(request), self.max_content).await
+    }
+}
+
+/// Sends a request over an open connection, whose other side is already trusted, and waits for the whole answer. `address` names it in
+/// errors.
+///
+/// # Errors
+/// [`HttpsError::Http`], [`HttpsError::TooLong`].
+pub async fn exchange<B>(
+    connection: impl AsyncRead + AsyncWrite + Unpin,
+    address: &str,
+    request: Request<B>,
+    max_content: usize,
+) -> Result<Response<Bytes>, HttpsError>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let failed = |why| HttpsError::Http { address: address.to_owned(), why };
+    let http = |error: hyper::Error| failed(causes(&error));
+    let handshake = http1::Builder::new().max_buf_size(MAX_HEADER).handshake(TokioIo::new(connection)).await;
+    let (mut sender, connection) = handshake.map_err(http)?;
+    let exchange = async {
+        let (parts, body) = sender.send_request(request).await.map_err(http)?.into_parts();
+        let content = Limited::new(body, max_content).collect().await.map_err(|error| match error
+            .is::<LengthLimitError>(
+        ) {
+            true => HttpsError::TooLong { address: address.to_owned(), limit: max_content },
+            false => failed(causes(&*error)),
+        })?;
+        Ok(Response::from_parts(parts, content.to_bytes()))
+    };
+    let (mut connection, mut exchange) = (pin!(connection), pin!(exchange));
+    tokio::select! {
+        answer = &mut exchange => answer,
+        // The end of the connection also ends the exchange; what had arrived before may be the whole answer.
+        _ = &mut connection => exchange.await,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a program believes a registry of `did:dunlin`, and what it has learnt from it: by the proofs that peers send along, and by those
 //! that the program has looked up.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -12,6 +13,7 @@ use super::resolve::{DocumentCache, Resolution, ResolveError, Resolver};
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::method::dunlin::Sha256Hash;
+use crate::registry::chain::ChainError;
 use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
 use crate::registry::staple::{Resolved, Staple, StapleError};
 
@@ -22,13 +24,15 @@ pub const LOOK_UP_AGE: Seconds = 300;
 /// Resolves DIDs of one registry: first by the proof that the peer sends along, which needs no network; then by what it has learnt before. If
 /// neither suffices, the program looks the DID up and keeps the result here ([`super::CredentialVerifier::asking`]).
 ///
-/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two histories of one size.
+/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two histories of one size. What a
+/// registry shows is verified against this checkpoint, and kept only if it still is the largest then.
 pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
     trust: RegistryTrust,
     newest: RwLock<Option<SignedCheckpoint>>,
     verified: RwLock<Option<Verified>>,
     known: DocumentCache,
+    report: Report,
 }
 
 /// The checkpoint whose signatures were checked last. The staples of many peers have the same one.
@@ -38,11 +42,29 @@ struct Verified {
     checkpoint: FreshCheckpoint,
 }
 
+/// Takes two checkpoints of a registry that contradict each other: the one that was accepted before, and the other one.
+type Report = Box<dyn Fn(&SignedCheckpoint, &SignedCheckpoint) + Send + Sync>;
+
 impl RegistryDocuments {
     /// Nothing is known yet.
     pub fn new(provider: Arc<CryptoProvider>, trust: RegistryTrust) -> Self {
         let known = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
-        Self { provider, trust, newest: RwLock::default(), verified: RwLock::default(), known }
+        Self { provider, trust, newest: RwLock::default(), verified: RwLock::default(), known, report: Box::new(|_, _| {}) }
+    }
+
+    /// Passes two checkpoints that contradict each other to `report`: the one that was accepted before, and the other one. Together they
+    /// are evidence against the registry. A handshake may wait for `report`, which must not block.
+    #[must_use]
+    pub fn with_report(
+        self,
+        report: impl Fn(&SignedCheckpoint, &SignedCheckpoint) + Send + Sync + 'static,
+    ) -> Self {
+        Self { report: Box::new(report), ..self }
+    }
+
+    /// Reports a checkpoint that contradicts the one that was accepted before, for example for want of a proof that the log continues.
+    pub fn report(&self, accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
+        (self.report)(accepted, other);
     }
 
     /// Whom it believes.
@@ -55,51 +77,121 @@ impl RegistryDocuments {
         self.newest.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Verifies a staple about this DID, and keeps nothing. The time is in seconds since 1970.
+    /// Verifies a staple about this DID against `newest`, which is [`Self::newest`], and keeps nothing. The time is in seconds since 1970.
     ///
     /// # Errors
     /// The first check that fails.
-    pub fn verify(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolved, StapleError> {
-        let checkpoint = |note: &[u8]| self.checkpoint(note, unsigned(now));
+    pub fn verify(
+        &self,
+        did: &Did,
+        staple: &Staple,
+        newest: Option<&SignedCheckpoint>,
+        now: Seconds,
+    ) -> Result<Resolved, StapleError> {
+        let checkpoint = |note: &[u8]| self.checkpoint(note, newest, now);
         staple.verify_with(&self.provider, did, self.trust.origin(), checkpoint)
     }
 
-    /// Verifies a checkpoint, or finds that it is the one that was verified last.
-    fn checkpoint(&self, note: &[u8], now_s: u64) -> Result<FreshCheckpoint, CheckpointError> {
-        let newest = self.newest();
-        let is_newest = |verified: &SignedCheckpoint| {
-            newest.as_ref().is_none_or(|newest| newest.checkpoint() == verified.checkpoint())
-        };
+    /// Verifies a checkpoint against `newest`, as [`Self::verify`] does.
+    ///
+    /// # Errors
+    /// The first check that fails.
+    pub fn checkpoint(
+        &self,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+        now: Seconds,
+    ) -> Result<FreshCheckpoint, CheckpointError> {
+        let now_s = unsigned(now);
         if let Some(verified) = &*self.verified.read().unwrap_or_else(PoisonError::into_inner)
             && verified.note == note
             && (verified.at_s..=verified.checkpoint.fresh_until_s).contains(&now_s)
-            && is_newest(&verified.checkpoint.checkpoint)
+            && newest.is_none_or(|newest| newest.checkpoint() == verified.checkpoint.checkpoint.checkpoint())
         {
             return Ok(verified.checkpoint.clone());
         }
-        let checkpoint = self.trust.verify(&self.provider, note, newest.as_ref(), now_s)?;
+        let checkpoint = self.trust.verify(&self.provider, note, newest, now_s);
+        let checkpoint = checkpoint.inspect_err(|error| self.contradicted(error, note, newest))?;
         let verified = Verified { note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
         *self.verified.write().unwrap_or_else(PoisonError::into_inner) = Some(verified);
         Ok(checkpoint)
     }
 
-    /// Keeps what [`Self::verify`] has found at the time `now`.
+    /// Verifies a checkpoint that acknowledges an operation ([`RegistryTrust::signed`]) against `newest`.
     ///
     /// # Errors
-    /// [`ResolveError::Deactivated`] if this side has learnt since that the DID has ended.
-    pub fn keep(&self, resolved: &Resolved, now: Seconds) -> Result<(), ResolveError> {
-        let until = Seconds::try_from(resolved.checkpoint.fresh_until_s).unwrap_or(Seconds::MAX);
-        self.accept(resolved.checkpoint.checkpoint.clone());
-        self.known.insert_until(resolved.document.clone(), resolved.hash, resolved.sequence, now, until)
+    /// The first check that fails.
+    pub fn acknowledgement(
+        &self,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+        now: Seconds,
+    ) -> Result<SignedCheckpoint, CheckpointError> {
+        let verified = self.trust.signed(&self.provider, note, newest, unsigned(now));
+        verified.inspect_err(|error| self.contradicted(error, note, newest))
     }
 
-    /// Keeps a checkpoint that was verified, if it is larger than the one at hand.
-    pub fn accept(&self, checkpoint: SignedCheckpoint) {
-        let mut newest = self.newest.write().unwrap_or_else(PoisonError::into_inner);
-        let size = |signed: &SignedCheckpoint| signed.checkpoint().size;
-        if newest.as_ref().is_none_or(|newest| size(newest) < size(&checkpoint)) {
-            *newest = Some(checkpoint);
+    fn contradicted(&self, error: &CheckpointError, note: &[u8], newest: Option<&SignedCheckpoint>) {
+        use CheckpointError as C;
+        if matches!(error, C::SplitView { .. } | C::Chain(ChainError::Fork(_)))
+            && let (Some(newest), Ok(other)) = (newest, SignedCheckpoint::read(note))
+        {
+            self.report(newest, &other);
         }
+    }
+
+    /// Keeps what [`Self::verify`] has found with `newest` at the time `now`. If another checkpoint was accepted since, it keeps nothing
+    /// and returns false: the caller verifies again.
+    ///
+    /// # Errors
+    /// [`ResolveError::Deactivated`] if this side has learnt since that the DID has ended; [`ResolveError::Conflict`].
+    pub fn keep(
+        &self,
+        resolved: &Resolved,
+        newest: Option<&SignedCheckpoint>,
+        now: Seconds,
+    ) -> Result<bool, ResolveError> {
+        let FreshCheckpoint { checkpoint, fresh_until_s } = &resolved.checkpoint;
+        let until = Seconds::try_from(*fresh_until_s).unwrap_or(Seconds::MAX);
+        let kept = self.advance(checkpoint, newest, || {
+            self.known.insert_until(resolved.document.clone(), resolved.hash, resolved.sequence, now, until)
+        });
+        if let (Err(ResolveError::Conflict(..)), Some(newest)) = (&kept, newest) {
+            self.report(newest, checkpoint);
+        }
+        kept
+    }
+
+    /// Keeps a checkpoint that was verified against `newest`, if it is larger, or has a later block. Returns false as [`Self::keep`] does.
+    pub fn accept(&self, checkpoint: &SignedCheckpoint, newest: Option<&SignedCheckpoint>) -> bool {
+        self.advance(checkpoint, newest, || Ok::<_, Infallible>(())).unwrap_or(false)
+    }
+
+    /// Whether no other checkpoint was accepted since `newest`.
+    pub fn is_newest(&self, newest: Option<&SignedCheckpoint>) -> bool {
+        is_same(self.newest.read().unwrap_or_else(PoisonError::into_inner).as_ref(), newest)
+    }
+
+    /// Takes the place of `newest` with a checkpoint after `keep`, unless something else has.
+    fn advance<E>(
+        &self,
+        checkpoint: &SignedCheckpoint,
+        newest: Option<&SignedCheckpoint>,
+        keep: impl FnOnce() -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let mut present = self.newest.write().unwrap_or_else(PoisonError::into_inner);
+        if !is_same(present.as_ref(), newest) {
+            return Ok(false);
+        }
+        keep()?;
+        let size = |signed: &SignedCheckpoint| signed.checkpoint().size;
+        let is_newer = |present: &SignedCheckpoint| {
+            size(present) < size(checkpoint) || self.trust.is_later(checkpoint, present)
+        };
+        if present.as_ref().is_none_or(is_newer) {
+            *present = Some(checkpoint.clone());
+        }
+        Ok(true)
     }
 
     /// Notes that the owner has ended the DID, for ever.
@@ -109,30 +201,44 @@ impl RegistryDocuments {
 
     /// What a peer has proven that sent this staple.
     fn stapled(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolution, ResolveError> {
-        match self.verify(did, staple, now) {
-            Ok(resolved) => {
-                self.keep(&resolved, now)?;
-                let Resolved { document, sequence, checkpoint, .. } = resolved;
-                let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
-                let membership = Some(staple.membership.clone()).filter(|proof| !proof.is_empty());
-                Ok(Resolution { document, sequence, until, membership })
+        loop {
+            let newest = self.newest();
+            match self.verify(did, staple, newest.as_ref(), now) {
+                Ok(resolved) => {
+                    // Another handshake may have shown another checkpoint meanwhile.
+                    if !self.keep(&resolved, newest.as_ref(), now)? {
+                        continue;
+                    }
+                    let Resolved { document, sequence, checkpoint, .. } = resolved;
+                    let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
+                    let membership = Some(staple.membership.clone()).filter(|proof| !proof.is_empty());
+                    return Ok(Resolution { document, sequence, until, membership });
+                }
+                Err(StapleError::Deactivated(did)) => {
+                    self.deactivate(did.clone());
+                    return Err(ResolveError::Deactivated(did));
+                }
+                Err(error) if is_old(&error) => return Err(ResolveError::OldProof(did.clone(), error)),
+                Err(error) => return Err(ResolveError::Proof(error)),
             }
-            Err(StapleError::Deactivated(did)) => {
-                self.deactivate(did.clone());
-                Err(ResolveError::Deactivated(did))
-            }
-            Err(error) => match is_old(&error) {
-                true => Err(ResolveError::OldProof(did.clone(), error)),
-                false => Err(ResolveError::Proof(error)),
-            },
         }
     }
 }
 
+/// Whether two verifications rest on the same checkpoint.
+fn is_same(one: Option<&SignedCheckpoint>, other: Option<&SignedCheckpoint>) -> bool {
+    one.map(SignedCheckpoint::checkpoint) == other.map(SignedCheckpoint::checkpoint)
+}
+
 /// Whether the staple was right, but this side knows or demands something newer.
 fn is_old(error: &StapleError) -> bool {
-    use CheckpointError as C;
-    matches!(error, StapleError::Checkpoint(C::Stale { .. } | C::Rollback { .. }))
+    use {ChainError as B, CheckpointError as C};
+    matches!(
+        error,
+        StapleError::Checkpoint(
+            C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported | B::Time)
+        )
+    )
 }
 
 /// Times before 1970 are long past.

@@ -486,7 +486,7 @@ impl ChainTrust {
         Self { period_s, ..self }
     }
 
-    /// Passes everything on which a verdict by this trust rests to `add`.
+    /// Passes everything on which a verdict by this trust rests to `add`, except for times.
     pub(super) fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         add(self.chain.origin.as_bytes());
         add(self.chain.id.as_bytes());
@@ -494,8 +494,12 @@ impl ChainTrust {
             add(key.raw());
             add(&power.to_be_bytes());
         }
-        add(&self.confirmed_s.to_be_bytes());
         add(&self.period_s.to_be_bytes());
+    }
+
+    /// The number of the block in a checkpoint.
+    pub(super) fn height(&self, signed: &SignedCheckpoint) -> Option<u64> {
+        self.chain.block(signed.note()).ok().map(|block| block.height())
     }
 
     /// The registry and its chain.
@@ -525,15 +529,21 @@ impl ChainTrust {
         }
         let known = newest.map(|newest| self.chain.block(newest.note())).transpose()?;
         let current = |confirmed_s: u64| now_s <= confirmed_s.saturating_add(self.period_s);
-        // A block before the known one counts if the configured validators support it. It then states what is still so, or the caller refuses it
-        // for its size.
-        match known.filter(|known| known.height() <= block.height() && current(known.time_s())) {
-            Some(known) => after(provider, &block, &known)?,
-            None if current(self.confirmed_s) => {
+        match known.filter(|known| current(known.time_s())) {
+            Some(known) if known.height() <= block.height() => after(provider, &block, &known)?,
+            // An earlier block of the same validators that states the same.
+            Some(known)
+                if known.header.state == block.header.state
+                    && known.header.validators == block.header.validators =>
+            {
+                block.signed(provider, |_| 0)?;
+            }
+            // Another block before the known one counts if the configured validators support it. The caller then refuses it for its size.
+            _ if current(self.confirmed_s) => {
                 let weight = block.signed(provider, |key| self.validators.power_of(key))?;
                 supported(weight, self.validators.total)?;
             }
-            None => return Err(ChainError::Expired),
+            _ => return Err(ChainError::Expired),
         }
         Ok(block)
     }

@@ -87,12 +87,18 @@ pub enum CheckpointError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrustTextError {
+    /// The file is not text.
+    #[error("it is not text")]
+    Text,
     /// The line, counted from 1, is no key.
     #[error("line {0}: {1}")]
     Key(usize, NoteError),
     /// The number after `needed` on this line is malformed.
     #[error("line {0}: write \"needed\" and how many of the witnesses must sign")]
     Needed(usize),
+    /// The genesis file of a replicated registry is refused.
+    #[error("{0}")]
+    Chain(#[from] ChainError),
     /// There is no key of a registry, or a second one on this line.
     #[error("it has not exactly one key of a registry (type 1)")]
     Registry,
@@ -314,7 +320,19 @@ impl RegistryTrust {
         Ok(trust.with_needed(needed)?)
     }
 
-    /// Passes everything on which a verdict by this trust rests to `add`.
+    /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]), or the keys of a registry
+    /// ([`Self::read`]). `now_s` is in seconds since 1970: by giving the file now, its reader confirms that the validators are still those.
+    ///
+    /// # Errors
+    /// [`TrustTextError`].
+    pub fn read_file(provider: &CryptoProvider, file: &[u8], now_s: u64) -> Result<Self, TrustTextError> {
+        if file.trim_ascii_start().starts_with(b"{") {
+            return Ok(Self::replicated(ChainTrust::from_genesis(provider, file, now_s)?));
+        }
+        Self::read(provider, str::from_utf8(file).map_err(|_| TrustTextError::Text)?)
+    }
+
+    /// Passes everything on which a verdict by this trust rests to `add`, except for times.
     pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match &self.signers {
             Signers::Log { log, witnesses, needed } => {
@@ -357,6 +375,16 @@ impl RegistryTrust {
         match &self.signers {
             Signers::Log { log, .. } => log.name(),
             Signers::Chain(trust) => trust.chain().origin(),
+        }
+    }
+
+    /// Whether a checkpoint has a later block than another one of the same state.
+    pub(crate) fn is_later(&self, checkpoint: &SignedCheckpoint, than: &SignedCheckpoint) -> bool {
+        match &self.signers {
+            Signers::Log { .. } => false,
+            Signers::Chain(trust) => {
+                checkpoint.checkpoint == than.checkpoint && trust.height(checkpoint) > trust.height(than)
+            }
         }
     }
 

@@ -21,9 +21,9 @@ use tokio::time::timeout;
 
 use super::body::Content;
 use super::hosts::Hosts;
-use super::{BODY_TIME, page};
+use super::{BODY_TIME, Source, page};
 use crate::error::RegistryError;
-use crate::registry::{Registry, Resolution};
+use crate::reader::{Reader, Resolution};
 use crate::tile::{Tile, TileKind};
 
 /// The description of the interface.
@@ -46,7 +46,7 @@ type Answer = Response<Content>;
 
 /// Answers a request of this host.
 pub(super) async fn answer(
-    registry: &Arc<Registry>,
+    registry: &Arc<impl Source>,
     hosts: &Arc<Hosts>,
     from: IpAddr,
     request: Request<Incoming>,
@@ -57,7 +57,7 @@ pub(super) async fn answer(
             _ => Err(Refusal::method("POST")),
         }
     } else if matches!(*request.method(), Method::GET | Method::HEAD) {
-        get(registry, request.uri().path(), request.uri().query().unwrap_or_default())
+        get(&**registry, request.uri().path(), request.uri().query().unwrap_or_default())
     } else {
         Err(Refusal::method("GET, HEAD"))
     };
@@ -104,7 +104,7 @@ impl From<RegistryError> for Refusal {
     fn from(error: RegistryError) -> Self {
         match &error {
             // Another process has written first: this one has read the result, and goes on.
-            RegistryError::Busy | RegistryError::InUse(_) => {
+            RegistryError::Busy | RegistryError::InUse(_) | RegistryError::Node(_) => {
                 Self::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
             }
             // Another operation came first, or the DID has ended.
@@ -146,7 +146,7 @@ fn ok(form: &'static str, cache: &'static str, body: impl Into<Bytes>) -> Result
 
 /// Appends the operation in the body. The answer comes when the operation is on the disk.
 async fn submit(
-    registry: &Registry,
+    registry: &Arc<impl Source>,
     hosts: &Arc<Hosts>,
     from: IpAddr,
     request: Request<Incoming>,
@@ -176,12 +176,13 @@ async fn submit(
     let (answer, answered) = oneshot::channel();
     // The client may have gone when the writer answers, so what its operation counts is settled there.
     let writer_hosts = Arc::clone(hosts);
-    let submitted = registry.submit_then(operation, move |result| {
+    let answer = Box::new(move |result: Result<_, _>| {
         if counts && result.is_err() {
             writer_hosts.refused();
         }
         drop(answer.send(result));
     });
+    let submitted = registry.submit_then(operation, answer);
     if counts && submitted.is_err() {
         hosts.refused();
     }
@@ -192,7 +193,7 @@ async fn submit(
 }
 
 /// Answers from the database. The reads are short and never wait for the writer, so they need no thread of their own.
-fn get(registry: &Arc<Registry>, path: &str, query: &str) -> Result<Answer, Refusal> {
+fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusal> {
     match path {
         "/" => {
             let mut answer = with(StatusCode::OK, "text/html; charset=utf-8", FRESH, page::page(registry)?);
@@ -250,7 +251,7 @@ fn numbers(query: &str, names: [&str; 2]) -> Result<[u64; 2], Refusal> {
 }
 
 /// `DID`, or `DID/staple`.
-fn resolve(registry: &Registry, path: &str) -> Result<Answer, Refusal> {
+fn resolve(registry: &Reader, path: &str) -> Result<Answer, Refusal> {
     let (did, staple) = match path.strip_suffix("/staple") {
         Some(did) => (did, true),
         None => (path, false),

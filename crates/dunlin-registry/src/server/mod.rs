@@ -3,10 +3,12 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -17,7 +19,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::error::RegistryError;
+use crate::reader::Reader;
 use crate::registry::Registry;
+use crate::writer::Answer;
 
 mod api;
 mod body;
@@ -74,32 +78,61 @@ impl Default for Limits {
     }
 }
 
+/// What a server answers from: a registry, or a replica of one.
+pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
+    /// Submits an operation. `answer` is called when it is on the disk, or is refused.
+    ///
+    /// # Errors
+    /// The operation is refused at once; `answer` is then never called.
+    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError>;
+
+    /// Waits until it takes no operations any more.
+    fn ended(&self) -> impl Future<Output = ()> + Send;
+
+    /// Whose signatures checkpoints have, for people: what each signs as, and its key or name.
+    fn signers(&self) -> Vec<(&'static str, String)>;
+}
+
+impl Source for Registry {
+    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError> {
+        Self::submit_then(self, operation, answer)
+    }
+
+    fn ended(&self) -> impl Future<Output = ()> + Send {
+        self.writer_ended()
+    }
+
+    fn signers(&self) -> Vec<(&'static str, String)> {
+        let [log, witness] = self.keys().each_ref().map(ToString::to_string);
+        vec![("As log", log), ("As witness", witness)]
+    }
+}
+
 /// What all connections share.
 struct Shared {
-    registry: Arc<Registry>,
     acceptor: TlsAcceptor,
     hosts: Arc<Hosts>,
 }
 
-/// Serves a registry until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS configuration; clients of
-/// HTTP offer the ALPN protocol `http/1.1`, or none.
+/// Serves a registry or a replica until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS
+/// configuration; clients of HTTP offer the ALPN protocol `http/1.1`, or none.
 ///
 /// # Errors
-/// The socket has no address; the registry no longer writes ([`Registry::writer_ended`]). Errors of single connections end these alone.
-pub async fn serve(
-    registry: Arc<Registry>,
+/// The socket has no address; the source no longer writes ([`Source::ended`]). Errors of single connections end these alone.
+pub async fn serve<S: Source>(
+    registry: Arc<S>,
     socket: TcpListener,
     acceptor: TlsAcceptor,
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tracing::info!(address = %socket.local_addr()?, "the registry answers");
-    let shared = Arc::new(Shared { registry, acceptor, hosts: Arc::new(Hosts::new(limits)) });
+    let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let places = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
     let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
-    let registry = Arc::clone(&shared.registry);
-    let mut ended = pin!(registry.writer_ended());
+    let source = Arc::clone(&registry);
+    let mut ended = pin!(source.ended());
     let served = loop {
         let accepted = tokio::select! {
             () = &mut stop => break Ok(()),
@@ -114,9 +147,9 @@ pub async fn serve(
         };
         // Closing is the answer that costs least.
         let Some(of_host) = Hosts::connect(&shared, from) else { continue };
-        let (shared, stopped) = (Arc::clone(&shared), stopped.clone());
+        let (registry, shared, stopped) = (Arc::clone(&registry), Arc::clone(&shared), stopped.clone());
         connections.spawn(async move {
-            connection(&shared, tcp, from, stopped).await;
+            connection(&registry, &shared, tcp, from, stopped).await;
             drop((place, of_host));
         });
     };
@@ -139,7 +172,13 @@ async fn accept(
 }
 
 /// Serves a client until it is done, stays silent, or the server stops.
-async fn connection(shared: &Shared, tcp: TcpStream, from: IpAddr, mut stopped: watch::Receiver<bool>) {
+async fn connection(
+    registry: &Arc<impl Source>,
+    shared: &Shared,
+    tcp: TcpStream,
+    from: IpAddr,
+    mut stopped: watch::Receiver<bool>,
+) {
     // Answers are small, and each is a write.
     let _ = tcp.set_nodelay(true);
     let mut stopping = pin!(async move { stopped.wait_for(|stopped| *stopped).await.is_ok() });
@@ -157,7 +196,7 @@ async fn connection(shared: &Shared, tcp: TcpStream, from: IpAddr, mut stopped: 
     let requested = Notify::new();
     let service = service_fn(|request| {
         requested.notify_one();
-        async move { Ok::<_, Infallible>(api::answer(&shared.registry, &shared.hosts, from, request).await) }
+        async move { Ok::<_, Infallible>(api::answer(registry, &shared.hosts, from, request).await) }
     });
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME).max_buf_size(MAX_HEADER);

@@ -3,15 +3,14 @@
 use dunlin_identity::json;
 use dunlin_identity::method::dunlin::MAX_OPERATION;
 
+use super::Source;
 use crate::error::RegistryError;
-use crate::registry::Registry;
 
 /// How many of the latest entries the page shows.
 const SHOWN: u64 = 50;
 
-pub(super) fn page(registry: &Registry) -> Result<String, RegistryError> {
+pub(super) fn page(registry: &impl Source) -> Result<String, RegistryError> {
     let snapshot = registry.shown();
-    let [log, witness] = registry.keys().each_ref().map(ToString::to_string);
     let (size, dids) = (snapshot.size(), snapshot.map().len());
     let first = size.saturating_sub(SHOWN);
     let entries = registry.entries(first, size)?;
@@ -19,12 +18,14 @@ pub(super) fn page(registry: &Registry) -> Result<String, RegistryError> {
     let rows: String =
         (first..size).rev().zip(entries.iter().rev()).map(|(number, entry)| row(number, entry)).collect();
     let (origin, note) = (escaped(&snapshot.checkpoint().checkpoint().origin), escaped(snapshot.text()));
-    let (log, witness) = (escaped(&log), escaped(&witness));
+    let signer =
+        |(role, key): (&str, String)| format!("<p>{}: <code>{}</code></p>\n", escaped(role), escaped(&key));
+    let signers: String = registry.signers().into_iter().map(signer).collect();
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<title>{origin}</title>\n\
          <h1>Registry {origin}</h1>\n<p>{size} operations on {dids} DIDs. <a href=\"/openapi.json\">Interface</a>, \
          <a href=\"/checkpoint\">checkpoint</a>.</p>\n\
-         <h2>Keys</h2>\n<p>As log: <code>{log}</code></p>\n<p>As witness: <code>{witness}</code></p>\n\
+         <h2>Keys</h2>\n{signers}\
          <h2>Newest checkpoint</h2>\n<pre>{note}</pre>\n\
          <h2>Latest operations</h2>\n<table>\n\
          <tr><th>Entry</th><th>Operation</th><th>Sequence</th><th>DID</th></tr>\n{rows}</table>\n</html>\n"

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin_identity::document::DidDocument;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_registry::{Registry, RegistryError, Settings};
@@ -21,10 +22,14 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(dunlin_rustcrypto::provider(Arc::new(dunlin_rustcrypto::OsRandom)))
 }
 
-/// The Ed25519 key of a seed that begins with these numbers (RFC 8410 §7).
+/// The Ed25519 key of a seed that begins with these numbers.
 pub(crate) fn key(provider: &CryptoProvider, numbers: [u64; 3]) -> Arc<dyn SigningKey> {
-    let seed = [numbers.map(u64::to_be_bytes).as_flattened(), &[0; 8]].concat();
-    let der = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", seed.as_slice()].concat();
+    key_of(provider, &[numbers.map(u64::to_be_bytes).as_flattened(), &[0; 8]].concat())
+}
+
+/// The Ed25519 key of a seed (RFC 8410 §7).
+pub(crate) fn key_of(provider: &CryptoProvider, seed: &[u8]) -> Arc<dyn SigningKey> {
+    let der = [b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20", seed].concat();
     provider.key_loader.load(&PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(der))).unwrap()
 }
 
@@ -33,6 +38,7 @@ fn public(key: &dyn SigningKey) -> PublicKey {
 }
 
 /// The holder of a DID, who signs its operations one after the other.
+#[derive(Clone)]
 pub(crate) struct Holder {
     provider: Arc<CryptoProvider>,
     numbers: [u64; 2],
@@ -74,6 +80,12 @@ impl Holder {
         };
         self.state = Some(state);
         operation
+    }
+
+    /// Another document than that of [`Self::next`], with the same number.
+    pub(crate) fn other_document(&self) -> DidDocument {
+        let number = self.state().sequence() + 1;
+        self.state().rotated(&public(&*self.key(number)), self.hash(99)).unwrap()
     }
 
     /// The end of the DID, by the recovery key.

@@ -42,7 +42,7 @@ pub(super) struct Checkpoint {
 pub(super) fn run(args: &Checkpoint, out: &mut dyn Write) -> Result<(), Error> {
     let client = args.access.client(&args.registry)?;
     if let Some(path) = &args.since {
-        client.documents().accept(earlier(path, &client)?);
+        client.documents().accept(&earlier(path, &client)?, None);
     }
     let existing = Existing::from_force(args.force);
     if let Some(path) = &args.out {

@@ -1,0 +1,300 @@
+//! A replica as CometBFT sees it: requests over its socket (ABCI), in order and out of order, and crashes between them.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{Holder, ORIGIN, provider};
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::protobuf::{Message, MessageWriter, varint};
+use dunlin_identity::registry::chain::Chain;
+use dunlin_registry::replica::{MAX_BLOCK, MAX_MESSAGE, Replica, Sockets};
+use dunlin_registry::{Registry, RegistryError};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::task::JoinHandle;
+
+const CHAIN: &str = "dunlin-test";
+
+const EXCEPTION: u64 = 1;
+const INFO: u64 = 3;
+const INIT_CHAIN: u64 = 5;
+const QUERY: u64 = 6;
+const CHECK_TX: u64 = 8;
+const COMMIT: u64 = 11;
+const OFFER_SNAPSHOT: u64 = 13;
+const PREPARE_PROPOSAL: u64 = 16;
+const PROCESS_PROPOSAL: u64 = 17;
+const FINALIZE_BLOCK: u64 = 20;
+
+fn new() -> MessageWriter {
+    MessageWriter::default()
+}
+
+fn chain(id: &str) -> Chain {
+    Chain::new(&provider(), ORIGIN, id).unwrap()
+}
+
+fn database(place: &TempDir) -> PathBuf {
+    place.path().join("registry")
+}
+
+fn place() -> TempDir {
+    let place = tempfile::tempdir().unwrap();
+    Replica::create(&database(&place), &provider(), &chain(CHAIN)).unwrap();
+    place
+}
+
+fn text(operation: &Operation) -> Vec<u8> {
+    operation.canonical().unwrap().into_bytes()
+}
+
+/// A replica that runs, and a connection to it.
+struct Running {
+    replica: Arc<Replica>,
+    task: JoinHandle<()>,
+    socket: UnixStream,
+}
+
+impl Running {
+    async fn start(place: &Path) -> Self {
+        let replica = Arc::new(Replica::open(&place.join("registry"), provider(), chain(CHAIN)).unwrap());
+        let sockets = Sockets { application: place.join("app"), rpc: place.join("rpc") };
+        let (running, path) = (Arc::clone(&replica), sockets.application.clone());
+        let _ = std::fs::remove_file(&path);
+        let task = tokio::spawn(async move { drop(running.run(&sockets).await) });
+        let socket = loop {
+            match UnixStream::connect(&path).await {
+                Ok(socket) => break socket,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        };
+        Self { replica, task, socket }
+    }
+
+    async fn send(&mut self, bytes: &[u8]) -> std::io::Result<Vec<u8>> {
+        self.socket.write_all(bytes).await?;
+        let mut length = Vec::new();
+        while length.last().is_none_or(|byte| byte & 0x80 != 0) {
+            length.push(self.socket.read_u8().await?);
+        }
+        let mut answer = vec![0; usize::try_from(varint(&length).unwrap().0).unwrap()];
+        self.socket.read_exact(&mut answer).await?;
+        Ok(answer)
+    }
+
+    /// The number and the content of the answer to a request.
+    async fn ask(&mut self, number: u64, request: MessageWriter) -> (u64, Vec<u8>) {
+        let answer = self.send(&new().message(number, &request.finish()).delimited()).await.unwrap();
+        let message = Message::read(&answer).unwrap();
+        let (number, _) = message.choice().unwrap();
+        (number, message.bytes(number).unwrap().to_vec())
+    }
+
+    /// The content of the answer, which is no exception.
+    async fn good(&mut self, number: u64, request: MessageWriter) -> Vec<u8> {
+        let (answered, content) = self.ask(number, request).await;
+        assert_eq!(answered, number + 1, "{}", String::from_utf8_lossy(&content));
+        content
+    }
+
+    /// The reason of the exception.
+    async fn exception(&mut self, number: u64, request: MessageWriter) -> String {
+        let (answered, content) = self.ask(number, request).await;
+        assert_eq!(answered, EXCEPTION);
+        Message::read(&content).unwrap().text(1).unwrap().to_owned()
+    }
+
+    /// The height and the hash of the latest state.
+    async fn info(&mut self) -> (u64, Vec<u8>) {
+        let info = self.good(INFO, new()).await;
+        let info = Message::read(&info).unwrap();
+        (info.number(4).unwrap(), info.bytes(5).unwrap().to_vec())
+    }
+
+    /// Decides a block. Returns the codes of its operations, and the hash of the state.
+    async fn decide(&mut self, height: u64, operations: &[Vec<u8>]) -> (Vec<u64>, Vec<u8>) {
+        let block = operations.iter().fold(new(), |block, operation| block.message(1, operation));
+        let answer = self.good(FINALIZE_BLOCK, block.number(5, height)).await;
+        let answer = Message::read(&answer).unwrap();
+        let code = |result: &&[u8]| Message::read(result).unwrap().number(1).unwrap();
+        (answer.all(2).unwrap().iter().map(code).collect(), answer.bytes(5).unwrap().to_vec())
+    }
+
+    /// Ends as by SIGKILL: nothing is committed that was not before.
+    async fn end(self) {
+        self.task.abort();
+        let _ = self.task.await;
+        drop(self.socket);
+        // A request may be in progress; it keeps the database open.
+        let replica = self.replica;
+        while Arc::strong_count(&replica) > 1 {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// The genesis file's part of the first request.
+fn genesis(id: &str, origin: &str) -> MessageWriter {
+    let state = format!("{{\"origin\": \"{origin}\"}}");
+    new().bytes(2, id.as_bytes()).bytes(5, state.as_bytes()).number(6, 1)
+}
+
+#[tokio::test]
+async fn a_block_counts_when_it_is_committed() {
+    let (place, other_place) = (place(), place());
+    let mut holder = Holder::new(&provider(), [1, 1]);
+    let blocks = [vec![text(&holder.next())], vec![], vec![text(&holder.next()), b"nonsense".to_vec()]];
+    let mut replica = Running::start(place.path()).await;
+    let (height, first) = replica.info().await;
+    assert_eq!(height, 0);
+    let begun = replica.good(INIT_CHAIN, genesis(CHAIN, ORIGIN)).await;
+    assert_eq!(Message::read(&begun).unwrap().bytes(3), Ok(first.as_slice()));
+    let mut hashes = vec![first.clone()];
+    for (height, block) in (1..).zip(&blocks) {
+        // The replica dies after it has decided the block; after the restart CometBFT brings the block again.
+        let decided = replica.decide(height, block).await;
+        replica.end().await;
+        replica = Running::start(place.path()).await;
+        let before = hashes.last().unwrap().clone();
+        assert_eq!(replica.info().await, (height - 1, before));
+        assert_eq!(replica.decide(height, block).await, decided);
+        // CometBFT alone has died: it asks, and brings the block again.
+        assert_eq!(replica.info().await.0, height - 1);
+        assert_eq!(replica.decide(height, block).await, decided);
+        replica.good(COMMIT, new()).await;
+        let (codes, hash) = decided;
+        assert_eq!(replica.info().await, (height, hash.clone()));
+        assert_eq!(codes, [vec![0], vec![], vec![0, 1]][usize::try_from(height).unwrap() - 1]);
+        hashes.push(hash);
+        // It dies after the commit.
+        replica.end().await;
+        replica = Running::start(place.path()).await;
+        assert_eq!(replica.info().await, (height, hashes.last().unwrap().clone()));
+    }
+    // An empty block changes nothing.
+    assert!(hashes[1] != hashes[0] && hashes[2] == hashes[1] && hashes[3] != hashes[2]);
+    // Without a block of the chain, there is no proof to show.
+    let resolution = replica.replica.resolve(holder.state().did()).unwrap();
+    assert_eq!(resolution.snapshot.checkpoint().note().to_string().lines().count(), 5);
+    assert_eq!(replica.replica.height(), 3);
+
+    // Another replica has the same states.
+    let mut other = Running::start(other_place.path()).await;
+    other.good(INIT_CHAIN, genesis(CHAIN, ORIGIN)).await;
+    for (height, block) in (1..).zip(&blocks) {
+        let (_, hash) = other.decide(height, block).await;
+        other.good(COMMIT, new()).await;
+        assert_eq!(hash, hashes[usize::try_from(height).unwrap()]);
+    }
+}
+
+#[tokio::test]
+async fn requests_that_do_not_fit_stop_the_node() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    for (id, origin) in [("other", ORIGIN), (CHAIN, "registry.example/2")] {
+        assert!(replica.exception(INIT_CHAIN, genesis(id, origin)).await.contains("genesis file"));
+    }
+    let later = new().bytes(2, CHAIN.as_bytes()).bytes(5, format!("{{\"origin\":\"{ORIGIN}\"}}").as_bytes());
+    assert!(replica.exception(INIT_CHAIN, later.number(6, 5)).await.contains("initial_height"));
+    assert!(replica.exception(COMMIT, new()).await.contains("no block is decided"));
+    assert!(replica.exception(FINALIZE_BLOCK, new().number(5, 2)).await.contains("not the next one"));
+    assert!(replica.exception(FINALIZE_BLOCK, new().bytes(5, b"1")).await.contains("malformed"));
+    assert!(replica.exception(18, new()).await.contains("does not know its type"));
+    replica.decide(1, &[]).await;
+    replica.good(COMMIT, new()).await;
+    assert!(replica.exception(INIT_CHAIN, genesis(CHAIN, ORIGIN)).await.contains("has blocks"));
+    let offered = replica.good(OFFER_SNAPSHOT, new()).await;
+    assert_eq!(Message::read(&offered).unwrap().number(1), Ok(2));
+    // A message beyond the limit ends the connection before its content arrives.
+    let too_long = new().bytes(1, &vec![0; MAX_MESSAGE]).delimited();
+    assert!(replica.send(&too_long[..10]).await.is_err());
+}
+
+#[tokio::test]
+async fn proposals_have_valid_operations_alone() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [2, 1]);
+    let [create, update] = [text(&holder.next()), text(&holder.next())];
+    let padded = [create.as_slice(), b" "].concat();
+    let operations = [&update, &create, &padded, &create, &update];
+    let request =
+        operations.iter().fold(new().number(1, MAX_BLOCK), |request, bytes| request.message(2, bytes));
+    let prepared = replica.good(PREPARE_PROPOSAL, request).await;
+    assert_eq!(Message::read(&prepared).unwrap().all(1), Ok(vec![create.as_slice(), update.as_slice()]));
+    // Only as much as a block holds.
+    let request = new().number(1, create.len() as u64 + 5).message(2, &create).message(2, &update);
+    let prepared = replica.good(PREPARE_PROPOSAL, request).await;
+    assert_eq!(Message::read(&prepared).unwrap().all(1), Ok(vec![create.as_slice()]));
+
+    for (proposal, status) in [
+        (vec![&create, &update], 1),
+        (vec![], 1),
+        (vec![&update, &create], 2),
+        (vec![&create, &create], 2),
+        (vec![&create, &padded], 2),
+    ] {
+        let request = proposal.into_iter().fold(new(), |request, bytes| request.message(1, bytes));
+        let judged = replica.good(PROCESS_PROPOSAL, request).await;
+        assert_eq!(Message::read(&judged).unwrap().number(1), Ok(status));
+    }
+    // None of them has changed the state.
+    assert_eq!(replica.info().await.0, 0);
+    assert!(replica.replica.resolve(holder.state().did()).unwrap().state.is_none());
+}
+
+#[tokio::test]
+async fn operations_wait_only_if_they_are_valid_now() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [3, 1]);
+    let [create, update] = [text(&holder.next()), text(&holder.next())];
+    let mut codes = Vec::new();
+    for height in [1, 2] {
+        for operation in [&create, &update, &[create.as_slice(), b" "].concat()] {
+            let checked = replica.good(CHECK_TX, new().bytes(1, operation)).await;
+            codes.push(Message::read(&checked).unwrap().number(1).unwrap());
+        }
+        replica.decide(height, std::slice::from_ref(&create)).await;
+        replica.good(COMMIT, new()).await;
+    }
+    assert_eq!(codes, [0, 1, 1, 1, 0, 1]);
+    // Queries ask for a DID. A replica that has just been opened answers with what it has.
+    replica.end().await;
+    replica = Running::start(place.path()).await;
+    let did = holder.state().did().as_str().as_bytes();
+    for (path, data, code, found) in [
+        ("/dids", did, 0, true),
+        ("/dids", b"did:key:z".as_slice(), 0, false),
+        ("/dids", b"x", 1, false),
+        ("/", did, 1, false),
+    ] {
+        let answer = replica.good(QUERY, new().bytes(1, data).bytes(2, path.as_bytes())).await;
+        let answer = Message::read(&answer).unwrap();
+        assert_eq!((answer.number(1), answer.bytes(7).map(|value| !value.is_empty())), (Ok(code), Ok(found)));
+    }
+}
+
+#[test]
+fn a_replica_and_a_registry_keep_their_databases_apart() {
+    let replica = place();
+    let path = database(&replica);
+    let refused = Replica::open(&path, provider(), chain("other")).unwrap_err();
+    assert!(matches!(refused, RegistryError::OtherKey { .. }), "{refused}");
+    let open = Replica::open(&path, provider(), chain(CHAIN)).unwrap();
+    let refused = Replica::open(&path, provider(), chain(CHAIN)).unwrap_err();
+    assert!(matches!(refused, RegistryError::InUse(_)), "{refused}");
+    drop(open);
+
+    let registry = common::Place::new();
+    let refused = Registry::open(&path, &registry.settings()).unwrap_err();
+    assert!(matches!(refused, RegistryError::OtherKey { .. }), "{refused}");
+    let refused = Replica::open(&registry.path("registry"), provider(), chain(CHAIN)).unwrap_err();
+    assert!(matches!(refused, RegistryError::OtherKey { .. }), "{refused}");
+}
