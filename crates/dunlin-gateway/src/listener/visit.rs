@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dunlin::error::{AuthenticationFailure, Error, PeerIncompatible, PeerMisbehaved};
+use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
@@ -365,9 +366,17 @@ impl Visit {
 /// connect that visits it, speak HTTP to this port, name another server, or break off. It can even make a browser present a ticket of the
 /// attacker's choice, so a PSK without a valid binder shows nothing.
 const fn shows_a_false_identity(error: &HandshakeError) -> bool {
+    use AuthenticationFailure as A;
     let HandshakeError::Tls(error) = error else { return false };
     match error {
-        Error::Authentication(failure) => !matches!(failure, AuthenticationFailure::NoCertificate),
+        // The CRLs, status lists and registries of the gateway may be out of date, or out of reach: then every client fails.
+        Error::Authentication(
+            A::UnknownRevocationStatus | A::OverdueRevocationList | A::BadRevocationList,
+        ) => false,
+        Error::Authentication(A::RejectedWith(alert, _)) => {
+            matches!(*alert, AlertDescription::UNKNOWN_CA | AlertDescription::CERTIFICATE_REVOKED)
+        }
+        Error::Authentication(failure) => !matches!(failure, A::NoCertificate | A::Rejected(_)),
         // In TLS 1.2, the Finished of a client with a wrong pre-shared key does not decrypt.
         Error::PeerMisbehaved(how) => matches!(
             how,
@@ -479,6 +488,10 @@ mod tests {
         for error in [
             Error::Authentication(AuthenticationFailure::UnknownIssuer),
             Error::Authentication(AuthenticationFailure::Revoked),
+            Error::Authentication(AuthenticationFailure::RejectedWith(
+                AlertDescription::UNKNOWN_CA,
+                "".into(),
+            )),
             Error::PeerMisbehaved(PeerMisbehaved::BadSignature),
             Error::PeerMisbehaved(PeerMisbehaved::BadFinished),
             Error::PeerMisbehaved(PeerMisbehaved::BadRecordMac),
@@ -487,9 +500,15 @@ mod tests {
         }
         for error in [
             Error::Authentication(AuthenticationFailure::NoCertificate),
+            Error::Authentication(AuthenticationFailure::OverdueRevocationList),
+            // A registry that is out of reach.
+            Error::Authentication(AuthenticationFailure::RejectedWith(
+                AlertDescription::BAD_CERTIFICATE,
+                "".into(),
+            )),
             Error::PeerMisbehaved(PeerMisbehaved::BadBinder),
             Error::PeerIncompatible(PeerIncompatible::NoPsk),
-            Error::AlertReceived(dunlin::wire::AlertDescription::UNKNOWN_CA),
+            Error::AlertReceived(AlertDescription::UNKNOWN_CA),
             Error::Truncated,
             Error::TimedOut,
         ] {
