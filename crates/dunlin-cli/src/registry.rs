@@ -10,7 +10,8 @@ use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
 use dunlin_identity::key::PublicKey;
-use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
+use dunlin_identity::registry::chain::ChainError;
+use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::staple::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WebDocuments};
@@ -19,7 +20,7 @@ use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
 
-use crate::did::Own;
+use crate::did::{Own, now_s};
 use crate::error::{Error, misuse, warn};
 use crate::files;
 use crate::tls::{identity, lists};
@@ -27,26 +28,37 @@ use crate::tls::{identity, lists};
 /// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
 #[derive(Args, Clone, Default)]
 pub(crate) struct AccessOptions {
-    /// The keys of the registry and its witnesses, as `dunlin registry init` writes them (registry.pub).
+    /// The keys of the registry and its witnesses, as `dunlin registry init` writes them (registry.pub); or the genesis file of a
+    /// replicated registry.
     #[arg(long, value_name = "FILE", requires = "registry", help_heading = "Registry")]
     registry_key: Option<PathBuf>,
+    /// Another node of the same registry, which is asked if those before it give no proven answer. May be repeated.
+    #[arg(long, value_name = "URL", requires = "registry", help_heading = "Registry")]
+    registry_node: Vec<String>,
     /// The authorities of the HTTPS servers of --registry and did:web [default: those of this machine].
     #[arg(long = "https-CAfile", value_name = "FILE", help_heading = "Registry")]
     https_ca_file: Option<PathBuf>,
 }
 
 impl AccessOptions {
-    /// The registry at this URL.
+    /// The registry at this URL, and at its other nodes.
     pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
         let provider = Arc::new(lists::provider());
-        https::url(url).map_err(|error| not_https(&error))?;
+        for url in std::iter::once(url).chain(self.registry_node.iter().map(String::as_str)) {
+            https::url(url).map_err(|error| not_https(&error))?;
+        }
         let Some(path) = &self.registry_key else {
             let why = "without the registry's key, nothing vouches for its answers";
             return Err(Error::usage("--registry", why, "give the key with --registry-key"));
         };
-        let documents = Arc::new(RegistryDocuments::new(provider.clone(), trust(path, &provider)?));
+        let documents = RegistryDocuments::new(provider.clone(), trust(path, &provider)?);
+        let documents = Arc::new(documents.with_report(contradicts));
         let https = self.https(&provider)?;
-        RegistryClient::new(provider, url, https, documents).map_err(|error| not_https(&error))
+        let first = RegistryClient::new(provider, url, https, documents);
+        let mut nodes = self.registry_node.iter();
+        let client =
+            nodes.try_fold(first.map_err(|error| not_https(&error))?, |client, url| client.with_node(url));
+        client.map_err(|error| not_https(&error))
     }
 
     /// A client of HTTPS that trusts the given authorities.
@@ -73,13 +85,19 @@ fn not_https(error: &HttpsError) -> Error {
     Error::usage("--registry", error, "nobody vouches for the answers of plain HTTP")
 }
 
+/// Shows two checkpoints that contradict each other.
+fn contradicts(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
+    warn(&format!(
+        "the registry shows different histories: keep these checkpoints and report them: {accepted} and {other}"
+    ));
+}
+
 /// Reads whom to believe about a registry.
 pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTrust, Error> {
-    let advice = "give the file registry.pub that `dunlin registry init` has made";
-    let content = files::read(path)?;
-    let text = str::from_utf8(&content);
-    let text = text.map_err(|_| Error::failed(path.display(), "it is not text", advice))?;
-    RegistryTrust::read(provider, text).map_err(|error| Error::failed(path.display(), error, advice))
+    let advice = "give the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
+    let now_s = u64::try_from(now_s()).unwrap_or(0);
+    let trust = RegistryTrust::read_file(provider, &files::read(path)?, now_s);
+    trust.map_err(|error| Error::failed(path.display(), error, advice))
 }
 
 /// Explains why a registry has no right answer.
@@ -103,6 +121,13 @@ pub(crate) fn failed(error: &ClientError) -> Error {
         } => "check that --registry and --registry-key belong to the same registry",
         ClientError::Proof { error: StapleError::Checkpoint(C::Stale { .. }), .. } => {
             "check the clock of this machine, and that the registry and its witnesses run"
+        }
+        ClientError::Proof {
+            error: StapleError::Checkpoint(C::Chain(ChainError::OtherChain(_) | ChainError::Missing)),
+            ..
+        } => "check that --registry and --registry-key belong to the same registry",
+        ClientError::Nodes(_) => {
+            "check the addresses, and that the nodes run and belong to the registry of --registry-key"
         }
         ClientError::Absent { .. } => {
             "check the DID, and whether it has been published (`dunlin did publish`)"

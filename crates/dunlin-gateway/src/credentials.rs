@@ -16,6 +16,7 @@ use dunlin_identity::holding::Holding;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::Item;
+use dunlin_registry::client::log_contradiction;
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
 use zeroize::Zeroizing;
@@ -78,7 +79,7 @@ impl Learnt {
             settings.extend(part);
         });
         let mut all = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(RegistryDocuments::new(provider.clone(), trust));
+        let new = || Arc::new(RegistryDocuments::new(provider.clone(), trust).with_report(log_contradiction));
         all.entry(settings).or_insert_with(new).clone()
     }
 

@@ -1,6 +1,7 @@
 //! Look-ups of DIDs in a registry, and proofs of an own DID from there.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
@@ -20,12 +21,16 @@ use crate::config::{Fault, Field, FileField, Section};
 use crate::credentials::Learnt;
 use crate::tls::{self, read};
 
+const KEY: &str = "name the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
+
 /// The table `registry`: the registry of `did:dunlin` that a side asks.
 #[derive(Clone, Debug)]
 pub struct RegistryConfig {
     /// `url`: where it answers.
     pub url: Field<String>,
-    /// `key`: its keys and those of its witnesses.
+    /// `nodes`: its other nodes.
+    pub nodes: Vec<Field<String>>,
+    /// `key`: its keys and those of its witnesses, or the genesis file of its chain.
     pub key: FileField,
     /// `ca`: the authorities of its HTTPS server; empty for those of this machine.
     pub ca: Vec<FileField>,
@@ -34,22 +39,25 @@ pub struct RegistryConfig {
 impl RegistryConfig {
     /// Reads the table.
     pub(crate) fn read(mut section: Section<'_>) -> Option<Self> {
-        let (url, key, ca) = (section.text("url"), section.file("key"), section.files("ca"));
-        let url = url.filter(|url| match https::url(&url.value) {
+        let (url, nodes) = (section.text("url"), section.texts("nodes"));
+        let (key, ca) = (section.file("key"), section.files("ca"));
+        let mut is_https = |url: &Field<String>| match https::url(&url.value) {
             Ok(_) => true,
             Err(error) => {
                 section.fault(url.place.fault(error.to_string(), "plain HTTP is never used"));
                 false
             }
-        });
+        };
+        let url = url.filter(&mut is_https);
+        let nodes = nodes.into_iter().filter(is_https).collect();
         if !section.has("url") {
             section.missing("url", "write the URL of the registry, as in \"https://registry.example\"");
         }
         if !section.has("key") {
-            section.missing("key", "name the file registry.pub that `dunlin registry init` has made");
+            section.missing("key", KEY);
         }
         section.end();
-        Some(Self { url: url?, key: key?, ca })
+        Some(Self { url: url?, nodes, key: key?, ca })
     }
 
     /// Reads the files, and makes a client, which knows what was learnt before. It opens no connection.
@@ -61,11 +69,11 @@ impl RegistryConfig {
         let key = &self.key;
         let refused = |error: &dyn std::fmt::Display| {
             let what = format!("{}: {error}", key.value.display());
-            key.place.fault(what, "name the file registry.pub that `dunlin registry init` has made")
+            key.place.fault(what, KEY)
         };
         let content = read(&key.value).map_err(|error| refused(&error))?;
-        let text = str::from_utf8(&content).map_err(|error| refused(&error))?;
-        let trust = RegistryTrust::read(provider, text).map_err(|error| refused(&error))?;
+        let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+        let trust = RegistryTrust::read_file(provider, &content, now_s).map_err(|error| refused(&error))?;
         let mut faults = vec![];
         let x509 = match self.ca.is_empty() {
             true => acme::system_anchors(),
@@ -82,6 +90,9 @@ impl RegistryConfig {
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
         let documents = learnt.registry(provider, trust);
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);
+        let mut nodes = self.nodes.iter();
+        let client =
+            client.and_then(|client| nodes.try_fold(client, |client, node| client.with_node(&node.value)));
         client.map_err(|error| self.url.place.fault(error.to_string(), "plain HTTP is never used"))
     }
 }

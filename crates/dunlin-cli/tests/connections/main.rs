@@ -15,6 +15,7 @@ mod nodes;
 mod reasons;
 mod registry;
 mod reload;
+mod replica;
 mod server_log;
 mod service;
 mod tls;

@@ -52,7 +52,7 @@ fn party(place: &Place, registry: &Registry, name: &str) -> String {
     did
 }
 
-fn operator(place: &Place) {
+pub(crate) fn operator(place: &Place) {
     let operator = place.dunlin("did create --out operator");
     place.write("trusted", &operator);
 }
@@ -237,11 +237,20 @@ fn checkpoints_audits_and_copies() {
     let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
     assert!(line.contains("its log has 1 entries, but the registry has already shown 2"), "{line}");
     place.dunlin(&format!("did create --method dunlin --out three {}", registry.access));
-    let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
-    assert!(line.contains("the registry has signed two histories of 2 entries"), "{line}");
+    // Both checkpoints are on stderr, too.
+    let refused = || {
+        let output = place.command(&format!("{fetch} --since second")).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        let kept = place.read("second").replace('\n', "\\n");
+        assert!(told.contains(&format!("keep these checkpoints and report them: {kept} and ")), "{told}");
+        assert_eq!(output.status.code(), Some(1));
+        told
+    };
+    let told = refused();
+    assert!(told.contains("the registry has signed two histories of 2 entries"), "{told}");
     place.dunlin(&format!("did create --method dunlin --out four {}", registry.access));
-    let line = place.dunlin_fails(&format!("{fetch} --since second"), 1);
-    assert!(line.contains("it may show others another history") && line.contains(&registry.url()), "{line}");
+    let told = refused();
+    assert!(told.contains("it may show others another history") && told.contains(&registry.url()), "{told}");
     registry.stop();
 }
 

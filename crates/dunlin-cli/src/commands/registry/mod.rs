@@ -3,6 +3,7 @@
 mod checkpoint;
 mod copies;
 mod init;
+mod replica;
 mod serve;
 
 use std::io::Write;
@@ -29,6 +30,8 @@ Examples:
   dunlin registry backup registry --out backup.db
   dunlin registry restore backup.db --checkpoint newest --out restored
   dunlin registry export registry --out tiles
+  dunlin registry replica init --genesis genesis.json --out replica
+  dunlin registry replica run replica --accept 0.0.0.0:8443 --cert server.pem --key server.key
 
 A registry is a directory. It contains the database (registry.db), the private key (registry.key), and the file that verifiers need
 (registry.pub): the registry's keys, one on each line. Add the keys of other witnesses there, and a line \"needed 2\" if two must sign.
@@ -51,6 +54,7 @@ enum Command {
     Backup(copies::Backup),
     Restore(copies::Restore),
     Export(copies::Export),
+    Replica(replica::Args),
 }
 
 /// Runs `dunlin registry`.
@@ -63,6 +67,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Backup(args) => copies::backup(&args, out),
         Command::Restore(args) => copies::restore(&args, out),
         Command::Export(args) => copies::export(&args, out),
+        Command::Replica(args) => replica::run(&args, out),
     }
 }
 
@@ -108,10 +113,10 @@ fn failed(path: &Path, error: &RegistryError) -> Error {
     let advice = match error {
         RegistryError::InUse(_) => "stop the other process first",
         RegistryError::OtherKey { .. } => {
-            "give the directory whose registry.key and registry.pub belong to the database"
+            "give the directory whose registry.key and registry.pub, or genesis.json, belong to the database"
         }
         RegistryError::Foreign(_) => {
-            "give a registry that `dunlin registry init` has made, or a backup of one"
+            "give a registry that `dunlin registry init` or `replica init` has made, or a backup of one"
         }
         RegistryError::File { .. } | RegistryError::Database(_) => {
             "check the path, the disk and the permissions"

@@ -41,6 +41,19 @@ Examples:
 pub(super) struct Serve {
     /// The directory of the registry.
     dir: PathBuf,
+    #[command(flatten)]
+    listen: Listen,
+    /// A witness that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in registry.pub. May be repeated.
+    #[arg(long, value_name = "URL")]
+    witness: Vec<String>,
+    /// The authorities of the witnesses' HTTPS servers [default: those of this machine].
+    #[arg(long = "witness-CAfile", value_name = "FILE", requires = "witness")]
+    witness_ca_file: Option<PathBuf>,
+}
+
+/// Where the HTTPS server of a registry or a replica answers, and how it proves itself.
+#[derive(ClapArgs)]
+pub(super) struct Listen {
     /// The address to listen on; port 0 chooses a free one.
     #[arg(long, value_name = "[ADDR:]PORT", default_value = "8443", value_parser = address)]
     accept: SocketAddr,
@@ -50,18 +63,30 @@ pub(super) struct Serve {
     /// The private key of --cert; by default it is in the same file.
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// A witness that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in registry.pub. May be repeated.
-    #[arg(long, value_name = "URL")]
-    witness: Vec<String>,
-    /// The authorities of the witnesses' HTTPS servers [default: those of this machine].
-    #[arg(long = "witness-CAfile", value_name = "FILE", requires = "witness")]
-    witness_ca_file: Option<PathBuf>,
+}
+
+impl Listen {
+    /// The TLS of the HTTPS server.
+    pub(super) fn acceptor(&self, place: &Place) -> Result<TlsAcceptor, Error> {
+        let loaded = identity::load(&self.cert, self.key.as_ref(), Side::Server, &place.provider)?;
+        let profile = Profile::builder(place.provider.clone())
+            .credentials(vec![loaded.credential])
+            .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+            .alpn(vec![b"http/1.1".to_vec()]);
+        let config = profile.build().and_then(ServerConfig::new).map_err(|error| misuse(&error))?;
+        Ok(TlsAcceptor::new(Arc::new(config)))
+    }
+
+    pub(super) async fn bind(&self) -> Result<TcpListener, Error> {
+        let socket = TcpListener::bind(self.accept).await;
+        socket.map_err(|error| Error::failed(self.accept, error, "give another --accept"))
+    }
 }
 
 /// Runs `dunlin registry serve`.
 pub(super) fn run(args: &Serve) -> Result<(), Error> {
     let place = Place::new(&args.dir);
-    let (trust, acceptor) = (place.trust()?, acceptor(args, &place)?);
+    let (trust, acceptor) = (place.trust()?, args.listen.acceptor(&place)?);
     let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);
     match (settings.witnesses.is_empty(), witnesses.is_empty()) {
         (true, false) => {
@@ -80,8 +105,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;
-        let socket = TcpListener::bind(args.accept).await;
-        let socket = socket.map_err(|error| Error::failed(args.accept, error, "give another --accept"))?;
+        let socket = args.listen.bind().await?;
         let registry = Arc::new(registry);
         let serving =
             serve(registry.clone(), socket, acceptor, Limits::default(), async { stop.wait().await });
@@ -100,17 +124,6 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     // The guard writes the rest of the log.
     drop(log);
     served
-}
-
-/// The TLS of the HTTPS server.
-fn acceptor(args: &Serve, place: &Place) -> Result<TlsAcceptor, Error> {
-    let loaded = identity::load(&args.cert, args.key.as_ref(), Side::Server, &place.provider)?;
-    let profile = Profile::builder(place.provider.clone())
-        .credentials(vec![loaded.credential])
-        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        .alpn(vec![b"http/1.1".to_vec()]);
-    let config = profile.build().and_then(ServerConfig::new).map_err(|error| misuse(&error))?;
-    Ok(TlsAcceptor::new(Arc::new(config)))
 }
 
 /// What the registry works with. Verifiers and the registry itself read the same file of keys.
