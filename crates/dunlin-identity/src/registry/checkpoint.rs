@@ -379,7 +379,7 @@ impl RegistryTrust {
     }
 
     /// Whether a checkpoint has a later block than another one of the same state.
-    pub(crate) fn is_later(&self, checkpoint: &SignedCheckpoint, than: &SignedCheckpoint) -> bool {
+    pub fn is_later(&self, checkpoint: &SignedCheckpoint, than: &SignedCheckpoint) -> bool {
         match &self.signers {
             Signers::Log { .. } => false,
             Signers::Chain(trust) => {
