@@ -136,7 +136,7 @@ async fn a_route_admits_clients_by_did_issuer_and_claims() {
 async fn refuses_credentials_that_do_not_count() {
     let (operator, stranger, device) = (Party::new(), Party::new(), Party::new());
     let place = place(&operator);
-    place.write("status.vc", &operator.list(&[7]));
+    place.write("status.vc", &operator.list_of_age(&[7], 30));
     let (gateway, port) = place.start(&(listener("") + CLIENTS + &route(backend("one").await, ""))).await;
     let exchange = async |credential: String| {
         let client = Client { own: Some(device.shows(credential)), ..place.client("root.pem") };
