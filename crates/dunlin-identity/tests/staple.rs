@@ -135,8 +135,10 @@ fn a_checkpoint_that_was_verified_before_still_ends() {
     registry.put(&state);
     let (before, now) = (registry.staple(&state), i64::try_from(NOW).unwrap());
     let documents = RegistryDocuments::new(Arc::new(provider()), registry.trust());
-    let verify =
-        |staple: &Staple, now| documents.verify(state.did(), staple, now).map(|resolved| resolved.sequence);
+    let verify = |staple: &Staple, now| {
+        let resolved = documents.verify(state.did(), staple, documents.newest().as_ref(), now);
+        resolved.map(|resolved| resolved.sequence)
+    };
     let end = now + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap();
     for at in [now, now, end] {
         assert_eq!(verify(&before, at), Ok(0));
@@ -149,7 +151,7 @@ fn a_checkpoint_that_was_verified_before_still_ends() {
     assert!(matches!(verify(&forged, now), Err(StapleError::Checkpoint(_))));
     assert_eq!(verify(&before, now), Ok(0));
     registry.put(&rotated(&state));
-    documents.accept(registry.checkpoint(NOW));
+    assert!(documents.accept(&registry.checkpoint(NOW), None));
     let rollback = CheckpointError::Rollback { offered: 11, accepted: 12 };
     assert_eq!(verify(&before, now), Err(rollback.into()));
 }

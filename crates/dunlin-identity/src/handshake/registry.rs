@@ -49,7 +49,14 @@ impl RegistryDocuments {
     /// Nothing is known yet.
     pub fn new(provider: Arc<CryptoProvider>, trust: RegistryTrust) -> Self {
         let known = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
-        Self { provider, trust, newest: RwLock::default(), verified: RwLock::default(), known, report: Box::new(|_, _| {}) }
+        Self {
+            provider,
+            trust,
+            newest: RwLock::default(),
+            verified: RwLock::default(),
+            known,
+            report: Box::new(|_, _| {}),
+        }
     }
 
     /// Passes two checkpoints that contradict each other to `report`: the one that was accepted before, and the other one. Together they
