@@ -81,7 +81,7 @@ deb: ## Make a Debian package in target/deb
 image: ## Make a container image FROM scratch with a static binary (needs musl-tools, and docker or DOCKER=podman)
 	@command -v musl-gcc >/dev/null || { echo "make image: musl-gcc is missing: install musl-tools" >&2; exit 1; }
 	rustup target add x86_64-unknown-linux-musl
-	CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked -p dunlin-cli --target x86_64-unknown-linux-musl
+	CARGO_PROFILE_RELEASE_STRIP=symbols CC_x86_64_unknown_linux_musl=musl-gcc $(CARGO) build --release --locked -p dunlin-cli --target x86_64-unknown-linux-musl
 	tar -c -C $(CURDIR)/target/x86_64-unknown-linux-musl/release dunlin -C $(CURDIR)/packaging Containerfile | \
 		$(DOCKER) build -t dunlin -f Containerfile -
 
