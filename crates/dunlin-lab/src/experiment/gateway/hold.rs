@@ -1,8 +1,7 @@
 //! Many clients that stay for minutes, with fixed traffic, and what attackers do to them meanwhile.
 //!
 //! The clients of TLS are tasks of one runtime, those of DTLS associations of the engine over one socket, each with an address of its own.
-//! The plain server has a thread with a table of open files of its own, since the limit on them is that of a table. The thread is on the
-//! servers' core, since it, the clients and a flood would fill one.
+//! The plain server has a thread with a table of open files of its own, since the limit on them is that of a table.
 
 use std::fmt::Display;
 use std::io;
@@ -25,7 +24,6 @@ use tokio::time::{sleep, sleep_until};
 use super::Place;
 use super::attack::{self, Attack};
 use super::backend::{self, Sunk};
-use super::core::Core;
 use super::dtls::Dtls;
 use super::keys::{Credential, Keys};
 use super::load::{self, Target, percentile_ms};
@@ -110,7 +108,7 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
     let keys = Keys::new(Credential::P256)?;
     // The first runtime of a process opens a pair of sockets that all runtimes use. The table of the plain server copies them.
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let plain = Plain::start(place.core)?;
+    let plain = Plain::start()?;
     let mut servers = start(place, held, &keys, &plain)?;
     let client = keys.client(0, false)?;
     let targets: Vec<_> = servers.iter().map(|server| Target::of(server, false)).collect();
@@ -331,15 +329,14 @@ impl Drop for Plain {
 }
 
 impl Plain {
-    /// Starts it on a core.
-    fn start(core: Core) -> Result<Self, Error> {
+    /// Starts it.
+    fn start() -> Result<Self, Error> {
         let (tell, told) = mpsc::channel();
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = has_ended.clone();
         thread::spawn(move || {
             let started = || -> io::Result<_> {
                 unshare(CloneFlags::CLONE_FILES)?;
-                core.take().map_err(io::Error::other)?;
                 let runtime = Builder::new_current_thread().enable_all().build()?;
                 let bound = runtime.block_on(async {
                     let datagrams = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).await?;
