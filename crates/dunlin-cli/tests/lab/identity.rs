@@ -113,8 +113,9 @@ fn looks_dids_up_over_the_network() {
             assert!(row["resolver_answer_bytes"].as_f64() > Some(sent), "{row}");
         }
     }
+    // A median of two runs can lie between them: serial numbers differ in length.
     let bytes = |sides, form, resolver| {
-        find(&rows, "mldsa44", sides, form, resolver)["server_bytes"].as_u64().unwrap()
+        find(&rows, "mldsa44", sides, form, resolver)["server_bytes"].as_f64().unwrap()
     };
     let x509 = bytes(["x509", "none"], None, None);
     let [json, compact] = ["json", "compact"].map(|form| bytes(["vc", "none"], Some(form), Some("cached")));
