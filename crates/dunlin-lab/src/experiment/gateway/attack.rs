@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, sleep_until};
 
 use super::backend::SOURCE;
-use super::hold::{Stage, Trips, failed};
+use super::hold::{Stage, failed};
 use super::keys::SERVER_NAME;
 use super::load::{self, Target};
 use super::wire::Wire;
@@ -59,6 +59,11 @@ pub(super) enum Attack {
 impl Attack {
     pub(super) const ALL: [Self; 4] = [Self::None, Self::Flood, Self::HalfOpen, Self::Slow];
 
+    /// The attack of the phase with this number.
+    const fn of(phase: usize) -> Self {
+        Self::ALL[phase % Self::ALL.len()]
+    }
+
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::None => "none",
@@ -76,7 +81,7 @@ struct Attacker<'a> {
     stage: &'a Arc<Stage>,
 }
 
-/// Attacks in each phase, until the run ends. Returns the number of attacks as messages without an echo.
+/// Attacks in each phase, until the run ends. Returns how often, for each of [`Attack::ALL`].
 ///
 /// # Errors
 /// There is no socket for the attacks.
@@ -85,22 +90,23 @@ pub(super) fn run(
     datagrams: &[SocketAddr],
     client: &Arc<ClientConfig>,
     stage: &Arc<Stage>,
-) -> Result<Trips, Error> {
+) -> Result<[u64; Attack::ALL.len()], Error> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let attacker = Attacker { targets, client, stage };
-    let mut made = Trips::default();
+    let mut made = [0; Attack::ALL.len()];
     while !stage.has_ended() {
         let phase = stage.phase();
-        let number = match Attack::ALL.get(phase) {
-            Some(Attack::Flood) => attacker.flood(datagrams, phase)?,
-            Some(Attack::HalfOpen) => runtime.block_on(attacker.half_open(phase))?,
-            Some(Attack::Slow) => runtime.block_on(attacker.slow(phase))?,
-            Some(Attack::None) | None => {
+        let attack = Attack::of(phase);
+        let number = match attack {
+            Attack::Flood => attacker.flood(datagrams, phase)?,
+            Attack::HalfOpen => runtime.block_on(attacker.half_open(phase))?,
+            Attack::Slow => runtime.block_on(attacker.slow(phase))?,
+            Attack::None => {
                 thread::sleep(LOOK);
                 0
             }
         };
-        if let Some(all) = made.lost.get_mut(phase) {
+        if let Some(all) = made.get_mut(phase % Attack::ALL.len()) {
             *all += number;
         }
     }
@@ -158,10 +164,12 @@ impl Attacker<'_> {
         Ok(number as u64)
     }
 
-    /// Keeps slow clients connected.
+    /// Keeps slow clients connected. They come one after the other, within a period.
     async fn slow(&self, phase: usize) -> Result<u64, Error> {
         let mut tasks = JoinSet::new();
+        let gap = SLOW_PERIOD / (SLOW_HELLOS + SLOW_READERS) as u32;
         for number in 0..SLOW_HELLOS {
+            sleep(gap).await;
             let Some(target) = self.target(number) else { break };
             let hello = hello(&target, self.client)?;
             tasks.spawn(async move {
@@ -182,6 +190,7 @@ impl Attacker<'_> {
             });
         }
         for number in 0..SLOW_READERS {
+            sleep(gap).await;
             let Some(target) = self.target(number) else { break };
             let client = self.client.clone();
             tasks.spawn(async move {

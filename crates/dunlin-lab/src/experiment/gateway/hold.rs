@@ -39,6 +39,8 @@ pub(super) const DTLS_PERIOD: Duration = Duration::from_secs(60);
 const CONNECTING: usize = 64;
 /// How often a new client connects, so that handshakes are measured, too.
 const NEW_PERIOD: Duration = Duration::from_millis(100);
+/// The rounds of a run, at most: one a minute. Each has all phases, so that a moment in which the machine is slow touches one round.
+const ROUNDS: f64 = 10.0;
 /// How often the plain server looks whether it has to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// The pause in which the gateway comes to rest, before its memory is read.
@@ -53,7 +55,7 @@ pub(super) const SOCKET_TIME: Duration = Duration::from_secs(5);
 /// The state of a run that all its threads see.
 #[derive(Default)]
 pub(super) struct Stage {
-    /// The phase: a number of [`Attack::ALL`].
+    /// The number of the phase. The attacks of [`Attack::ALL`] take turns.
     phase: AtomicUsize,
     has_ended: AtomicBool,
 }
@@ -71,28 +73,28 @@ impl Stage {
 /// The round trips of a kind of clients.
 #[derive(Debug, Default)]
 pub(super) struct Trips {
-    /// The times by phase, the one in which the message was sent.
-    pub(super) times: [Vec<Duration>; Attack::ALL.len()],
-    /// The messages without an echo, by phase.
-    pub(super) lost: [u64; Attack::ALL.len()],
+    /// The times, with the number of the phase in which the message was sent.
+    times: Vec<(usize, Duration)>,
+    /// The phases of messages without an echo.
+    lost: Vec<usize>,
 }
 
 impl Trips {
     pub(super) fn note(&mut self, phase: usize, time: Option<Duration>) {
-        match (time, self.times.get_mut(phase), self.lost.get_mut(phase)) {
-            (Some(time), Some(times), _) => times.push(time),
-            (None, _, Some(lost)) => *lost += 1,
-            _ => {}
+        match time {
+            Some(time) => self.times.push((phase, time)),
+            None => self.lost.push(phase),
         }
     }
 
     fn add(&mut self, other: Self) {
-        for (all, times) in self.times.iter_mut().zip(other.times) {
-            all.extend(times);
-        }
-        for (all, lost) in self.lost.iter_mut().zip(other.lost) {
-            *all += lost;
-        }
+        self.times.extend(other.times);
+        self.lost.extend(other.lost);
+    }
+
+    /// The times of a phase.
+    fn times(&self, phase: usize) -> Vec<Duration> {
+        self.times.iter().filter(|(at, _)| *at == phase).map(|(_, time)| *time).collect()
     }
 }
 
@@ -113,7 +115,8 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
     let client = keys.client(0, false)?;
     let targets: Vec<_> = servers.iter().map(|server| Target::of(server, false)).collect();
     let addresses: Vec<_> = servers.iter().map(Server::datagrams).collect();
-    progress.steps(2 + Attack::ALL.len());
+    let rounds = Rounds::of(held);
+    progress.steps(2 + rounds.phases());
     let empty = at_rest(&runtime, &mut servers)?;
 
     progress.now(format!("{} clients connect over TLS", held.tls));
@@ -128,19 +131,18 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
     let stage = Arc::new(Stage::default());
     let begin = Instant::now();
     let spent = total_time(&mut servers)?;
-    let [tls, dtls, new, attacks] = {
+    let ([tls, dtls, new], attacks) = {
         let (of_dtls, of_attacks) = (stage.clone(), stage.clone());
         let holding = thread::spawn(move || dtls.hold(begin, &of_dtls));
         let attacking = {
             let (targets, client) = (targets.clone(), client.clone());
             thread::spawn(move || attack::run(&targets, &addresses, &client, &of_attacks))
         };
-        let phase = phase_time(held);
-        let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, phase, progress));
+        let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, &rounds, progress));
         stage.has_ended.store(true, Ordering::Relaxed);
-        let [dtls, attacks] = [holding, attacking].map(joined);
+        let (dtls, attacks) = (joined(holding), joined(attacking));
         let [tls, new] = seen?;
-        [tls, dtls?, new, attacks?]
+        ([tls, dtls?, new], attacks?)
     };
     let spent = total_time(&mut servers)?.saturating_sub(spent);
     let load = spent.as_secs_f64() / begin.elapsed().as_secs_f64() * 100.0;
@@ -157,17 +159,12 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
             .figure("processor_percent", &[load]),
     ];
     for (protocol, trips) in [("tls", tls), ("dtls", dtls), ("new tls", new)] {
-        rows.extend(rows_of(protocol, trips, &attacks, phase_time(held)));
+        rows.extend(rounds.rows_of(protocol, &trips, &attacks));
     }
     Ok(rows)
 }
 
-/// How long each phase takes.
-fn phase_time(held: Held) -> Duration {
-    Duration::from_secs_f64(held.minutes * 60.0) / Attack::ALL.len() as u32
-}
-
-fn joined(thread: thread::JoinHandle<Result<Trips, Error>>) -> Result<Trips, Error> {
+fn joined<T>(thread: thread::JoinHandle<Result<T, Error>>) -> Result<T, Error> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
@@ -231,7 +228,7 @@ async fn traffic(
     clients: Vec<TlsStream<TcpStream>>,
     (targets, client): (&[Target], &Arc<ClientConfig>),
     stage: &Arc<Stage>,
-    phase: Duration,
+    rounds: &Rounds,
     progress: &Progress,
 ) -> Result<[Trips; 2], Error> {
     let (begin, number) = (Instant::now(), clients.len().max(1) as u32);
@@ -272,10 +269,10 @@ async fn traffic(
             trips
         })
     };
-    for (at, attack) in Attack::ALL.iter().enumerate() {
+    for (at, attack) in (0..rounds.phases()).zip(Attack::ALL.iter().cycle()) {
         stage.phase.store(at, Ordering::Relaxed);
         progress.now(format!("attack: {}", attack.name()));
-        sleep(phase).await;
+        sleep(rounds.phase).await;
         progress.step();
     }
     stage.has_ended.store(true, Ordering::Relaxed);
@@ -290,29 +287,54 @@ fn row(part: &str, protocol: &str) -> Row {
     Row::new().with("stack", Stack::Dunlin.name()).with("part", part).with("protocol", protocol)
 }
 
-/// The rows of a kind of clients.
-fn rows_of(protocol: &str, trips: Trips, attacks: &Trips, phase: Duration) -> Vec<Row> {
-    let mut calm = 0.0;
-    let mut rows = Vec::new();
-    for (at, attack) in Attack::ALL.iter().enumerate() {
-        let mut times = trips.times.get(at).cloned().unwrap_or_default();
-        let lost = trips.lost.get(at).copied().unwrap_or_default();
-        let made = attacks.lost.get(at).copied().unwrap_or_default() as f64 / phase.as_secs_f64();
-        let mut share = |share| percentile_ms(&mut times, share);
-        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(&mut share);
-        let row = row("hold", protocol).with("attack", attack.name());
-        let row = row.figure("round_trip_p50_ms", &[p50]).figure("round_trip_p99_ms", &[p99]);
-        let row = row.figure("round_trip_p999_ms", &[p999]).figure("messages", &[times.len() as f64]);
-        let row = row.figure("lost", &[lost as f64]);
-        rows.push(match attack {
-            Attack::None => {
-                calm = p99;
-                row
-            }
-            _ => row.figure("attacks_per_s", &[made]).figure("p99_ratio", &[p99 / calm]),
-        });
+/// How a run is divided: each round has a phase with each attack.
+struct Rounds {
+    number: usize,
+    /// How long a phase takes.
+    phase: Duration,
+}
+
+impl Rounds {
+    fn of(held: Held) -> Self {
+        let number = held.minutes.clamp(1.0, ROUNDS) as usize;
+        let time = Duration::from_secs_f64(held.minutes * 60.0);
+        Self { number, phase: time / (number * Attack::ALL.len()) as u32 }
     }
-    rows
+
+    /// The number of all phases.
+    const fn phases(&self) -> usize {
+        self.number * Attack::ALL.len()
+    }
+
+    /// The rows of a kind of clients: for each attack the figures of all rounds, also divided by those of the same round without an attack.
+    fn rows_of(&self, protocol: &str, trips: &Trips, attacks: &[u64]) -> Vec<Row> {
+        let kinds = Attack::ALL.len();
+        let mut times: Vec<_> = (0..self.phases()).map(|phase| trips.times(phase)).collect();
+        let mut percentiles =
+            |share: f64| -> Vec<_> { times.iter_mut().map(|times| percentile_ms(times, share)).collect() };
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(&mut percentiles);
+        let of =
+            |figures: &[f64], kind| figures.iter().skip(kind).step_by(kinds).copied().collect::<Vec<_>>();
+        let calm = of(&p99, 0);
+        let rows = Attack::ALL.iter().enumerate().zip(attacks).map(|((kind, attack), made)| {
+            let count =
+                |phases: &mut dyn Iterator<Item = usize>| phases.filter(|at| at % kinds == kind).count();
+            let messages = count(&mut trips.times.iter().map(|(at, _)| *at));
+            let lost = count(&mut trips.lost.iter().copied());
+            let p99 = of(&p99, kind);
+            let row = row("hold", protocol).with("attack", attack.name());
+            let row = row.figure("round_trip_p50_ms", &of(&p50, kind)).figure("round_trip_p99_ms", &p99);
+            let row = row.figure("round_trip_p999_ms", &of(&p999, kind));
+            let row = row.figure("messages", &[messages as f64]).figure("lost", &[lost as f64]);
+            if *attack == Attack::None {
+                return row;
+            }
+            let ratios: Vec<_> = p99.iter().zip(&calm).map(|(p99, calm)| p99 / calm).collect();
+            let time = self.phase.as_secs_f64() * self.number as f64;
+            row.figure("attacks_per_s", &[*made as f64 / time]).figure("p99_ratio", &ratios)
+        });
+        rows.collect()
+    }
 }
 
 /// The plain server, on a thread of its own.
