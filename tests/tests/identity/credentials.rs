@@ -1,5 +1,7 @@
 //! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the alert for each refusal.
 
+mod resolution;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -536,110 +538,6 @@ fn cache() -> Arc<DocumentCache> {
     Arc::new(DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600))
 }
 
-#[test]
-fn refuses_deactivated_and_outdated_identifiers() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
-    let own = device.shows(issuer.issue(&device, unchanged));
-    let (known, old, ended) = (cache(), cache(), cache());
-    known.insert(device.document.clone(), 1, NOW_S).unwrap();
-    old.insert(device.document.clone(), 1, NOW_S - 3601).unwrap();
-    ended.insert(device.document.clone(), 1, NOW_S).unwrap();
-    ended.deactivate(device.did().clone());
-    let again = ended.insert(device.document.clone(), 2, NOW_S);
-    assert_eq!(again, Err(ResolveError::Deactivated(device.did().clone())));
-    let verifier = |cache: &Arc<DocumentCache>| issuer.verifier().with_resolver(cache.clone());
-    refused(&own, || verifier(&old), Alert::BAD_CERTIFICATE, "too old");
-    refused(&own, || verifier(&cache()), Alert::BAD_CERTIFICATE, "is not at hand");
-    refused(&own, || verifier(&ended), Alert::CERTIFICATE_REVOKED, "is deactivated");
-    // What another resolver knows counts, whichever has a document.
-    let [later, both] = [cache(), cache()];
-    later.insert(device.document.clone(), 2, NOW_S).unwrap();
-    both.insert(device.document.clone(), 1, NOW_S).unwrap();
-    for knows in [&later, &ended] {
-        let verifier = || verifier(&both).with_resolver(knows.clone());
-        refused(&own, verifier, Alert::CERTIFICATE_REVOKED, "no longer the latest");
-    }
-    let server = server(profile(trust(verifier(&known)), vec![own.clone()]));
-    Pair::new(&client(profile(trust(verifier(&known)), vec![own])), &server).connect().unwrap();
-}
-
-/// What this side hears of an issuer counts as what it hears of a peer: a rotation or deactivation ends its credentials, and what it has
-/// resolved to counts for a limited time.
-#[test]
-fn refuses_deactivated_and_outdated_issuers() {
-    use dunlin::auth::Verifier as _;
-    let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
-    let own = device.shows(issuer.issue(&device, unchanged));
-    let listed = TrustList::new([issuer.did().clone()]);
-    let at = |resolved_s: Seconds| {
-        let known = cache();
-        known.insert(issuer.document.clone(), 1, resolved_s).unwrap();
-        let resolver: Arc<dyn Resolver> = known.clone();
-        let resolved = resolve_listed(&listed, &[resolver], resolved_s).unwrap();
-        (CredentialVerifier::new(awslc(), resolved).with_resolver(known.clone()), known)
-    };
-    let rotated = |known: &DocumentCache| {
-        known.insert(Party::named(issuer.did().as_str()).document, 2, NOW_S).unwrap();
-    };
-    let changed = |change: &dyn Fn(&DocumentCache)| {
-        let (verifier, known) = at(NOW_S);
-        change(&known);
-        verifier
-    };
-    let outdated = "the document of did:web:issuer.example is no longer the latest";
-    refused(&own, || changed(&rotated), Alert::CERTIFICATE_REVOKED, outdated);
-    let deactivated = |known: &DocumentCache| known.deactivate(issuer.did().clone());
-    refused(&own, || changed(&deactivated), Alert::CERTIFICATE_REVOKED, outdated);
-    refused(&own, || at(NOW_S - 3601).0, Alert::BAD_CERTIFICATE, "issuer.example is not at hand, or too old");
-
-    // The verdict ends with the resolution of the issuer. One that was looked up again counts again.
-    let entry = [CertificateDer::from(issuer.issue(&device, unchanged))];
-    let provider = awslc();
-    let judged = |verifier: &CredentialVerifier| verifier.judge(&entry, None, provider.signatures.all, NOW_S);
-    let (verifier, known) = at(NOW_S - 3000);
-    let validity = judged(&verifier).unwrap().validity;
-    assert_eq!(validity.until_s(), u64::try_from(NOW_S + 600).unwrap());
-    assert_eq!(validity.reason(), AskAgain::Resolution);
-    let (late, again) = at(NOW_S - 3601);
-    again.insert(issuer.document.clone(), 1, NOW_S).unwrap();
-    let verified = judged(&late).unwrap();
-    assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 3600).unwrap());
-    // Sessions end, too.
-    assert!(verifier.still_believes(&verified.identity));
-    rotated(&known);
-    assert!(!verifier.still_believes(&verified.identity));
-}
-
-/// A verifier that must look a document up asks, and only for a credential by a trusted issuer.
-#[test]
-fn asks_for_a_document_that_is_not_at_hand() {
-    let (issuer, device) = (Party::new(KeyType::P256), Party::named("did:web:device.example"));
-    let (known, pki) = (cache(), Pki::shared(dunlin_tests::KeyType::P256));
-    let verifier = Arc::new(issuer.verifier().with_resolver(known.clone()).asking());
-    let trust = Verifiers::default().with(verifier.clone());
-    let server = server(profile(trust, vec![pki.server.x509(&awslc())]));
-    let x509 = Trust { x509: Some(pki.trust()), raw_key: None };
-    let shows = |credential| client(profile(x509.clone(), vec![device.shows(credential)]));
-    let mut pair = Pair::new(&shows(issuer.issue(&device, unchanged)), &server);
-    pair.run().unwrap();
-    let (id, question) = pair.server_question().unwrap();
-    let Question::Verify { certificates, did_proof, .. } = question else { panic!("{question:?}") };
-    known.insert(device.document.clone(), 1, NOW_S).unwrap();
-    let provider = awslc();
-    let verified =
-        verifier.judge(&certificates, did_proof.as_deref(), provider.signatures.all, NOW_S).unwrap();
-    let answer = Acceptance::within(verified.validity).with_peer(verified);
-    pair.server.answer(NOW, id, Answer::Verified(Ok(answer))).unwrap();
-    pair.connect().unwrap();
-    let peer = pair.server.negotiated().unwrap().peer.as_ref().and_then(CredentialIdentity::of).unwrap();
-    assert_eq!((&peer.did, peer.sequence), (device.did(), 1));
-
-    let by_other = Party::new(KeyType::P256).issue(&device, unchanged);
-    let mut pair = Pair::new(&shows(by_other), &server);
-    let error = pair.run().unwrap_err();
-    assert_eq!(error.alert(), Some(Alert::UNKNOWN_CA), "{error}");
-}
-
 /// Rule 7: sessions and cache entries end when this side hears of a rotation, a deactivation or a revocation, or the credential ends.
 #[test]
 fn resumes_only_as_long_as_nothing_has_changed() {
@@ -826,60 +724,6 @@ fn long_claims_are_not_kept_and_long_identifiers_are_cut_in_logs() {
     }
     let other = OtherIdentity::new(CertificateType(225), *b"id", "text").unwrap();
     assert_eq!(CredentialIdentity::of(&PeerIdentity::Other(other)), None);
-}
-
-#[test]
-fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
-    let known = DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600).with_capacity(2);
-    let parties = [1, 2, 3].map(|number| Party::named(&format!("did:web:device-{number}.example")));
-    let version = |sequence| known.resolve(parties[0].did(), None, NOW_S).unwrap().sequence == sequence;
-    known.insert(parties[0].document.clone(), 2, NOW_S).unwrap();
-    known.insert(parties[0].document.clone(), 1, NOW_S).unwrap();
-    assert!(version(2));
-    known.insert(parties[1].document.clone(), 0, NOW_S + 1).unwrap();
-    known.insert(parties[2].document.clone(), 0, NOW_S + 2).unwrap();
-    let missing = |party: &Party| known.resolve(party.did(), None, NOW_S + 2).is_err();
-    assert_eq!([0, 1, 2].map(|at| missing(&parties[at])), [true, false, false]);
-    // Deactivations take no place of a document. Of too many, one is forgotten.
-    for number in 4..7 {
-        known.deactivate(Party::named(&format!("did:web:device-{number}.example")).did().clone());
-    }
-    assert_eq!([1, 2].map(|at| missing(&parties[at])), [false; 2]);
-    let why = |number: u8| {
-        let did = format!("did:web:device-{number}.example").parse().unwrap();
-        known.resolve(&did, None, NOW_S).unwrap_err()
-    };
-    assert!(matches!(why(4), ResolveError::NotAtHand(_)));
-    assert!([5, 6].map(why).iter().all(|why| matches!(why, ResolveError::Deactivated(_))));
-}
-
-#[test]
-fn a_cache_of_documents_shows_no_two_histories() {
-    let other_key = |party: &Party| {
-        let mut document = party.document.value().clone();
-        let key = Party::new(KeyType::P256).document;
-        document["verificationMethod"][0]["publicKeyMultibase"] =
-            key.value()["verificationMethod"][0]["publicKeyMultibase"].clone();
-        DidDocument::read(document.to_string().as_bytes(), party.did()).unwrap()
-    };
-    // Of two look-ups of a did:web, the later one counts, in whatever order they end.
-    let web = Party::named("did:web:device.example");
-    let (known, newer) = (cache(), other_key(&web));
-    for (document, at) in [(&newer, NOW_S), (&web.document, NOW_S - 1)] {
-        known.insert(document.clone(), 0, at).unwrap();
-        assert_eq!(known.resolve(web.did(), None, NOW_S).unwrap().document, newer);
-    }
-    known.insert(web.document.clone(), 0, NOW_S + 1).unwrap();
-    assert_eq!(known.resolve(web.did(), None, NOW_S).unwrap().document, web.document);
-    // A registry numbers the documents of a did:dunlin.
-    let dunlin = Party::named("did:dunlin:device");
-    let known = DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 3600);
-    known.insert(dunlin.document.clone(), 3, NOW_S).unwrap();
-    let conflict = ResolveError::Conflict(dunlin.did().clone(), 3);
-    assert_eq!(known.insert(other_key(&dunlin), 3, NOW_S + 1), Err(conflict));
-    assert_eq!(known.resolve(dunlin.did(), None, NOW_S).unwrap().document, dunlin.document);
-    known.insert(other_key(&dunlin), 4, NOW_S).unwrap();
-    assert_eq!(known.resolve(dunlin.did(), None, NOW_S).unwrap().sequence, 4);
 }
 
 #[test]
