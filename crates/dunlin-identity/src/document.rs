@@ -1,6 +1,7 @@
 //! DID documents (W3C DID Core §5): verification methods and who may use them for what.
 
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde_json::{Map, Value, json};
@@ -103,9 +104,12 @@ pub struct VerificationMethod {
     pub key: Option<PublicKey>,
 }
 
-/// A checked DID document.
+/// A checked DID document. Clones share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DidDocument {
+pub struct DidDocument(Arc<Parts>);
+
+#[derive(Debug, PartialEq, Eq)]
+struct Parts {
     id: Did,
     value: Value,
     methods: Vec<VerificationMethod>,
@@ -149,7 +153,7 @@ impl DidDocument {
         }
         let authentication = relationship(object, Relationship::Authentication, did, &mut methods)?;
         let assertion = relationship(object, Relationship::AssertionMethod, did, &mut methods)?;
-        Ok(Self { id, value, methods, authentication, assertion })
+        Ok(Self(Arc::new(Parts { id, value, methods, authentication, assertion })))
     }
 
     /// The document of a DID with one key for authentication and assertions, as a Multikey.
@@ -175,17 +179,17 @@ impl DidDocument {
 
     /// The DID whose document this is.
     pub fn id(&self) -> &Did {
-        &self.id
+        &self.0.id
     }
 
     /// The whole document, with members that this crate does not interpret.
     pub fn value(&self) -> &Value {
-        &self.value
+        &self.0.value
     }
 
     /// All keys, also those that no relationship lists.
     pub fn methods(&self) -> &[VerificationMethod] {
-        &self.methods
+        &self.0.methods
     }
 
     /// The document in canonical form, whose hash identifies this version.
@@ -193,7 +197,7 @@ impl DidDocument {
     /// # Errors
     /// [`DocumentError::Canonical`].
     pub fn canonical(&self) -> Result<String, DocumentError> {
-        Ok(json::canonical(&self.value)?)
+        Ok(json::canonical(&self.0.value)?)
     }
 
     /// The usable keys of a relationship, in the document's order: those that the DID itself controls.
@@ -207,14 +211,14 @@ impl DidDocument {
     /// [`DocumentError::Unknown`], [`DocumentError::NotAuthorised`], [`DocumentError::Controller`] or
     /// [`DocumentError::UnknownType`].
     pub fn find(&self, id: &DidUrl, relationship: Relationship) -> Result<&PublicKey, DocumentError> {
-        let found = self.methods.iter().find(|method| method.id == *id);
+        let found = self.0.methods.iter().find(|method| method.id == *id);
         let method = found.ok_or_else(|| DocumentError::Unknown(id.clone()))?;
         if !self.listed(relationship).contains(id) {
             return Err(DocumentError::NotAuthorised(id.clone(), relationship.name()));
         }
         // Controlled Identifiers §3.3: the document's subject must control the method. A document cannot speak for the keys of another
         // DID, whose own document may have removed them.
-        if method.controller != self.id || *id.did() != self.id {
+        if method.controller != self.0.id || *id.did() != self.0.id {
             return Err(DocumentError::Controller(id.clone()));
         }
         method.key.as_ref().ok_or_else(|| DocumentError::UnknownType(id.clone()))
@@ -222,8 +226,8 @@ impl DidDocument {
 
     fn listed(&self, relationship: Relationship) -> &[DidUrl] {
         match relationship {
-            Relationship::Authentication => &self.authentication,
-            Relationship::AssertionMethod => &self.assertion,
+            Relationship::Authentication => &self.0.authentication,
+            Relationship::AssertionMethod => &self.0.assertion,
         }
     }
 }

@@ -4,7 +4,6 @@
 //! and what I-JSON (RFC 7493) excludes.
 
 use alloc::borrow::ToOwned;
-use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -265,7 +264,7 @@ fn write(value: &Value, text: &mut String, depth: usize) -> Result<(), JsonFault
         Value::Bool(true) => text.push_str("true"),
         Value::Bool(false) => text.push_str("false"),
         Value::Number(number) => text.push_str(ryu_js::Buffer::new().format_finite(double(number)?)),
-        Value::String(string) => text.push_str(&quoted(string)),
+        Value::String(string) => quote(string, text),
         Value::Array(_) | Value::Object(_) if depth == MAX_JSON_DEPTH => return Err(JsonFault::TooDeep),
         Value::Array(elements) => {
             let mut separator = '[';
@@ -278,14 +277,14 @@ fn write(value: &Value, text: &mut String, depth: usize) -> Result<(), JsonFault
         }
         Value::Object(members) => {
             // RFC 8785 §3.2.3: members are sorted by the UTF-16 code units of their names.
-            let sorted: BTreeSet<_> =
-                members.iter().map(|(name, _)| (name.encode_utf16().collect::<Vec<_>>(), name)).collect();
+            let mut sorted: Vec<_> = members.iter().collect();
+            sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
             let mut separator = '{';
-            for (_, name) in &sorted {
+            for (name, member) in &sorted {
                 text.push(separator);
-                text.push_str(&quoted(name));
+                quote(name, text);
                 text.push(':');
-                write(members.get(*name).unwrap_or(&Value::Null), text, depth + 1)?;
+                write(member, text, depth + 1)?;
                 separator = ',';
             }
             text.push_str(if sorted.is_empty() { "{}" } else { "}" });
@@ -303,7 +302,14 @@ fn double(number: &Number) -> Result<f64, JsonFault> {
     number.as_f64().filter(|double| double.is_finite()).ok_or(JsonFault::Number)
 }
 
-/// serde_json escapes exactly what RFC 8785 §3.2.2.2 does, in the same form.
-fn quoted(string: &str) -> String {
-    Value::from(string).to_string()
+/// Writes a string. serde_json escapes exactly what RFC 8785 §3.2.2.2 does, in the same form.
+fn quote(string: &str, text: &mut String) {
+    let is_escaped = |byte| byte < b' ' || byte == b'"' || byte == b'\\';
+    if string.bytes().any(is_escaped) {
+        text.push_str(&Value::from(string).to_string());
+    } else {
+        text.push('"');
+        text.push_str(string);
+        text.push('"');
+    }
 }

@@ -378,8 +378,18 @@ impl PublicKey {
         &self.spki
     }
 
-    /// The key as a Multikey: with ML-DSA in base64url, as its cryptosuite has it, otherwise in base58btc.
+    /// The key as a Multikey: with RSA and ML-DSA in base64url, otherwise in base58btc.
     pub fn to_multikey(&self) -> String {
+        multibase(self.typ, &self.multikey())
+    }
+
+    /// The key as a Multikey in base58btc, which the methods `key` and `peer` demand. `None` for ML-DSA, whose keys are too long for it.
+    pub fn to_multikey_base58(&self) -> Option<String> {
+        (self.typ != KeyType::MlDsa44).then(|| base58btc(&self.multikey()))
+    }
+
+    /// The bytes of the key as a Multikey.
+    fn multikey(&self) -> Vec<u8> {
         let key = match self.typ {
             KeyType::P256 | KeyType::P384 => {
                 // The last bit of y is the sign: 2 for even, 3 for odd.
@@ -389,7 +399,7 @@ impl PublicKey {
             }
             KeyType::Ed25519 | KeyType::Rsa | KeyType::MlDsa44 => self.raw.clone(),
         };
-        multibase(self.typ, &[self.typ.prefix().as_slice(), &key].concat())
+        [self.typ.prefix().as_slice(), &key].concat()
     }
 
     /// The key as a JWK with no other members than the key's.
@@ -493,11 +503,11 @@ pub fn sign(
     Ok(raw)
 }
 
-/// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long ones of ML-DSA are in base64url
-/// (W3C Quantum-Safe Cryptosuites §2.1, §3).
+/// Encodes a key or signature of this type as multibase. Decoding base58 takes quadratic time, so the long ones are in base64url: those of
+/// ML-DSA (W3C Quantum-Safe Cryptosuites §2.1, §3) and, of our own, those of RSA.
 pub fn multibase(typ: KeyType, bytes: &[u8]) -> String {
     match typ {
-        KeyType::MlDsa44 => format!("u{}", encode(bytes)),
+        KeyType::Rsa | KeyType::MlDsa44 => format!("u{}", encode(bytes)),
         _ => base58btc(bytes),
     }
 }

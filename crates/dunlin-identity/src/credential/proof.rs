@@ -104,7 +104,7 @@ impl Cryptosuite {
     /// The first letter of signatures, which tells their multibase.
     const fn multibase(self) -> char {
         match self {
-            Self::MlDsa44Jcs2024 => 'u',
+            Self::RsaPssJcsDunlin | Self::MlDsa44Jcs2024 => 'u',
             _ => 'z',
         }
     }

@@ -39,11 +39,8 @@ impl Method for Key {
     }
 
     fn create(&self, key: &PublicKey) -> Result<Did, MethodError> {
-        let multikey = key.to_multikey();
-        // §3.1 of the method: base58btc alone, which is too slow for long keys.
-        if !multikey.starts_with('z') {
-            return Err(MethodError::Key("key", KeyError::UnknownType));
-        }
+        // §3.1 of the method: base58btc alone.
+        let multikey = key.to_multikey_base58().ok_or(MethodError::Key("key", KeyError::UnknownType))?;
         Ok(format!("did:key:{multikey}").parse()?)
     }
 

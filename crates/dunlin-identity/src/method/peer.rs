@@ -40,11 +40,8 @@ impl Method for Peer {
     }
 
     fn create(&self, key: &PublicKey) -> Result<Did, MethodError> {
-        let multikey = key.to_multikey();
-        // Peer DID Method §3: base58btc alone, which is too slow for long keys.
-        if !multikey.starts_with('z') {
-            return Err(MethodError::Key("peer", KeyError::UnknownType));
-        }
+        // Peer DID Method §3: base58btc alone.
+        let multikey = key.to_multikey_base58().ok_or(MethodError::Key("peer", KeyError::UnknownType))?;
         Ok(format!("did:peer:0{multikey}").parse()?)
     }
 
