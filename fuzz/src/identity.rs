@@ -378,7 +378,7 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let jwk = JWK.create(&key_of(ISSUER)).unwrap();
     add("documents", 2, jwk.as_str().as_bytes());
     for document in [KEY.resolve(&issuer).unwrap(), JWK.resolve(&jwk).unwrap()] {
-        add("documents", 3, document.canonical().unwrap().as_bytes());
+        add("documents", 3, document.canonical().as_bytes());
     }
     let (create, update) = history();
     add("documents", 4, create.canonical().unwrap().as_bytes());

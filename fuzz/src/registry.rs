@@ -29,7 +29,7 @@ impl Registry {
 
     /// The staple of a document, which is alone in the map.
     pub(crate) fn staple(&self, provider: &CryptoProvider, document: &DidDocument, now_s: u64) -> Staple {
-        let (hasher, text) = (Hasher(provider.sha256), document.canonical().unwrap());
+        let (hasher, text) = (Hasher(provider.sha256), document.canonical().to_owned());
         let key = map_key(provider, document.id()).unwrap();
         let leaf = MapLeaf { document: hash(provider, text.as_bytes()), sequence: 0, active: true };
         let map = StateMap::default().with(hasher, key, leaf).unwrap();

@@ -112,6 +112,7 @@ pub struct DidDocument(Arc<Parts>);
 struct Parts {
     id: Did,
     value: Value,
+    canonical: String,
     methods: Vec<VerificationMethod>,
     authentication: Vec<DidUrl>,
     assertion: Vec<DidUrl>,
@@ -153,7 +154,8 @@ impl DidDocument {
         }
         let authentication = relationship(object, Relationship::Authentication, did, &mut methods)?;
         let assertion = relationship(object, Relationship::AssertionMethod, did, &mut methods)?;
-        Ok(Self(Arc::new(Parts { id, value, methods, authentication, assertion })))
+        let canonical = json::canonical(&value)?;
+        Ok(Self(Arc::new(Parts { id, value, canonical, methods, authentication, assertion })))
     }
 
     /// The document of a DID with one key for authentication and assertions, as a Multikey.
@@ -193,11 +195,8 @@ impl DidDocument {
     }
 
     /// The document in canonical form, whose hash identifies this version.
-    ///
-    /// # Errors
-    /// [`DocumentError::Canonical`].
-    pub fn canonical(&self) -> Result<String, DocumentError> {
-        Ok(json::canonical(&self.0.value)?)
+    pub fn canonical(&self) -> &str {
+        &self.0.canonical
     }
 
     /// The usable keys of a relationship, in the document's order: those that the DID itself controls.

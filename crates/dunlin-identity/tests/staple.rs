@@ -55,7 +55,7 @@ impl Registry {
 
     fn staple(&self, state: &State) -> Staple {
         Staple {
-            document: state.document().canonical().unwrap().into_bytes(),
+            document: state.document().canonical().as_bytes().to_vec(),
             checkpoint: self.checkpoint(NOW).to_string().into_bytes(),
             proof: self.map.prove(&map_key(&provider(), state.did()).unwrap()).write(),
             membership: Vec::new(),
@@ -69,7 +69,7 @@ impl Registry {
 }
 
 fn hash(document: &DidDocument) -> Sha256Hash {
-    Sha256Hash::of(&provider(), document.canonical().unwrap().as_bytes()).unwrap()
+    Sha256Hash::of(&provider(), document.canonical().as_bytes()).unwrap()
 }
 
 fn key_hash(number: u8) -> Sha256Hash {

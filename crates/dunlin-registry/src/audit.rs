@@ -129,7 +129,7 @@ impl<'p> Replay<'p> {
             }
         };
         let state = state.map_err(invalid)?;
-        let text = state.document().canonical().map_err(|error| invalid(error.into()))?;
+        let text = state.document().canonical().to_owned();
         let document =
             Sha256Hash::of(self.provider, text.as_bytes()).map_err(|error| invalid(error.into()))?;
         let (sequence, active) = (state.sequence(), state.is_active());
@@ -159,8 +159,8 @@ impl<'p> Replay<'p> {
         }
         for (key, expected) in &self.states {
             let found = database::state(connection, key)?.filter(|(state, entry)| {
-                let text = state.document().canonical().ok();
-                text.as_ref() == Some(&expected.text)
+                let text = state.document().canonical();
+                text == expected.text
                     && state.sequence() == expected.sequence
                     && state.is_active() == expected.active
                     && state.latest() == expected.latest

@@ -390,13 +390,13 @@ impl Append<'_> {
         let entry = operation.canonical()?;
         // Nothing enters the log, which is for ever, that an auditor cannot read.
         Operation::read(entry.as_bytes())?;
-        let text = state.document().canonical().map_err(OperationError::from)?;
+        let text = state.document().canonical();
         let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
         let hasher = Hasher(self.provider.sha256);
         let map = self.head.map.with(hasher, key, leaf)?;
         let number = self.head.edge.size();
-        self.write(&state, &key, &document, &text, number)?;
+        self.write(&state, &key, &document, text, number)?;
         let sql = "INSERT INTO entry (number, operation) VALUES (?1, ?2)";
         self.transaction.prepare_cached(sql)?.execute((signed(number), entry.as_bytes()))?;
         for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(entry.as_bytes())) {

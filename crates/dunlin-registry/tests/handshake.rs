@@ -445,7 +445,7 @@ async fn documents_of_did_web_come_over_https() {
         DidDocument::of_key(&did, "key-1", &public).unwrap()
     };
     let (document, missing) = (of(&[]), of(&["elsewhere"]));
-    *text.write().unwrap() = document.canonical().unwrap();
+    *text.write().unwrap() = document.canonical().to_owned();
     let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
     let look_ups = LookUps::new(Vec::new(), Some(web));
     let place = Place::new();
@@ -456,7 +456,7 @@ async fn documents_of_did_web_come_over_https() {
     let why = format!("cannot be looked up: {}/elsewhere/did.json: status 404", node.url());
     hub.refuses(operator.shown(&missing, key.clone(), None), Alert::BAD_CERTIFICATE, &why).await;
     // A web server with a document of another DID.
-    *text.write().unwrap() = missing.canonical().unwrap();
+    *text.write().unwrap() = missing.canonical().to_owned();
     let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
     let hub = Hub::new(&operator, &unused, Some(&LookUps::new(Vec::new(), Some(web))));
     let why = format!("cannot be looked up: {}/.well-known/did.json: ", node.url());

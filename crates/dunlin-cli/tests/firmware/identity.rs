@@ -96,7 +96,7 @@ impl Registry {
         let place = |party: &Party| map_key(&provider, party.document.id()).unwrap();
         let mut map = StateMap::default();
         for party in &parties {
-            let text = party.document.canonical().unwrap();
+            let text = party.document.canonical();
             let document = Sha256Hash::of(&provider, text.as_bytes()).unwrap();
             map = map.with(hasher, place(party), MapLeaf { document, sequence: 0, active: true }).unwrap();
         }
@@ -108,7 +108,7 @@ impl Registry {
             .to_string();
         for party in parties {
             let staple = Staple {
-                document: party.document.canonical().unwrap().into_bytes(),
+                document: party.document.canonical().as_bytes().to_vec(),
                 checkpoint: checkpoint.clone().into_bytes(),
                 proof: map.prove(&place(party)).write(),
                 membership: Vec::new(),

@@ -187,7 +187,7 @@ impl PinnedDocuments {
     ) -> Result<Self, ResolveError> {
         let pinned = documents.into_iter().map(|document| {
             let did = document.id().clone();
-            let hash = Sha256Hash::of(provider, document.canonical()?.as_bytes())?;
+            let hash = Sha256Hash::of(provider, document.canonical().as_bytes())?;
             if list.pin(&did) != Some(hash) {
                 return Err(ResolveError::NotPinned(did));
             }
@@ -269,7 +269,7 @@ impl DocumentCache {
     /// # Errors
     /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`].
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
-        let hash = Sha256Hash::of(&self.provider, document.canonical()?.as_bytes())?;
+        let hash = Sha256Hash::of(&self.provider, document.canonical().as_bytes())?;
         self.insert_until(document, hash, sequence, at, at.saturating_add(self.max_age))
     }
 

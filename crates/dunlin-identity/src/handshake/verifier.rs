@@ -354,7 +354,7 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         for issuer in self.issuers.issuers() {
             // The DID alone would not change with its keys. A document without a canonical form verifies nothing.
-            add(issuer.canonical().unwrap_or_default().as_bytes());
+            add(issuer.canonical().as_bytes());
         }
         for context in self.issuers.contexts().all() {
             add(context.url.as_bytes());

@@ -243,7 +243,7 @@ impl Operation {
             _ => {
                 let document = object.get("document").ok_or(OperationError::Member("document"))?;
                 let document = DidDocument::from_value(document.clone(), &did)?;
-                if document.canonical()?.len() > MAX_DOCUMENT {
+                if document.canonical().len() > MAX_DOCUMENT {
                     return Err(OperationError::LongDocument);
                 }
                 Some(document)

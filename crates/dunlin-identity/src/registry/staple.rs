@@ -156,7 +156,7 @@ impl Staple {
         }
         let checkpoint = accepted(&self.checkpoint)?;
         let root = checkpoint.checkpoint.checkpoint().map;
-        let hash = Sha256Hash::of(provider, document.canonical()?.as_bytes())?;
+        let hash = Sha256Hash::of(provider, document.canonical().as_bytes())?;
         let proof = MapProof::read(&self.proof)?;
         let key = map_key(provider, did)?;
         let leaf = proof.verify_presence(Hasher(provider.sha256), &key, hash, &root)?;

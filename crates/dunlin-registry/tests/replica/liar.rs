@@ -122,7 +122,7 @@ fn forged(answer: &Value, document: &Value, validators: &[Arc<dyn SigningKey>], 
     let provider = provider();
     let hasher = Hasher(provider.sha256);
     let did = answer["did"].as_str().unwrap().parse().unwrap();
-    let document_hash = DidDocument::from_value(document.clone(), &did).unwrap().canonical().unwrap();
+    let document_hash = DidDocument::from_value(document.clone(), &did).unwrap().canonical().to_owned();
     let document_hash = Sha256Hash::of(&provider, document_hash.as_bytes()).unwrap();
     let (place, leaf) =
         (map_key(&provider, &did).unwrap(), MapLeaf { document: document_hash, sequence: 99, active: true });

@@ -106,7 +106,7 @@ fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
     let document = document(args)?;
     let hashed = |document: &DidDocument| {
         check_first_document(&provider, document).map_err(|error| error.to_string())?;
-        let text = document.canonical().map_err(|error| error.to_string())?;
+        let text = document.canonical();
         Sha256Hash::of(&provider, text.as_bytes()).map_err(|error| error.to_string())
     };
     let did = document.id();

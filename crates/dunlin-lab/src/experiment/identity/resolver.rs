@@ -48,7 +48,7 @@ impl Staples {
             map = map.with(hasher, hash(), leaf).map_err(failed)?;
         }
         for holder in &people.holders {
-            let text = holder.document.canonical().map_err(failed)?;
+            let text = holder.document.canonical();
             let document = Sha256Hash::of(provider, text.as_bytes()).map_err(failed)?;
             let key = map_key(provider, holder.document.id()).map_err(failed)?;
             map = map.with(hasher, key, MapLeaf { document, sequence: 0, active: true }).map_err(failed)?;
@@ -71,7 +71,7 @@ impl Staples {
     pub(super) fn of(&self, provider: &CryptoProvider, holder: &Holder) -> Result<Arc<dyn DidProofs>, Error> {
         let key = map_key(provider, holder.document.id()).map_err(failed)?;
         let staple = Staple {
-            document: holder.document.canonical().map_err(failed)?.into_bytes(),
+            document: holder.document.canonical().as_bytes().to_vec(),
             checkpoint: self.checkpoint.to_string().into_bytes(),
             proof: self.map.prove(&key).write(),
             membership: Vec::new(),
