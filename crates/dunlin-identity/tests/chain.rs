@@ -5,6 +5,7 @@
 mod keys;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
@@ -356,7 +357,7 @@ fn an_older_state_or_block_is_refused() {
     let same = Spec::new(8, &checkpoint(5)).proves(checkpoint(5));
     assert!(verify(trust(), &same, Some(&known), NOW).is_ok());
     assert!(verify(trust(), &known, Some(&known), NOW).is_ok());
-    // Two blocks at one height, two states of one size, and a time that goes back.
+    // Two blocks at one height, and two states of one size.
     let fork = Spec { time_s: NOW - 50, ..Spec::new(9, &checkpoint(6)) }.proves(checkpoint(6));
     assert_eq!(verify(trust(), &fork, Some(&known), NOW), Err(ChainError::Fork(9).into()));
     let others = Spec::new(9, &checkpoint(6)).of(&[5, 6, 7, 8]).proves(checkpoint(6));
@@ -365,8 +366,47 @@ fn an_older_state_or_block_is_refused() {
     let split = Spec::new(12, &other).proves(other.clone());
     let expected = Err(CheckpointError::SplitView { size: 5 });
     assert_eq!(verify(trust(), &split, Some(&known), NOW), expected);
-    let back = Spec { time_s: NOW - 91, ..Spec::new(10, &checkpoint(6)) }.proves(checkpoint(6));
-    assert_eq!(verify(trust(), &back, Some(&known), NOW), Err(ChainError::Time.into()));
+}
+
+/// Validators whom the verifier believes have signed both blocks, so they are evidence.
+#[test]
+fn blocks_that_contradict_each_other_are_reported() {
+    let contradicting = |height, time_s, size| {
+        let (reports, reported) = channel();
+        let report = move |accepted: &_, other: &_| {
+            reports.send((SignedCheckpoint::clone(accepted), SignedCheckpoint::clone(other))).unwrap();
+        };
+        let documents = documents().with_report(report);
+        accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
+        let (known, spec) = (documents.newest().unwrap(), at(height, time_s, size));
+        let error = accept(&documents, &spec, size, NOW).unwrap_err();
+        // What was accepted counts on.
+        assert_eq!(documents.newest().as_ref(), Some(&known));
+        let reports: Vec<_> = reported.try_iter().collect();
+        assert!(reports.is_empty() || reports == [(known, spec.proves(checkpoint(size)))]);
+        (error, reports.len())
+    };
+    let order = |height| (ChainError::Order { height, accepted: 20 }.into(), 1);
+    // An earlier block with a larger log or a later time, and a later one with a smaller log or an earlier time.
+    for (height, time_s, size) in [(15, NOW - 30, 6), (15, NOW - 10, 4), (15, NOW - 20, 5)] {
+        assert_eq!(contradicting(height, time_s, size), order(15));
+    }
+    for (height, time_s, size) in [(21, NOW - 10, 4), (25, NOW - 10, 4), (21, NOW - 20, 6), (25, NOW - 30, 5)]
+    {
+        assert_eq!(contradicting(height, time_s, size), order(height));
+    }
+    assert_eq!(contradicting(20, NOW - 10, 6), (ChainError::Fork(20).into(), 1));
+    assert_eq!(contradicting(15, NOW - 30, 4), (CheckpointError::Rollback { offered: 4, accepted: 5 }, 0));
+
+    // Whoever has only validators of its own proves nothing against the others.
+    let documents = documents().with_report(|_, _| panic!("reported"));
+    accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
+    for (height, time_s, size) in [(15, NOW - 30, 6), (21, NOW - 10, 4), (25, NOW - 30, 6), (20, NOW - 10, 6)]
+    {
+        let foreign = at(height, time_s, size).of(&[5, 6, 7, 8]);
+        let unsupported = Err(ChainError::Unsupported.into());
+        assert_eq!(accept(&documents, &foreign, size, NOW), unsupported, "{height}");
+    }
 }
 
 #[test]
@@ -595,16 +635,18 @@ fn a_proof_by_unknown_validators_is_an_old_one() {
     let spec = |height: u64, time_s: u64| Spec { time_s, ..Spec::new(height, &state) };
     assert_eq!(resolve(&documents(), &spec(9, NOW), NOW), Ok(document));
     let late = NOW + DEFAULT_TRUSTING_PERIOD + 1;
-    let knows = documents();
-    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
     for (documents, spec, now_s, error) in [
         (documents(), spec(9, late), late, ChainError::Expired),
         (documents(), spec(9, NOW).of(&[5, 6, 7, 8]), NOW, ChainError::Unsupported),
-        (knows, spec(10, NOW - 1), NOW, ChainError::Time),
     ] {
         let old = Err(ResolveError::OldProof(did.clone(), CheckpointError::from(error).into()));
         assert_eq!(resolve(&documents, &spec, now_s), old);
     }
+    // A block that contradicts an accepted one is evidence, not an old proof.
+    let knows = documents();
+    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
+    let order = CheckpointError::from(ChainError::Order { height: 10, accepted: 9 });
+    assert_eq!(resolve(&knows, &spec(10, NOW - 1), NOW), Err(ResolveError::Proof(order.into())));
 }
 
 #[test]

@@ -140,7 +140,7 @@ impl RegistryDocuments {
 
     fn contradicted(&self, error: &CheckpointError, note: &[u8], newest: Option<&SignedCheckpoint>) {
         use CheckpointError as C;
-        if matches!(error, C::SplitView { .. } | C::Chain(ChainError::Fork(_)))
+        if matches!(error, C::SplitView { .. } | C::Chain(ChainError::Fork(_) | ChainError::Order { .. }))
             && let (Some(newest), Ok(other)) = (newest, SignedCheckpoint::read(note))
         {
             self.report(newest, &other);
@@ -242,9 +242,7 @@ fn is_old(error: &StapleError) -> bool {
     use {ChainError as B, CheckpointError as C};
     matches!(
         error,
-        StapleError::Checkpoint(
-            C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported | B::Time)
-        )
+        StapleError::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
     )
 }
 
