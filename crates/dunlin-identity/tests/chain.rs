@@ -609,6 +609,35 @@ fn blocks_without_operations_confirm_the_validators() {
     assert_eq!(accept(&documents, &too_few, 5, now_s), Err(power.into()));
 }
 
+/// A registry that nobody has heard of for too long works again.
+#[test]
+fn the_same_trust_read_again_confirms_the_validators() {
+    let read_at = |confirmed_s| ChainTrust::new(chain(ORIGIN, CHAIN), set(&[1, 2, 3, 4]), confirmed_s);
+    let late = NOW + DEFAULT_TRUSTING_PERIOD + 1;
+    for knows in [false, true] {
+        let documents = documents();
+        if knows {
+            accept(&documents, &at(9, NOW - 1, 5), 5, NOW).unwrap();
+        }
+        let spec = at(2000, late - 1, 6);
+        let expired = Err(ChainError::Expired.into());
+        assert_eq!(accept(&documents, &spec, 6, late), expired);
+        // Other validators, another chain, and an earlier time confirm nothing.
+        for other in [
+            ChainTrust::new(chain(ORIGIN, CHAIN), set(&[1, 2, 3, 5]), late),
+            ChainTrust::new(chain(ORIGIN, "example-2"), set(&[1, 2, 3, 4]), late),
+            read_at(late).with_period(DEFAULT_TRUSTING_PERIOD - 1),
+            read_at(NOW - 1),
+        ] {
+            documents.confirm(&RegistryTrust::replicated(other));
+            assert_eq!(accept(&documents, &spec, 6, late), expired);
+        }
+        documents.confirm(&RegistryTrust::replicated(read_at(late)));
+        assert_eq!(accept(&documents, &spec, 6, late), Ok(()));
+        assert_eq!(height(&documents), 2000);
+    }
+}
+
 /// The program looks the DID up.
 #[test]
 fn a_proof_by_unknown_validators_is_an_old_one() {

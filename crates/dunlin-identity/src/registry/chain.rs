@@ -492,6 +492,13 @@ impl ChainTrust {
         Self { period_s, ..self }
     }
 
+    /// Takes over from the same trust, read again, when the validators were confirmed, if that is later.
+    pub(super) fn confirm(&mut self, again: &Self) {
+        if *self == (Self { confirmed_s: self.confirmed_s, ..again.clone() }) {
+            self.confirmed_s = self.confirmed_s.max(again.confirmed_s);
+        }
+    }
+
     /// Passes everything on which a verdict by this trust rests to `add`, except for times.
     pub(super) fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         add(self.chain.origin.as_bytes());
