@@ -67,7 +67,8 @@ impl Learnt {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
     }
 
-    /// What is known by this trust. Another trust may believe less, so it begins anew.
+    /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
+    /// replicated registry.
     pub(crate) fn registry(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -79,8 +80,13 @@ impl Learnt {
             settings.extend(part);
         });
         let mut all = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
-        let new = || Arc::new(RegistryDocuments::new(provider.clone(), trust).with_report(log_contradiction));
-        all.entry(settings).or_insert_with(new).clone()
+        if let Some(known) = all.get(&settings) {
+            known.confirm(&trust);
+            return known.clone();
+        }
+        let new = Arc::new(RegistryDocuments::new(provider.clone(), trust).with_report(log_contradiction));
+        all.insert(settings, new.clone());
+        new
     }
 
     /// The status lists of now, to [restore](Self::restore) them.
@@ -258,4 +264,31 @@ fn list(field: &FileField) -> Result<TrustList, Fault> {
 fn now_s() -> Seconds {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_identity::registry::chain::{ChainTrust, DEFAULT_TRUSTING_PERIOD};
+
+    use super::*;
+
+    #[test]
+    fn a_reload_confirms_the_validators_of_a_registry() {
+        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let genesis = r#"{"chain_id": "example-1", "app_state": {"origin": "registry.example/1"}, "validators": [{"power": "10",
+            "pub_key": {"type": "tendermint/PubKeyEd25519", "value": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}}]}"#;
+        let read = |now_s| {
+            let trust = ChainTrust::from_genesis(&provider, genesis.as_bytes(), now_s);
+            RegistryTrust::replicated(trust.expect("a genesis file"))
+        };
+        let (begin, later) = (1_800_000_000, 1_800_000_001 + DEFAULT_TRUSTING_PERIOD);
+        let known = learnt.registry(&provider, read(begin));
+        assert_eq!(*known.trust(), read(begin));
+        assert!(Arc::ptr_eq(&known, &learnt.registry(&provider, read(later))));
+        assert_eq!(*known.trust(), read(later));
+        // A clock that goes back takes nothing away, and another trust is another entry.
+        learnt.registry(&provider, read(begin));
+        assert_eq!(*known.trust(), read(later));
+        assert!(!Arc::ptr_eq(&known, &learnt.registry(&provider, read(later).with_max_age(60))));
+    }
 }

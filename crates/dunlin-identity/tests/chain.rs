@@ -5,6 +5,7 @@
 mod keys;
 
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
@@ -132,6 +133,16 @@ impl Spec {
     }
 
     fn signed(&self) -> LightBlock {
+        self.signed_but(|_| ())
+    }
+
+    /// With these bytes in place of a validator's signature.
+    fn with_signature(&self, validator: usize, signature: &[u8]) -> LightBlock {
+        self.signed_but(|signatures| signatures[validator] = signature.to_vec())
+    }
+
+    /// With signatures that the test changes.
+    fn signed_but(&self, change: impl FnOnce(&mut Vec<Vec<u8>>)) -> LightBlock {
         let provider = provider();
         let unsigned = vec![Vec::new(); self.flags.len()];
         let hash =
@@ -143,7 +154,8 @@ impl Spec {
             let scheme = dunlin::wire::SignatureScheme::ED25519;
             dunlin_identity::key::sign(&*ed25519(*number), &provider, scheme, &vote).unwrap()
         };
-        let signatures: Vec<_> = self.validators.iter().enumerate().map(sign).collect();
+        let mut signatures: Vec<_> = self.validators.iter().enumerate().map(sign).collect();
+        change(&mut signatures);
         LightBlock::read(&self.bytes(&hash, &signatures)).unwrap()
     }
 
@@ -269,23 +281,26 @@ fn spec_bytes(signed: &SignedCheckpoint) -> Vec<u8> {
     Base64::decode_vec(line).unwrap()[4..].to_vec()
 }
 
+/// CometBFT accepts signatures that strict verifiers refuse, so a validator could put one into each block.
 #[test]
-fn a_wrong_signature_is_refused() {
-    let spec = Spec::new(9, &checkpoint(5));
-    let bytes = spec_bytes(&spec.proves(checkpoint(5)));
+fn a_wrong_signature_does_not_count() {
+    let noted = |block: &LightBlock| {
+        let mut note = SignedCheckpoint::unsigned(checkpoint(5)).unwrap();
+        note.note_mut().add(chain(ORIGIN, CHAIN).line(block));
+        verify(trust(), &note, None, NOW).map(drop)
+    };
+    let power = |signed| Err(ChainError::Power { signed, total: 40 }.into());
+    let three = Spec::new(9, &checkpoint(5));
+    let four = Spec { flags: vec![COMMIT; 4], ..three.clone() };
     // The signatures of the first and the second validator change places.
-    let message = Message::read(&bytes).unwrap();
-    let commit = message.message(1).unwrap().message(2).unwrap();
-    let [first, second] =
-        [0, 1].map(|index| Message::read(commit.all(4).unwrap()[index]).unwrap().bytes(4).unwrap().to_vec());
-    let find = |part: &[u8]| bytes.windows(part.len()).position(|window| window == part).unwrap();
-    let (at_first, at_second) = (find(&first), find(&second));
-    let mut changed = bytes.clone();
-    changed[at_first..at_first + 64].copy_from_slice(&second);
-    changed[at_second..at_second + 64].copy_from_slice(&first);
-    let mut note = SignedCheckpoint::unsigned(checkpoint(5)).unwrap();
-    note.note_mut().add(chain(ORIGIN, CHAIN).line(&LightBlock::read(&changed).unwrap()));
-    assert_eq!(verify(trust(), &note, None, NOW), Err(ChainError::Signature(0).into()));
+    let swap = |signatures: &mut Vec<Vec<u8>>| signatures.swap(0, 1);
+    assert_eq!(noted(&three.signed_but(swap)), power(10));
+    assert_eq!(noted(&four.signed_but(swap)), power(20));
+    // One of four with a wrong signature, or with none, ends nothing for the three others.
+    for (wrong, length) in [(0, 64), (3, 64), (1, 0)] {
+        assert_eq!(noted(&four.with_signature(wrong, &vec![0x5a; length])), Ok(()), "{wrong}");
+    }
+    assert_eq!(noted(&three.with_signature(0, &[0x5a; 64])), power(20));
 }
 
 #[test]
@@ -342,7 +357,7 @@ fn an_older_state_or_block_is_refused() {
     let same = Spec::new(8, &checkpoint(5)).proves(checkpoint(5));
     assert!(verify(trust(), &same, Some(&known), NOW).is_ok());
     assert!(verify(trust(), &known, Some(&known), NOW).is_ok());
-    // Two blocks at one height, two states of one size, and a time that goes back.
+    // Two blocks at one height, and two states of one size.
     let fork = Spec { time_s: NOW - 50, ..Spec::new(9, &checkpoint(6)) }.proves(checkpoint(6));
     assert_eq!(verify(trust(), &fork, Some(&known), NOW), Err(ChainError::Fork(9).into()));
     let others = Spec::new(9, &checkpoint(6)).of(&[5, 6, 7, 8]).proves(checkpoint(6));
@@ -351,8 +366,47 @@ fn an_older_state_or_block_is_refused() {
     let split = Spec::new(12, &other).proves(other.clone());
     let expected = Err(CheckpointError::SplitView { size: 5 });
     assert_eq!(verify(trust(), &split, Some(&known), NOW), expected);
-    let back = Spec { time_s: NOW - 91, ..Spec::new(10, &checkpoint(6)) }.proves(checkpoint(6));
-    assert_eq!(verify(trust(), &back, Some(&known), NOW), Err(ChainError::Time.into()));
+}
+
+/// Validators whom the verifier believes have signed both blocks, so they are evidence.
+#[test]
+fn blocks_that_contradict_each_other_are_reported() {
+    let contradicting = |height, time_s, size| {
+        let (reports, reported) = channel();
+        let report = move |accepted: &_, other: &_| {
+            reports.send((SignedCheckpoint::clone(accepted), SignedCheckpoint::clone(other))).unwrap();
+        };
+        let documents = documents().with_report(report);
+        accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
+        let (known, spec) = (documents.newest().unwrap(), at(height, time_s, size));
+        let error = accept(&documents, &spec, size, NOW).unwrap_err();
+        // What was accepted counts on.
+        assert_eq!(documents.newest().as_ref(), Some(&known));
+        let reports: Vec<_> = reported.try_iter().collect();
+        assert!(reports.is_empty() || reports == [(known, spec.proves(checkpoint(size)))]);
+        (error, reports.len())
+    };
+    let order = |height| (ChainError::Order { height, accepted: 20 }.into(), 1);
+    // An earlier block with a larger log or a later time, and a later one with a smaller log or an earlier time.
+    for (height, time_s, size) in [(15, NOW - 30, 6), (15, NOW - 10, 4), (15, NOW - 20, 5)] {
+        assert_eq!(contradicting(height, time_s, size), order(15));
+    }
+    for (height, time_s, size) in [(21, NOW - 10, 4), (25, NOW - 10, 4), (21, NOW - 20, 6), (25, NOW - 30, 5)]
+    {
+        assert_eq!(contradicting(height, time_s, size), order(height));
+    }
+    assert_eq!(contradicting(20, NOW - 10, 6), (ChainError::Fork(20).into(), 1));
+    assert_eq!(contradicting(15, NOW - 30, 4), (CheckpointError::Rollback { offered: 4, accepted: 5 }, 0));
+
+    // Whoever has only validators of its own proves nothing against the others.
+    let documents = documents().with_report(|_, _| panic!("reported"));
+    accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
+    for (height, time_s, size) in [(15, NOW - 30, 6), (21, NOW - 10, 4), (25, NOW - 30, 6), (20, NOW - 10, 6)]
+    {
+        let foreign = at(height, time_s, size).of(&[5, 6, 7, 8]);
+        let unsupported = Err(ChainError::Unsupported.into());
+        assert_eq!(accept(&documents, &foreign, size, NOW), unsupported, "{height}");
+    }
 }
 
 #[test]
@@ -555,6 +609,35 @@ fn blocks_without_operations_confirm_the_validators() {
     assert_eq!(accept(&documents, &too_few, 5, now_s), Err(power.into()));
 }
 
+/// A registry that nobody has heard of for too long works again.
+#[test]
+fn the_same_trust_read_again_confirms_the_validators() {
+    let read_at = |confirmed_s| ChainTrust::new(chain(ORIGIN, CHAIN), set(&[1, 2, 3, 4]), confirmed_s);
+    let late = NOW + DEFAULT_TRUSTING_PERIOD + 1;
+    for knows in [false, true] {
+        let documents = documents();
+        if knows {
+            accept(&documents, &at(9, NOW - 1, 5), 5, NOW).unwrap();
+        }
+        let spec = at(2000, late - 1, 6);
+        let expired = Err(ChainError::Expired.into());
+        assert_eq!(accept(&documents, &spec, 6, late), expired);
+        // Other validators, another chain, and an earlier time confirm nothing.
+        for other in [
+            ChainTrust::new(chain(ORIGIN, CHAIN), set(&[1, 2, 3, 5]), late),
+            ChainTrust::new(chain(ORIGIN, "example-2"), set(&[1, 2, 3, 4]), late),
+            read_at(late).with_period(DEFAULT_TRUSTING_PERIOD - 1),
+            read_at(NOW - 1),
+        ] {
+            documents.confirm(&RegistryTrust::replicated(other));
+            assert_eq!(accept(&documents, &spec, 6, late), expired);
+        }
+        documents.confirm(&RegistryTrust::replicated(read_at(late)));
+        assert_eq!(accept(&documents, &spec, 6, late), Ok(()));
+        assert_eq!(height(&documents), 2000);
+    }
+}
+
 /// The program looks the DID up.
 #[test]
 fn a_proof_by_unknown_validators_is_an_old_one() {
@@ -581,16 +664,18 @@ fn a_proof_by_unknown_validators_is_an_old_one() {
     let spec = |height: u64, time_s: u64| Spec { time_s, ..Spec::new(height, &state) };
     assert_eq!(resolve(&documents(), &spec(9, NOW), NOW), Ok(document));
     let late = NOW + DEFAULT_TRUSTING_PERIOD + 1;
-    let knows = documents();
-    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
     for (documents, spec, now_s, error) in [
         (documents(), spec(9, late), late, ChainError::Expired),
         (documents(), spec(9, NOW).of(&[5, 6, 7, 8]), NOW, ChainError::Unsupported),
-        (knows, spec(10, NOW - 1), NOW, ChainError::Time),
     ] {
         let old = Err(ResolveError::OldProof(did.clone(), CheckpointError::from(error).into()));
         assert_eq!(resolve(&documents, &spec, now_s), old);
     }
+    // A block that contradicts an accepted one is evidence, not an old proof.
+    let knows = documents();
+    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
+    let order = CheckpointError::from(ChainError::Order { height: 10, accepted: 9 });
+    assert_eq!(resolve(&knows, &spec(10, NOW - 1), NOW), Err(ResolveError::Proof(order.into())));
 }
 
 #[test]

@@ -1,10 +1,12 @@
 //! A client of a registry over HTTPS: submits operations, and resolves DIDs with proofs that it verifies.
 //!
 //! The web server is not believed anything: every answer is checked against the registry's key or the validators of its chain, so a false
-//! node can at most withhold answers. A client of several nodes then asks the next one.
+//! node can at most withhold answers, or give old ones. A client of several nodes first learns the newest checkpoint that any of them proves; then
+//! it asks one after the other for an answer that is at least as new.
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding};
@@ -22,6 +24,8 @@ use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use http_body_util::Full;
 use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 /// The longest answer of a registry, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
@@ -36,6 +40,13 @@ pub const SUBMIT_TIME: Duration = Duration::from_secs(15);
 
 /// How often a resolution is tried again because another one has shown a larger log meanwhile.
 const ATTEMPTS: usize = 3;
+
+/// For how long a client of several nodes does not ask them again which of them has the newest checkpoint: the longest that one node can hide a
+/// change from it.
+pub const SURVEY_AGE: Duration = Duration::from_secs(30);
+
+/// Which part of an operation's time it takes at most to ask all nodes for their checkpoints, and to wait for another task that does: a quarter each.
+const SURVEY_SHARE: u32 = 4;
 
 /// Why a registry's answer is missing or refused. Every text names the registry's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +98,20 @@ pub enum ClientError {
         /// What was asked.
         url: String,
         /// The size of the log before.
+        old: u64,
+        /// The size of the log now.
+        new: u64,
+        /// Why the proof is wrong.
+        error: MerkleError,
+    },
+    /// A node of a replicated registry does not prove that the log begins with what is known. The others may.
+    #[error(
+        "{url}: no proof that the log of {new} entries begins with the {old} entries that are known: {error}"
+    )]
+    NotContinued {
+        /// What was asked.
+        url: String,
+        /// The size of the known log.
         old: u64,
         /// The size of the log now.
         new: u64,
@@ -152,6 +177,15 @@ pub struct Submitted {
     pub checkpoint: SignedCheckpoint,
 }
 
+/// What a client has seen of its nodes.
+#[derive(Default)]
+struct Seen {
+    /// The number of the node that has answered last.
+    answering: AtomicUsize,
+    /// When all were asked for their checkpoints.
+    surveyed: Mutex<Option<Instant>>,
+}
+
 /// A client of one registry, which has one node or several. It believes what [`RegistryDocuments`] believes, and adds to it what it learns.
 #[derive(Clone)]
 pub struct RegistryClient {
@@ -162,6 +196,7 @@ pub struct RegistryClient {
     /// The first node, and the others, without a slash at the end.
     url: String,
     others: Vec<String>,
+    seen: Arc<Seen>,
     documents: Arc<RegistryDocuments>,
     clock: Arc<dyn Fn() -> Seconds + Send + Sync>,
 }
@@ -189,18 +224,21 @@ impl RegistryClient {
             deadline,
             url: node(url)?,
             others: Vec::new(),
+            seen: Arc::default(),
             documents,
             clock: Arc::new(move || now().unwrap_or(Seconds::MAX)),
         })
     }
 
-    /// Adds another node of the same registry. It is asked if those before it give no proven answer; the time for an operation is divided
-    /// among the nodes that are left.
+    /// Adds another node of the same registry. It is asked if those before it give no proven answer, and first after it was the one to
+    /// answer; the time for an operation is divided among the nodes that are left. An answer must be as new as the newest checkpoint that any node has
+    /// proven within [`SURVEY_AGE`].
     ///
     /// # Errors
     /// [`HttpsError::Url`].
     pub fn with_node(mut self, url: &str) -> Result<Self, HttpsError> {
         self.others.push(node(url)?);
+        self.seen = Arc::default();
         Ok(self)
     }
 
@@ -277,7 +315,8 @@ impl RegistryClient {
     /// # Errors
     /// [`ClientError`]; [`StapleError::Deactivated`] in [`ClientError::Proof`] if the DID has ended.
     pub async fn resolve(&self, did: &Did) -> Result<(Staple, Resolved), ClientError> {
-        self.ask(self.deadline, |node| self.resolve_at(node, did)).await
+        let time = self.survey(self.deadline).await;
+        self.ask(time, |node| self.resolve_at(node, did)).await
     }
 
     async fn resolve_at(&self, node: &str, did: &Did) -> Result<(Staple, Resolved), ClientError> {
@@ -348,7 +387,32 @@ impl RegistryClient {
     /// # Errors
     /// [`ClientError`].
     pub async fn checkpoint(&self) -> Result<FreshCheckpoint, ClientError> {
-        self.ask(self.deadline, |node| self.checkpoint_of(node)).await
+        let time = self.survey(self.deadline).await;
+        self.ask(time, |node| self.checkpoint_of(node)).await
+    }
+
+    /// Asks all nodes for their checkpoints, so that the newest one counts and no single node can show a state before it, or prove with such a
+    /// state that a DID is absent. Returns how much of the time is left.
+    async fn survey(&self, time: Duration) -> Duration {
+        if self.others.is_empty() {
+            return time;
+        }
+        let (begin, share) = (Instant::now(), time / SURVEY_SHARE);
+        if let Ok(mut surveyed) = timeout(share, self.seen.surveyed.lock()).await
+            && surveyed.is_none_or(|at| at.elapsed() >= SURVEY_AGE)
+        {
+            let mut asked = JoinSet::new();
+            for node in self.urls() {
+                let (client, node) = (self.clone(), node.clone());
+                asked.spawn(async move { timeout(share, client.checkpoint_of(&node)).await });
+            }
+            while let Some(answer) = asked.join_next().await {
+                if let Ok(Ok(Ok(_))) = answer {
+                    *surveyed = Some(Instant::now());
+                }
+            }
+        }
+        time.saturating_sub(begin.elapsed())
     }
 
     async fn checkpoint_of(&self, node: &str) -> Result<FreshCheckpoint, ClientError> {
@@ -389,9 +453,14 @@ impl RegistryClient {
         let url = format!("{node}/consistency?old={}&new={}", old.size, new.size);
         let (proof, hasher) = (self.hashes(&url).await?, Hasher(self.provider.sha256));
         let follows = hasher.verify_consistency((old.size, &old.root), (new.size, &new.root), &proof);
-        follows.map_err(|error| {
-            self.documents.report(newest, checkpoint);
-            ClientError::Inconsistent { url, old: old.size, new: new.size, error }
+        let (old, new) = (old.size, new.size);
+        follows.map_err(|error| match self.documents.trust().log() {
+            Some(_) => {
+                self.documents.report(newest, checkpoint);
+                ClientError::Inconsistent { url, old, new, error }
+            }
+            // The validators have signed both, whatever this node says.
+            None => ClientError::NotContinued { url, old, new, error },
         })
     }
 
@@ -421,23 +490,33 @@ impl RegistryClient {
         Ok((answer.status(), answer.into_body()))
     }
 
+    /// All nodes.
+    fn urls(&self) -> impl Iterator<Item = &String> + Clone {
+        std::iter::once(&self.url).chain(&self.others)
+    }
+
     fn nodes(&self) -> u32 {
         u32::try_from(self.others.len()).unwrap_or(u32::MAX).saturating_add(1)
     }
 
-    /// Asks the nodes in turn until one has a proven answer. Each has its share of the time that is left.
+    /// Asks the nodes in turn, beginning with the one that has answered last, until one has a proven answer. Each has its share of the time that is
+    /// left.
     async fn ask<'a, T, F>(&'a self, time: Duration, ask: impl Fn(&'a str) -> F) -> Result<T, ClientError>
     where
         F: Future<Output = Result<T, ClientError>>,
     {
         let (mut time, mut failed) = (time, Vec::new());
-        let nodes = std::iter::once(&self.url).chain(&self.others);
-        for (left, node) in (1..=self.nodes()).rev().zip(nodes) {
+        let first = self.seen.answering.load(Ordering::Relaxed);
+        let nodes = self.urls().enumerate().cycle().skip(first);
+        for (left, (number, node)) in (1..=self.nodes()).rev().zip(nodes) {
             let (begin, share) = (Instant::now(), time / left);
             let late = |_| Err(ClientError::Late { url: node.clone(), seconds: share.as_secs() });
             match timeout(share, ask(node)).await.unwrap_or_else(late) {
                 Err(error) if !error.is_proven() => failed.push(error),
-                answered => return answered,
+                answered => {
+                    self.seen.answering.store(number, Ordering::Relaxed);
+                    return answered;
+                }
             }
             time = time.saturating_sub(begin.elapsed());
         }

@@ -13,9 +13,15 @@ use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 use common::{NOW, Place};
+use dunlin::crypto::SigningKey;
+use dunlin::wire::SignatureScheme;
+use dunlin_identity::did::Did;
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
+use dunlin_identity::key::{PublicKey, sign};
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash};
 use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::protobuf::MessageWriter;
+use dunlin_identity::registry::chain::{Chain, ChainTrust, LightBlock, ValidatorSet};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
 };
@@ -498,4 +504,140 @@ async fn the_next_node_is_asked_if_one_has_no_proven_answer() {
     let did = stranger.state().did().clone();
     assert_eq!(client.resolve(&did).await.unwrap_err(), ClientError::Absent { url: site.url(), did });
     assert_eq!(client.with_node("http://a").unwrap_err(), HttpsError::Url("http://a".into()));
+}
+
+/// What an honest node answers about a DID, at this moment.
+fn answers(registry: &Registry, did: &Did) -> impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + use<> {
+    let state = registry.resolve(did).unwrap();
+    let (note, size) = (state.snapshot.text().to_owned(), state.snapshot.size());
+    let absence = json!({"checkpoint": note, "proof": Base64::encode_string(&state.proof.write())});
+    let staple = state.staple().map(|staple| staple.write().unwrap());
+    let proofs: Vec<_> = (1..size).map(|old| hashes(&registry.consistency(old, size).unwrap())).collect();
+    move |path| match (path.split_once("?old="), &staple) {
+        (Some((_, sizes)), _) => {
+            let old: usize = sizes.split('&').next().unwrap().parse().unwrap();
+            (200, proofs.get(old - 1).cloned().unwrap_or_default())
+        }
+        (None, _) if path == "/checkpoint" => (200, note.clone().into_bytes()),
+        (None, Some(staple)) => (200, staple.clone()),
+        (None, None) => (404, absence.to_string().into_bytes()),
+    }
+}
+
+/// A stuck node, or one that hides a rotation or a creation on purpose, comes first.
+#[tokio::test]
+async fn a_new_client_believes_no_single_node_that_nothing_has_changed() {
+    let place = Place::new();
+    let (registry, mut holder, mut later) = (place.open().unwrap(), place.holder(1), place.holder(2));
+    place.submit(&registry, vec![holder.next()]);
+    let creation = later.next();
+    let dids = [&holder, &later].map(|holder| holder.state().did().clone());
+    let old = dids.each_ref().map(|did| answers(&registry, did));
+    place.submit(&registry, vec![holder.next(), creation]);
+    let new = dids.each_ref().map(|did| answers(&registry, did));
+    for (((did, old), new), sequence) in dids.iter().zip(old).zip(new).zip([1, 0]) {
+        let stuck = Node::new(old).await;
+        let honest = stuck.beside(new).await;
+        let alone = client(&place, &stuck.url(), stuck.connector.clone());
+        let believed = alone.resolve(did).await.map(|(_, resolved)| resolved.sequence);
+        assert!(matches!(believed, Ok(0) | Err(ClientError::Absent { .. })), "{believed:?}");
+        for nodes in [[&stuck, &honest], [&honest, &stuck]] {
+            let client = client(&place, &nodes[0].url(), stuck.connector.clone());
+            let client = client.with_node(&nodes[1].url()).unwrap();
+            assert_eq!(client.resolve(did).await.unwrap().1.sequence, sequence);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_node_that_has_answered_last_is_asked_first() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let asked = Arc::new(AtomicI64::new(0));
+    let counted = Arc::clone(&asked);
+    let broken = Node::new(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        (500, Vec::new())
+    })
+    .await;
+    let honest = broken.beside(answers(&registry, &did)).await;
+    let client = client(&place, &broken.url(), broken.connector.clone()).with_node(&honest.url()).unwrap();
+    // Once for its checkpoint, once for the DID; the next look-ups go to the other one at once.
+    for _ in 0..3 {
+        client.resolve(&did).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+}
+
+/// A block by one validator with this key, whose header has the hash of a checkpoint's text.
+fn block(place: &Place, chain: &Chain, text: &str, key: &dyn SigningKey, height: u64) -> LightBlock {
+    let (new, hasher) = (MessageWriter::default, Hasher(place.provider.sha256));
+    let public = PublicKey::from_spki(key.public_key()).unwrap();
+    let set = ValidatorSet::new(vec![(public.clone(), 10)]).unwrap().hash(hasher).unwrap();
+    let state = Sha256Hash::of(&place.provider, text.as_bytes()).unwrap();
+    let time = new().number(1, NOW - 100 + height).finish();
+    let written = |hash: &[u8], signature: &[u8]| {
+        let header =
+            new().message(1, &[]).bytes(2, chain.id().as_bytes()).number(3, height).message(4, &time);
+        let header =
+            header.message(5, &[]).bytes(8, &set).bytes(9, &set).bytes(11, state.as_bytes()).finish();
+        let vote = new().number(1, 2).message(3, &time).bytes(4, signature).finish();
+        let id = new().bytes(1, hash).finish();
+        let commit = new().number(1, height).message(3, &id).message(4, &vote).finish();
+        let member = new().bytes(1, &public.spki()[12..]).finish();
+        let member = new().message(2, &member).number(3, 10).finish();
+        let signed = new().message(1, &header).message(2, &commit).finish();
+        let written = new().message(1, &signed).message(2, &new().message(1, &member).finish());
+        LightBlock::read(&written.finish()).unwrap()
+    };
+    let hash = written(&[], &[]).hash(hasher).unwrap();
+    let vote = written(&hash, &[]).vote(0).unwrap();
+    written(&hash, &sign(key, &place.provider, SignatureScheme::ED25519, &vote).unwrap())
+}
+
+/// The validators have signed both checkpoints, so one node's wrong proof is no evidence against them.
+#[tokio::test]
+async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    let key = common::key(&place.provider, [7, 7, 7]);
+    let chain = Chain::new(&place.provider, common::ORIGIN, "example-1").unwrap();
+    let proven = |height| {
+        let text = registry.snapshot().checkpoint().checkpoint().to_string();
+        let mut signed = SignedCheckpoint::unsigned(Checkpoint::read(&text).unwrap()).unwrap();
+        signed.note_mut().add(chain.line(&block(&place, &chain, &text, &*key, height)));
+        signed
+    };
+    place.submit(&registry, vec![holder.next()]);
+    let before = proven(9);
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let staple = registry.resolve(&did).unwrap().staple().unwrap();
+    let note = proven(12).to_string().into_bytes();
+    let staple = Staple { checkpoint: note.clone(), ..staple }.write().unwrap();
+    let answering = |proof: Vec<u8>| {
+        let (note, staple) = (note.clone(), staple.clone());
+        move |path: &str| match path {
+            "/checkpoint" => (200, note.clone()),
+            path if path.ends_with("/staple") => (200, staple.clone()),
+            _ => (200, proof.clone()),
+        }
+    };
+    let lying = Node::new(answering(hashes(&[]))).await;
+    let honest = lying.beside(answering(hashes(&registry.consistency(1, 2).unwrap()))).await;
+
+    let validators = vec![(PublicKey::from_spki(key.public_key()).unwrap(), 10)];
+    let trust = ChainTrust::new(chain.clone(), ValidatorSet::new(validators).unwrap(), NOW);
+    let (reports, reported) = channel();
+    let documents = RegistryDocuments::new(place.provider.clone(), RegistryTrust::replicated(trust));
+    let documents = Arc::new(documents.with_report(move |_, _| reports.send(()).unwrap()));
+    assert!(documents.accept(&before, None));
+    let refused = knowing(&place, &lying, &documents).resolve(&did).await.unwrap_err();
+    assert!(matches!(refused, ClientError::NotContinued { old: 1, new: 2, .. }), "{refused}");
+    assert_eq!(documents.newest(), Some(before));
+    let both = knowing(&place, &lying, &documents).with_node(&honest.url()).unwrap();
+    assert_eq!(both.resolve(&did).await.unwrap().1.sequence, 1);
+    assert_eq!(reported.try_iter().count(), 0);
 }

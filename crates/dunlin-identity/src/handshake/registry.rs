@@ -28,7 +28,7 @@ pub const LOOK_UP_AGE: Seconds = 300;
 /// registry shows is verified against this checkpoint, and kept only if it still is the largest then.
 pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
-    trust: RegistryTrust,
+    trust: RwLock<Arc<RegistryTrust>>,
     newest: RwLock<Option<SignedCheckpoint>>,
     verified: RwLock<Option<Verified>>,
     known: DocumentCache,
@@ -51,7 +51,7 @@ impl RegistryDocuments {
         let known = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
         Self {
             provider,
-            trust,
+            trust: RwLock::new(Arc::new(trust)),
             newest: RwLock::default(),
             verified: RwLock::default(),
             known,
@@ -75,8 +75,14 @@ impl RegistryDocuments {
     }
 
     /// Whom it believes.
-    pub fn trust(&self) -> &RegistryTrust {
-        &self.trust
+    pub fn trust(&self) -> Arc<RegistryTrust> {
+        Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry
+    /// ([`RegistryTrust::confirm`]).
+    pub fn confirm(&self, again: &RegistryTrust) {
+        Arc::make_mut(&mut self.trust.write().unwrap_or_else(PoisonError::into_inner)).confirm(again);
     }
 
     /// The largest checkpoint that it has accepted.
@@ -96,7 +102,7 @@ impl RegistryDocuments {
         now: Seconds,
     ) -> Result<Resolved, StapleError> {
         let checkpoint = |note: &[u8]| self.checkpoint(note, newest, now);
-        staple.verify_with(&self.provider, did, self.trust.origin(), checkpoint)
+        staple.verify_with(&self.provider, did, self.trust().origin(), checkpoint)
     }
 
     /// Verifies a checkpoint against `newest`, as [`Self::verify`] does.
@@ -117,7 +123,7 @@ impl RegistryDocuments {
         {
             return Ok(verified.checkpoint.clone());
         }
-        let checkpoint = self.trust.verify(&self.provider, note, newest, now_s);
+        let checkpoint = self.trust().verify(&self.provider, note, newest, now_s);
         let checkpoint = checkpoint.inspect_err(|error| self.contradicted(error, note, newest))?;
         let verified = Verified { note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
         *self.verified.write().unwrap_or_else(PoisonError::into_inner) = Some(verified);
@@ -134,13 +140,13 @@ impl RegistryDocuments {
         newest: Option<&SignedCheckpoint>,
         now: Seconds,
     ) -> Result<SignedCheckpoint, CheckpointError> {
-        let verified = self.trust.signed(&self.provider, note, newest, unsigned(now));
+        let verified = self.trust().signed(&self.provider, note, newest, unsigned(now));
         verified.inspect_err(|error| self.contradicted(error, note, newest))
     }
 
     fn contradicted(&self, error: &CheckpointError, note: &[u8], newest: Option<&SignedCheckpoint>) {
         use CheckpointError as C;
-        if matches!(error, C::SplitView { .. } | C::Chain(ChainError::Fork(_)))
+        if matches!(error, C::SplitView { .. } | C::Chain(ChainError::Fork(_) | ChainError::Order { .. }))
             && let (Some(newest), Ok(other)) = (newest, SignedCheckpoint::read(note))
         {
             self.report(newest, &other);
@@ -193,7 +199,7 @@ impl RegistryDocuments {
         keep()?;
         let size = |signed: &SignedCheckpoint| signed.checkpoint().size;
         let is_newer = |present: &SignedCheckpoint| {
-            size(present) < size(checkpoint) || self.trust.is_later(checkpoint, present)
+            size(present) < size(checkpoint) || self.trust().is_later(checkpoint, present)
         };
         if present.as_ref().is_none_or(is_newer) {
             *present = Some(checkpoint.clone());
@@ -242,9 +248,7 @@ fn is_old(error: &StapleError) -> bool {
     use {ChainError as B, CheckpointError as C};
     matches!(
         error,
-        StapleError::Checkpoint(
-            C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported | B::Time)
-        )
+        StapleError::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
     )
 }
 
@@ -259,7 +263,7 @@ impl Resolver for RegistryDocuments {
     }
 
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {
-        self.trust.settings(add);
+        self.trust().settings(add);
     }
 
     fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
@@ -278,7 +282,7 @@ impl Resolver for RegistryDocuments {
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        vec![self.trust.known(self.newest().as_ref())]
+        vec![self.trust().known(self.newest().as_ref())]
     }
 
     fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
@@ -288,6 +292,6 @@ impl Resolver for RegistryDocuments {
 
 impl fmt::Debug for RegistryDocuments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RegistryDocuments").field("origin", &self.trust.origin()).finish_non_exhaustive()
+        f.debug_struct("RegistryDocuments").field("origin", &self.trust().origin()).finish_non_exhaustive()
     }
 }

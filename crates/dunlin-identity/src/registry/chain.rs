@@ -8,6 +8,7 @@ use alloc::borrow::ToOwned;
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 
 use base64ct::{Base64, Encoding};
@@ -72,10 +73,7 @@ pub enum ChainError {
     /// The signatures are of another block.
     #[error("block: the signatures are for another block")]
     Commit,
-    /// The signature of the validator with this number is wrong.
-    #[error("block: the signature of validator {0} is wrong")]
-    Signature(usize),
-    /// Not more than two thirds of the validators, by voting power, have signed.
+    /// Not more than two thirds of the validators, by voting power, have signed. Wrong signatures do not count.
     #[error(
         "block: validators with a voting power of {signed} of {total} have signed; it takes more than two thirds"
     )]
@@ -93,9 +91,16 @@ pub enum ChainError {
     /// The header's time is ahead of the verifier's clock.
     #[error("block: its time is in the future: check the clocks")]
     Future,
-    /// A later block has an earlier time.
-    #[error("block: its time is before that of the block that is known")]
-    Time,
+    /// Of two blocks, the later one has an earlier time or a smaller log.
+    #[error(
+        "block: at height {height} its time or its log contradicts the accepted block at height {accepted}: keep both and report them"
+    )]
+    Order {
+        /// The height of this block.
+        height: u64,
+        /// The height of the block that was accepted before.
+        accepted: u64,
+    },
     /// The known validators may have been replaced since.
     #[error("block: nothing has confirmed the known validators for too long: configure the current ones")]
     Expired,
@@ -396,7 +401,8 @@ impl LightBlock {
     }
 
     /// Checks that the parts belong together and that more than two thirds of the validators have signed. Returns the voting power of those
-    /// that have, by `weigh`.
+    /// that have, by `weigh`. A wrong signature does not count, but refuses nothing: CometBFT's verification (ZIP 215) accepts some that RFC 8032
+    /// §5.1.7 without cofactors does not, and one validator with such a signature must not make a block of the others worthless.
     fn signed(
         &self,
         provider: &CryptoProvider,
@@ -416,7 +422,7 @@ impl LightBlock {
             let (Some((_, signature)), Some(message)) = (vote, self.vote(number)) else { continue };
             match key.verify(provider, SignatureScheme::ED25519, &message, signature) {
                 Ok(()) => {}
-                Err(KeyError::Signature) => return Err(ChainError::Signature(number)),
+                Err(KeyError::Signature) => continue,
                 Err(error) => return Err(error.into()),
             }
             (signed, weight) = (signed + power, weight + weigh(key));
@@ -486,6 +492,13 @@ impl ChainTrust {
         Self { period_s, ..self }
     }
 
+    /// Takes over from the same trust, read again, when the validators were confirmed, if that is later.
+    pub(super) fn confirm(&mut self, again: &Self) {
+        if *self == (Self { confirmed_s: self.confirmed_s, ..again.clone() }) {
+            self.confirmed_s = self.confirmed_s.max(again.confirmed_s);
+        }
+    }
+
     /// Passes everything on which a verdict by this trust rests to `add`, except for times.
     pub(super) fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         add(self.chain.origin.as_bytes());
@@ -529,8 +542,8 @@ impl ChainTrust {
         }
         let known = newest.map(|newest| self.chain.block(newest.note())).transpose()?;
         let current = |confirmed_s: u64| now_s <= confirmed_s.saturating_add(self.period_s);
-        match known.filter(|known| current(known.time_s())) {
-            Some(known) if known.height() <= block.height() => after(provider, &block, &known)?,
+        match known.as_ref().filter(|known| current(known.time_s())) {
+            Some(known) if known.height() <= block.height() => after(provider, &block, known)?,
             // An earlier block of the same validators that states the same.
             Some(known)
                 if known.header.state == block.header.state
@@ -538,40 +551,54 @@ impl ChainTrust {
             {
                 block.signed(provider, |_| 0)?;
             }
-            // Another block before the known one counts if the configured validators support it. The caller then refuses it for its size.
+            // Another block before the known one counts if the configured validators support it.
             _ if current(self.confirmed_s) => {
                 let weight = block.signed(provider, |key| self.validators.power_of(key))?;
                 supported(weight, self.validators.total)?;
             }
             _ => return Err(ChainError::Expired),
         }
+        if let (Some(known), Some(newest)) = (known, newest) {
+            let sizes = [signed, newest].map(|signed| signed.checkpoint().size);
+            in_order(provider, &block, &known, sizes)?;
+        }
         Ok(block)
     }
 }
 
-/// Checks a block against an earlier one that the verifier has accepted, or against the same.
+/// Checks whether the validators of a block follow from an earlier one that the verifier has accepted, or from the same.
 fn after(provider: &CryptoProvider, block: &LightBlock, known: &LightBlock) -> Result<(), ChainError> {
-    let hasher = Hasher(provider.sha256);
     let weight = block.signed(provider, |key| known.validators.power_of(key))?;
-    if block.height() == known.height() {
+    let follows = match block.height() - known.height() {
         // Only the height's own validators can make a fork.
-        if block.header.validators != known.header.validators {
-            return Err(ChainError::Unsupported);
-        }
-        let same = block.hash(hasher)? == known.hash(hasher)?;
-        return if same { Ok(()) } else { Err(ChainError::Fork(block.height())) };
-    }
-    if block.header.time <= known.header.time {
-        return Err(ChainError::Time);
-    }
-    if block.height() == known.height() + 1 {
-        let announced = block.header.validators == known.header.next_validators;
-        return if announced { Ok(()) } else { Err(ChainError::Unsupported) };
-    }
-    supported(weight, known.validators.total)
+        0 => block.header.validators == known.header.validators,
+        1 => block.header.validators == known.header.next_validators,
+        _ => return supported(weight, known.validators.total),
+    };
+    if follows { Ok(()) } else { Err(ChainError::Unsupported) }
 }
 
 /// More than a third of the known voting power has signed, so at least one honest known validator has.
 fn supported(weight: u64, total: u64) -> Result<(), ChainError> {
     if weight * 3 > total { Ok(()) } else { Err(ChainError::Unsupported) }
+}
+
+/// Checks that a block and the one that was accepted before belong to one history: a height has one block, times grow with heights, and logs do not
+/// become shorter. Validators whom the verifier believes have signed both, so an error is evidence against them.
+fn in_order(
+    provider: &CryptoProvider,
+    block: &LightBlock,
+    known: &LightBlock,
+    [size, known_size]: [u64; 2],
+) -> Result<(), ChainError> {
+    let hasher = Hasher(provider.sha256);
+    let (height, accepted) = (block.height(), known.height());
+    let (time, known_time) = (block.header.time, known.header.time);
+    let good = match height.cmp(&accepted) {
+        Ordering::Less => time < known_time && size <= known_size,
+        Ordering::Equal if block.hash(hasher)? == known.hash(hasher)? => true,
+        Ordering::Equal => return Err(ChainError::Fork(height)),
+        Ordering::Greater => time > known_time && size >= known_size,
+    };
+    if good { Ok(()) } else { Err(ChainError::Order { height, accepted }) }
 }

@@ -332,6 +332,14 @@ impl RegistryTrust {
         Self::read(provider, str::from_utf8(file).map_err(|_| TrustTextError::Text)?)
     }
 
+    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later. Another trust
+    /// says nothing.
+    pub fn confirm(&mut self, again: &Self) {
+        if let (Signers::Chain(trust), Signers::Chain(again)) = (&mut self.signers, &again.signers) {
+            trust.confirm(again);
+        }
+    }
+
     /// Passes everything on which a verdict by this trust rests to `add`, except for times.
     pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match &self.signers {

@@ -18,18 +18,31 @@ use crate::site::Tls;
 
 pub(crate) struct Node {
     pub(crate) port: u16,
+    tls: Arc<Tls>,
     pub(crate) connector: TlsConnector,
 }
 
 impl Node {
     /// Answers each path with query by a status and a content.
     pub(crate) async fn new(answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
-        let (tls, answer) = (Tls::new(), Arc::new(answer));
+        Self::of(Arc::new(Tls::new()), answer).await
+    }
+
+    /// Another one, which the same clients trust.
+    pub(crate) async fn beside(
+        &self,
+        answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Arc::clone(&self.tls), answer).await
+    }
+
+    async fn of(tls: Arc<Tls>, answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
+        let (tls_of_node, answer) = (Arc::clone(&tls), Arc::new(answer));
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, connector) = (socket.local_addr().unwrap().port(), tls.connector.clone());
         tokio::spawn(async move {
             while let Ok((tcp, _)) = socket.accept().await {
-                let (acceptor, answer) = (tls.acceptor.clone(), Arc::clone(&answer));
+                let (acceptor, answer) = (tls_of_node.acceptor.clone(), Arc::clone(&answer));
                 tokio::spawn(async move {
                     let Ok(tls) = acceptor.accept(tcp).await else { return };
                     let service = service_fn(|request: Request<Incoming>| {
@@ -44,7 +57,7 @@ impl Node {
                 });
             }
         });
-        Self { port, connector }
+        Self { port, tls, connector }
     }
 
     pub(crate) fn url(&self) -> String {
