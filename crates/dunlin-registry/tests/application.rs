@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use common::{Holder, ORIGIN, provider};
-use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::Chain;
+use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::replica::{MAX_BLOCK, MAX_MESSAGE, Replica, Sockets};
 use dunlin_registry::{Registry, RegistryError};
 use tempfile::TempDir;
@@ -123,6 +125,13 @@ impl Running {
         let answer = Message::read(&answer).unwrap();
         let code = |result: &&[u8]| Message::read(result).unwrap().number(1).unwrap();
         (answer.all(2).unwrap().iter().map(code).collect(), answer.bytes(5).unwrap().to_vec())
+    }
+
+    /// The code and the reason with which an operation may wait, or is refused.
+    async fn check(&mut self, operation: &[u8]) -> (u64, String) {
+        let checked = self.good(CHECK_TX, new().bytes(1, operation)).await;
+        let checked = Message::read(&checked).unwrap();
+        (checked.number(1).unwrap(), checked.text(3).unwrap().to_owned())
     }
 
     /// Ends as by SIGKILL: nothing is committed that was not before.
@@ -258,8 +267,7 @@ async fn operations_wait_only_if_they_are_valid_now() {
     let mut codes = Vec::new();
     for height in [1, 2] {
         for operation in [&create, &update, &[create.as_slice(), b" "].concat()] {
-            let checked = replica.good(CHECK_TX, new().bytes(1, operation)).await;
-            codes.push(Message::read(&checked).unwrap().number(1).unwrap());
+            codes.push(replica.check(operation).await.0);
         }
         replica.decide(height, std::slice::from_ref(&create)).await;
         replica.good(COMMIT, new()).await;
@@ -278,6 +286,33 @@ async fn operations_wait_only_if_they_are_valid_now() {
         let answer = replica.good(QUERY, new().bytes(1, data).bytes(2, path.as_bytes())).await;
         let answer = Message::read(&answer).unwrap();
         assert_eq!((answer.number(1), answer.bytes(7).map(|value| !value.is_empty())), (Ok(code), Ok(found)));
+    }
+}
+
+/// Nobody stops a node with an operation, whatever its signature is. The hash in the log does not cover it.
+#[tokio::test]
+async fn an_operation_of_the_log_with_another_signature_is_refused() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let provider = dunlin_awslc::provider();
+    let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).unwrap();
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let signer = own.signing_key(&provider).unwrap();
+    // A signature with ECDSA is another one each time.
+    let [first, second] = [(); 2].map(|()| text(&Operation::create(&provider, &*signer, &document).unwrap()));
+    assert_ne!(first, second);
+    let signed: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    let signature = signed["signature"].as_str().unwrap();
+    let junk = std::str::from_utf8(&first).unwrap().replace(signature, &format!("z{}", "1".repeat(64)));
+    assert_eq!(replica.check(&first).await, (0, String::new()));
+    assert_eq!(replica.check(&second).await, (0, String::new()));
+    assert_eq!(replica.decide(1, &[first.clone(), second.clone()]).await.0, [0, 1]);
+    replica.good(COMMIT, new()).await;
+    for operation in [&second, junk.as_bytes()] {
+        let (code, why) = replica.check(operation).await;
+        assert_eq!((code, why.contains("with another signature")), (1, true), "{why}");
     }
 }
 

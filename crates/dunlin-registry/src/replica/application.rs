@@ -80,8 +80,9 @@ impl Replica {
             QUERY => self.query(request)?,
             CHECK_TX => match self.check(request.bytes(1)?) {
                 Ok(()) => answer,
-                Err(error @ (RegistryError::Operation(_) | RegistryError::Map(_))) => refused(answer, &error),
-                Err(error) => return Err(error),
+                // Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.
+                Err(error @ RegistryError::Damaged(_)) => return Err(error),
+                Err(error) => refused(answer, &error),
             },
             PREPARE_PROPOSAL => self.propose(request)?,
             PROCESS_PROPOSAL => {
