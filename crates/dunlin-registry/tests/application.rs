@@ -289,6 +289,19 @@ async fn operations_wait_only_if_they_are_valid_now() {
     }
 }
 
+/// Anybody may ask for the height at any time, by CometBFT's RPC (`abci_info`).
+#[tokio::test]
+async fn a_question_for_the_height_leaves_the_decided_block() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let create = text(&Holder::new(&provider(), [5, 1]).next());
+    let before = replica.info().await;
+    let (_, hash) = replica.decide(1, &[create]).await;
+    assert_eq!(replica.info().await, before);
+    replica.good(COMMIT, new()).await;
+    assert_eq!(replica.info().await, (1, hash));
+}
+
 /// Nobody stops a node with an operation, whatever its signature is. The hash in the log does not cover it.
 #[tokio::test]
 async fn an_operation_of_the_log_with_another_signature_is_refused() {

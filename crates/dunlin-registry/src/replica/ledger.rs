@@ -81,7 +81,7 @@ impl Ledger {
     }
 
     /// Forgets a block that was decided. CometBFT will bring it again.
-    pub(super) fn roll_back(&mut self) -> Result<(), RegistryError> {
+    fn roll_back(&mut self) -> Result<(), RegistryError> {
         if self.decided.take().is_some() || !self.connection.is_autocommit() {
             self.connection.execute_batch("ROLLBACK")?;
         }
