@@ -13,7 +13,9 @@ use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::Chain;
 use dunlin_pki::{KeyPair, KeyType};
-use dunlin_registry::replica::{MAX_BLOCK, MAX_MESSAGE, Replica, Sockets};
+use dunlin_registry::replica::{
+    MAX_BLOCK, MAX_GROWTH, MAX_LOG, MAX_MESSAGE, MAX_OPERATIONS, Replica, Sockets,
+};
 use dunlin_registry::{Registry, RegistryError};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -256,6 +258,87 @@ async fn proposals_have_valid_operations_alone() {
     // None of them has changed the state.
     assert_eq!(replica.info().await.0, 0);
     assert!(replica.replica.resolve(holder.state().did()).unwrap().state.is_none());
+}
+
+/// The status of a proposal: 1 accepts it, 2 rejects it.
+async fn judged<'o>(replica: &mut Running, operations: impl IntoIterator<Item = &'o Vec<u8>>) -> u64 {
+    let proposal = operations.into_iter().fold(new(), |request, bytes| request.message(1, bytes));
+    let judged = replica.good(PROCESS_PROPOSAL, proposal).await;
+    Message::read(&judged).unwrap().number(1).unwrap()
+}
+
+/// The operations that are left of a proposal.
+async fn prepared<'o>(replica: &mut Running, operations: impl IntoIterator<Item = &'o Vec<u8>>) -> usize {
+    let request = new().number(1, MAX_BLOCK);
+    let request = operations.into_iter().fold(request, |request, bytes| request.message(2, bytes));
+    let prepared = replica.good(PREPARE_PROPOSAL, request).await;
+    Message::read(&prepared).unwrap().all(1).unwrap().len()
+}
+
+/// Nobody makes the others read a long proposal to its end.
+#[tokio::test]
+async fn a_proposal_has_at_most_so_many_operations() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let create = text(&Holder::new(&provider(), [6, 1]).next());
+    let junk = vec![b"x".to_vec(); MAX_OPERATIONS];
+    // Those after the limit wait for the next block.
+    assert_eq!(prepared(&mut replica, junk.iter().chain([&create])).await, 0);
+    assert_eq!(prepared(&mut replica, junk.iter().skip(1).chain([&create])).await, 1);
+    assert_eq!(judged(&mut replica, [&create]).await, 1);
+    assert_eq!(judged(&mut replica, [&create].into_iter().chain(&junk)).await, 2);
+    // The first invalid operation decides: a damaged database after it goes unnoticed.
+    let mut holder = Holder::new(&provider(), [6, 2]);
+    let [first, second] = [text(&holder.next()), text(&holder.next())];
+    replica.decide(1, std::slice::from_ref(&first)).await;
+    replica.good(COMMIT, new()).await;
+    rusqlite::Connection::open(database(&place)).unwrap().execute("DELETE FROM document", ()).unwrap();
+    let proposal = new().message(1, &second).message(1, b"x");
+    assert!(replica.exception(PROCESS_PROPOSAL, proposal).await.contains("damaged"));
+    assert_eq!(judged(&mut replica, [&b"x".to_vec(), &second]).await, 2);
+}
+
+/// A lying operator fills neither a block nor the log with what is for ever.
+#[tokio::test]
+async fn the_log_has_a_limit_for_all_but_the_ends_of_identifiers() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [7, 0]);
+    let mut first = text(&holder.next());
+    // One more than a block takes.
+    let count = usize::try_from(MAX_GROWTH).unwrap() / first.len() + 1;
+    let mut creations: Vec<_> =
+        (1..).map(|number| text(&Holder::new(&provider(), [7, number]).next())).take(count).collect();
+    let fit = prepared(&mut replica, &creations).await;
+    let length: usize = creations.iter().take(fit).map(Vec::len).sum();
+    assert!(fit < count && length as u64 <= MAX_GROWTH);
+    assert!((length + creations[fit].len()) as u64 > MAX_GROWTH);
+    assert_eq!(judged(&mut replica, &creations[..fit]).await, 1);
+    assert_eq!(judged(&mut replica, &creations[..=fit]).await, 2);
+    assert_eq!(replica.check(&creations[fit]).await.0, 0);
+
+    // The log's length is kept in the database.
+    let [one, two] = [creations.swap_remove(0), creations.swap_remove(0)];
+    replica.decide(1, &[std::mem::take(&mut first), one.clone()]).await;
+    replica.good(COMMIT, new()).await;
+    replica.end().await;
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    let stored: String = "SELECT value FROM setting WHERE name = 'log'".to_owned();
+    let stored: String = connection.query_row(&stored, (), |row| row.get(0)).unwrap();
+    assert!(stored.parse::<usize>().unwrap() > one.len());
+    let almost = (MAX_LOG - two.len() as u64 + 1).to_string();
+    connection.execute("UPDATE setting SET value = ?1 WHERE name = 'log'", [almost]).unwrap();
+    drop(connection);
+
+    let mut replica = Running::start(place.path()).await;
+    let (code, why) = replica.check(&two).await;
+    assert_eq!((code, why.contains("only deactivations")), (1, true), "{why}");
+    let end = text(&holder.deactivate());
+    assert_eq!(replica.check(&end).await, (0, String::new()));
+    assert_eq!(prepared(&mut replica, [&two, &end]).await, 1);
+    assert_eq!(judged(&mut replica, [&two]).await, 2);
+    assert_eq!(judged(&mut replica, [&end]).await, 1);
+    assert_eq!(replica.decide(2, &[two, end]).await.0, [1, 0]);
 }
 
 #[tokio::test]

@@ -37,6 +37,9 @@ const FINALIZE_BLOCK: u64 = 20;
 /// The longest block, in bytes. The replicas set it when the chain begins.
 pub const MAX_BLOCK: u64 = 4 * 1024 * 1024;
 
+/// The most operations of a block.
+pub const MAX_OPERATIONS: usize = 4096;
+
 /// Snapshots of other replicas are refused: a new replica replays the chain (`ResponseOfferSnapshot.Result`).
 const ABORT: u64 = 2;
 
@@ -85,8 +88,9 @@ impl Replica {
             PREPARE_PROPOSAL => self.propose(request)?,
             PROCESS_PROPOSAL => {
                 let operations = request.all(1)?;
-                let valid = self.ledger(|ledger| ledger.trial(&operations))?;
-                answer.number(1, if valid.into_iter().all(|valid| valid) { ACCEPT } else { REJECT })
+                let accepted = operations.len() <= MAX_OPERATIONS
+                    && self.ledger(|ledger| ledger.all_valid(&operations))?;
+                answer.number(1, if accepted { ACCEPT } else { REJECT })
             }
             FINALIZE_BLOCK => self.ledger(|ledger| {
                 let (hash, results) = ledger.decide(request.number(5)?, &request.all(1)?)?;
@@ -134,7 +138,7 @@ impl Replica {
     fn check(&self, bytes: &[u8]) -> Result<(), RegistryError> {
         let operation = read(bytes)?;
         match self.known(&operation)? {
-            None => Ok(()),
+            None => self.ledger(|ledger| ledger.has_room(&operation, bytes)),
             // It is in the log.
             Some(_) => Err(OperationError::Sequence {
                 expected: operation.sequence() + 1,
@@ -144,10 +148,10 @@ impl Replica {
         }
     }
 
-    /// Leaves out of a proposal what would not be valid, and what exceeds the block's length.
+    /// Leaves out of a proposal what would not be valid, and what exceeds the block's limits.
     fn propose(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
         let (mut room, mut operations) = (request.number(1)?, Vec::new());
-        for operation in request.all(2)? {
+        for operation in request.all(2)?.into_iter().take(MAX_OPERATIONS) {
             // Each is a field: a tag of one byte, and its length in up to four.
             let Some(rest) = room.checked_sub(operation.len() as u64 + 5) else { break };
             room = rest;

@@ -41,7 +41,8 @@ use node::Node;
 use waiting::Waiting;
 
 pub use abci::MAX_MESSAGE;
-pub use application::MAX_BLOCK;
+pub use application::{MAX_BLOCK, MAX_OPERATIONS};
+pub use ledger::{MAX_GROWTH, MAX_LOG};
 
 /// How long an operation may take from its submission to a proven state.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -51,6 +52,9 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// The row in `setting` with the number of the latest block.
 const HEIGHT: &str = "height";
+
+/// The row in `setting` with the length of the log's operations, in bytes.
+const LOG: &str = "log";
 
 /// Where a replica meets its CometBFT node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +96,7 @@ impl Replica {
         database::create(path, |connection| {
             database::set(connection, KEY, &key(chain))?;
             database::set(connection, HEIGHT, "0")?;
+            database::set(connection, LOG, "0")?;
             Ok(database::set(connection, CHECKPOINT, &empty.to_string())?)
         })
     }
