@@ -412,6 +412,33 @@ async fn an_operation_of_the_log_with_another_signature_is_refused() {
     }
 }
 
+/// Two processes that reach the file by different mounts must not both write.
+#[tokio::test]
+async fn a_block_on_what_another_process_has_written_stops_the_node() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    let set = |name, value: &str| {
+        let sql = "UPDATE setting SET value = ?2 WHERE name = ?1";
+        connection.execute(sql, (name, value)).unwrap();
+    };
+    let get = |name| {
+        let sql = "SELECT value FROM setting WHERE name = ?1";
+        connection.query_row(sql, [name], |row| row.get::<_, String>(0)).unwrap()
+    };
+    for name in ["height", "checkpoint"] {
+        let before = get(name);
+        set(name, "7");
+        for (request, block) in [(FINALIZE_BLOCK, new().number(5, 1)), (PROCESS_PROPOSAL, new())] {
+            let why = replica.exception(request, block).await;
+            assert!(why.contains("another process runs this registry"), "{why}");
+        }
+        set(name, &before);
+    }
+    replica.decide(1, &[]).await;
+    replica.good(COMMIT, new()).await;
+}
+
 #[test]
 fn a_replica_and_a_registry_keep_their_databases_apart() {
     let replica = place();

@@ -128,6 +128,13 @@ impl Ledger {
     ) -> Result<Block, RegistryError> {
         self.roll_back()?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
+        // The lock is beside the file, so it cannot see a process that reaches the file by another mount.
+        let latest = self.newest().checkpoint().checkpoint().to_string();
+        for (name, known) in [(HEIGHT, self.height.to_string()), (CHECKPOINT, latest)] {
+            if database::setting(&self.connection, name)? != known {
+                return Err(RegistryError::InUse(self.connection.path().unwrap_or_default().to_owned()));
+            }
+        }
         let (mut head, mut log, mut grown) = (self.head.clone(), self.log, 0);
         let (provider, origin) = (&*self.provider, self.origin.as_str());
         let mut append = Append { provider, origin, transaction: &self.connection, head: &mut head };
