@@ -5,6 +5,7 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use common::{Holder, ORIGIN, provider};
@@ -437,6 +438,36 @@ async fn a_block_on_what_another_process_has_written_stops_the_node() {
     }
     replica.decide(1, &[]).await;
     replica.good(COMMIT, new()).await;
+}
+
+/// Clients may take all file descriptors for a while. The limit is the process's, so this test runs in one of its own.
+#[test]
+fn a_want_of_file_descriptors_passes() {
+    const CHILD: &str = "DUNLIN_FEW_FILES";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = Command::new("sh");
+        child.args(["-c", "ulimit -n 64 && exec \"$0\" --exact a_want_of_file_descriptors_passes"]);
+        let ended = child.arg(std::env::current_exe().unwrap()).env(CHILD, "").output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let place = place();
+        let mut replica = Running::start(place.path()).await;
+        // It waits until the replica accepts it.
+        let second = std::os::unix::net::UnixStream::connect(place.path().join("app")).unwrap();
+        let files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!(!files.is_empty());
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!replica.task.is_finished());
+        drop(files);
+        second.set_nonblocking(true).unwrap();
+        replica.socket = UnixStream::from_std(second).unwrap();
+        assert_eq!(replica.info().await.0, 0);
+    });
 }
 
 #[test]
