@@ -36,6 +36,9 @@ pub(super) async fn serve(replica: &Arc<Replica>, path: &Path) -> io::Result<Inf
                     sleep(ACCEPT_PAUSE).await;
                     continue;
                 };
+                if connections.is_empty() {
+                    tracing::info!("the CometBFT node has come");
+                }
                 let replica = Arc::clone(replica);
                 connections.spawn(async move {
                     if let Err(error) = connection(&replica, stream).await {
@@ -43,7 +46,11 @@ pub(super) async fn serve(replica: &Arc<Replica>, path: &Path) -> io::Result<Inf
                     }
                 });
             }
-            Some(_) = connections.join_next() => {}
+            Some(_) = connections.join_next() => {
+                if connections.is_empty() {
+                    tracing::warn!("the CometBFT node has left the replica: start it again");
+                }
+            }
         }
     }
 }
