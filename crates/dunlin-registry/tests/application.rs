@@ -386,6 +386,32 @@ async fn a_question_for_the_height_leaves_the_decided_block() {
     assert_eq!(replica.info().await, (1, hash));
 }
 
+#[tokio::test]
+async fn only_damage_stops_the_node_between_blocks() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [8, 1]);
+    let [create, update] = [text(&holder.next()), text(&holder.next())];
+    replica.decide(1, &[create]).await;
+    replica.good(COMMIT, new()).await;
+    replica.end().await;
+    replica = Running::start(place.path()).await;
+    let did = holder.state().did().as_str().as_bytes();
+    let query = || new().bytes(1, did).bytes(2, b"/dids");
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    // As if the database could not be opened for a while.
+    connection.execute("ALTER TABLE document RENAME TO gone", ()).unwrap();
+    let (code, why) = replica.check(&update).await;
+    assert_eq!((code, why.contains("no such table")), (1, true), "{why}");
+    let answer = replica.good(QUERY, query()).await;
+    assert_eq!(Message::read(&answer).unwrap().number(1), Ok(1));
+    connection.execute("ALTER TABLE gone RENAME TO document", ()).unwrap();
+    assert_eq!(replica.check(&update).await, (0, String::new()));
+    connection.execute("DELETE FROM document", ()).unwrap();
+    assert!(replica.exception(CHECK_TX, new().bytes(1, &update)).await.contains("damaged"));
+    assert!(replica.exception(QUERY, query()).await.contains("damaged"));
+}
+
 /// Nobody stops a node with an operation, whatever its signature is. The hash in the log does not cover it.
 #[tokio::test]
 async fn an_operation_of_the_log_with_another_signature_is_refused() {

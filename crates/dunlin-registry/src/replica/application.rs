@@ -78,13 +78,8 @@ impl Replica {
                 answer.number(4, ledger.height()).bytes(5, ledger.hash())
             }),
             INIT_CHAIN => self.begin(request)?,
-            QUERY => self.query(request)?,
-            CHECK_TX => match self.check(request.bytes(1)?) {
-                Ok(()) => answer,
-                // Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.
-                Err(error @ RegistryError::Damaged(_)) => return Err(error),
-                Err(error) => refused(answer, &error),
-            },
+            QUERY => unless_damaged(self.query(request))?,
+            CHECK_TX => unless_damaged(self.check(request.bytes(1)?).map(|()| answer))?,
             PREPARE_PROPOSAL => self.propose(request)?,
             PROCESS_PROPOSAL => {
                 let operations = request.all(1)?;
@@ -167,10 +162,20 @@ impl Replica {
         let answer = MessageWriter::default();
         let did: Option<Did> = request.text(1).ok().and_then(|did| did.parse().ok());
         let Some(did) = did.filter(|_| request.text(2) == Ok("/dids")) else {
-            return Ok(refused(answer, &RegistryError::Request("ask for the path /dids with a DID")));
+            return Err(RegistryError::Request("ask for the path /dids with a DID"));
         };
         let staple = self.resolve(&did)?.staple().and_then(|staple| staple.write().ok());
         Ok(answer.bytes(6, did.as_str().as_bytes()).bytes(7, &staple.unwrap_or_default()))
+    }
+}
+
+/// Refuses what fails. Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.
+fn unless_damaged(answered: Result<MessageWriter, RegistryError>) -> Result<MessageWriter, RegistryError> {
+    match answered {
+        Err(error) if !matches!(error, RegistryError::Damaged(_)) => {
+            Ok(refused(MessageWriter::default(), &error))
+        }
+        answered => answered,
     }
 }
 
