@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use dunlin_lab::caller::{self, give_file};
@@ -174,6 +174,13 @@ pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
 /// Makes the directory `path` and its missing parents.
 pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| not_created(path, error))
+}
+
+/// As [`create_directory`], but nobody else can enter the new directory.
+pub(crate) fn create_private_directory(path: &Path) -> Result<(), Error> {
+    create_directory(&directory_of(path))?;
+    let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    created.map_err(|error| not_created(path, error))
 }
 
 /// As [`create_directory`], but the new directories belong to the user who called sudo.

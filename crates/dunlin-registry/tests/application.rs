@@ -5,13 +5,18 @@
 mod common;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
 use common::{Holder, ORIGIN, provider};
-use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::Chain;
-use dunlin_registry::replica::{MAX_BLOCK, MAX_MESSAGE, Replica, Sockets};
+use dunlin_pki::{KeyPair, KeyType};
+use dunlin_registry::replica::{
+    MAX_BLOCK, MAX_GROWTH, MAX_LOG, MAX_MESSAGE, MAX_OPERATIONS, Replica, Sockets,
+};
 use dunlin_registry::{Registry, RegistryError};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -123,6 +128,13 @@ impl Running {
         let answer = Message::read(&answer).unwrap();
         let code = |result: &&[u8]| Message::read(result).unwrap().number(1).unwrap();
         (answer.all(2).unwrap().iter().map(code).collect(), answer.bytes(5).unwrap().to_vec())
+    }
+
+    /// The code and the reason with which an operation may wait, or is refused.
+    async fn check(&mut self, operation: &[u8]) -> (u64, String) {
+        let checked = self.good(CHECK_TX, new().bytes(1, operation)).await;
+        let checked = Message::read(&checked).unwrap();
+        (checked.number(1).unwrap(), checked.text(3).unwrap().to_owned())
     }
 
     /// Ends as by SIGKILL: nothing is committed that was not before.
@@ -249,6 +261,87 @@ async fn proposals_have_valid_operations_alone() {
     assert!(replica.replica.resolve(holder.state().did()).unwrap().state.is_none());
 }
 
+/// The status of a proposal: 1 accepts it, 2 rejects it.
+async fn judged<'o>(replica: &mut Running, operations: impl IntoIterator<Item = &'o Vec<u8>>) -> u64 {
+    let proposal = operations.into_iter().fold(new(), |request, bytes| request.message(1, bytes));
+    let judged = replica.good(PROCESS_PROPOSAL, proposal).await;
+    Message::read(&judged).unwrap().number(1).unwrap()
+}
+
+/// The operations that are left of a proposal.
+async fn prepared<'o>(replica: &mut Running, operations: impl IntoIterator<Item = &'o Vec<u8>>) -> usize {
+    let request = new().number(1, MAX_BLOCK);
+    let request = operations.into_iter().fold(request, |request, bytes| request.message(2, bytes));
+    let prepared = replica.good(PREPARE_PROPOSAL, request).await;
+    Message::read(&prepared).unwrap().all(1).unwrap().len()
+}
+
+/// Nobody makes the others read a long proposal to its end.
+#[tokio::test]
+async fn a_proposal_has_at_most_so_many_operations() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let create = text(&Holder::new(&provider(), [6, 1]).next());
+    let junk = vec![b"x".to_vec(); MAX_OPERATIONS];
+    // Those after the limit wait for the next block.
+    assert_eq!(prepared(&mut replica, junk.iter().chain([&create])).await, 0);
+    assert_eq!(prepared(&mut replica, junk.iter().skip(1).chain([&create])).await, 1);
+    assert_eq!(judged(&mut replica, [&create]).await, 1);
+    assert_eq!(judged(&mut replica, [&create].into_iter().chain(&junk)).await, 2);
+    // The first invalid operation decides: a damaged database after it goes unnoticed.
+    let mut holder = Holder::new(&provider(), [6, 2]);
+    let [first, second] = [text(&holder.next()), text(&holder.next())];
+    replica.decide(1, std::slice::from_ref(&first)).await;
+    replica.good(COMMIT, new()).await;
+    rusqlite::Connection::open(database(&place)).unwrap().execute("DELETE FROM document", ()).unwrap();
+    let proposal = new().message(1, &second).message(1, b"x");
+    assert!(replica.exception(PROCESS_PROPOSAL, proposal).await.contains("damaged"));
+    assert_eq!(judged(&mut replica, [&b"x".to_vec(), &second]).await, 2);
+}
+
+/// A lying operator fills neither a block nor the log with what is for ever.
+#[tokio::test]
+async fn the_log_has_a_limit_for_all_but_the_ends_of_identifiers() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [7, 0]);
+    let mut first = text(&holder.next());
+    // One more than a block takes.
+    let count = usize::try_from(MAX_GROWTH).unwrap() / first.len() + 1;
+    let mut creations: Vec<_> =
+        (1..).map(|number| text(&Holder::new(&provider(), [7, number]).next())).take(count).collect();
+    let fit = prepared(&mut replica, &creations).await;
+    let length: usize = creations.iter().take(fit).map(Vec::len).sum();
+    assert!(fit < count && length as u64 <= MAX_GROWTH);
+    assert!((length + creations[fit].len()) as u64 > MAX_GROWTH);
+    assert_eq!(judged(&mut replica, &creations[..fit]).await, 1);
+    assert_eq!(judged(&mut replica, &creations[..=fit]).await, 2);
+    assert_eq!(replica.check(&creations[fit]).await.0, 0);
+
+    // The log's length is kept in the database.
+    let [one, two] = [creations.swap_remove(0), creations.swap_remove(0)];
+    replica.decide(1, &[std::mem::take(&mut first), one.clone()]).await;
+    replica.good(COMMIT, new()).await;
+    replica.end().await;
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    let stored: String = "SELECT value FROM setting WHERE name = 'log'".to_owned();
+    let stored: String = connection.query_row(&stored, (), |row| row.get(0)).unwrap();
+    assert!(stored.parse::<usize>().unwrap() > one.len());
+    let almost = (MAX_LOG - two.len() as u64 + 1).to_string();
+    connection.execute("UPDATE setting SET value = ?1 WHERE name = 'log'", [almost]).unwrap();
+    drop(connection);
+
+    let mut replica = Running::start(place.path()).await;
+    let (code, why) = replica.check(&two).await;
+    assert_eq!((code, why.contains("only deactivations")), (1, true), "{why}");
+    let end = text(&holder.deactivate());
+    assert_eq!(replica.check(&end).await, (0, String::new()));
+    assert_eq!(prepared(&mut replica, [&two, &end]).await, 1);
+    assert_eq!(judged(&mut replica, [&two]).await, 2);
+    assert_eq!(judged(&mut replica, [&end]).await, 1);
+    assert_eq!(replica.decide(2, &[two, end]).await.0, [1, 0]);
+}
+
 #[tokio::test]
 async fn operations_wait_only_if_they_are_valid_now() {
     let place = place();
@@ -258,8 +351,7 @@ async fn operations_wait_only_if_they_are_valid_now() {
     let mut codes = Vec::new();
     for height in [1, 2] {
         for operation in [&create, &update, &[create.as_slice(), b" "].concat()] {
-            let checked = replica.good(CHECK_TX, new().bytes(1, operation)).await;
-            codes.push(Message::read(&checked).unwrap().number(1).unwrap());
+            codes.push(replica.check(operation).await.0);
         }
         replica.decide(height, std::slice::from_ref(&create)).await;
         replica.good(COMMIT, new()).await;
@@ -279,6 +371,129 @@ async fn operations_wait_only_if_they_are_valid_now() {
         let answer = Message::read(&answer).unwrap();
         assert_eq!((answer.number(1), answer.bytes(7).map(|value| !value.is_empty())), (Ok(code), Ok(found)));
     }
+}
+
+/// Anybody may ask for the height at any time, by CometBFT's RPC (`abci_info`).
+#[tokio::test]
+async fn a_question_for_the_height_leaves_the_decided_block() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let create = text(&Holder::new(&provider(), [5, 1]).next());
+    let before = replica.info().await;
+    let (_, hash) = replica.decide(1, &[create]).await;
+    assert_eq!(replica.info().await, before);
+    replica.good(COMMIT, new()).await;
+    assert_eq!(replica.info().await, (1, hash));
+}
+
+#[tokio::test]
+async fn only_damage_stops_the_node_between_blocks() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let mut holder = Holder::new(&provider(), [8, 1]);
+    let [create, update] = [text(&holder.next()), text(&holder.next())];
+    replica.decide(1, &[create]).await;
+    replica.good(COMMIT, new()).await;
+    replica.end().await;
+    replica = Running::start(place.path()).await;
+    let did = holder.state().did().as_str().as_bytes();
+    let query = || new().bytes(1, did).bytes(2, b"/dids");
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    // As if the database could not be opened for a while.
+    connection.execute("ALTER TABLE document RENAME TO gone", ()).unwrap();
+    let (code, why) = replica.check(&update).await;
+    assert_eq!((code, why.contains("no such table")), (1, true), "{why}");
+    let answer = replica.good(QUERY, query()).await;
+    assert_eq!(Message::read(&answer).unwrap().number(1), Ok(1));
+    connection.execute("ALTER TABLE gone RENAME TO document", ()).unwrap();
+    assert_eq!(replica.check(&update).await, (0, String::new()));
+    connection.execute("DELETE FROM document", ()).unwrap();
+    assert!(replica.exception(CHECK_TX, new().bytes(1, &update)).await.contains("damaged"));
+    assert!(replica.exception(QUERY, query()).await.contains("damaged"));
+}
+
+/// Nobody stops a node with an operation, whatever its signature is. The hash in the log does not cover it.
+#[tokio::test]
+async fn an_operation_of_the_log_with_another_signature_is_refused() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let provider = dunlin_awslc::provider();
+    let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).unwrap();
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let signer = own.signing_key(&provider).unwrap();
+    // A signature with ECDSA is another one each time.
+    let [first, second] = [(); 2].map(|()| text(&Operation::create(&provider, &*signer, &document).unwrap()));
+    assert_ne!(first, second);
+    let signed: serde_json::Value = serde_json::from_slice(&first).unwrap();
+    let signature = signed["signature"].as_str().unwrap();
+    let junk = std::str::from_utf8(&first).unwrap().replace(signature, &format!("z{}", "1".repeat(64)));
+    assert_eq!(replica.check(&first).await, (0, String::new()));
+    assert_eq!(replica.check(&second).await, (0, String::new()));
+    assert_eq!(replica.decide(1, &[first.clone(), second.clone()]).await.0, [0, 1]);
+    replica.good(COMMIT, new()).await;
+    for operation in [&second, junk.as_bytes()] {
+        let (code, why) = replica.check(operation).await;
+        assert_eq!((code, why.contains("with another signature")), (1, true), "{why}");
+    }
+}
+
+/// Two processes that reach the file by different mounts must not both write.
+#[tokio::test]
+async fn a_block_on_what_another_process_has_written_stops_the_node() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let connection = rusqlite::Connection::open(database(&place)).unwrap();
+    let set = |name, value: &str| {
+        let sql = "UPDATE setting SET value = ?2 WHERE name = ?1";
+        connection.execute(sql, (name, value)).unwrap();
+    };
+    let get = |name| {
+        let sql = "SELECT value FROM setting WHERE name = ?1";
+        connection.query_row(sql, [name], |row| row.get::<_, String>(0)).unwrap()
+    };
+    for name in ["height", "checkpoint"] {
+        let before = get(name);
+        set(name, "7");
+        for (request, block) in [(FINALIZE_BLOCK, new().number(5, 1)), (PROCESS_PROPOSAL, new())] {
+            let why = replica.exception(request, block).await;
+            assert!(why.contains("another process runs this registry"), "{why}");
+        }
+        set(name, &before);
+    }
+    replica.decide(1, &[]).await;
+    replica.good(COMMIT, new()).await;
+}
+
+/// Clients may take all file descriptors for a while. The limit is the process's, so this test runs in one of its own.
+#[test]
+fn a_want_of_file_descriptors_passes() {
+    const CHILD: &str = "DUNLIN_FEW_FILES";
+    if std::env::var_os(CHILD).is_none() {
+        let mut child = Command::new("sh");
+        child.args(["-c", "ulimit -n 64 && exec \"$0\" --exact a_want_of_file_descriptors_passes"]);
+        let ended = child.arg(std::env::current_exe().unwrap()).env(CHILD, "").output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let place = place();
+        let mut replica = Running::start(place.path()).await;
+        // It waits until the replica accepts it.
+        let second = std::os::unix::net::UnixStream::connect(place.path().join("app")).unwrap();
+        let files: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        assert!(!files.is_empty());
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert!(!replica.task.is_finished());
+        drop(files);
+        second.set_nonblocking(true).unwrap();
+        replica.socket = UnixStream::from_std(second).unwrap();
+        assert_eq!(replica.info().await.0, 0);
+    });
 }
 
 #[test]

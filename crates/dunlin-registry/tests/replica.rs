@@ -12,11 +12,13 @@ mod node;
 use std::path::Path;
 
 use base64ct::{Base64, Encoding};
-use common::{Holder, provider};
+use common::{Holder, ORIGIN, provider};
 use dunlin_identity::did::Did;
-use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::client::{ClientError, RegistryClient, Submitted};
 use dunlin_tokio::https::HttpsError;
 use liar::Liar;
@@ -150,6 +152,29 @@ async fn lies_are_refused(net: &Net, holder: &mut Holder) {
     }
 }
 
+/// Two valid signatures of one operation wait in the nodes. A block takes one of them, and no node stops because of the other.
+async fn two_signatures_stop_no_node(net: &Net) {
+    let provider = dunlin_awslc::provider();
+    let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let public = |pair: &KeyPair| PublicKey::from_spki(pair.public_key()).unwrap();
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let signer = own.signing_key(&provider).unwrap();
+    let [first, second] = [(); 2].map(|()| Operation::create(&provider, &*signer, &document).unwrap());
+    assert_ne!(first.canonical(), second.canonical());
+    let (first_client, second_client) = (net.client([0]), net.client([1]));
+    let both = tokio::join!(first_client.submit(&first), second_client.submit(&second));
+    assert!(both.0.is_err() || both.1.is_err());
+    for number in 0..4 {
+        let client = net.client([number]);
+        while client.resolve(first.did()).await.is_err() {
+            // A node that has ended does not answer.
+            net.rpc(number, "health", json!({})).await;
+        }
+        net.rpc(number, "health", json!({})).await;
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() {
     if let Some(home) = std::env::var_os(CHILD) {
@@ -160,7 +185,9 @@ async fn main() {
     submits_at_one_and_resolves_at_another(&net, &mut holder).await;
     a_killed_node_comes_back(&mut net, &mut holder).await;
     lies_are_refused(&net, &mut holder).await;
+    two_signatures_stop_no_node(&net).await;
     println!(
-        "4 nodes: an operation at one is proven by the others, a killed node comes back, lies are refused"
+        "4 nodes: an operation at one is proven by the others, a killed node comes back, lies are refused, and two signatures of \
+         an operation stop no node"
     );
 }

@@ -4,57 +4,16 @@
 
 mod common;
 
-use std::fmt::{Debug, Write};
-use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
-use common::Place;
+use common::{Place, log};
 use dunlin_registry::{Registry, RegistryError, Settings};
 use rusqlite::Connection;
-use tracing::field::{Field, Visit};
-use tracing::{Event, Level, Metadata, span};
-
-/// Passes the errors in the log on.
-struct Errors(Mutex<Sender<String>>);
-
-impl tracing::Subscriber for Errors {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == Level::ERROR
-    }
-
-    fn event(&self, event: &Event<'_>) {
-        let mut line = Line(String::new());
-        event.record(&mut line);
-        // The test may have ended.
-        let _ = self.0.lock().unwrap().send(line.0);
-    }
-
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-    fn enter(&self, _: &span::Id) {}
-
-    fn exit(&self, _: &span::Id) {}
-}
-
-struct Line(String);
-
-impl Visit for Line {
-    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        write!(self.0, "{field}: {value:?}; ").unwrap();
-    }
-}
+use tracing::Level;
 
 #[tokio::test]
 async fn a_registry_that_cannot_write_says_why_and_whether_it_goes_on() {
-    let (sender, errors) = channel();
-    tracing::subscriber::set_global_default(Errors(Mutex::new(sender))).unwrap();
+    let errors = log::lines(Level::ERROR);
     // It signs its checkpoint again all the time, without operations.
     let (place, refresh) = (Place::new(), Duration::from_millis(1));
     let registry =

@@ -1,6 +1,7 @@
 //! Tests `dunlin registry replica` beside a CometBFT node (tests/peers/cometbft), and commands that trust its chain.
 
 use std::fs::File;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -56,10 +57,9 @@ impl Comet {
 
     /// Starts with what `dunlin registry replica init` has printed, and shorter times than in production.
     fn start(place: &Place, configuration: &str) -> Self {
+        // It ends in the table p2p.
         let rest = r#"
-[p2p]
 laddr = "tcp://127.0.0.1:0"
-pex = false
 
 [consensus]
 timeout_commit = "100ms"
@@ -81,6 +81,9 @@ fn a_replica_serves_a_registry_of_several_operators() {
     operator(&place);
     Comet::init(&place);
     let configuration = place.dunlin("registry replica init --genesis genesis.json --out replica");
+    // Nobody else reaches the sockets in it.
+    let mode = place.path("replica").metadata().unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
     let serve = "registry replica run replica --accept 0 --cert pki/server.pem --key pki/server.key";
     let process = Running::new(&place, serve);
     let port = port_in(&process.log_with("the registry answers"));

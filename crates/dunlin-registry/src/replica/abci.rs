@@ -12,8 +12,10 @@ use dunlin_identity::protobuf::varint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::sleep;
 
 use super::Replica;
+use crate::server::ACCEPT_PAUSE;
 
 /// The longest request, in bytes: more than the longest block ([`MAX_BLOCK`](super::MAX_BLOCK)) and what CometBFT adds.
 pub const MAX_MESSAGE: usize = 8 * 1024 * 1024;
@@ -30,7 +32,13 @@ pub(super) async fn serve(replica: &Arc<Replica>, path: &Path) -> io::Result<Inf
     loop {
         tokio::select! {
             accepted = socket.accept() => {
-                let (stream, _) = accepted?;
+                let Ok((stream, _)) = accepted else {
+                    sleep(ACCEPT_PAUSE).await;
+                    continue;
+                };
+                if connections.is_empty() {
+                    tracing::info!("the CometBFT node has come");
+                }
                 let replica = Arc::clone(replica);
                 connections.spawn(async move {
                     if let Err(error) = connection(&replica, stream).await {
@@ -38,7 +46,11 @@ pub(super) async fn serve(replica: &Arc<Replica>, path: &Path) -> io::Result<Inf
                     }
                 });
             }
-            Some(_) = connections.join_next() => {}
+            Some(_) = connections.join_next() => {
+                if connections.is_empty() {
+                    tracing::warn!("the CometBFT node has left the replica: start it again");
+                }
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use super::Replica;
 use super::ledger::{Applied, read};
 use crate::error::RegistryError;
 
-/// The version of the state machine. Replicas with different ones must not agree.
+/// The version of the state machine. CometBFT writes it into the headers of a new chain, and does not compare it later.
 const APP_VERSION: u64 = 1;
 
 /// The code of an operation or a query that is refused. 0 means that all is well.
@@ -36,6 +36,9 @@ const FINALIZE_BLOCK: u64 = 20;
 
 /// The longest block, in bytes. The replicas set it when the chain begins.
 pub const MAX_BLOCK: u64 = 4 * 1024 * 1024;
+
+/// The most operations of a block.
+pub const MAX_OPERATIONS: usize = 4096;
 
 /// Snapshots of other replicas are refused: a new replica replays the chain (`ResponseOfferSnapshot.Result`).
 const ABORT: u64 = 2;
@@ -69,25 +72,20 @@ impl Replica {
         Ok(match number {
             ECHO => answer.bytes(1, request.bytes(1)?),
             FLUSH | LIST_SNAPSHOTS => answer,
+            // What is on the disk. CometBFT also asks for others, at any time, so this must not touch a block that is decided.
             INFO => self.ledger(|ledger| {
-                // CometBFT has begun anew, and brings a block that was decided but not committed again.
-                ledger.roll_back()?;
-                let answer =
-                    answer.bytes(1, b"dunlin-registry").number(3, APP_VERSION).number(4, ledger.height());
-                Ok::<_, RegistryError>(answer.bytes(5, ledger.hash()))
-            })?,
+                let answer = answer.bytes(1, b"dunlin-registry").number(3, APP_VERSION);
+                answer.number(4, ledger.height()).bytes(5, ledger.hash())
+            }),
             INIT_CHAIN => self.begin(request)?,
-            QUERY => self.query(request)?,
-            CHECK_TX => match self.check(request.bytes(1)?) {
-                Ok(()) => answer,
-                Err(error @ (RegistryError::Operation(_) | RegistryError::Map(_))) => refused(answer, &error),
-                Err(error) => return Err(error),
-            },
+            QUERY => unless_damaged(self.query(request))?,
+            CHECK_TX => unless_damaged(self.check(request.bytes(1)?).map(|()| answer))?,
             PREPARE_PROPOSAL => self.propose(request)?,
             PROCESS_PROPOSAL => {
                 let operations = request.all(1)?;
-                let valid = self.ledger(|ledger| ledger.trial(&operations))?;
-                answer.number(1, if valid.into_iter().all(|valid| valid) { ACCEPT } else { REJECT })
+                let accepted = operations.len() <= MAX_OPERATIONS
+                    && self.ledger(|ledger| ledger.all_valid(&operations))?;
+                answer.number(1, if accepted { ACCEPT } else { REJECT })
             }
             FINALIZE_BLOCK => self.ledger(|ledger| {
                 let (hash, results) = ledger.decide(request.number(5)?, &request.all(1)?)?;
@@ -135,7 +133,7 @@ impl Replica {
     fn check(&self, bytes: &[u8]) -> Result<(), RegistryError> {
         let operation = read(bytes)?;
         match self.known(&operation)? {
-            None => Ok(()),
+            None => self.ledger(|ledger| ledger.has_room(&operation, bytes)),
             // It is in the log.
             Some(_) => Err(OperationError::Sequence {
                 expected: operation.sequence() + 1,
@@ -145,10 +143,10 @@ impl Replica {
         }
     }
 
-    /// Leaves out of a proposal what would not be valid, and what exceeds the block's length.
+    /// Leaves out of a proposal what would not be valid, and what exceeds the block's limits.
     fn propose(&self, request: &Message<'_>) -> Result<MessageWriter, RegistryError> {
         let (mut room, mut operations) = (request.number(1)?, Vec::new());
-        for operation in request.all(2)? {
+        for operation in request.all(2)?.into_iter().take(MAX_OPERATIONS) {
             // Each is a field: a tag of one byte, and its length in up to four.
             let Some(rest) = room.checked_sub(operation.len() as u64 + 5) else { break };
             room = rest;
@@ -164,10 +162,20 @@ impl Replica {
         let answer = MessageWriter::default();
         let did: Option<Did> = request.text(1).ok().and_then(|did| did.parse().ok());
         let Some(did) = did.filter(|_| request.text(2) == Ok("/dids")) else {
-            return Ok(refused(answer, &RegistryError::Request("ask for the path /dids with a DID")));
+            return Err(RegistryError::Request("ask for the path /dids with a DID"));
         };
         let staple = self.resolve(&did)?.staple().and_then(|staple| staple.write().ok());
         Ok(answer.bytes(6, did.as_str().as_bytes()).bytes(7, &staple.unwrap_or_default()))
+    }
+}
+
+/// Refuses what fails. Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.
+fn unless_damaged(answered: Result<MessageWriter, RegistryError>) -> Result<MessageWriter, RegistryError> {
+    match answered {
+        Err(error) if !matches!(error, RegistryError::Damaged(_)) => {
+            Ok(refused(MessageWriter::default(), &error))
+        }
+        answered => answered,
     }
 }
 

@@ -4,25 +4,45 @@ use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::merkle::{Hasher, NodeHash};
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash};
+use dunlin_identity::method::dunlin::{Operation, OperationError, OperationKind, Sha256Hash};
 use dunlin_identity::registry::chain::Chain;
 use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
 use rusqlite::Connection;
 
-use super::HEIGHT;
+use super::{HEIGHT, LOG};
 use crate::database::{self, CHECKPOINT};
 use crate::error::RegistryError;
 use crate::reader::Snapshot;
 use crate::writer::{Append, Head, Receipt};
 
+/// When the operations of the log take this many bytes, only deactivations are valid: the log can never become shorter. All replicas must
+/// agree, so it is the same for all, and no option.
+pub const MAX_LOG: u64 = 8 << 30;
+
+/// The most bytes by which a block makes the log longer, without deactivations. A single operator that lies makes blocks, too.
+pub const MAX_GROWTH: u64 = 512 * 1024;
+
 /// An operation in a block: the hash of its text, and what has become of it.
 pub(super) type Applied = (Sha256Hash, Result<Receipt, RegistryError>);
 
-/// A block that CometBFT has decided and not yet committed. Its transaction is open.
-struct Decided {
-    height: u64,
+/// What a block makes of the latest state. Its transaction is open.
+struct Block {
     head: Head,
+    /// The length of the log, in bytes.
+    log: u64,
     results: Vec<Applied>,
+}
+
+/// How many bytes an operation counts of [`MAX_GROWTH`]. A DID ends once, so deactivations alone cannot fill a disk, and the owner of a
+/// stolen key must never wait for others.
+fn growth(operation: &Operation, bytes: &[u8], log: u64, grown: u64) -> Result<u64, RegistryError> {
+    let length = bytes.len() as u64;
+    match operation.kind() {
+        OperationKind::Deactivate => Ok(0),
+        _ if log.saturating_add(length) > MAX_LOG => Err(RegistryError::Full),
+        _ if grown.saturating_add(length) > MAX_GROWTH => Err(RegistryError::Busy),
+        _ => Ok(length),
+    }
 }
 
 /// The checkpoint of an empty log.
@@ -36,9 +56,12 @@ pub(super) struct Ledger {
     origin: String,
     height: u64,
     head: Head,
+    /// The length of the log, in bytes.
+    log: u64,
     /// The newest state, and the one a block before, which the newest block's header commits to.
     states: [(NodeHash, Snapshot); 2],
-    decided: Option<Decided>,
+    /// A block that CometBFT has decided and not yet committed, with its number.
+    decided: Option<(u64, Block)>,
 }
 
 impl Ledger {
@@ -48,15 +71,18 @@ impl Ledger {
         origin: &str,
     ) -> Result<Self, RegistryError> {
         let newest = Checkpoint::read(&database::setting(&connection, CHECKPOINT)?)?;
-        let height = database::setting(&connection, HEIGHT)?.parse();
-        let height = height.map_err(|_| RegistryError::damaged("its height is not a number"))?;
+        let number = |name| {
+            let number = database::setting(&connection, name)?.parse();
+            number.map_err(|_| RegistryError::damaged(format!("the setting {name} is not a number")))
+        };
+        let (height, log) = (number(HEIGHT)?, number(LOG)?);
         if newest.origin != origin {
             return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
         }
         let head = Head::load(&connection, Hasher(provider.sha256), &newest)?;
         let state = state(&provider, newest, &head)?;
         let (origin, states) = (origin.to_owned(), [state.clone(), state]);
-        Ok(Self { connection, provider, origin, height, head, states, decided: None })
+        Ok(Self { connection, provider, origin, height, head, log, states, decided: None })
     }
 
     /// The number of the latest block on the disk.
@@ -81,49 +107,84 @@ impl Ledger {
     }
 
     /// Forgets a block that was decided. CometBFT will bring it again.
-    pub(super) fn roll_back(&mut self) -> Result<(), RegistryError> {
+    fn roll_back(&mut self) -> Result<(), RegistryError> {
         if self.decided.take().is_some() || !self.connection.is_autocommit() {
             self.connection.execute_batch("ROLLBACK")?;
         }
         Ok(())
     }
 
-    /// Applies the operations inside a new transaction, which stays open.
-    fn apply(&mut self, operations: &[&[u8]]) -> Result<(Head, Vec<Applied>), RegistryError> {
+    /// Whether there is room for an operation in the next block.
+    pub(super) fn has_room(&self, operation: &Operation, bytes: &[u8]) -> Result<(), RegistryError> {
+        growth(operation, bytes, self.log, 0).map(drop)
+    }
+
+    /// Applies the operations inside a new transaction, which stays open. Ends early if `goes_on` says so, which learns whether the log took
+    /// the operation. A repeated one is not taken again.
+    fn apply(
+        &mut self,
+        operations: &[&[u8]],
+        mut goes_on: impl FnMut(bool) -> bool,
+    ) -> Result<Block, RegistryError> {
         self.roll_back()?;
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
-        let mut head = self.head.clone();
+        // The lock is beside the file, so it cannot see a process that reaches the file by another mount.
+        let latest = self.newest().checkpoint().checkpoint().to_string();
+        for (name, known) in [(HEIGHT, self.height.to_string()), (CHECKPOINT, latest)] {
+            if database::setting(&self.connection, name)? != known {
+                return Err(RegistryError::InUse(self.connection.path().unwrap_or_default().to_owned()));
+            }
+        }
+        let (mut head, mut log, mut grown) = (self.head.clone(), self.log, 0);
         let (provider, origin) = (&*self.provider, self.origin.as_str());
         let mut append = Append { provider, origin, transaction: &self.connection, head: &mut head };
         let mut results = Vec::new();
         for bytes in operations {
             let hash = Sha256Hash::of(provider, bytes).map_err(OperationError::from)?;
-            let result = match read(bytes) {
-                Ok(operation) => append.apply(&operation)?,
-                Err(error) => Err(error.into()),
+            let size = append.head.edge.size();
+            let operation = read(bytes).map_err(RegistryError::from);
+            let operation = operation.and_then(|read| Ok((growth(&read, bytes, log, grown)?, read)));
+            let (growth, result) = match operation {
+                Ok((growth, operation)) => (growth, append.apply(&operation)?),
+                Err(error) => (0, Err(error)),
             };
             // A replica that goes on with a damaged database would have another state than the others.
             if let Err(error @ RegistryError::Damaged(_)) = result {
                 return Err(error);
             }
             results.push((hash, result));
+            let taken = append.head.edge.size() > size;
+            if taken {
+                (log, grown) = (log.saturating_add(bytes.len() as u64), grown.saturating_add(growth));
+            }
+            if !goes_on(taken) {
+                break;
+            }
         }
         append.finish()?;
-        Ok((head, results))
+        Ok(Block { head, log, results })
     }
 
     /// Which of these operations would be valid, one after the other, after the latest block. A repeated one would not.
     pub(super) fn trial(&mut self, operations: &[&[u8]]) -> Result<Vec<bool>, RegistryError> {
-        let first = self.head.edge.size();
-        let applied = self.apply(operations);
+        let mut valid = Vec::new();
+        let applied = self.apply(operations, |taken| {
+            valid.push(taken);
+            true
+        });
         self.roll_back()?;
-        let mut next = first;
-        let valid = |(_, result): Applied| {
-            let appended = result.is_ok_and(|receipt| receipt.number == next);
-            next += u64::from(appended);
-            appended
-        };
-        Ok(applied?.1.into_iter().map(valid).collect())
+        applied.map(|_| valid)
+    }
+
+    /// Whether all of these operations would be valid, as by [`Self::trial`]. Whoever proposes others gets no further than the first one.
+    pub(super) fn all_valid(&mut self, operations: &[&[u8]]) -> Result<bool, RegistryError> {
+        let mut all_valid = true;
+        let applied = self.apply(operations, |taken| {
+            all_valid = taken;
+            taken
+        });
+        self.roll_back()?;
+        applied.map(|_| all_valid)
     }
 
     /// Applies the operations of a decided block. Returns the hash of the state after it, and the results.
@@ -135,32 +196,33 @@ impl Ledger {
         if height != self.height + 1 {
             return Err(RegistryError::Request("its block is not the next one"));
         }
-        let (head, results) = match self.apply(operations) {
+        let block = match self.apply(operations, |_| true) {
             Ok(applied) => applied,
             Err(error) => {
                 self.roll_back()?;
                 return Err(error);
             }
         };
-        let checkpoint = head.checkpoint(Hasher(self.provider.sha256), &self.origin)?.to_string();
+        let checkpoint = block.head.checkpoint(Hasher(self.provider.sha256), &self.origin)?.to_string();
         database::set(&self.connection, CHECKPOINT, &checkpoint)?;
         database::set(&self.connection, HEIGHT, &height.to_string())?;
+        database::set(&self.connection, LOG, &block.log.to_string())?;
         let hash = Sha256Hash::of(&self.provider, checkpoint.as_bytes()).map_err(OperationError::from)?;
-        let decided = self.decided.insert(Decided { height, head, results });
-        Ok((*hash.as_bytes(), &decided.results))
+        let (_, block) = self.decided.insert((height, block));
+        Ok((*hash.as_bytes(), &block.results))
     }
 
     /// Brings the decided block to the disk. Returns the results.
     pub(super) fn commit(&mut self) -> Result<Vec<Applied>, RegistryError> {
-        let decided = self.decided.take().ok_or(RegistryError::Request("no block is decided"))?;
-        let newest = decided.head.checkpoint(Hasher(self.provider.sha256), &self.origin)?;
-        let newest = state(&self.provider, newest, &decided.head)?;
+        let (height, block) = self.decided.take().ok_or(RegistryError::Request("no block is decided"))?;
+        let newest = block.head.checkpoint(Hasher(self.provider.sha256), &self.origin)?;
+        let newest = state(&self.provider, newest, &block.head)?;
         self.connection.execute_batch("COMMIT")?;
-        (self.height, self.head) = (decided.height, decided.head);
+        (self.height, self.head, self.log) = (height, block.head, block.log);
         let [before, _] = std::mem::replace(&mut self.states, [newest.clone(), newest]);
         let [_, previous] = &mut self.states;
         *previous = before;
-        Ok(decided.results)
+        Ok(block.results)
     }
 }
 

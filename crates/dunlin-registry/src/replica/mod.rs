@@ -41,7 +41,8 @@ use node::Node;
 use waiting::Waiting;
 
 pub use abci::MAX_MESSAGE;
-pub use application::MAX_BLOCK;
+pub use application::{MAX_BLOCK, MAX_OPERATIONS};
+pub use ledger::{MAX_GROWTH, MAX_LOG};
 
 /// How long an operation may take from its submission to a proven state.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -49,8 +50,14 @@ pub const MAX_WAIT: Duration = Duration::from_secs(10);
 /// How often the replica looks for operations that have waited too long, and asks a node again that has not answered.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// After this time without the proof of a block the replica says in its log that it is cut off from its node.
+const SILENCE: Duration = Duration::from_secs(30);
+
 /// The row in `setting` with the number of the latest block.
 const HEIGHT: &str = "height";
+
+/// The row in `setting` with the length of the log's operations, in bytes.
+const LOG: &str = "log";
 
 /// Where a replica meets its CometBFT node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +99,7 @@ impl Replica {
         database::create(path, |connection| {
             database::set(connection, KEY, &key(chain))?;
             database::set(connection, HEIGHT, "0")?;
+            database::set(connection, LOG, "0")?;
             Ok(database::set(connection, CHECKPOINT, &empty.to_string())?)
         })
     }
@@ -182,21 +190,34 @@ impl Replica {
     /// Takes the block that proves a state from the node, after each block.
     async fn follow(&self, node: &Node) -> Infallible {
         let mut committed = self.committed.subscribe();
+        let (mut proven_at, mut told) = (Instant::now(), false);
         loop {
             let height = *committed.borrow_and_update();
-            let proven = match node.block(height).await {
-                Ok(block) => self.prove(&block),
-                Err(error) => {
-                    tracing::debug!(%error, height, "no block yet");
-                    false
+            let proof = match node.block(height).await {
+                Ok(block) if self.prove(&block) => Ok(()),
+                Ok(_) => {
+                    Err("the CometBFT node shows a block that does not prove this replica's state".to_owned())
                 }
+                Err(error) => Err(error.to_string()),
             };
+            match &proof {
+                Ok(()) if told => {
+                    tracing::warn!(height, "the replica shows proven states again");
+                    told = false;
+                }
+                Err(why) if !told && proven_at.elapsed() >= SILENCE => {
+                    tracing::warn!(height, %why, "the replica shows an old state, since its CometBFT node does not prove a newer one");
+                    told = true;
+                }
+                _ => {}
+            }
             let changed = async {
                 // The replica holds the sender.
                 let _ = committed.changed().await;
             };
-            if proven {
+            if proof.is_ok() {
                 changed.await;
+                proven_at = Instant::now();
             } else {
                 tokio::select! {
                     () = changed => {}

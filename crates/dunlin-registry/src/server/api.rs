@@ -107,6 +107,7 @@ impl From<RegistryError> for Refusal {
             RegistryError::Busy | RegistryError::InUse(_) | RegistryError::Node(_) => {
                 Self::later(StatusCode::SERVICE_UNAVAILABLE, error, Duration::from_secs(1))
             }
+            RegistryError::Full => Self::later(StatusCode::SERVICE_UNAVAILABLE, error, FULL_TIME),
             // Another operation came first, or the DID has ended.
             RegistryError::OtherSignature(_)
             | RegistryError::Operation(
@@ -166,8 +167,7 @@ async fn submit(
     // A log is for ever, so strangers could fill any disk. A DID ends once, so deactivations alone cannot.
     let counts = operation.kind() != OperationKind::Deactivate;
     if counts && registry.size_on_disk()? >= hosts.limits().database {
-        let why = "the registry is full: it accepts only deactivations until its operator allows more";
-        return Err(Refusal::later(StatusCode::SERVICE_UNAVAILABLE, why, FULL_TIME));
+        return Err(RegistryError::Full.into());
     }
     if counts {
         let of_all = hosts.append(Instant::now());

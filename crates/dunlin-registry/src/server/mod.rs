@@ -39,8 +39,8 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// How long a stopping server waits for requests in progress.
 const DRAIN_TIME: Duration = Duration::from_secs(10);
 
-/// How long the server waits after the system could not accept a connection, for example for want of file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How long a server waits after the system could not accept a connection, for example for want of file descriptors.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// The largest header of a request, in bytes.
 const MAX_HEADER: usize = 8192;

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "not every test uses every part")]
 
+pub(crate) mod log;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

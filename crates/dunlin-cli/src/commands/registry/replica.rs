@@ -97,14 +97,16 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let (chain, genesis) = chain(&args.genesis, &place)?;
     let (database, copy) = (place.database(), place.directory.join(GENESIS));
     files::check_new(&[&database, &copy], Existing::Keep)?;
-    files::create_directory(&args.out)?;
+    // Whoever reaches its sockets can end the replica's agreement with the chain.
+    files::create_private_directory(&args.out)?;
     files::write(&copy, &genesis, Access::Public, Existing::Keep)?;
     Replica::create(&database, &place.provider, &chain).map_err(|error| failed(&database, &error))?;
     place.directory = std::path::absolute(&args.out)?;
     let Sockets { application, rpc } = sockets(&place);
     writeln!(
         out,
-        "# In CometBFT's config.toml, for the registry {} on the chain {}:\nproxy_app = \"unix://{}\"\n[rpc]\nladdr = \"unix://{}\"",
+        "# In CometBFT's config.toml, for the registry {} on the chain {}:\nproxy_app = \"unix://{}\"\n[rpc]\nladdr = \"unix://{}\"\n\
+         [p2p]\npex = false",
         chain.origin(),
         chain.id(),
         application.display(),
@@ -114,6 +116,7 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 }
 
 fn run_replica(args: &Run) -> Result<(), Error> {
+    program::raise_file_limit();
     let place = Place::new(&args.dir);
     let (acceptor, database) = (args.listen.acceptor(&place)?, place.database());
     let (chain, _) = chain(&place.directory.join(GENESIS), &place)?;

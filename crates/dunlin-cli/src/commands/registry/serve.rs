@@ -85,6 +85,7 @@ impl Listen {
 
 /// Runs `dunlin registry serve`.
 pub(super) fn run(args: &Serve) -> Result<(), Error> {
+    program::raise_file_limit();
     let place = Place::new(&args.dir);
     let (trust, acceptor) = (place.trust()?, args.listen.acceptor(&place)?);
     let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);
