@@ -3,9 +3,17 @@
 
 mod keys;
 
+use std::sync::Arc;
+
+use dunlin::auth::Verifier;
 use dunlin::crypto::SigningKey;
+use dunlin::pki_types::CertificateDer;
+use dunlin::wire::{AlertDescription as Alert, DidMethod, SignatureScheme};
 use dunlin_identity::credential::links::{LinksCredential, LinksError, LinksIssuer, verify};
+use dunlin_identity::did::Did;
+use dunlin_identity::handshake::{CredentialIdentity, DocumentCache, LinksVerifier, Refusal};
 use dunlin_identity::key::KeyError;
+use dunlin_identity::method::ott::{self, OttDid};
 use keys::{ed25519, p256, p384, provider, public, rsa};
 use serde_json::{Value, json};
 
@@ -155,4 +163,59 @@ fn refuses_other_issuers_subjects_and_times() {
     assert_eq!(until("2025-12-31T23:59:59Z"), Err(LinksError::Expired));
     assert_eq!(from("2026"), Err(LinksError::Member("issuanceDate")));
     assert_eq!(until("never"), Err(LinksError::Member("expirationDate")));
+}
+
+/// What the verifier for handshakes says about the vector's credential, whose subject has this document.
+fn judged(text: &str, known: bool, now: i64) -> Result<CredentialIdentity, Refusal> {
+    let provider = Arc::new(provider());
+    let cache = Arc::new(DocumentCache::new(Arc::clone(&provider), vec![DidMethod::OTT], 60));
+    let subject: Did = credential().subject.parse().unwrap();
+    let subject = OttDid::read(&subject).unwrap();
+    let key = public(&*p256(9));
+    let document = ott::document(&subject.address, "2025-01-01T00:00:00Z", &key, &key).unwrap();
+    if known {
+        cache.insert(ott::read_document(document.as_bytes(), &subject).unwrap(), 0, NOW).unwrap();
+    }
+    let issuer = LinksIssuer { method: METHOD.to_owned(), key: public(&*ed25519(5)) };
+    let verifier = LinksVerifier::new(Arc::clone(&provider), vec![issuer]).with_resolver(cache);
+    let entries = [CertificateDer::from(text.as_bytes().to_vec())];
+    let verified = verifier.judge(&entries, provider.signatures.all, now)?;
+    assert_eq!(verified.public_key, *key.spki());
+    // The credential lasts longer than what this side knows about the document.
+    assert_eq!(verified.validity.until_s(), u64::try_from(NOW + 60).unwrap());
+    assert!(verifier.still_believes(&verified.identity));
+    Ok(CredentialIdentity::of(&verified.identity).unwrap())
+}
+
+#[test]
+fn handshakes_verify_the_credential_and_resolve_its_subject() {
+    let text = vector().1;
+    let peer = judged(&text, true, NOW).unwrap();
+    assert_eq!((peer.did.as_str(), peer.issuer.as_str()), (&*credential().subject, &*credential().issuer));
+    assert_eq!(peer.claims, Some(serde_json::Map::new()));
+    let missing = judged(&text, false, NOW).unwrap_err();
+    assert_eq!(missing.wanted().map(Did::as_str), Some(&*credential().subject));
+    let refused = |text: &str, now| {
+        let refusal = judged(text, true, now).unwrap_err();
+        assert!(!refusal.is_missing(), "{refusal}");
+        refusal.alert()
+    };
+    assert_eq!(refused("{", NOW), Alert::DECODE_ERROR);
+    assert_eq!(refused("{}", NOW), Alert::BAD_CERTIFICATE);
+    assert_eq!(refused(&text.replace(METHOD, "did:ott:other#keys-1"), NOW), Alert::UNKNOWN_CA);
+    assert_eq!(refused(&text.replace("urn:a", "urn:b"), NOW), Alert::BAD_CERTIFICATE);
+    assert_eq!(refused(&text, NOW + 366 * 86_400), Alert::CERTIFICATE_EXPIRED);
+}
+
+#[test]
+fn handshakes_need_one_credential_a_trusted_issuer_and_an_accepted_signature() {
+    let provider = Arc::new(provider());
+    let empty = LinksVerifier::new(Arc::clone(&provider), Vec::new());
+    assert!(empty.check().is_err());
+    assert_eq!(empty.judge(&[], provider.signatures.all, NOW).unwrap_err(), Refusal::Entries);
+    let issuer = LinksIssuer { method: METHOD.to_owned(), key: public(&*ed25519(5)) };
+    let verifier = LinksVerifier::new(Arc::clone(&provider), vec![issuer]);
+    let entries = [CertificateDer::from(vector().1.into_bytes())];
+    let refusal = verifier.judge(&entries, &[], NOW).unwrap_err();
+    assert_eq!(refusal, Refusal::Algorithm(SignatureScheme::ED25519));
 }

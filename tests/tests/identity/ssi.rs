@@ -627,6 +627,10 @@ fn links_uses_the_number_of_the_public_implementation() {
     for absent in [ExtensionType::SSI_PARAMETERS, ExtensionType::DID_PROOF, ExtensionType::DID_METHODS] {
         assert_eq!(extension(&hello, absent.0), None, "{absent}");
     }
+    // The methods of the public implementation come first.
+    let mixed = links(resolves(&[M::KEY, M::ETH, M::OTT]), vec![]);
+    let hello = take(&mut Pair::new(&client(mixed), &server(of_server.clone(), ClientAuth::None)).client);
+    assert_eq!(extension(&hello, 60), Some(&[2, 3, 1, 3, 0xe1][..]));
     let (messages, _) = server_flight(of_client.clone(), of_server.clone(), ClientAuth::Required);
     // The public server would send the methods 1 and 2 here, which are not common.
     assert!(messages[1].ends_with(&[0, 60, 0, 4, 2, 2, 1, 3]));

@@ -3,6 +3,7 @@
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::SignatureScheme;
 use serde_json::{Map, Value};
 
 use super::time::{DateTime, Seconds};
@@ -78,8 +79,12 @@ pub struct VerifiedLinks {
     pub credential: LinksCredential,
     /// The subject.
     pub subject: Did,
+    /// The first second in which the credential is valid.
+    pub valid_from: Seconds,
     /// The last second in which the credential is valid.
     pub valid_until: Seconds,
+    /// The scheme of the issuer's signature.
+    pub scheme: SignatureScheme,
 }
 
 impl LinksCredential {
@@ -154,19 +159,21 @@ pub fn verify(
     }
     type_of(issuer.key.key_type())?;
     let signed = credential.signed_text();
-    issuer.key.verify_der(provider, issuer.key.key_type().default_scheme(), signed.as_bytes(), &signature)?;
+    let scheme = issuer.key.key_type().default_scheme();
+    issuer.key.verify_der(provider, scheme, signed.as_bytes(), &signature)?;
     let time = |text: &str, name| {
         DateTime::read(&Value::from(text)).map(DateTime::seconds).ok_or(LinksError::Member(name))
     };
     let valid_until = time(&credential.expiration_date, "expirationDate")?;
-    if time(&credential.issuance_date, "issuanceDate")? > now {
+    let valid_from = time(&credential.issuance_date, "issuanceDate")?;
+    if valid_from > now {
         return Err(LinksError::NotYetValid);
     }
     if valid_until < now {
         return Err(LinksError::Expired);
     }
     let subject = credential.subject.parse()?;
-    Ok(VerifiedLinks { credential, subject, valid_until })
+    Ok(VerifiedLinks { credential, subject, valid_from, valid_until, scheme })
 }
 
 /// The name of a proof by a key of this type.

@@ -2,10 +2,12 @@
 //!
 //! [`CredentialVerifier`] trusts issuers, [`IdentifierVerifier`] trusts DIDs. Both resolve the DID of a peer by their [`Resolver`]s, of
 //! which [`RegistryDocuments`] believes a registry of `did:dunlin`.
+//! [`LinksVerifier`] reads the credentials of the paper's public implementation.
 //! [`Holding::to_tls`](crate::holding::Holding::to_tls) is the other side: the credential or DID that this program shows.
 
 mod identifier;
 mod identity;
+mod links;
 mod registry;
 mod resolve;
 mod subject;
@@ -15,6 +17,7 @@ use dunlin::wire::DidMethod;
 
 pub use identifier::{IdentifierIdentity, IdentifierVerifier};
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
+pub use links::LinksVerifier;
 pub use registry::{LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{
     DocumentCache, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution, ResolveError, Resolver, resolve_listed,

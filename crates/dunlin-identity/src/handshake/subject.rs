@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
-use dunlin::pki_types::SubjectPublicKeyInfoDer;
-use dunlin::wire::DidMethod;
+use dunlin::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
+use dunlin::wire::{DidMethod, SignatureScheme};
 
 use super::Refusal;
 use super::resolve::{Resolution, ResolveError, Resolver, resolve, self_contained};
@@ -108,6 +108,21 @@ impl Subjects {
     /// Whether no resolver knows of a later document of the DID, or of its end.
     pub(super) fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
         self.resolvers.iter().all(|resolver| resolver.is_latest(did, document, sequence))
+    }
+
+    /// Whether the profile, which has these algorithms for chains, takes an issuer's signature of this scheme: with its type of key, hash
+    /// and padding.
+    pub(super) fn accepts(
+        &self,
+        scheme: SignatureScheme,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+    ) -> bool {
+        let ids = |algorithm: &dyn SignatureVerificationAlgorithm| {
+            (algorithm.public_key_alg_id(), algorithm.signature_alg_id())
+        };
+        let schemes = self.provider.signatures.schemes.iter();
+        let mut of_scheme = schemes.filter(|(candidate, _)| *candidate == scheme).flat_map(|(_, all)| *all);
+        of_scheme.any(|one| algorithms.iter().any(|algorithm| ids(*algorithm) == ids(*one)))
     }
 
     /// Passes everything to `add` that may change a resolution.

@@ -15,6 +15,7 @@ use super::resolve::{Resolution, ResolveError, Resolver};
 use super::subject::{Subject, Subjects};
 use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
+use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
 use crate::credential::status::{StatusError, StatusLists};
 use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
@@ -43,6 +44,9 @@ pub enum Refusal {
     /// The credential is refused.
     #[error("{0}")]
     Credential(#[from] CredentialError),
+    /// The credential of the public implementation is refused ([`super::LinksVerifier`]).
+    #[error("{0}")]
+    Links(#[from] LinksError),
     /// The profile does not allow the issuer's signature in chains.
     #[error("credential: the issuer has signed with {0}, which is not accepted here")]
     Algorithm(SignatureScheme),
@@ -86,6 +90,7 @@ impl Refusal {
         match self {
             Self::Entries | Self::Identifier(_) => Alert::DECODE_ERROR,
             Self::Credential(error) => of_credential(error),
+            Self::Links(error) => of_links(error),
             Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
             Self::Peer(_) => Alert::UNKNOWN_CA,
             Self::Resolve(ResolveError::Deactivated(_) | ResolveError::Outdated(_)) => {
@@ -133,6 +138,17 @@ fn of_credential(error: &CredentialError) -> Alert {
         C::Jwt(J::Algorithm(_)) | C::Cose(O::Algorithm(_)) => Alert::UNSUPPORTED_CERTIFICATE,
         C::Proof(P::Key(key)) | C::Jwt(J::Key(key)) | C::Cose(O::Key(key)) => of_key(key),
         _ => Alert::BAD_CERTIFICATE,
+    }
+}
+
+/// As [`of_credential`].
+fn of_links(error: &LinksError) -> Alert {
+    match error {
+        LinksError::Json(_) => Alert::DECODE_ERROR,
+        LinksError::UntrustedIssuer => Alert::UNKNOWN_CA,
+        LinksError::Expired | LinksError::NotYetValid => Alert::CERTIFICATE_EXPIRED,
+        LinksError::Key(key) => of_key(key),
+        LinksError::Member(_) | LinksError::Subject(_) => Alert::BAD_CERTIFICATE,
     }
 }
 
@@ -273,7 +289,7 @@ impl CredentialVerifier {
             let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
             self.issuers.verify_presented(&self.subjects.provider, credential, &lists, now)?
         };
-        if !self.is_accepted(verified.scheme, algorithms) {
+        if !self.subjects.accepts(verified.scheme, algorithms) {
             return Err(Refusal::Algorithm(verified.scheme));
         }
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
@@ -304,20 +320,6 @@ impl CredentialVerifier {
         of_issuer.is_some_and(|Resolution { document, sequence, .. }| {
             self.subjects.hash(document).is_ok_and(|hash| self.subjects.is_latest(issuer, &hash, *sequence))
         })
-    }
-
-    /// Whether a chain may have signatures of this scheme: with its type of key, hash and padding.
-    fn is_accepted(
-        &self,
-        scheme: SignatureScheme,
-        algorithms: &[&dyn SignatureVerificationAlgorithm],
-    ) -> bool {
-        let ids = |algorithm: &dyn SignatureVerificationAlgorithm| {
-            (algorithm.public_key_alg_id(), algorithm.signature_alg_id())
-        };
-        let schemes = self.subjects.provider.signatures.schemes.iter();
-        let mut of_scheme = schemes.filter(|(candidate, _)| *candidate == scheme).flat_map(|(_, all)| *all);
-        of_scheme.any(|one| algorithms.iter().any(|algorithm| ids(*algorithm) == ids(*one)))
     }
 }
 

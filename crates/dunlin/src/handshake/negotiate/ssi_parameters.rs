@@ -37,6 +37,11 @@ pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParamete
 fn resolved(profile: &ProfileSettings, typ: CertificateType) -> Vec<DidMethod> {
     let mut methods = profile.trust.did_methods(typ);
     methods.retain(|method| method.to_byte().is_some());
+    if profile.ssi.is_links() {
+        // Its own methods first: a server of the public implementation that asks for client authentication crashes in the second ClientHello
+        // after a HelloRetryRequest unless the common method is the first in the list.
+        methods.sort_by_key(|method| method.to_byte());
+    }
     methods
 }
 

@@ -1,0 +1,133 @@
+//! The verifier of peers with credentials of the paper's public implementation.
+
+use std::sync::Arc;
+
+use dunlin::PeerIdentity;
+use dunlin::auth::{AskAgain, Claim, Validity, Verdict, Verified};
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::AuthenticationFailure;
+use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
+use dunlin::wire::{CertificateType, DidMethod};
+use serde_json::Map;
+
+use super::identity::CredentialIdentity;
+use super::resolve::Resolver;
+use super::subject::{Subject, Subjects};
+use super::verifier::{Refusal, seconds, unsigned};
+use crate::credential::Seconds;
+use crate::credential::links::{self, LinksError, LinksIssuer};
+use crate::trust::TrustList;
+
+/// Verifies peers by credentials of the paper's public implementation, for profiles of [`dunlin::SsiMessages::Links`] alone
+/// (docs/identity.md): these credentials have no status, and the issuer signs no canonical form.
+///
+/// It trusts what these issuers say about anybody, unless [`Self::with_peers`] names the peers.
+#[derive(Debug)]
+pub struct LinksVerifier {
+    issuers: Vec<LinksIssuer>,
+    subjects: Subjects,
+    asks: bool,
+}
+
+impl LinksVerifier {
+    /// Trusts these issuers, and resolves peers of `did:key` and `did:jwk`.
+    pub fn new(provider: Arc<CryptoProvider>, issuers: Vec<LinksIssuer>) -> Self {
+        Self { issuers, subjects: Subjects::new(provider), asks: false }
+    }
+
+    /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
+    #[must_use]
+    pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
+        self.subjects.add_resolver(resolver);
+        self
+    }
+
+    /// Accepts only peers with these DIDs. An empty list accepts nobody.
+    #[must_use]
+    pub fn with_peers(self, peers: TrustList) -> Self {
+        Self { subjects: self.subjects.only(peers), ..self }
+    }
+
+    /// Asks the caller ([`dunlin::Question::Verify`]) where a document is not at hand. The caller looks it up, adds it, and answers with the
+    /// result of [`Self::judge`]. Without this such a peer is refused.
+    #[must_use]
+    pub fn asking(self) -> Self {
+        Self { asks: true, ..self }
+    }
+
+    /// Verifies the credential in a VC message: everything but the peer's possession of the key in the result. `algorithms` are those that
+    /// may verify the issuer's signature.
+    ///
+    /// # Errors
+    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    pub fn judge(
+        &self,
+        entries: &[CertificateDer<'_>],
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        now: Seconds,
+    ) -> Result<Box<Verified>, Refusal> {
+        let [credential] = entries else { return Err(Refusal::Entries) };
+        let verified = links::verify(&self.subjects.provider, &self.issuers, credential, now)?;
+        if !self.subjects.accepts(verified.scheme, algorithms) {
+            return Err(Refusal::Algorithm(verified.scheme));
+        }
+        let issuer = verified.credential.issuer.parse().map_err(|_| LinksError::Member("issuer"))?;
+        // After the other checks, so that only a trusted issuer can make this side look a DID up.
+        let Subject { key, document, sequence, until } =
+            self.subjects.resolve(&verified.subject, None, now)?;
+        let validity = Validity::new(unsigned(verified.valid_from), unsigned(verified.valid_until));
+        let validity =
+            until.map_or(validity, |until| validity.limited(AskAgain::Resolution, unsigned(until)));
+        let identity = CredentialIdentity {
+            did: verified.subject,
+            issuer,
+            // Such a credential says nothing else about its subject.
+            claims: Some(Map::new()),
+            document,
+            sequence,
+            resolved: now,
+            valid_until: Some(verified.valid_until),
+            statuses: Vec::new(),
+        };
+        Ok(Verified::new(key, identity.to_engine().ok_or(Refusal::TooLong)?, validity))
+    }
+}
+
+impl dunlin::auth::Verifier for LinksVerifier {
+    fn certificate_type(&self) -> CertificateType {
+        CertificateType::VERIFIABLE_CREDENTIAL
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        for issuer in &self.issuers {
+            add(issuer.method.as_bytes());
+            add(issuer.key.spki());
+        }
+        self.subjects.settings(add);
+    }
+
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        match self.judge(claim.entries, claim.algorithms, seconds(claim)) {
+            Ok(verified) => Ok(Verdict::Accepted(verified)),
+            Err(refusal) if self.asks && refusal.is_missing() => Ok(Verdict::Ask),
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        match self.issuers.is_empty() {
+            true => Err("no issuers of verifiable credentials are trusted"),
+            false => Ok(()),
+        }
+    }
+
+    fn did_methods(&self) -> Vec<DidMethod> {
+        self.subjects.did_methods()
+    }
+
+    /// Whether nothing that this side has learned since contradicts the verdict: the DID has the same document.
+    fn still_believes(&self, identity: &PeerIdentity) -> bool {
+        let peer = CredentialIdentity::of(identity);
+        peer.is_some_and(|peer| self.subjects.is_latest(&peer.did, &peer.document, peer.sequence))
+    }
+}
