@@ -103,6 +103,16 @@ impl Namespace {
             Ok(work())
         })
     }
+
+    /// Sets a parameter of IPv4 in the namespace, for example `tcp_rmem`.
+    ///
+    /// # Errors
+    /// There is no such parameter, the value is wrong, or the process lacks the rights.
+    pub fn set(&self, parameter: &str, value: &str) -> Result<(), Error> {
+        let path = format!("/proc/sys/net/ipv4/{parameter}");
+        let written = self.run(|| fs::write(&path, value))?;
+        written.map_err(|error| Error::new(path, error, "run it where /proc/sys is writable"))
+    }
 }
 
 /// Disables IPv6 in the namespace of the calling thread, for present and future devices.

@@ -15,7 +15,6 @@ mod servers;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -109,10 +108,8 @@ impl Experiment for Gateway {
         namespace.ip("link set lo up\n")?;
         let [clients, servers] = Core::pair()?;
         let place = Place { ground: &ground, namespace: &namespace, core: servers };
+        namespace.set("ip_local_port_range", PORTS)?;
         namespace.run(|| {
-            let path = "/proc/sys/net/ipv4/ip_local_port_range";
-            fs::write(path, PORTS)
-                .map_err(|error| Error::new(path, error, "run it where /proc/sys is writable"))?;
             clients.take()?;
             match (plan.held, plan.quick) {
                 (Some(held), _) => hold::run(&place, held, progress),

@@ -1,6 +1,5 @@
 //! The client's network on real devices: a line whose address changes, perhaps a NAT, and the server behind it.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -88,7 +87,7 @@ impl Place {
                 let link = Link::start([here(0), end(&made, DEVICES[0], GATEWAY, HALF)], &line, seed)?;
                 veth([end(&made, SERVER_DEVICE, PUBLIC, HALF), end(&server, SERVER_DEVICE, SERVER, HALF)])?;
                 made.nft(NAT)?;
-                set(&made, "ip_forward", "1")?;
+                made.set("ip_forward", "1")?;
                 router = Some(made);
                 vec![link]
             }
@@ -142,14 +141,5 @@ impl Place {
 
 /// Lets a namespace take packets on an interface over which it would not answer.
 fn without_filter(namespace: &Namespace) -> Result<(), Error> {
-    ["all", "default"]
-        .iter()
-        .try_for_each(|devices| set(namespace, &format!("conf/{devices}/rp_filter"), "0"))
-}
-
-/// Sets a parameter of IPv4 in a namespace.
-fn set(namespace: &Namespace, name: &str, value: &str) -> Result<(), Error> {
-    let path = format!("/proc/sys/net/ipv4/{name}");
-    let written = namespace.run(|| fs::write(&path, value))?;
-    written.map_err(|error| Error::new(path, error, "run it where /proc/sys is writable"))
+    ["all", "default"].iter().try_for_each(|devices| namespace.set(&format!("conf/{devices}/rp_filter"), "0"))
 }

@@ -4,7 +4,6 @@
 //! that follow each other, with their TCP and IP headers: the flights, and the acknowledgement that TCP sends just before an
 //! answer. Frames in the opposite direction do not delay a flight, because each direction has the full rate.
 
-use std::fs;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
@@ -106,10 +105,7 @@ impl SlowLink {
 /// segments that are still in flight.
 fn patient(namespace: &Namespace, address: Ipv4Addr) -> Result<(), Error> {
     namespace.ip(&format!("route replace {NETWORK} dev {DEVICE} src {address} rto_min 30s\n"))?;
-    let probes = "/proc/sys/net/ipv4/tcp_early_retrans";
-    namespace
-        .run(|| fs::write(probes, "0"))?
-        .map_err(|error| Error::new(probes, error, "run it where /proc/sys is writable"))
+    namespace.set("tcp_early_retrans", "0")
 }
 
 /// The IP bytes on the critical path, from the first TLS byte to the last.
