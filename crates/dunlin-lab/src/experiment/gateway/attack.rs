@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,10 +30,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// The addresses from which ClientHellos come, and the number of the first one.
 const FLOODERS: usize = 50_000;
 const FIRST_FLOODER: usize = 1 << 20;
-/// The time between two handshakes that stay half-open.
-const HALF_OPEN_PERIOD: Duration = Duration::from_millis(20);
-/// The slow clients: those that send a ClientHello, and those that read data.
-const SLOW_HELLOS: usize = 200;
+/// The time between two handshakes that stay half-open. Two gateways then reach their limit of 1000 handshakes each after 5 seconds.
+const HALF_OPEN_PERIOD: Duration = Duration::from_micros(2500);
+/// The slow clients: those that send a ClientHello, which are more than two gateways take, and those that read data.
+const SLOW_HELLOS: usize = 2500;
 const SLOW_READERS: usize = 50;
 /// The time in which a slow client sends a byte, or reads [`SIP`] bytes.
 const SLOW_PERIOD: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl Attack {
     pub(super) const ALL: [Self; 4] = [Self::None, Self::Flood, Self::HalfOpen, Self::Slow];
 
     /// The attack of the phase with this number.
-    const fn of(phase: usize) -> Self {
+    pub(super) const fn of(phase: usize) -> Self {
         Self::ALL[phase % Self::ALL.len()]
     }
 
@@ -157,25 +158,30 @@ impl Attacker<'_> {
             });
             number += 1;
             due += HALF_OPEN_PERIOD;
-            sleep_until(due.into()).await;
+            // A timer of tokio is not exact to less than a millisecond.
+            if due > Instant::now() {
+                sleep_until(due.into()).await;
+            }
             while tasks.try_join_next().is_some() {}
         }
         tasks.shutdown().await;
         Ok(number as u64)
     }
 
-    /// Keeps slow clients connected. They come one after the other, within a period.
+    /// Keeps slow clients connected. They come one after the other, within a few periods. Returns how often one has connected.
     async fn slow(&self, phase: usize) -> Result<u64, Error> {
         let mut tasks = JoinSet::new();
+        let connected = Arc::new(AtomicU64::new(0));
         let gap = SLOW_PERIOD / (SLOW_HELLOS + SLOW_READERS) as u32;
         for number in 0..SLOW_HELLOS {
             sleep(gap).await;
-            let Some(target) = self.target(number) else { break };
-            let hello = hello(&target, self.client)?;
+            let Some(target) = self.target(number).filter(|_| self.goes_on(phase)) else { break };
+            let (hello, connected) = (hello(&target, self.client)?, connected.clone());
             tasks.spawn(async move {
                 loop {
                     let sent = async {
                         let mut tcp = connect(number as u32, &target).await?;
+                        connected.fetch_add(1, Ordering::Relaxed);
                         for byte in &hello {
                             tcp.write_all(&[*byte]).await?;
                             sleep(SLOW_PERIOD).await;
@@ -192,9 +198,10 @@ impl Attacker<'_> {
         for number in 0..SLOW_READERS {
             sleep(gap).await;
             let Some(target) = self.target(number) else { break };
-            let client = self.client.clone();
+            let (client, connected) = (self.client.clone(), connected.clone());
             tasks.spawn(async move {
                 let Ok(mut tls) = load::shaken_with(Some(ROOM), &target, &client).await else { return };
+                connected.fetch_add(1, Ordering::Relaxed);
                 let _ = tls.write_all(&[SOURCE]).await;
                 while tls.read(&mut [0; SIP]).await.is_ok_and(|len| len > 0) {
                     sleep(SLOW_PERIOD).await;
@@ -204,9 +211,8 @@ impl Attacker<'_> {
         while self.goes_on(phase) {
             sleep(LOOK).await;
         }
-        let number = tasks.len();
         tasks.shutdown().await;
-        Ok(number as u64)
+        Ok(connected.load(Ordering::Relaxed))
     }
 
     /// The gateway of an attacker with this number.

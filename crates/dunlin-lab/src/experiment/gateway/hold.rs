@@ -92,6 +92,10 @@ impl Trips {
         self.lost.extend(other.lost);
     }
 
+    const fn is_empty(&self) -> bool {
+        self.times.is_empty() && self.lost.is_empty()
+    }
+
     /// The times of a phase.
     fn times(&self, phase: usize) -> Vec<Duration> {
         self.times.iter().filter(|(at, _)| *at == phase).map(|(_, time)| *time).collect()
@@ -159,7 +163,7 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
             .figure("processor_percent", &[load]),
     ];
     for (protocol, trips) in [("tls", tls), ("dtls", dtls), ("new tls", new)] {
-        rows.extend(rounds.rows_of(protocol, &trips, &attacks));
+        rows.extend(rounds.rows_of(protocol, &trips, &attacks)?);
     }
     Ok(rows)
 }
@@ -239,15 +243,15 @@ async fn traffic(
             let mut trips = Trips::default();
             // The clients are spread evenly over a period.
             let mut due = begin + TLS_PERIOD * at / number;
+            let mut is_connected = true;
             while !stage.has_ended() {
+                let is_late = Instant::now() > due;
                 sleep_until(due.into()).await;
-                let (phase, sent) = (stage.phase(), Instant::now());
-                let echoed = load::exchange(&mut tls).await;
-                trips.note(phase, echoed.is_ok().then(|| sent.elapsed()));
-                if echoed.is_err() {
-                    break;
-                }
-                // A message that waited for the previous echo leaves at once.
+                // A message that waited for the previous echo has waited for the gateway.
+                let (phase, sent) = (stage.phase(), if is_late { due } else { Instant::now() });
+                // The messages of a client that has lost its connection are lost, too.
+                is_connected = is_connected && load::exchange(&mut tls).await.is_ok();
+                trips.note(phase, is_connected.then(|| sent.elapsed()));
                 due += TLS_PERIOD;
             }
             trips
@@ -307,9 +311,18 @@ impl Rounds {
     }
 
     /// The rows of a kind of clients: for each attack the figures of all rounds, also divided by those of the same round without an attack.
-    fn rows_of(&self, protocol: &str, trips: &Trips, attacks: &[u64]) -> Vec<Row> {
+    ///
+    /// # Errors
+    /// In a phase no message had an echo, so there is no time.
+    fn rows_of(&self, protocol: &str, trips: &Trips, attacks: &[u64]) -> Result<Vec<Row>, Error> {
         let kinds = Attack::ALL.len();
         let mut times: Vec<_> = (0..self.phases()).map(|phase| trips.times(phase)).collect();
+        if !trips.is_empty()
+            && let Some(phase) = times.iter().position(Vec::is_empty)
+        {
+            let attack = Attack::of(phase).name();
+            return Err(failed(format_args!("no client over {protocol} had an echo in a phase of {attack}")));
+        }
         let mut percentiles =
             |share: f64| -> Vec<_> { times.iter_mut().map(|times| percentile_ms(times, share)).collect() };
         let [p50, p99, p999] = [0.5, 0.99, 0.999].map(&mut percentiles);
@@ -333,7 +346,7 @@ impl Rounds {
             let time = self.phase.as_secs_f64() * self.number as f64;
             row.figure("attacks_per_s", &[*made as f64 / time]).figure("p99_ratio", &ratios)
         });
-        rows.collect()
+        Ok(rows.collect())
     }
 }
 
