@@ -15,6 +15,7 @@ mod nodes;
 mod pebble;
 mod place;
 mod policy;
+mod policy_known;
 mod policy_sequences;
 mod redirect;
 mod registry;

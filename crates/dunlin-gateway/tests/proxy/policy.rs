@@ -99,7 +99,7 @@ psk = "keys.psk"
 "#;
 
 /// How often the policy has decided so.
-fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &str) -> f64 {
+pub(crate) fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &str) -> f64 {
     let downgrade = if matches!(profile, "low" | "meter") && verdict != "refuse" { "yes" } else { "no" };
     metric(
         gateway,
@@ -111,7 +111,7 @@ fn decided(gateway: &Gateway, stage: &str, rule: &str, verdict: &str, profile: &
 }
 
 /// A backend that sends back what it gets.
-async fn echo() -> u16 {
+pub(crate) async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -125,8 +125,9 @@ async fn echo() -> u16 {
     port
 }
 
-const RENEGOTIATED: &str = "dunlin_gateway_renegotiations_total{listener=\"test\",outcome=\"completed\"}";
-const POLICY_RELOADED: &str = "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}";
+pub(crate) const RENEGOTIATED: &str =
+    "dunlin_gateway_renegotiations_total{listener=\"test\",outcome=\"completed\"}";
+pub(crate) const POLICY_RELOADED: &str = "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}";
 
 /// A whole connection, with its tickets. Returns the suite, and whether the session was resumed.
 pub(crate) async fn visit(client: &Client, port: u16) -> (Option<CipherSuite>, bool) {
