@@ -92,6 +92,25 @@ async fn a_ticket_of_one_gateway_is_resumed_at_the_other() {
 }
 
 #[tokio::test]
+async fn a_client_in_the_cache_of_one_gateway_is_cached_at_the_other() {
+    let place = Place::new();
+    let redis = Redis::new(&place);
+    let cache = format!(
+        "[listener.clients]\nca = \"root.pem\"\n[listener.cache]\nmode = \"compact\"\n\
+         store = \"redis://127.0.0.1:{}/\"\nkey = \"shared.key\"\n",
+        redis.port
+    );
+    let text = table(&place, redis.port) + &listener("") + &cache + &route(backend("one").await, "");
+    let [(one, _), (two, _)] = [place.start(&text).await, place.start(&text).await];
+    let mut client = place.with_certificate(place.client("root.pem"), "");
+    client.cache = Some(Arc::default());
+    assert_eq!(connect(&client, &one).await.negotiated().kind, HandshakeKind::Full);
+    let cached = HandshakeKind::Cached { own: true, peer: true };
+    assert_eq!(connect(&client, &two).await.negotiated().kind, cached);
+    assert_eq!(metric(&two, "dunlin_gateway_handshakes_completed_total{kind=\"cached\"}"), 1.0);
+}
+
+#[tokio::test]
 async fn without_redis_clients_get_full_handshakes_at_the_other() {
     let place = Place::new();
     let port = {
