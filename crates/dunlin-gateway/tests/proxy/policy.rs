@@ -23,6 +23,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::admin::status;
 use crate::place::{Client, Place, backend, metric, metric_becomes, route, within};
+use crate::udp::half_open;
 
 pub(crate) const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
 pub(crate) const LOW: Option<CipherSuite> = Some(CipherSuite::TLS_AES_128_GCM_SHA256);
@@ -223,6 +224,27 @@ impl Openssl {
         self.stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
         within(self.lines.next_line()).await.unwrap().expect("a line")
     }
+}
+
+/// The strongest profile has another cipher for a client without hardware for AES.
+#[tokio::test]
+async fn a_client_that_prefers_chacha20_gets_it() {
+    let place = place("default = \"strong\"");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap();
+    let chacha = "[profile.chacha]\nrank = 100\nversions = [\"1.2\", \"1.3\"]\n\
+         cipher_suites = [\"TLS_CHACHA20_POLY1305_SHA256\", \"TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256\"]\n\
+         certificates = \"strong\"\nclient = \"request\"\n\
+         [[rule]]\nname = \"weak\"\nwhen.prefers = \"chacha20\"\nprofile = \"chacha\"\n";
+    place.write("policy.toml", &(text + chacha));
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(echo().await, ""))).await;
+    let (chacha, aes) = ("ECDHE-ECDSA-CHACHA20-POLY1305", "ECDHE-ECDSA-AES256-GCM-SHA384");
+    for (first, second) in [(chacha, aes), (aes, chacha)] {
+        let mut client = Openssl::start(&place, port, "other-", &["-cipher", &format!("{first}:{second}")]);
+        assert_eq!(client.say("hello").await, "hello");
+        // Its only suites are those of ChaCha20.
+        assert_eq!(decided(&gateway, "finished", "weak", "serve", "chacha"), 1.0);
+    }
+    assert_eq!(decided(&gateway, "finished", "default", "serve", "strong"), 1.0);
 }
 
 /// A second echo comes after the renegotiation: OpenSSL reads the request for it before the first one.
@@ -506,31 +528,11 @@ async fn a_displaced_handshake_is_no_offence() {
     place.write("policy.toml", &(text + "[blacklist]\nfailed = 1\n"));
     let text = LISTENER.replace("policy =", "transport = \"dtls\"\npolicy =") + &route(1, "");
     let (gateway, port) = place.start(&("[limits]\nhandshakes = 1\n".to_owned() + &text)).await;
-    let server = SocketAddr::from(([127, 0, 0, 1], port));
-    // Its client gets the demand for a cookie, and nothing else.
-    let relay = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-    let name = ServerAddress::parse("localhost", port).unwrap();
-    let config = Arc::new(place.client("root.pem").config());
-    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
-    let relayed = async {
-        let (mut buffer, mut client, mut answers) = ([0; 2048], None, 0);
-        while answers < 2 {
-            let (len, from) = relay.recv_from(&mut buffer).await.unwrap();
-            let to = if from == server { client } else { Some(server) };
-            answers += usize::from(from == server);
-            client = client.or(Some(from));
-            if answers < 2 {
-                relay.send_to(&buffer[..len], to.unwrap()).await.unwrap();
-            }
-        }
-    };
-    within(async {
-        tokio::select! {
-            () = relayed => {}
-            _ = endpoint.connect(&config, name.clone(), relay.local_addr().unwrap()) => panic!("a handshake without a server"),
-        }
-    })
-    .await;
+    let client = place.client("root.pem");
+    half_open(&client, port).await;
+    let (server, name) =
+        (SocketAddr::from(([127, 0, 0, 1], port)), ServerAddress::parse("localhost", port).unwrap());
+    let config = Arc::new(client.config());
     let other = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
     within(other.connect(&config, name, server)).await.unwrap();
     let displaced = "dunlin_gateway_handshakes_total{outcome=\"failed\",reason=\"transport\"}";

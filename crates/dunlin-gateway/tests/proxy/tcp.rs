@@ -51,6 +51,29 @@ async fn a_slow_backend_slows_the_client() {
     assert_eq!(within(reader).await.unwrap().unwrap(), sent);
 }
 
+/// The client stops reading until the backend cannot send any more; then everything arrives.
+#[tokio::test]
+async fn a_slow_client_slows_the_backend() {
+    let place = Place::new();
+    let fast = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let to = fast.local_addr().unwrap().port();
+    let (_gateway, port) = place.start(&(listener("") + &route(to, ""))).await;
+    let mut tls = place.client("root.pem").connect(port, "localhost").await;
+    let (mut stream, _) = fast.accept().await.unwrap();
+    let chunk = vec![7; 64 << 10];
+    let mut sent = 0;
+    while let Ok(written) = tokio::time::timeout(Duration::from_millis(300), stream.write(&chunk)).await {
+        sent += written.unwrap();
+        assert!(sent < 256 << 20, "nothing holds the backend back");
+    }
+    let reader = tokio::spawn(async move {
+        let mut received = vec![];
+        tls.read_to_end(&mut received).await.map(|_| received.len())
+    });
+    within(stream.shutdown()).await.unwrap();
+    assert_eq!(within(reader).await.unwrap().unwrap(), sent);
+}
+
 #[tokio::test]
 async fn a_silent_client_gives_its_handshake_to_another_one() {
     let place = Place::new();
@@ -214,13 +237,13 @@ async fn refuses_clients_without_a_trusted_certificate() {
 }
 
 /// The metric of failed handshakes with this reason.
-fn failed(reason: &str) -> String {
+pub(crate) fn failed(reason: &str) -> String {
     let labels = format!("{{listener=\"test\",outcome=\"failed\",reason=\"{reason}\"}}");
     format!("dunlin_gateway_handshakes_total{labels}")
 }
 
 /// The metric of clients that reached this limit.
-fn reached(limit: &str) -> String {
+pub(crate) fn reached(limit: &str) -> String {
     format!("dunlin_gateway_limits_reached_total{{listener=\"test\",limit=\"{limit}\"}}")
 }
 
@@ -257,6 +280,40 @@ async fn limits_connections_of_a_host() {
     metric_becomes(&gateway, &reached("connections_per_host"), 1.0).await;
     drop(first);
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+}
+
+#[tokio::test]
+async fn limits_handshakes_of_a_host() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nhandshakes_per_host = 1\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
+    let client = place.client("root.pem");
+    let silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
+    client.try_connect(port, "localhost").await.unwrap_err();
+    metric_becomes(&gateway, &reached("handshakes_per_host"), 1.0).await;
+    drop(silent);
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+    // A connection after its handshake does not count.
+    let _first = client.connect(port, "localhost").await;
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+}
+
+/// The limit is that of the gateway, not of a listener.
+#[tokio::test]
+async fn limits_connections_of_all_listeners() {
+    let place = Place::new();
+    let one = listener("") + &route(backend("one").await, "");
+    let text = "[limits]\nconnections = 1\n".to_owned() + &one + &one.replace("\"test\"", "\"other\"");
+    let (gateway, port) = place.start(&text).await;
+    let other = gateway.addresses()[1].1.port();
+    let client = place.client("root.pem");
+    let first = client.connect(other, "localhost").await;
+    client.try_connect(port, "localhost").await.unwrap_err();
+    metric_becomes(&gateway, &reached("connections"), 1.0).await;
+    drop(first);
+    metric_becomes(&gateway, "dunlin_gateway_connections", 0.0).await;
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
 }
 

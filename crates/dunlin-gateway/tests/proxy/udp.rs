@@ -10,6 +10,7 @@ use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
 
 use crate::place::{Client, PATIENCE, PSK, Place, listener, metric, metric_becomes, route, sample, within};
+use crate::tcp::{failed, reached};
 
 fn dtls(more: &str) -> String {
     listener(&format!("transport = \"dtls\"\n{more}"))
@@ -61,6 +62,98 @@ async fn each_client_has_a_socket_of_its_own() {
     two.close();
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
     metric_becomes(&gateway, "dunlin_gateway_dtls_associations", 0.0).await;
+}
+
+/// A client that sends nothing costs the backend no socket.
+#[tokio::test]
+async fn the_first_datagram_opens_the_socket() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let (gateway, port) = place.start(&(dtls("") + &route(to, ""))).await;
+    let client = place.client("root.pem");
+    let silent = connect(&client, port).await;
+    metric_becomes(&gateway, "dunlin_gateway_established", 1.0).await;
+    silent.close();
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_backend_connects_total"), 0.0);
+    let other = connect(&client, port).await;
+    other.send(b"data").await.unwrap();
+    assert_eq!(receive(&socket).await.0, b"data");
+    assert_eq!(metric(&gateway, CONNECTS), 1.0);
+}
+
+#[tokio::test]
+async fn counts_garbage() {
+    let place = Place::new();
+    let (gateway, port) = place.start(&(dtls("") + &route(1, ""))).await;
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let discarded = "dunlin_gateway_dtls_discarded_total{listener=\"test\"}";
+    assert_eq!(metric(&gateway, discarded), 0.0);
+    // No record, a part of one, and one of an association that the gateway does not have.
+    let foreign = [&[23, 254, 253, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8][..], &[0; 8]].concat();
+    for garbage in [&[0xff; 40][..], &[22, 254, 253, 0, 0], &foreign] {
+        socket.send_to(garbage, ("127.0.0.1", port)).await.unwrap();
+    }
+    metric_becomes(&gateway, discarded, 3.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total"), 0.0);
+}
+
+/// Begins a handshake whose client gets the demand for a cookie, and nothing else.
+pub(crate) async fn half_open(client: &Client, port: u16) {
+    let server = SocketAddr::from(([127, 0, 0, 1], port));
+    let relay = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    let config = Arc::new(client.config());
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let relayed = async {
+        let (mut buffer, mut client, mut answers) = ([0; 2048], None, 0);
+        while answers < 2 {
+            let (len, from) = relay.recv_from(&mut buffer).await.unwrap();
+            let to = if from == server { client } else { Some(server) };
+            answers += usize::from(from == server);
+            client = client.or(Some(from));
+            if answers < 2 {
+                relay.send_to(&buffer[..len], to.unwrap()).await.unwrap();
+            }
+        }
+    };
+    within(async {
+        tokio::select! {
+            () = relayed => {}
+            _ = endpoint.connect(&config, name, relay.local_addr().unwrap()) => panic!("a handshake without a server"),
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ends_slow_handshakes() {
+    let place = Place::new();
+    let text = dtls("") + "[listener.limits]\nhandshake_time = \"100ms\"\n" + &route(1, "");
+    let (gateway, port) = place.start(&text).await;
+    half_open(&place.client("root.pem"), port).await;
+    metric_becomes(&gateway, &reached("handshake_time"), 1.0).await;
+    assert_eq!(metric(&gateway, &failed("timeout")), 1.0);
+}
+
+#[tokio::test]
+async fn limits_connections() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = "[limits]\nconnections = 1\n".to_owned() + &dtls("") + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let client = place.client("root.pem");
+    let limit = reached("connections");
+    let first = connect(&client, port).await;
+    metric_becomes(&gateway, "dunlin_gateway_established", 1.0).await;
+    tokio::select! {
+        _ = connect(&client, port) => panic!("there is no place"),
+        () = metric_becomes(&gateway, &limit, 1.0) => {}
+    }
+    first.close();
+    metric_becomes(&gateway, "dunlin_gateway_connections", 0.0).await;
+    connect(&client, port).await.send(b"data").await.unwrap();
+    assert_eq!(receive(&socket).await.0, b"data");
 }
 
 /// The association outlives its socket: once the socket has closed, the next datagram opens another one.
