@@ -15,7 +15,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 run: ## Prepare the machine, build, and start `dunlin up` on loopback (Ctrl-C stops it)
-	@tools/setup build
+	@tools/setup run
 	$(CARGO) run --release --locked -p dunlin-cli -- up
 
 test: ## Install the peers and tools that the tests need, then run every test
