@@ -8,6 +8,8 @@ mod decisions;
 mod engine;
 mod faults;
 mod input;
+#[path = "../common/kernel.rs"]
+mod kernel;
 mod nft;
 mod properties;
 mod reload;

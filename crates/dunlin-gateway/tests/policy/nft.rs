@@ -1,38 +1,18 @@
 //! The blacklist in sets of nftables, in a network namespace of its own.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use dunlin_gateway::policy::{Blacklist, BlacklistLimits, Network, NftSets, Offence};
 
-const INSIDE: &str = "DUNLIN_TEST_NFT_INSIDE";
-
-fn nft(args: &[&str]) -> String {
-    let output = Command::new("nft").args(args).output().expect("nft runs: `tools/setup test` installs it");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
+use crate::kernel::{is_inside, make_sets, nft};
 
 #[test]
 fn keeps_blocked_networks_in_the_sets_of_the_kernel() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside();
+    if is_inside("nft::keeps_blocked_networks_in_the_sets_of_the_kernel") {
+        inside();
     }
-    // A child runs the same test again, in the namespace.
-    let mut command = Command::new("unshare");
-    if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        command.args(["--user", "--map-root-user"]);
-    }
-    command.arg("--net").arg(std::env::current_exe().unwrap());
-    command.args(["--exact", "nft::keeps_blocked_networks_in_the_sets_of_the_kernel"]).env(INSIDE, "1");
-    // Debian has nft where only root looks for programs.
-    let path = std::env::var("PATH").unwrap_or_default();
-    let output = command.env("PATH", format!("{path}:/usr/sbin:/sbin")).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
 }
 
 #[test]
@@ -48,9 +28,7 @@ fn ends_a_program_that_hangs() {
 }
 
 fn inside() {
-    nft(&["add table inet dunlin"]);
-    nft(&["add set inet dunlin blocked4 { type ipv4_addr; flags interval, timeout; }"]);
-    nft(&["add set inet dunlin blocked6 { type ipv6_addr; flags interval, timeout; }"]);
+    make_sets("blocked");
     let sets = NftSets::new("dunlin", "blocked4", "blocked6").unwrap();
     let list = Blacklist::new(BlacklistLimits { foreign: 1, ..BlacklistLimits::default() });
     let four = list.report("10.0.0.1".parse().unwrap(), Offence::Foreign, 100).unwrap();
@@ -73,8 +51,7 @@ fn inside() {
         assert!(!all.contains("10.0.0.1") && all.contains("2001:db8::/64 timeout 10m"), "{all}");
     }
     // Other sets get the networks, and without a blacklist they are empty.
-    nft(&["add set inet dunlin more4 { type ipv4_addr; flags interval, timeout; }"]);
-    nft(&["add set inet dunlin more6 { type ipv6_addr; flags interval, timeout; }"]);
+    make_sets("more");
     let more = NftSets::new("dunlin", "more4", "more6").unwrap();
     NftSets::replace((Some(&sets), &now), (Some(&more), &now), 400).unwrap();
     let set = |name: &str| nft(&["list", "set", "inet", "dunlin", name]);

@@ -9,8 +9,11 @@ mod configuration;
 mod credentials;
 mod dashboard;
 mod http;
+#[path = "../common/kernel.rs"]
+mod kernel;
 mod mosquitto;
 mod mqtt;
+mod nft;
 mod nodes;
 mod pebble;
 mod place;
