@@ -80,10 +80,8 @@ pub(super) fn rows(aes: Aes) -> Result<Vec<Row>, Error> {
                 row
             }
         };
-        rows.push(match paper(operation, algorithm, aes) {
-            Some(percent) => row.paper("ratio_percent", percent),
-            None => row,
-        });
+        let papers = paper(operation, algorithm, aes).unwrap_or_default();
+        rows.push(papers.iter().fold(row, |row, (name, percent)| row.paper(name, *percent)));
     }
     Ok(rows)
 }
@@ -103,15 +101,18 @@ fn level_of(algorithm: &str) -> &'static str {
     keys.chain(CIPHERS).find(|(name, _)| *name == algorithm).map_or("", |(_, level)| level)
 }
 
-/// The paper's Table 2 on its Intel processor: RSA-512 against RSA-7680, AES-128 against AES-256.
-fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<f64> {
-    match (operation, algorithm, aes) {
-        ("sign", "rsa512", _) => Some(2.20),
-        ("verify", "rsa512", _) => Some(9.95),
-        ("seal", "aes128gcm", Aes::Software) => Some(74.48),
-        ("seal", "aes128gcm", Aes::Hardware) => Some(87.49),
-        _ => None,
-    }
+/// The paper's Table 2: RSA-512 against RSA-7680, AES-128 against AES-256. Its processors are an Intel Core i7-6700, a Xilinx Zynq
+/// UltraScale+ and an FT-2000+ (FTC662).
+fn paper(operation: &str, algorithm: &str, aes: Aes) -> Option<Vec<(&'static str, f64)>> {
+    let percents = match (operation, algorithm, aes) {
+        ("sign", "rsa512", _) => [2.20, 3.07, 2.13],
+        ("verify", "rsa512", _) => [9.95, 8.79, 7.35],
+        ("seal", "aes128gcm", Aes::Software) => [74.48, 76.08, 76.99],
+        ("seal", "aes128gcm", Aes::Hardware) => [87.49, 87.12, 95.48],
+        _ => return None,
+    };
+    let names = ["ratio_percent", "zynq_ratio_percent", "ft2000_ratio_percent"];
+    Some(names.into_iter().zip(percents).collect())
 }
 
 /// Measures in this process, and prints a line for each operation: its name, the algorithm, and the microseconds of each
@@ -200,6 +201,28 @@ fn sealing(aead: &dyn Aead) -> Result<Vec<f64>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The columns of the paper's Table 2.
+    #[test]
+    fn rows_have_the_ratios_of_the_papers_processors() {
+        let cells = [
+            ("sign", "rsa512", Aes::Hardware),
+            ("verify", "rsa512", Aes::Hardware),
+            ("seal", "aes128gcm", Aes::Software),
+            ("seal", "aes128gcm", Aes::Hardware),
+        ];
+        for (processor, column) in [
+            ("ratio_percent", [2.20, 9.95, 74.48, 87.49]),
+            ("zynq_ratio_percent", [3.07, 8.79, 76.08, 87.12]),
+            ("ft2000_ratio_percent", [2.13, 7.35, 76.99, 95.48]),
+        ] {
+            for ((operation, algorithm, aes), percent) in cells.into_iter().zip(column) {
+                let papers = paper(operation, algorithm, aes).unwrap();
+                assert!(papers.contains(&(processor, percent)), "{operation} {processor}: {papers:?}");
+            }
+        }
+        assert!(paper("sign", "rsa1024", Aes::Hardware).is_none());
+    }
 
     #[test]
     fn signs_with_every_key() {
