@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use crate::common::peers::{CLIENT, OWN, Running, place, port_in};
+use crate::common::peers::{CLIENT, OWN, Running, json, place, port_in};
 use crate::common::{Place, send_signal};
 
 /// A backend that answers each HTTP request with the same page.
@@ -64,6 +64,26 @@ fn curl_fetches_a_page_in_both_versions() {
     }
     place.tool_fails("curl", &format!("-sS --max-time 60 --cacert pki/root.pem https://localhost:{port}/"));
     gateway.log_with("handshake failed");
+}
+
+/// Each line is an object, from the first to the last.
+#[test]
+fn the_log_as_json_names_the_rule_of_a_client() {
+    let place = place();
+    let policy = "[profile.strong]\nrank = 100\nclient = \"request\"\n[profile.low]\nrank = 50\nclient = \"certificate\"\n\
+         [[rule]]\nname = \"devices\"\nwhen.name = \"device-1\"\nprofile = \"low\"\n";
+    place.write("policy.toml", policy);
+    let config = config(MUTUAL).replace("listen =", "policy = \"policy.toml\"\nlisten =");
+    let (gateway, port) = start(&place, &format!("[log]\nformat = \"json\"\n{config}"));
+    assert_eq!(curl(&place, port, "--cert pki/client.pem --key pki/client.key"), "page");
+    let line = gateway.log_where(|line| json(line)["message"] == "connected");
+    let event = json(&line);
+    assert_eq!((&event["level"], &event["listener"]), (&"INFO".into(), &"web".into()), "{line}");
+    assert_eq!((&event["rule"], &event["profile"]), (&"devices".into(), &"strong".into()), "{line}");
+    send_signal(&gateway.child, "-TERM");
+    let (status, _, rest) = gateway.end();
+    let messages: Vec<_> = rest.lines().map(|line| json(line)["message"].clone()).collect();
+    assert!(status == 0 && messages.contains(&"disconnected".into()), "{rest}");
 }
 
 #[test]
