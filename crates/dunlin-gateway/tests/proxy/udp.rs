@@ -136,6 +136,25 @@ async fn ends_slow_handshakes() {
     assert_eq!(metric(&gateway, &failed("timeout")), 1.0);
 }
 
+/// The oldest handshake of a host gives way.
+#[tokio::test]
+async fn limits_handshakes_of_a_host() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = dtls("") + "[listener.limits]\nhandshakes_per_host = 1\n" + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let client = place.client("root.pem");
+    let displaced = "dunlin_gateway_dtls_discarded_total{listener=\"test\",reason=\"displaced\"}";
+    for count in [0.0, 1.0] {
+        half_open(&client, port).await;
+        assert_eq!(metric(&gateway, displaced), count);
+    }
+    connect(&client, port).await.send(b"data").await.unwrap();
+    assert_eq!(receive(&socket).await.0, b"data");
+    assert_eq!(metric(&gateway, displaced), 2.0);
+    metric_becomes(&gateway, &failed("transport"), 2.0).await;
+}
+
 #[tokio::test]
 async fn limits_connections() {
     let place = Place::new();
