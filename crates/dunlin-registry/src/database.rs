@@ -59,9 +59,9 @@ pub(crate) fn unsigned(number: i64) -> u64 {
 /// a trigger in that changes what is written later.
 pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
     type Item = (String, String, Option<String>);
-    // `ANALYZE` adds tables with these names, which nothing else can have.
-    let sql =
-        "SELECT type, name, sql FROM sqlite_schema WHERE name NOT GLOB 'sqlite_stat*' ORDER BY type, name";
+    // `ANALYZE` adds these tables. Anything else can have such a name as well, by `PRAGMA writable_schema`.
+    let sql = "SELECT type, name, sql FROM sqlite_schema
+        WHERE NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4')) ORDER BY type, name";
     let items = |connection: &Connection| -> rusqlite::Result<Vec<Item>> {
         let mut statement = connection.prepare(sql)?;
         let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;

@@ -104,6 +104,9 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
     let (log, restored) = (log(&place), place.path("restored"));
     for (number, change) in [
         "CREATE TRIGGER gone AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE number = NEW.number - 50; END",
+        "CREATE TRIGGER gone AFTER INSERT ON entry BEGIN DELETE FROM entry WHERE number = NEW.number - 50; END;
+         PRAGMA writable_schema = ON; UPDATE sqlite_schema
+         SET name = 'sqlite_stat1', sql = replace(sql, 'gone', 'sqlite_stat1') WHERE name = 'gone'",
         "CREATE VIEW stranger AS SELECT * FROM entry",
         "CREATE TABLE stranger (a)",
         "CREATE INDEX stranger ON entry (operation)",
