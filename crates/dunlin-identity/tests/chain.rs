@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
-use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
+use dunlin_identity::method::dunlin::{MAX_DOCUMENT, MAX_ORIGIN, Sha256Hash, first_document};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::{
     Chain, ChainError, ChainTrust, DEFAULT_TRUSTING_PERIOD, LightBlock, MAX_CHAIN_ID, MAX_VALIDATORS,
@@ -20,7 +20,7 @@ use dunlin_identity::registry::checkpoint::{
     SignedCheckpoint, TrustTextError,
 };
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::registry::staple::{MAX_STAPLE, Staple};
 use keys::{ed25519, p256, provider, public};
 
 const ORIGIN: &str = "registry.example/1";
@@ -206,12 +206,25 @@ fn a_block_with_more_than_two_thirds_of_the_power_proves_a_checkpoint() {
     assert_eq!(RegistryTrust::replicated(trust()).with_needed(1).unwrap_err(), CheckpointError::Witnesses);
 }
 
+/// A registry must be able to prove each document that it accepts.
 #[test]
-fn the_block_of_the_most_validators_fits_a_note() {
+fn the_longest_document_fits_a_staple_with_the_block_of_the_most_validators() {
+    let (origin, id) = ("o".repeat(MAX_ORIGIN), "chain".repeat(MAX_CHAIN_ID / 5));
     let numbers: Vec<u8> = (1..=u8::try_from(MAX_VALIDATORS).unwrap()).collect();
-    let signed = Spec::new(9, &checkpoint(5)).of(&numbers).proves(checkpoint(5));
-    let trust = ChainTrust::new(chain(ORIGIN, CHAIN), set(&numbers), NOW);
+    let checkpoint = Checkpoint { origin: origin.clone(), ..checkpoint(1_000_000) };
+    let spec = Spec::new(100_000_000, &checkpoint).of(&numbers);
+    let spec = Spec { chain: id.clone().leak(), time_s: NOW, ..spec };
+    let mut signed = SignedCheckpoint::unsigned(checkpoint).unwrap();
+    signed.note_mut().add(chain(&origin, &id).line(&spec.signed()));
+    let trust = ChainTrust::new(chain(&origin, &id), set(&numbers), NOW);
     assert!(verify(trust, &signed, None, NOW).is_ok());
+    // docs/registry.md: with a million DIDs, no proof is longer.
+    let proof = vec![0; 781];
+    let document = vec![0; MAX_DOCUMENT];
+    let checkpoint = signed.note().to_string().into_bytes();
+    let staple = Staple { document, checkpoint, proof, membership: Vec::new() }.write().unwrap();
+    // Voting powers can take 8 bytes more than here, and nanoseconds 4; Base64 makes a third more of them.
+    assert!(staple.len() + (8 + 4) * (MAX_VALIDATORS + 1) * 4 / 3 <= MAX_STAPLE);
 }
 
 #[test]

@@ -24,8 +24,9 @@ use crate::merkle::{Hasher, NodeHash, Nodes, Tree};
 use crate::method::dunlin::Sha256Hash;
 use crate::protobuf::{Message, MessageWriter, ProtobufError};
 
-/// The most validators. The block of a chain with 64 of them takes about 14 KiB of a note.
-pub const MAX_VALIDATORS: usize = 64;
+/// The most validators. A staple has room for the longest document, a checkpoint with the block of 10 of them, and a proof of about 800 bytes, also
+/// if all names have their greatest length.
+pub const MAX_VALIDATORS: usize = 10;
 
 /// How long a verifier believes the validators of a block, in seconds, unless it says otherwise: 14 days.
 pub const DEFAULT_TRUSTING_PERIOD: u64 = 14 * 24 * 60 * 60;
