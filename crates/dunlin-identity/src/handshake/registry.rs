@@ -10,6 +10,7 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
 use super::resolve::{DocumentCache, Resolution, ResolveError, Resolver};
+use super::verifier::unsigned;
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::method::dunlin::Sha256Hash;
@@ -250,11 +251,6 @@ fn is_old(error: &StapleError) -> bool {
         error,
         StapleError::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
     )
-}
-
-/// Times before 1970 are long past.
-fn unsigned(time: Seconds) -> u64 {
-    u64::try_from(time).unwrap_or(0)
 }
 
 impl Resolver for RegistryDocuments {

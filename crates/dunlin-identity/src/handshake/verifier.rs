@@ -25,6 +25,7 @@ use crate::holding::issuer_name;
 use crate::key::KeyError;
 use crate::method::MethodError;
 use crate::method::dunlin::Sha256Hash;
+use crate::registry::chain::ChainError;
 use crate::registry::checkpoint::CheckpointError;
 use crate::registry::map::MapError;
 use crate::registry::note::NoteError;
@@ -168,6 +169,7 @@ fn of_staple(error: &StapleError) -> Alert {
         S::Checkpoint(
             C::Malformed | C::Note(N::TooLong | N::Text | N::Unsigned | N::Line(_) | N::TooManySignatures),
         ) => Alert::DECODE_ERROR,
+        S::Checkpoint(C::Chain(ChainError::Malformed(_))) => Alert::DECODE_ERROR,
         _ => Alert::BAD_CERTIFICATE,
     }
 }
@@ -412,6 +414,7 @@ mod tests {
     use super::*;
     use crate::method::Method;
     use crate::method::{JWK, KEY};
+    use crate::registry::chain::LightBlock;
     use crate::registry::checkpoint::SignedCheckpoint;
     use crate::registry::map::MapProof;
     use crate::registry::staple::{MAX_STAPLE, Staple};
@@ -446,6 +449,7 @@ mod tests {
             note(&[b'a'; 1 << 15]),
             note(format!("text\n\n{}", signature.repeat(65)).as_bytes()),
             note(b"one line\n\n\xe2\x80\x94 name AAAAAAAAAAAA\n"),
+            staple(CheckpointError::Chain(LightBlock::read(&[9]).unwrap_err()).into()),
         ];
         for (number, alert) in malformed.into_iter().enumerate() {
             assert_eq!(alert, Alert::DECODE_ERROR, "{number}");
