@@ -342,6 +342,56 @@ async fn the_log_has_a_limit_for_all_but_the_ends_of_identifiers() {
     assert_eq!(replica.decide(2, &[two, end]).await.0, [1, 0]);
 }
 
+/// The time of the block that a request is about.
+fn at(request: MessageWriter, time_s: u64) -> MessageWriter {
+    request.message(6, &new().number(1, time_s).finish())
+}
+
+/// Strangers cannot fill the log faster than the genesis file allows.
+#[tokio::test]
+async fn the_log_grows_with_the_time_of_the_blocks() {
+    let place = place();
+    let mut replica = Running::start(place.path()).await;
+    let begin = |limits: &str| {
+        let state = format!("{{\"origin\": \"{ORIGIN}\", {limits}}}");
+        new().bytes(2, CHAIN.as_bytes()).bytes(5, state.as_bytes()).number(6, 1)
+    };
+    for wrong in ["\"max_log\": \"9\"", "\"max_growth\": 0", "\"growth_per_minute\": 0"] {
+        assert!(replica.exception(INIT_CHAIN, begin(wrong)).await.contains("limit"), "{wrong}");
+    }
+    let creations: Vec<_> =
+        (1..).map(|number| text(&Holder::new(&provider(), [11, number]).next())).take(60).collect();
+    let longest = creations.iter().map(Vec::len).max().unwrap();
+    let limits = format!("\"max_growth\": 30000, \"growth_per_minute\": {}", longest * 2);
+    replica.good(INIT_CHAIN, begin(&limits)).await;
+    let block = |operations: &[Vec<u8>], time_s| {
+        at(operations.iter().fold(new(), |block, operation| block.message(1, operation)), time_s)
+    };
+    let mut fit = 0;
+    let accepts = async |replica: &mut Running, operations: &[Vec<u8>], time_s| {
+        let judged = replica.good(PROCESS_PROPOSAL, block(operations, time_s)).await;
+        Message::read(&judged).unwrap().number(1) == Ok(1)
+    };
+    while accepts(&mut replica, &creations[..=fit], 1000).await {
+        fit += 1;
+    }
+    let length: usize = creations[..fit].iter().map(Vec::len).sum();
+    assert!(length <= 30000 && length + creations[fit].len() > 30000);
+    replica.good(FINALIZE_BLOCK, block(&creations[..fit], 1000).number(5, 1)).await;
+    replica.good(COMMIT, new()).await;
+    // As much stays taken after a restart.
+    replica.end().await;
+    replica = Running::start(place.path()).await;
+    let rest = &creations[fit..];
+    for (count, time_s, accepted) in
+        [(1, 1000, false), (1, 900, false), (2, 1060, true), (4, 1060, false), (4, 1120, true)]
+    {
+        assert_eq!(accepts(&mut replica, &rest[..count], time_s).await, accepted, "{count} at {time_s}");
+    }
+    // They wait meanwhile.
+    assert_eq!(replica.check(&rest[0]).await, (0, String::new()));
+}
+
 #[tokio::test]
 async fn operations_wait_only_if_they_are_valid_now() {
     let place = place();

@@ -6,7 +6,7 @@ use dunlin_identity::protobuf::{Message, MessageWriter, ProtobufError};
 use serde_json::Value;
 
 use super::Replica;
-use super::ledger::{Applied, read};
+use super::ledger::{Applied, Bounds, read};
 use crate::error::RegistryError;
 
 /// The version of the state machine. CometBFT writes it into the headers of a new chain, and does not compare it later.
@@ -84,11 +84,11 @@ impl Replica {
             PROCESS_PROPOSAL => {
                 let operations = request.all(1)?;
                 let accepted = operations.len() <= MAX_OPERATIONS
-                    && self.ledger(|ledger| ledger.all_valid(&operations))?;
+                    && self.ledger(|ledger| ledger.all_valid(time(request)?, &operations))?;
                 answer.number(1, if accepted { ACCEPT } else { REJECT })
             }
             FINALIZE_BLOCK => self.ledger(|ledger| {
-                let (hash, results) = ledger.decide(request.number(5)?, &request.all(1)?)?;
+                let (hash, results) = ledger.decide(request.number(5)?, time(request)?, &request.all(1)?)?;
                 let answer =
                     results.iter().fold(answer, |answer, applied| answer.message(2, &result(applied)));
                 Ok::<_, RegistryError>(answer.bytes(5, &hash))
@@ -118,8 +118,10 @@ impl Replica {
         if request.number(6)? > 1 {
             return Err(RegistryError::Request("the genesis file has another initial_height than 1"));
         }
+        let bounds = Bounds::read(&state.unwrap_or_default())?;
         self.ledger(|ledger| match ledger.height() {
             0 => {
+                ledger.bound(bounds)?;
                 // `ConsensusParams.block`: as much gas as there is (-1), since operations cost none.
                 let block = MessageWriter::default().number(1, MAX_BLOCK).number(2, u64::MAX).finish();
                 let parameters = MessageWriter::default().message(1, &block).finish();
@@ -152,7 +154,7 @@ impl Replica {
             room = rest;
             operations.push(operation);
         }
-        let valid = self.ledger(|ledger| ledger.trial(&operations))?;
+        let valid = self.ledger(|ledger| ledger.trial(time(request)?, &operations))?;
         let kept = operations.iter().zip(valid).filter(|(_, valid)| *valid);
         Ok(kept.fold(MessageWriter::default(), |answer, (operation, _)| answer.message(1, operation)))
     }
@@ -167,6 +169,12 @@ impl Replica {
         let staple = self.resolve(&did)?.staple().and_then(|staple| staple.write().ok());
         Ok(answer.bytes(6, did.as_str().as_bytes()).bytes(7, &staple.unwrap_or_default()))
     }
+}
+
+/// The time of the block that a request is about, in seconds since 1970.
+fn time(request: &Message<'_>) -> Result<u64, RegistryError> {
+    // Times before 1970 are negative, and large numbers here.
+    Ok(request.message(6)?.number(1).map(|time_s| if time_s > i64::MAX as u64 { 0 } else { time_s })?)
 }
 
 /// Refuses what fails. Nothing that a stranger sends stops the node, nor does a fault that passes: it would end all nodes together.

@@ -42,7 +42,7 @@ use waiting::Waiting;
 
 pub use abci::MAX_MESSAGE;
 pub use application::{MAX_BLOCK, MAX_OPERATIONS};
-pub use ledger::{MAX_GROWTH, MAX_LOG};
+pub use ledger::{GROWTH_PER_MINUTE, MAX_GROWTH, MAX_LOG};
 
 /// How long an operation may take from its submission to a proven state.
 pub const MAX_WAIT: Duration = Duration::from_secs(10);
@@ -98,8 +98,9 @@ impl Replica {
         let empty = ledger::empty(Hasher(provider.sha256), chain)?;
         database::create(path, |connection| {
             database::set(connection, KEY, &key(chain))?;
-            database::set(connection, HEIGHT, "0")?;
-            database::set(connection, LOG, "0")?;
+            for (name, value) in ledger::rows()? {
+                database::set(connection, name, &value.to_string())?;
+            }
             Ok(database::set(connection, CHECKPOINT, &empty.to_string())?)
         })
     }
