@@ -43,6 +43,11 @@ impl Snapshot {
         &self.text
     }
 
+    /// Whether it has a signature. A replica that has just been opened has no block that proves its state.
+    pub(crate) fn is_signed(&self) -> bool {
+        self.checkpoint.note().is_signed()
+    }
+
     /// How many operations the log has.
     pub fn size(&self) -> u64 {
         self.checkpoint.checkpoint().size

@@ -380,6 +380,11 @@ impl Note {
         self.signatures.push(signature);
     }
 
+    /// Whether the note has a signature, right or wrong.
+    pub fn is_signed(&self) -> bool {
+        !self.signatures.is_empty()
+    }
+
     /// The signatures under a name and ID.
     pub(super) fn lines(&self, name: &str, id: [u8; 4]) -> impl Iterator<Item = &[u8]> {
         let lines = self.signatures.iter().filter(move |line| line.name == name && line.id == id);

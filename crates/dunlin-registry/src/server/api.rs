@@ -23,7 +23,7 @@ use super::body::Content;
 use super::hosts::Hosts;
 use super::{BODY_TIME, Source, page};
 use crate::error::RegistryError;
-use crate::reader::{Reader, Resolution};
+use crate::reader::{Reader, Resolution, Snapshot};
 use crate::tile::{Tile, TileKind};
 
 /// The description of the interface.
@@ -204,7 +204,11 @@ fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusa
             Ok(answer)
         }
         "/openapi.json" => ok(JSON, FRESH, OPENAPI),
-        "/checkpoint" => ok(TEXT, FRESH, registry.shown().text().to_owned()),
+        "/checkpoint" => {
+            let shown = registry.shown();
+            proven(&shown)?;
+            ok(TEXT, FRESH, shown.text().to_owned())
+        }
         "/consistency" => {
             let [old, new] = numbers(query, ["old", "new"])?;
             proof(&registry.consistency(old, new)?)
@@ -228,6 +232,12 @@ fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusa
             }
         }
     }
+}
+
+/// Refuses to show a state without a signature: clients would refuse it.
+fn proven(shown: &Snapshot) -> Result<(), Refusal> {
+    let unproven = || RegistryError::Node("it has not proven the state yet".to_owned());
+    if shown.is_signed() { Ok(()) } else { Err(unproven().into()) }
 }
 
 fn proof(hashes: &[NodeHash]) -> Result<Answer, Refusal> {
@@ -260,6 +270,7 @@ fn resolve(registry: &Reader, path: &str) -> Result<Answer, Refusal> {
     let did = did.replace("%3A", ":").replace("%3a", ":");
     let did: Did = did.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error))?;
     let resolution = registry.resolve(&did)?;
+    proven(&resolution.snapshot)?;
     if staple {
         let staple =
             resolution.staple().ok_or_else(|| Refusal::not_found("the registry does not have the DID"))?;
@@ -286,4 +297,25 @@ fn resolution_text(did: &Did, resolution: &Resolution) -> String {
     format!(
         r#"{{"did":{did},"state":{state},"document":{document},"checkpoint":{checkpoint},"proof":{proof}}}"#
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_identity::registry::chain::Chain;
+
+    use super::*;
+    use crate::replica::Replica;
+
+    #[test]
+    fn a_replica_shows_no_state_without_its_proof() {
+        let (place, provider) = (tempfile::tempdir().unwrap(), Arc::new(dunlin_awslc::provider()));
+        let (path, chain) = (place.path().join("registry"), Chain::new(&provider, "registry.example/1", "a"));
+        let chain = chain.unwrap();
+        Replica::create(&path, &provider, &chain).unwrap();
+        let replica = Replica::open(&path, provider, chain).unwrap();
+        for path in ["/checkpoint", "/dids/did:dunlin:a", "/dids/did:dunlin:a/staple"] {
+            let refused = get(&replica, path, "").err().unwrap();
+            assert_eq!((refused.status, refused.header.is_some()), (StatusCode::SERVICE_UNAVAILABLE, true));
+        }
+    }
 }
