@@ -26,7 +26,7 @@ use hyper::body::Bytes;
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The longest answer of a registry, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -45,8 +45,8 @@ const ATTEMPTS: usize = 3;
 /// change from it.
 pub const SURVEY_AGE: Duration = Duration::from_secs(30);
 
-/// Which part of an operation's time it takes at most to ask all nodes for their checkpoints, and to wait for another task that does: a quarter each.
-const SURVEY_SHARE: u32 = 4;
+/// Which part of an operation's time it takes at most to ask all nodes for their checkpoints, with the time to wait for another task that does: half.
+const SURVEY_SHARE: u32 = 2;
 
 /// Why a registry's answer is missing or refused. Every text names the registry's address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -397,14 +397,15 @@ impl RegistryClient {
         if self.others.is_empty() {
             return time;
         }
-        let (begin, share) = (Instant::now(), time / SURVEY_SHARE);
-        if let Ok(mut surveyed) = timeout(share, self.seen.surveyed.lock()).await
+        let begin = Instant::now();
+        let end = begin + time / SURVEY_SHARE;
+        if let Ok(mut surveyed) = timeout_at(end, self.seen.surveyed.lock()).await
             && surveyed.is_none_or(|at| at.elapsed() >= SURVEY_AGE)
         {
             let mut asked = JoinSet::new();
             for node in self.urls() {
                 let (client, node) = (self.clone(), node.clone());
-                asked.spawn(async move { timeout(share, client.checkpoint_of(&node)).await });
+                asked.spawn(async move { timeout_at(end, client.checkpoint_of(&node)).await });
             }
             while let Some(answer) = asked.join_next().await {
                 if let Ok(Ok(Ok(_))) = answer {

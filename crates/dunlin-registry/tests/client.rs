@@ -549,6 +549,23 @@ async fn a_new_client_believes_no_single_node_that_nothing_has_changed() {
     }
 }
 
+/// A slow node that is honest has nearly half of the time to say what a stuck one hides.
+#[tokio::test(start_paused = true)]
+async fn a_survey_waits_for_slow_nodes() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did().clone();
+    let old = answers(&registry, &did);
+    place.submit(&registry, vec![holder.next()]);
+    let stuck = Node::new(old).await;
+    let delay = HttpsClient::new(stuck.connector.clone()).deadline() * 2 / 5;
+    let honest = stuck.slow_beside(delay, answers(&registry, &did)).await;
+    let client = client(&place, &stuck.url(), stuck.connector.clone());
+    let client = client.with_node(&honest.url()).unwrap();
+    assert_eq!(client.resolve(&did).await.unwrap().1.sequence, 1);
+}
+
 #[tokio::test]
 async fn the_node_that_has_answered_last_is_asked_first() {
     let place = Place::new();

@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin_tokio::TlsConnector;
 use http_body_util::Full;
@@ -25,7 +26,7 @@ pub(crate) struct Node {
 impl Node {
     /// Answers each path with query by a status and a content.
     pub(crate) async fn new(answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
-        Self::of(Arc::new(Tls::new()), answer).await
+        Self::of(Arc::new(Tls::new()), Duration::ZERO, answer).await
     }
 
     /// Another one, which the same clients trust.
@@ -33,10 +34,23 @@ impl Node {
         &self,
         answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
     ) -> Self {
-        Self::of(Arc::clone(&self.tls), answer).await
+        Self::of(Arc::clone(&self.tls), Duration::ZERO, answer).await
     }
 
-    async fn of(tls: Arc<Tls>, answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
+    /// As [`Self::beside`], but it takes this time to answer with its checkpoint.
+    pub(crate) async fn slow_beside(
+        &self,
+        delay: Duration,
+        answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) -> Self {
+        Self::of(Arc::clone(&self.tls), delay, answer).await
+    }
+
+    async fn of(
+        tls: Arc<Tls>,
+        delay: Duration,
+        answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static,
+    ) -> Self {
         let (tls_of_node, answer) = (Arc::clone(&tls), Arc::new(answer));
         let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (port, connector) = (socket.local_addr().unwrap().port(), tls.connector.clone());
@@ -48,9 +62,13 @@ impl Node {
                     let service = service_fn(|request: Request<Incoming>| {
                         let path = request.uri().path_and_query().unwrap().as_str();
                         let (status, content) = answer(path);
+                        let delay = if path == "/checkpoint" { delay } else { Duration::ZERO };
                         let answer = Response::builder().status(status);
                         let answer = answer.body(Full::<Bytes>::from(content)).unwrap();
-                        async { Ok::<_, Infallible>(answer) }
+                        async move {
+                            tokio::time::sleep(delay).await;
+                            Ok::<_, Infallible>(answer)
+                        }
                     });
                     // The client may go at any time.
                     let _ = http1::Builder::new().serve_connection(TokioIo::new(tls), service).await;
