@@ -1,4 +1,4 @@
-//! What the log says of a replica that is cut off from its CometBFT node. The log is the process's, so this test has one of its own.
+//! What the log says of a replica that is cut off from its CometBFT node, or whose chain has halted. The log is the process's, so this test has one of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -10,13 +10,17 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
-use common::{ORIGIN, key, log, provider};
-use dunlin_identity::method::dunlin::Sha256Hash;
+use common::{Holder, ORIGIN, key, log, provider};
+use dunlin_identity::method::dunlin::{OperationError, Sha256Hash};
+use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::Chain;
+use dunlin_registry::RegistryError;
 use dunlin_registry::replica::{Replica, Sockets};
+use dunlin_registry::server::Source;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::Level;
 
@@ -58,7 +62,12 @@ async fn answer(stream: UnixStream, block: &Value, validators: &Value) {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.unwrap();
     let request: Value = serde_json::from_slice(&body).unwrap();
-    let result = if request["method"] == "commit" { block } else { validators };
+    let taken = json!({"code": 0});
+    let result = match request["method"].as_str().unwrap() {
+        "commit" => block,
+        "broadcast_tx_sync" => &taken,
+        _ => validators,
+    };
     let body = json!({"result": result}).to_string();
     let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     stream.write_all(answer.as_bytes()).await.unwrap();
@@ -73,6 +82,21 @@ async fn connected(path: &Path) -> UnixStream {
     }
 }
 
+/// Brings a block to the replica: FinalizeBlock and Commit.
+async fn decide(comet: &mut UnixStream, block: MessageWriter) {
+    for (number, request) in [(20, block), (11, MessageWriter::default())] {
+        let request = MessageWriter::default().message(number, &request.finish()).delimited();
+        comet.write_all(&request).await.unwrap();
+        let mut length = vec![comet.read_u8().await.unwrap()];
+        while length.last().unwrap() & 0x80 != 0 {
+            length.push(comet.read_u8().await.unwrap());
+        }
+        let mut answer = vec![0; usize::try_from(varint(&length).unwrap().0).unwrap()];
+        comet.read_exact(&mut answer).await.unwrap();
+        assert_eq!(Message::read(&answer).unwrap().choice().unwrap().0, number + 1);
+    }
+}
+
 /// The next line of the log.
 async fn next(lines: &Receiver<String>) -> String {
     loop {
@@ -84,7 +108,7 @@ async fn next(lines: &Receiver<String>) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_replica_that_is_cut_off_from_its_node_says_so_once() {
+async fn a_replica_without_proofs_or_blocks_says_so_once() {
     let lines = log::lines(Level::WARN);
     let (place, provider) = (tempfile::tempdir().unwrap(), provider());
     let (path, chain) = (place.path().join("registry"), Chain::new(&provider, ORIGIN, CHAIN).unwrap());
@@ -107,8 +131,42 @@ async fn a_replica_that_is_cut_off_from_its_node_says_so_once() {
     assert!(line.contains("proven states again"), "{line}");
     assert_eq!(replica.shown().checkpoint().note().to_string().lines().count(), 6);
 
+    // No block comes.
+    sleep(Duration::from_secs(3600)).await;
+    let [line] = lines.try_iter().collect::<Vec<_>>().try_into().unwrap();
+    assert!(line.contains("no block for 900s"), "{line}");
+
+    let mut comet = connected(&sockets.application).await;
+    let mut holder = Holder::new(&provider, [4, 1]);
+    let create = holder.next().canonical().unwrap();
+    let block = |height| MessageWriter::default().number(5, height);
+    let convicted =
+        MessageWriter::default().message(2, &MessageWriter::default().bytes(1, &[0xab; 20]).finish());
+    let convicted = block(1).message(1, create.as_bytes()).message(3, &convicted.number(3, 7).finish());
+    decide(&mut comet, convicted).await;
+    let line = next(&lines).await;
+    assert!(line.contains(&"AB".repeat(20)) && line.contains("height: 7"), "{line}");
+    let line = next(&lines).await;
+    assert!(line.contains("proven states again"), "{line}");
+
+    // Of two operations one comes first. The nodes say nothing about the other.
+    let (answer, answered) = oneshot::channel();
+    let update = holder.clone().next();
+    replica.submit_then(update, Box::new(|result| answer.send(result).unwrap())).unwrap();
+    let end = holder.deactivate();
+    decide(&mut comet, block(2).message(1, end.canonical().unwrap().as_bytes())).await;
+    assert_eq!(answered.await.unwrap().unwrap_err(), OperationError::Deactivated.into());
+
+    // No block has the operation.
+    let (answer, answered) = oneshot::channel();
+    let create = Holder::new(&provider, [4, 2]).next();
+    replica.submit_then(create, Box::new(|result| answer.send(result).unwrap())).unwrap();
+    assert!(matches!(answered.await.unwrap(), Err(RegistryError::Node(_))));
+    let line = next(&lines).await;
+    assert!(line.contains("the chain may have halted"), "{line}");
+
     // Its connections end with it.
-    drop(connected(&sockets.application).await);
+    drop(comet);
     let line = next(&lines).await;
     assert!(line.contains("has left the replica"), "{line}");
     node.abort();

@@ -88,6 +88,7 @@ impl Replica {
                 answer.number(1, if accepted { ACCEPT } else { REJECT })
             }
             FINALIZE_BLOCK => self.ledger(|ledger| {
+                report(request)?;
                 let (hash, results) = ledger.decide(request.number(5)?, time(request)?, &request.all(1)?)?;
                 let answer =
                     results.iter().fold(answer, |answer, applied| answer.message(2, &result(applied)));
@@ -169,6 +170,17 @@ impl Replica {
         let staple = self.resolve(&did)?.staple().and_then(|staple| staple.write().ok());
         Ok(answer.bytes(6, did.as_str().as_bytes()).bytes(7, &staple.unwrap_or_default()))
     }
+}
+
+/// Writes into the log which validators have been convicted of two votes for one height, or the like (`Misbehavior`).
+fn report(request: &Message<'_>) -> Result<(), RegistryError> {
+    for convicted in request.all(3)? {
+        let convicted = Message::read(convicted)?;
+        let address = base16ct::upper::encode_string(convicted.message(2)?.bytes(1)?);
+        let height = convicted.number(3)?;
+        tracing::error!(%address, height, "a validator of the chain has broken its rules: ask its operator");
+    }
+    Ok(())
 }
 
 /// The time of the block that a request is about, in seconds since 1970.

@@ -29,7 +29,7 @@ use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash};
 use dunlin_identity::registry::chain::{Chain, LightBlock};
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::database::{self, CHECKPOINT, KEY};
 use crate::error::RegistryError;
@@ -52,6 +52,10 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// After this time without the proof of a block the replica says in its log that it is cut off from its node.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// After this time without a block the replica says in its log that the chain stands still: docs/registry.md recommends an empty block after 10 minutes
+/// at most, and nodes may need a few more.
+const STANDSTILL: Duration = Duration::from_secs(15 * 60);
 
 /// The row in `setting` with the number of the latest block.
 const HEIGHT: &str = "height";
@@ -212,18 +216,19 @@ impl Replica {
                 }
                 _ => {}
             }
-            let changed = async {
-                // The replica holds the sender.
-                let _ = committed.changed().await;
-            };
+            // The replica holds the sender.
+            let limit = if proof.is_ok() { STANDSTILL } else { PAUSE };
+            let changed = timeout(limit, committed.changed()).await.is_ok();
             if proof.is_ok() {
-                changed.await;
-                proven_at = Instant::now();
-            } else {
-                tokio::select! {
-                    () = changed => {}
-                    () = sleep(PAUSE) => {}
+                if !changed {
+                    tracing::warn!(
+                        height,
+                        "no block for {STANDSTILL:?}: the chain has halted, or its interval of empty blocks is longer"
+                    );
+                    told = true;
+                    let _ = committed.changed().await;
                 }
+                proven_at = Instant::now();
             }
         }
     }
@@ -239,11 +244,25 @@ impl Replica {
         true
     }
 
-    /// Answers those whose operations have waited for too long.
+    /// Answers those whose operations have waited for too long. Says once for each block in the log that they have.
     async fn give_up(&self) -> Infallible {
+        let mut told = None;
         loop {
             sleep(PAUSE).await;
-            self.waiting(|waiting| waiting.expire(Instant::now()));
+            for (operation, answer) in self.waiting(|waiting| waiting.expire(Instant::now())) {
+                // Another operation may have come first. The nodes then drop this one without a word.
+                let error = self.known(&operation).err();
+                let height = self.height();
+                if error.is_none() && told != Some(height) {
+                    tracing::warn!(
+                        height,
+                        "no block takes an operation that has waited for {MAX_WAIT:?}: the chain may have halted"
+                    );
+                    told = Some(height);
+                }
+                let late = || RegistryError::Node("no block has the operation yet".to_owned());
+                answer(Err(error.unwrap_or_else(late)));
+            }
         }
     }
 }
@@ -254,7 +273,8 @@ impl Source for Replica {
         let bytes = operation.canonical()?.into_bytes();
         let hash = Sha256Hash::of(&self.provider, &bytes).map_err(OperationError::from)?;
         // First of all, so that no block with the operation escapes it.
-        self.waiting(|waiting| waiting.add(hash, Instant::now() + MAX_WAIT, answer))?;
+        let until = Instant::now() + MAX_WAIT;
+        self.waiting(|waiting| waiting.add(hash, until, operation.clone(), answer))?;
         match self.known(&operation) {
             Ok(None) => {
                 if self.outgoing.try_send(bytes).is_err() {
@@ -262,10 +282,12 @@ impl Source for Replica {
                 }
             }
             Ok(Some(receipt)) => {
-                let shown = self.reader.snapshot().size();
                 self.waiting(|waiting| {
                     waiting.committed(&hash, &Ok(receipt));
-                    waiting.proven(shown);
+                    // Inside the lock: a proof that comes now is seen here, or finds the operation.
+                    if self.reader.shown().is_signed() {
+                        waiting.proven(self.reader.shown().size());
+                    }
                 });
             }
             Err(error) => self.waiting(|waiting| waiting.refuse(&hash, &error)),

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
 use tokio::time::Instant;
 
 use crate::error::RegistryError;
@@ -12,7 +12,7 @@ use crate::writer::{Answer, MAX_QUEUE, Receipt};
 #[derive(Default)]
 pub(super) struct Waiting {
     /// Not yet in a block: by the hash of the operation's text.
-    submitted: HashMap<Sha256Hash, Vec<(Instant, Answer)>>,
+    submitted: HashMap<Sha256Hash, Vec<(Instant, Operation, Answer)>>,
     /// In a block, whose state is not proven yet.
     committed: Vec<(Instant, Receipt, Answer)>,
 }
@@ -24,19 +24,20 @@ impl Waiting {
         &mut self,
         hash: Sha256Hash,
         until: Instant,
+        operation: Operation,
         answer: Answer,
     ) -> Result<(), RegistryError> {
         let submitted: usize = self.submitted.values().map(Vec::len).sum();
         if submitted + self.committed.len() >= MAX_QUEUE {
             return Err(RegistryError::Busy);
         }
-        self.submitted.entry(hash).or_default().push((until, answer));
+        self.submitted.entry(hash).or_default().push((until, operation, answer));
         Ok(())
     }
 
     /// The node does not take the operation.
     pub(super) fn refuse(&mut self, hash: &Sha256Hash, error: &RegistryError) {
-        for (_, answer) in self.submitted.remove(hash).unwrap_or_default() {
+        for (_, _, answer) in self.submitted.remove(hash).unwrap_or_default() {
             answer(Err(error.clone()));
         }
     }
@@ -47,7 +48,8 @@ impl Waiting {
             Err(error) => self.refuse(hash, error),
             Ok(receipt) => {
                 let answers = self.submitted.remove(hash).unwrap_or_default();
-                self.committed.extend(answers.into_iter().map(|(until, answer)| (until, *receipt, answer)));
+                self.committed
+                    .extend(answers.into_iter().map(|(until, _, answer)| (until, *receipt, answer)));
             }
         }
     }
@@ -59,17 +61,18 @@ impl Waiting {
         }
     }
 
-    /// Answers those who have waited for too long. Their operations may still be accepted.
-    pub(super) fn expire(&mut self, now: Instant) {
-        let late = |why: &str| Err(RegistryError::Node(why.to_owned()));
+    /// Answers those who have waited for too long for a proof. Returns the operations that have waited for too long for a block, and how to
+    /// answer. They may still be accepted.
+    pub(super) fn expire(&mut self, now: Instant) -> Vec<(Operation, Answer)> {
+        let mut expired = Vec::new();
         self.submitted.retain(|_, answers| {
-            for (_, answer) in answers.extract_if(.., |(until, _)| *until <= now) {
-                answer(late("no block has the operation yet"));
-            }
+            let late = answers.extract_if(.., |(until, _, _)| *until <= now);
+            expired.extend(late.map(|(_, operation, answer)| (operation, answer)));
             !answers.is_empty()
         });
         for (_, _, answer) in self.committed.extract_if(.., |(until, _, _)| *until <= now) {
-            answer(late("the operation is in a block that has no proof yet"));
+            answer(Err(RegistryError::Node("the operation is in a block that has no proof yet".to_owned())));
         }
+        expired
     }
 }

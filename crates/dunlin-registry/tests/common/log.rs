@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, span};
 
-/// Passes the lines of a level in the log on.
+/// Passes the lines of a level in the log on, and worse ones.
 struct Lines(Level, Mutex<Sender<String>>);
 
-/// The lines of a level from now on.
+/// The lines of a level, and worse ones, from now on.
 pub(crate) fn lines(level: Level) -> Receiver<String> {
     let (sender, lines) = channel();
     tracing::subscriber::set_global_default(Lines(level, Mutex::new(sender))).unwrap();
@@ -19,7 +19,7 @@ pub(crate) fn lines(level: Level) -> Receiver<String> {
 
 impl tracing::Subscriber for Lines {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() == self.0
+        *metadata.level() <= self.0
     }
 
     fn event(&self, event: &Event<'_>) {
