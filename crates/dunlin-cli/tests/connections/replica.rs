@@ -81,6 +81,11 @@ fn a_replica_serves_a_registry_of_several_operators() {
     operator(&place);
     Comet::init(&place);
     let configuration = place.dunlin("registry replica init --genesis genesis.json --out replica");
+    // No other node connects, only those that the operator names.
+    assert!(
+        configuration.contains("\nmax_num_inbound_peers = 0\nunconditional_peer_ids = \"\""),
+        "{configuration}"
+    );
     // Nobody else reaches the sockets in it.
     let mode = place.path("replica").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o700);

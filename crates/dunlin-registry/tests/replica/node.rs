@@ -283,7 +283,9 @@ async fn exchange(
 /// CometBFT's configuration. Everything else is as it comes; the times are shorter than in production.
 fn config(home: &Path, port: u16, peers: &[String]) -> String {
     let Sockets { application, rpc } = sockets(home);
-    let (application, rpc, peers) = (application.display(), rpc.display(), peers.join(","));
+    let (application, rpc) = (application.display(), rpc.display());
+    let ids: Vec<_> = peers.iter().filter_map(|peer| peer.split('@').next()).collect();
+    let (peers, ids) = (peers.join(","), ids.join(","));
     format!(
         r#"proxy_app = "unix://{application}"
 log_level = "error"
@@ -297,6 +299,8 @@ persistent_peers = "{peers}"
 addr_book_strict = false
 allow_duplicate_ip = true
 pex = false
+max_num_inbound_peers = 0
+unconditional_peer_ids = "{ids}"
 
 [consensus]
 timeout_propose = "1s"

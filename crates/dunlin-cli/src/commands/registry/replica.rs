@@ -103,10 +103,12 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     Replica::create(&database, &place.provider, &chain).map_err(|error| failed(&database, &error))?;
     place.directory = std::path::absolute(&args.out)?;
     let Sockets { application, rpc } = sockets(&place);
+    // Without places for other nodes, CometBFT accepts those alone whose IDs it knows.
     writeln!(
         out,
         "# In CometBFT's config.toml, for the registry {} on the chain {}:\nproxy_app = \"unix://{}\"\n[rpc]\nladdr = \"unix://{}\"\n\
-         [p2p]\npex = false",
+         [p2p]\npex = false\nmax_num_inbound_peers = 0\n\
+         unconditional_peer_ids = \"\"  # the IDs of the other operators' nodes: \"ID,ID\"",
         chain.origin(),
         chain.id(),
         application.display(),
