@@ -176,11 +176,19 @@ pub(crate) fn create_directory(path: &Path) -> Result<(), Error> {
     fs::create_dir_all(path).map_err(|error| not_created(path, error))
 }
 
-/// As [`create_directory`], but nobody else can enter the new directory.
+/// As [`create_directory`], but nobody else can enter the directory. Fails if an existing one lets others in.
 pub(crate) fn create_private_directory(path: &Path) -> Result<(), Error> {
     create_directory(&directory_of(path))?;
     let created = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    created.map_err(|error| not_created(path, error))
+    let created = created.and_then(|()| fs::metadata(path)).map_err(|error| not_created(path, error))?;
+    if created.permissions().mode() & 0o077 == 0 {
+        return Ok(());
+    }
+    Err(Error::failed(
+        path.display(),
+        "other users can reach it",
+        "set its mode to 0700, or give a new directory",
+    ))
 }
 
 /// As [`create_directory`], but the new directories belong to the user who called sudo.

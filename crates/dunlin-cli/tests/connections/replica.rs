@@ -1,6 +1,6 @@
 //! Tests `dunlin registry replica` beside a CometBFT node (tests/peers/cometbft), and commands that trust its chain.
 
-use std::fs::File;
+use std::fs::{File, Permissions, create_dir, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -138,8 +138,11 @@ fn refuses_what_makes_no_replica() {
     place.dunlin("registry replica init --genesis genesis.json --out replica");
     place.dunlin("registry replica init --genesis other.json --out mixed");
     place.tool("cp", "genesis.json mixed/genesis.json");
+    create_dir(place.path("open")).unwrap();
+    set_permissions(place.path("open"), Permissions::from_mode(0o750)).unwrap();
     let files = "--accept 0 --cert pki/server.pem --key pki/server.key";
     for (arguments, status, told) in [
+        ("registry replica init --genesis genesis.json --out open".to_owned(), 1, "open: other users can reach it"),
         ("registry replica init --genesis genesis.json --out replica".to_owned(), 1, "exists already"),
         (
             "registry replica init --genesis stateless.json --out new".to_owned(),
