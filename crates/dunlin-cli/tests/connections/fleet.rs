@@ -4,6 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,12 @@ const THREADS: usize = 16;
 /// How long a device waits for an answer before it looks at its timers.
 const TICK: Duration = Duration::from_millis(200);
 
+/// How long a device that sends all the time waits for one echo.
+const SILENCE: Duration = Duration::from_millis(20);
+
+/// The kind of a handshake in which neither side sends its certificates.
+pub(crate) const CACHED: HandshakeKind = HandshakeKind::Cached { own: true, peer: true };
+
 /// The steps that a device takes before its test has failed.
 const MOST_TICKS: u32 = 300;
 
@@ -40,9 +47,16 @@ pub(crate) struct Device {
     /// Its socket is open only while it talks: 100,000 of them would be too many.
     port: u16,
     connection: Option<DtlsConnection>,
+    /// The number of its latest record.
+    sent: u32,
 }
 
 impl Device {
+    /// Its address.
+    pub(crate) fn host(&self) -> IpAddr {
+        self.host
+    }
+
     /// The kind of its latest handshake.
     pub(crate) fn kind(&self) -> HandshakeKind {
         self.connection.as_ref().unwrap().negotiated().unwrap().kind
@@ -66,12 +80,18 @@ impl Fleet {
         Self { provider: Arc::new(dunlin_awslc::provider()), trust, name, server }
     }
 
+    /// The name under which the devices know their server.
+    pub(crate) fn name(&self) -> ServerAddress {
+        self.name.clone()
+    }
+
     /// The same devices, for which another server has the same name now.
     pub(crate) fn led_to(self, server: SocketAddr) -> Self {
         Self { server, ..self }
     }
 
-    fn config(&self, device: &Device) -> Arc<ClientConfig> {
+    /// What a client with this device's certificate and cache needs.
+    pub(crate) fn config(&self, device: &Device) -> Arc<ClientConfig> {
         let key = device.identity.key.signing_key(&self.provider).unwrap();
         let profile = Profile::builder(Arc::clone(&self.provider))
             .trust(Trust { x509: Some(self.trust.clone()), raw_key: None })
@@ -89,35 +109,44 @@ impl Fleet {
         device.port = socket.local_addr().unwrap().port();
         let (config, name) = (self.config(device), self.name.clone());
         let mut connection = DtlsConnection::client(&config, name, self.server, now()).unwrap();
-        self.carry(&socket, &mut connection, |connection| !connection.is_handshaking());
-        self.echo(&socket, &mut connection);
+        let is_done = |connection: &mut DtlsConnection| !connection.is_handshaking();
+        assert!(self.carry(&socket, &mut connection, (TICK, MOST_TICKS), is_done), "no handshake");
         device.connection = Some(connection);
+        assert!(self.echo(&socket, device, (TICK, MOST_TICKS)), "no answer after the handshake");
     }
 
     /// Data both ways on the association that the device has.
     pub(crate) fn talk(&self, device: &mut Device) {
         let socket = UdpSocket::bind((device.host, device.port)).unwrap();
-        self.echo(&socket, device.connection.as_mut().unwrap());
+        assert!(self.echo(&socket, device, (TICK, MOST_TICKS)), "no answer from the server");
     }
 
-    fn echo(&self, socket: &UdpSocket, connection: &mut DtlsConnection) {
-        connection.send(b"21.5 C").unwrap();
-        let mut echoed = None;
-        self.carry(socket, connection, |connection| {
-            echoed = echoed.take().or_else(|| connection.read());
-            echoed.is_some()
-        });
-        assert_eq!(echoed.as_deref(), Some(&b"21.5 C"[..]));
+    /// Sends a record. Returns whether its echo has come within `SILENCE`.
+    fn try_talk(&self, device: &mut Device) -> bool {
+        let socket = UdpSocket::bind((device.host, device.port)).unwrap();
+        self.echo(&socket, device, (SILENCE, 1))
     }
 
-    /// Carries datagrams until `is_done`.
+    /// Sends a record with the next number, and waits for its echo. Echoes of earlier records may come first.
+    fn echo(&self, socket: &UdpSocket, device: &mut Device, patience: (Duration, u32)) -> bool {
+        device.sent += 1;
+        let record = device.sent.to_be_bytes();
+        let connection = device.connection.as_mut().unwrap();
+        connection.send(&record).unwrap();
+        self.carry(socket, connection, patience, |connection| {
+            std::iter::from_fn(|| connection.read()).any(|echoed| echoed[..] == record)
+        })
+    }
+
+    /// Carries datagrams until `is_done`, or until nothing has come so often for so long. Returns whether it is done.
     fn carry(
         &self,
         socket: &UdpSocket,
         connection: &mut DtlsConnection,
+        (tick, most): (Duration, u32),
         mut is_done: impl FnMut(&mut DtlsConnection) -> bool,
-    ) {
-        socket.set_read_timeout(Some(TICK)).unwrap();
+    ) -> bool {
+        socket.set_read_timeout(Some(tick)).unwrap();
         let (mut buffer, mut ticks) = ([0; 2048], 0);
         loop {
             while connection.poll_event().is_some() {}
@@ -125,18 +154,70 @@ impl Fleet {
                 socket.send_to(&transmit.datagram, transmit.to).unwrap();
             }
             if is_done(connection) {
-                return;
+                return true;
             }
             match socket.recv_from(&mut buffer) {
                 Ok((len, from)) => connection.receive(now(), from, &buffer[..len]).unwrap(),
                 Err(e) => {
                     assert!(matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut), "{e}");
                     ticks += 1;
-                    assert!(ticks < MOST_TICKS, "no answer from the server");
+                    if ticks == most {
+                        return false;
+                    }
                     connection.handle_timeout(now()).unwrap();
                 }
             }
         }
+    }
+
+    /// Lets all devices send, one round after the other, while `meanwhile` runs, and one round after it. Prints how many records had an
+    /// echo.
+    pub(crate) fn talk_during(&self, what: &str, devices: &mut [Device], meanwhile: impl FnOnce()) {
+        let (is_over, rounds) = (AtomicBool::new(false), [AtomicUsize::new(0), AtomicUsize::new(0)]);
+        thread::scope(|scope| {
+            for part in devices.chunks_mut(devices.len().div_ceil(THREADS)) {
+                scope.spawn(|| {
+                    let mut is_last = false;
+                    while !is_last {
+                        is_last = is_over.load(Ordering::SeqCst);
+                        for device in part.iter_mut() {
+                            rounds[usize::from(self.try_talk(device))].fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+            let _end = OnDrop(&is_over);
+            meanwhile();
+        });
+        let [lost, echoed] = rounds.map(AtomicUsize::into_inner);
+        println!("{what}: {echoed} records with an echo, {lost} without one");
+        assert!(echoed > 0, "no traffic");
+    }
+
+    /// Lets all devices send while `kill` ends their server. A device that gets no echo after that connects with the server at `other`.
+    /// Returns how many came back by cached handshakes.
+    pub(crate) fn come_back(&self, devices: &mut [Device], other: &Self, kill: impl FnOnce()) -> usize {
+        let (is_dead, cached) = (AtomicBool::new(false), AtomicUsize::new(0));
+        thread::scope(|scope| {
+            for part in devices.chunks_mut(devices.len().div_ceil(THREADS)) {
+                scope.spawn(|| {
+                    let mut gone: Vec<_> = part.iter_mut().collect();
+                    while !gone.is_empty() {
+                        gone.retain_mut(|device| {
+                            if self.try_talk(device) || !is_dead.load(Ordering::SeqCst) {
+                                return true;
+                            }
+                            other.connect(device);
+                            cached.fetch_add(usize::from(device.kind() == CACHED), Ordering::Relaxed);
+                            false
+                        });
+                    }
+                });
+            }
+            let _end = OnDrop(&is_dead);
+            kill();
+        });
+        cached.into_inner()
     }
 
     /// Lets all devices do the same, on several threads. Prints how long it takes.
@@ -151,6 +232,20 @@ impl Fleet {
     }
 }
 
+/// Becomes true when this is dropped, also by a panic.
+struct OnDrop<'a>(&'a AtomicBool);
+
+impl Drop for OnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The number of devices: `DUNLIN_FLEET`, or a small one.
+pub(crate) fn fleet_size() -> usize {
+    std::env::var("DUNLIN_FLEET").map_or(FLEET, |count| count.parse().unwrap())
+}
+
 pub(crate) fn devices(count: usize, tree: &Tree, spec: &TreeSpec) -> Vec<Device> {
     let device = |n: usize| {
         let [_, a, b, c] = (n as u32).to_be_bytes();
@@ -162,6 +257,7 @@ pub(crate) fn devices(count: usize, tree: &Tree, spec: &TreeSpec) -> Vec<Device>
             host: Ipv4Addr::new(127, 1 + a, b, c).into(),
             port: 0,
             connection: None,
+            sent: 0,
         }
     };
     (0..count).map(device).collect()
@@ -176,7 +272,7 @@ fn resident(process: u32) -> usize {
 
 #[test]
 fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash() {
-    let count = std::env::var("DUNLIN_FLEET").map_or(FLEET, |count| count.parse().unwrap());
+    let count = fleet_size();
     let spec = TreeSpec::new(KeyType::P256, 30).unwrap();
     let (tree, place) = (Tree::generate(&spec).unwrap(), Place::new());
     place.write("server.pem", certificates_to_pem(&tree.server.chain).unwrap());
@@ -217,7 +313,6 @@ fn a_fleet_survives_a_restart_and_comes_back_by_cached_handshakes_after_a_crash(
     let server = Server::at(&place, address.port(), &options);
     assert!(!server.warnings.contains("thawed"), "{}", server.warnings);
     fleet.all(&format!("{count} cached handshakes after kill -9"), &mut devices, Fleet::connect);
-    let both = HandshakeKind::Cached { own: true, peer: true };
-    assert!(devices.iter().all(|device| device.kind() == both));
+    assert!(devices.iter().all(|device| device.kind() == CACHED));
     fleet.all("a record each way on every association", &mut devices, Fleet::talk);
 }
