@@ -202,7 +202,9 @@ impl Stores {
                 log
             }
         };
-        Ok(Some(SharedClients { log, memory: policed.memory().clone() }))
+        let memory = policed.memory().clone();
+        memory.addresses.share();
+        Ok(Some(SharedClients { log, memory }))
     }
 
     fn open_shared(

@@ -142,9 +142,13 @@ impl AddressTable {
         Self { capacity: capacity.max(1), entries, changes, is_shared: AtomicBool::new(false) }
     }
 
-    /// The changes since the last call, for other gateways. From the first call on they are kept, the newest 16,384.
-    pub fn changes(&self) -> Vec<AddressChange> {
+    /// Keeps changes for other gateways from now on.
+    pub fn share(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// The changes since the last call, for other gateways; the newest 16,384, and none before [`share`](Self::share).
+    pub fn changes(&self) -> Vec<AddressChange> {
         let changes = std::mem::take(&mut *locked(&self.changes));
         let change = |(address, Remembered { client, rank, until_s })| AddressChange {
             address,
