@@ -14,6 +14,7 @@ use rusqlite::Connection;
 
 use crate::database::{self, CHECKPOINT};
 use crate::error::RegistryError;
+use crate::history;
 use crate::log::{Edge, read_tile};
 
 /// What an audit has found to be right.
@@ -50,7 +51,7 @@ pub fn audit(
             return Err(CheckpointError::NotTheRegistry(key.name().to_owned()).into());
         }
     }
-    let mut replay = Replay::new(provider, key.name());
+    let mut replay = Replay::new(provider, key.name(), database::has_history(&transaction)?);
     let (mut roots, size) = (HashMap::new(), database::log_size(&transaction)?);
     for signed in published {
         roots.entry(signed.checkpoint().size).or_insert_with(Vec::new).push(signed.checkpoint());
@@ -86,13 +87,15 @@ struct Replay<'p> {
     edge: Edge,
     map: StateMap,
     states: HashMap<Sha256Hash, Stored>,
+    /// Whether the database has the histories of DIDs, which version 1 lacks.
+    history: bool,
 }
 
 impl<'p> Replay<'p> {
-    fn new(provider: &'p CryptoProvider, origin: &'p str) -> Self {
+    fn new(provider: &'p CryptoProvider, origin: &'p str, history: bool) -> Self {
         let hasher = Hasher(provider.sha256);
         let (edge, map, states) = (Edge::default(), StateMap::default(), HashMap::new());
-        Self { provider, hasher, origin, edge, map, states }
+        Self { provider, hasher, origin, edge, map, states, history }
     }
 
     /// Compares the log so far with published checkpoints of its size.
@@ -136,6 +139,9 @@ impl<'p> Replay<'p> {
         self.map = self.map.with(self.hasher, key, MapLeaf { document, sequence, active })?;
         let stored = Stored { text, sequence, active, latest: state.latest(), entry: number };
         self.states.insert(key, stored);
+        if self.history && history::entry(connection, &key, sequence)? != Some(number) {
+            return Err(RegistryError::damaged(format!("the history of a DID lacks the entry {number}")));
+        }
         for (level, number, hashes) in self.edge.push(self.hasher, self.hasher.leaf(entry)) {
             compare_tile(connection, level, number, &hashes)?;
         }
@@ -152,6 +158,12 @@ impl<'p> Replay<'p> {
         }
         if newest.map != self.map.root(self.hasher) {
             return Err(RegistryError::damaged("its newest checkpoint is not that of the state map"));
+        }
+        let found = if self.history { history::count(connection)? } else { size };
+        if found != size {
+            return Err(RegistryError::damaged(format!(
+                "its histories have {found} operations, the log {size}"
+            )));
         }
         let stored: i64 = connection.query_row("SELECT count(*) FROM did", [], |row| row.get(0))?;
         if database::unsigned(stored) != self.map.len() {

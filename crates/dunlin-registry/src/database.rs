@@ -5,19 +5,21 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use dunlin::crypto::CryptoProvider;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{Sha256Hash, State};
 use dunlin_identity::registry::map::{MapLeaf, StateMap};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior};
 
 use crate::error::RegistryError;
+use crate::history;
 
 /// "DUNR" tells our databases from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e52;
 
-/// The version of the tables (`PRAGMA user_version`).
-const VERSION: i64 = 1;
+/// The version of the tables (`PRAGMA user_version`). Version 1 had no `history`: readers do without it, and a writer adds it.
+const VERSION: i64 = 2;
 
 /// How long a connection waits for another one, for example for a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,6 +71,9 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError>
     };
     let expected = Connection::open_in_memory()?;
     expected.execute_batch(SCHEMA)?;
+    if has_history(connection)? {
+        expected.execute_batch(history::SCHEMA)?;
+    }
     let (expected, found) = (items(&expected)?, items(connection)?);
     let stray = found.iter().find(|item| !expected.contains(item));
     match stray.or_else(|| expected.iter().find(|item| !found.contains(item))) {
@@ -79,19 +84,27 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError>
     }
 }
 
+fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}
+
+/// Whether the database knows the operations of each DID.
+pub(crate) fn has_history(connection: &Connection) -> Result<bool, RegistryError> {
+    Ok(pragma(connection, "user_version")? > 1)
+}
+
 /// Opens a connection to an existing database of a registry.
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection, RegistryError> {
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    match pragma("application_id") {
+    match pragma(&connection, "application_id") {
         Ok(APPLICATION_ID) => {}
         Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => return Err(error.into()),
         _ => return Err(RegistryError::Foreign(path.display().to_string())),
     }
-    match pragma("user_version")? {
-        VERSION => Ok(connection),
+    match pragma(&connection, "user_version")? {
+        1..=VERSION => Ok(connection),
         version => Err(RegistryError::Newer(version)),
     }
 }
@@ -102,11 +115,19 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, RegistryError> {
 }
 
 /// The connection that writes. A commit that it reports survives a power failure, and readers go on during a transaction.
-pub(crate) fn writer(path: &Path) -> Result<Connection, RegistryError> {
-    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+///
+/// The table that a database of version 1 lacks is made now.
+pub(crate) fn writer(path: &Path, provider: &CryptoProvider) -> Result<Connection, RegistryError> {
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     check_schema(&connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    if !has_history(&connection)? {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        history::fill(&transaction, provider)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.commit()?;
+    }
     Ok(connection)
 }
 
@@ -120,6 +141,7 @@ pub(crate) fn create(
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", VERSION)?;
     connection.execute_batch(SCHEMA)?;
+    connection.execute_batch(history::SCHEMA)?;
     fill(&mut connection)?;
     connection.close().map_err(|(_, error)| error)?;
     persist(file, path)

@@ -25,6 +25,8 @@ mod database;
 #[cfg(feature = "server")]
 mod error;
 #[cfg(feature = "server")]
+mod history;
+#[cfg(feature = "server")]
 mod log;
 pub mod lookup;
 #[cfg(feature = "server")]
@@ -47,6 +49,8 @@ mod writer;
 pub use bundle::Bundle;
 #[cfg(feature = "server")]
 pub use error::RegistryError;
+#[cfg(feature = "server")]
+pub use history::{Entry, MAX_HISTORY};
 #[cfg(feature = "server")]
 pub use reader::{Reader, Resolution, Snapshot};
 #[cfg(feature = "server")]

@@ -8,6 +8,7 @@ use dunlin::crypto::CryptoProvider;
 use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
+use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::SignedCheckpoint;
 use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
 use dunlin_identity::registry::note::NoteError;
@@ -17,6 +18,7 @@ use rusqlite::Connection;
 use crate::bundle::{Bundle, framed};
 use crate::database;
 use crate::error::RegistryError;
+use crate::history::{self, Entry};
 use crate::log::{StoredNodes, read_tile};
 use crate::tile::{TILE_WIDTH, Tile, TileKind};
 
@@ -152,7 +154,7 @@ impl Reader {
     /// The database cannot be read.
     pub fn resolve(&self, did: &Did) -> Result<Resolution, RegistryError> {
         let snapshot = self.shown();
-        let key = map_key(&self.provider, did).map_err(|error: KeyError| NoteError::from(error))?;
+        let key = self.key(did)?;
         let state = match snapshot.map.get(&key) {
             None => None,
             Some(leaf) => {
@@ -199,6 +201,21 @@ impl Reader {
     pub fn entries(&self, first: u64, end: u64) -> Result<Vec<Vec<u8>>, RegistryError> {
         let end = end.min(self.snapshot().size()).min(first.saturating_add(TILE_WIDTH.into()));
         self.read(|connection| database::entries(connection, first, end))
+    }
+
+    /// The operations of a DID in order, from the one with this number among them, at most [`MAX_HISTORY`](crate::MAX_HISTORY), as far as
+    /// the state that readers see has them.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub fn history(&self, did: &Did, first: u64) -> Result<Vec<Entry>, RegistryError> {
+        let (key, size) = (self.key(did)?, self.shown().size());
+        self.read(|connection| history::operations(connection, &key, first, size))
+    }
+
+    /// The place of a DID in the state map.
+    fn key(&self, did: &Did) -> Result<Sha256Hash, RegistryError> {
+        Ok(map_key(&self.provider, did).map_err(|error: KeyError| NoteError::from(error))?)
     }
 
     /// The proof that the log of `new` entries begins with the `old` first ones (RFC 9162 §2.1.4).

@@ -130,7 +130,7 @@ impl Registry {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
-        let connection = database::writer(path)?;
+        let connection = database::writer(path, &settings.provider)?;
         let keys = signers.each_ref().map(|signer| signer.key().clone());
         let [log, _] = &keys;
         let (found, wanted) = (database::setting(&connection, KEY)?, log.to_string());

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::database::{self, CHECKPOINT, set, signed};
 use crate::error::RegistryError;
+use crate::history;
 use crate::log::Edge;
 use crate::reader::{Reader, Snapshot};
 use crate::tile::TILE_WIDTH;
@@ -397,6 +398,7 @@ impl Append<'_> {
         let map = self.head.map.with(hasher, key, leaf)?;
         let number = self.head.edge.size();
         self.write(&state, &key, &document, text, number)?;
+        history::put(self.transaction, &key, state.sequence(), number)?;
         let sql = "INSERT INTO entry (number, operation) VALUES (?1, ?2)";
         self.transaction.prepare_cached(sql)?.execute((signed(number), entry.as_bytes()))?;
         for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(entry.as_bytes())) {

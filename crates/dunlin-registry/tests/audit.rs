@@ -73,6 +73,9 @@ fn a_damaged_database_is_noticed() {
         ("UPDATE did SET latest = document", false),
         ("UPDATE did SET entry = 0", false),
         ("DELETE FROM did WHERE entry = 5", true),
+        ("DELETE FROM history WHERE entry = 0", false),
+        ("UPDATE history SET entry = 0 WHERE entry = 5", false),
+        ("INSERT INTO history VALUES (zeroblob(32), 0, 0)", false),
         (
             "INSERT INTO did SELECT zeroblob(32), did, document, sequence, active, latest, entry FROM did LIMIT 1",
             true,
@@ -111,6 +114,8 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
         "CREATE TABLE stranger (a)",
         "CREATE INDEX stranger ON entry (operation)",
         "DROP TABLE tile",
+        "DROP TABLE history",
+        "PRAGMA user_version = 1",
         "ALTER TABLE did ADD COLUMN a TEXT",
     ]
     .into_iter()
@@ -132,6 +137,32 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
     Connection::open(place.path("registry")).unwrap().execute_batch("ANALYZE").unwrap();
     assert!(audit(&place.provider, &place.path("registry"), &log, &[]).is_ok());
     assert!(place.open().is_ok());
+}
+
+/// Version 1 had no histories.
+#[test]
+fn a_database_of_version_1_passes_its_audit_and_gets_histories() {
+    let place = Place::new();
+    let registry = filled(&place);
+    let mut holder = place.holder(1);
+    holder.next();
+    let did = holder.state().did();
+    let history = registry.history(did, 0).unwrap();
+    assert_eq!(history.iter().map(|entry| entry.number).collect::<Vec<_>>(), [0, 1, 2]);
+    drop(registry);
+    let [old, copy, restored] = ["registry", "copy", "restored"].map(|name| place.path(name));
+    let downgrade = "DROP TABLE history; PRAGMA user_version = 1";
+    Connection::open(&old).unwrap().execute_batch(downgrade).unwrap();
+    backup(&old, &copy).unwrap();
+    restore(&place.provider, &copy, &restored, &log(&place), &[]).unwrap();
+    for path in [old, restored] {
+        assert!(audit(&place.provider, &path, &log(&place), &[]).is_ok());
+        assert_eq!(Registry::open(&path, &place.settings()).unwrap().history(did, 0).unwrap(), history);
+        let version =
+            Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
+        assert_eq!(version, Ok(2));
+        assert!(audit(&place.provider, &path, &log(&place), &[]).is_ok());
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_registry::server::Limits;
 use dunlin_registry::tile::{Tile, TileKind};
-use dunlin_registry::{Registry, Settings};
+use dunlin_registry::{MAX_HISTORY, Registry, Settings};
 use hyper::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -253,7 +253,7 @@ async fn every_path_of_the_description_answers_as_described() {
     let document = client.get("/openapi.json").await.json();
     assert_eq!(document["openapi"], "3.1.0");
     let paths = document["paths"].as_object().unwrap();
-    assert_eq!(paths.len(), 9);
+    assert_eq!(paths.len(), 11);
     for (path, item) in paths {
         let filled = path
             .replace("{did}", holder.state().did().as_str())
@@ -290,6 +290,122 @@ async fn the_page_shows_the_log_and_runs_nothing() {
     assert!(text.contains(&site.registry.keys()[0].to_string()));
     assert!(answer.header("content-security-policy").starts_with("default-src 'none'"));
     assert!(!text.contains("<script"));
+}
+
+/// Every document is from a stranger.
+const HOSTILE: &str =
+    "</pre></title><script>alert(1)</script><img src=x onerror='alert(1)'>\"&lt;\u{202e}\u{7}";
+
+#[tokio::test]
+async fn the_page_of_a_did_shows_hostile_documents_as_text() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let operations =
+        vec![holder.next(), holder.publish("alsoKnownAs", json!([HOSTILE])), holder.deactivate()];
+    let did = holder.state().did().clone();
+    assert_eq!(client.get(&format!("/dids/{did}/page")).await.status, 404);
+    site.place.submit(&site.registry, operations);
+    let answer = client.get(&format!("/dids/{did}/page")).await;
+    assert_eq!(
+        answer.header("content-security-policy"),
+        "default-src 'none'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'"
+    );
+    let text = String::from_utf8(answer.body).unwrap();
+    let shown = "&lt;/pre&gt;&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x onerror=&#39;alert(1)&#39;&gt;\
+                 \\&quot;&amp;lt;\\u202e\\u0007";
+    assert!(text.contains(shown), "{text}");
+    for markup in ["<script", "<img", "\u{202e}", "\u{7}"] {
+        assert!(!text.contains(markup), "{text}");
+    }
+    for part in ["Deactivated after 2 changes", "<td>create</td><td>0</td>", "<td>deactivate</td><td>2</td>"]
+    {
+        assert!(text.contains(part), "{text}");
+    }
+    // The log has the same operations.
+    let log = String::from_utf8(client.get("/").await.body).unwrap();
+    assert!(log.contains(&format!("<a href=\"/dids/{did}/page\">{did}</a>")) && !log.contains("<script"));
+}
+
+#[tokio::test]
+async fn the_history_of_a_did_comes_in_order_and_in_parts() {
+    let site = Site::new(Limits::default()).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    let stranger = site.place.holder(2).next();
+    let mut operations: Vec<_> = (0..=MAX_HISTORY).map(|_| holder.next()).collect();
+    let did = holder.state().did().clone();
+    let answer = client.get(&format!("/dids/{did}/history")).await;
+    assert_eq!((answer.status.as_u16(), answer.header("content-type")), (404, "application/json"));
+    operations.insert(1, stranger);
+    site.place.submit(&site.registry, operations.clone());
+    operations.remove(1);
+    let (mut path, mut found) = (format!("/dids/{did}/history"), vec![]);
+    for next in [json!(MAX_HISTORY), Value::Null] {
+        let part = client.get(&path).await.json();
+        assert_eq!((&part["did"], &part["next"]), (&json!(did.as_str()), &next));
+        found.extend(part["operations"].as_array().unwrap().clone());
+        path = format!("/dids/{}/history?from={next}", did.as_str().replace(':', "%3A"));
+    }
+    assert_eq!(found.len() as u64, MAX_HISTORY + 1);
+    for ((found, operation), sequence) in found.iter().zip(&operations).zip(0..) {
+        // The stranger's operation is the second in the log.
+        assert_eq!(found["number"], if sequence == 0 { 0 } else { sequence + 1 });
+        assert_eq!(found["operation"].to_string(), operation.canonical().unwrap());
+        assert_eq!((operation.sequence(), operation.did()), (sequence, &did));
+    }
+    assert_eq!(client.get(&format!("/dids/{did}/history?from=99")).await.json()["operations"], json!([]));
+    for wrong in ["history?from=", "history?from=-1", "history?to=1", "history?from=0&from=1", "page?from=x"]
+    {
+        assert_eq!(client.get(&format!("/dids/{did}/{wrong}")).await.status, 400, "{wrong}");
+    }
+    assert_eq!(client.get(&format!("/dids/{did}/more")).await.status, 404);
+    let page = String::from_utf8(client.get(&format!("/dids/{did}/page?from=32")).await.body).unwrap();
+    assert!(page.contains("Earlier operations") && !page.contains("Later operations"), "{page}");
+}
+
+/// Readers see a state only after the witnesses have cosigned it.
+#[tokio::test]
+async fn a_history_ends_with_the_state_that_readers_see() {
+    let place = Place::new();
+    let witness = common::key(&place.provider, [8, 8, 8]);
+    let witness = NoteSigner::new(&place.provider, "witness", NoteKeyKind::Cosignature, witness).unwrap();
+    let mut holder = place.holder(1);
+    place.open().unwrap().submit(holder.next()).unwrap();
+    let settings = Settings { witnesses: vec![witness.key().clone()], ..place.settings() };
+    let registry = Registry::open(&place.path("registry"), &settings).unwrap();
+    registry.submit(holder.next()).unwrap();
+    let did = holder.state().did();
+    assert_eq!(registry.history(did, 0).unwrap().len(), 1);
+    let newest = registry.snapshot();
+    let text = newest.checkpoint().note().text();
+    let cosigned = witness.sign(&place.provider, text, NOW).unwrap().to_string();
+    assert_eq!(registry.witnessed(&newest, [cosigned.as_str()]), Ok(true));
+    assert_eq!(registry.history(did, 0).unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn the_page_of_the_log_leads_to_older_operations() {
+    let site = Site::new(Limits::default()).await;
+    site.place.submit(&site.registry, (0..120).map(|number| site.place.holder(number).next()).collect());
+    let mut client = site.client().await;
+    for (path, entries, newer, older) in [
+        ("/", 70..120, false, Some("/?before=70")),
+        ("/?before=70", 20..70, true, Some("/?before=20")),
+        ("/?before=20", 0..20, true, None),
+        ("/?before=0", 0..0, true, None),
+        ("/?before=999", 70..120, false, Some("/?before=70")),
+    ] {
+        let text = String::from_utf8(client.get(path).await.body).unwrap();
+        let shown: Vec<u64> = text
+            .split("<tr><td>")
+            .skip(1)
+            .map(|row| row.split_once('<').unwrap().0.parse().unwrap())
+            .collect();
+        assert_eq!(shown, entries.rev().collect::<Vec<_>>(), "{path}");
+        assert_eq!(text.contains("<a href=\"/\">Newest"), newer, "{path}");
+        let link = text.split_once("\">Older").map(|(before, _)| before.rsplit_once('"').unwrap().1);
+        assert_eq!(link, older, "{path}");
+    }
+    assert_eq!(client.get("/?before=x").await.status, 400);
 }
 
 #[tokio::test]

@@ -118,7 +118,7 @@ impl Replica {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
-        let connection = database::writer(path)?;
+        let connection = database::writer(path, &provider)?;
         let (found, wanted) = (database::setting(&connection, KEY)?, key(&chain));
         if found != wanted {
             return Err(RegistryError::OtherKey { found, wanted });

@@ -8,6 +8,7 @@ use base64ct::{Base64, Encoding};
 use dunlin_identity::did::Did;
 use dunlin_identity::merkle::NodeHash;
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind};
+use dunlin_identity::registry::staple::Staple;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
@@ -23,6 +24,7 @@ use super::body::Content;
 use super::hosts::Hosts;
 use super::{BODY_TIME, Source, page};
 use crate::error::RegistryError;
+use crate::history::{self, Entry};
 use crate::reader::{Reader, Resolution, Snapshot};
 use crate::tile::{Tile, TileKind};
 
@@ -195,14 +197,7 @@ async fn submit(
 /// Answers from the database. The reads are short and never wait for the writer, so they need no thread of their own.
 fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusal> {
     match path {
-        "/" => {
-            let mut answer = with(StatusCode::OK, "text/html; charset=utf-8", FRESH, page::page(registry)?);
-            // The page is text from strangers, escaped. It loads nothing and runs nothing.
-            let policy =
-                HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'; base-uri 'none'");
-            answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
-            Ok(answer)
-        }
+        "/" => Ok(html(page::log(registry, optional_number(query, "before")?)?)),
         "/openapi.json" => ok(JSON, FRESH, OPENAPI),
         "/checkpoint" => {
             let shown = registry.shown();
@@ -219,7 +214,7 @@ fn get(registry: &impl Source, path: &str, query: &str) -> Result<Answer, Refusa
         }
         _ => {
             if let Some(did) = path.strip_prefix("/dids/") {
-                resolve(registry, did)
+                of_did(registry, did, query)
             } else if let Ok(tile) = path.strip_prefix("/").unwrap_or(path).parse::<Tile>() {
                 let missing = || Refusal::not_found("the log is too small for this tile");
                 let content = match tile.kind {
@@ -260,27 +255,65 @@ fn numbers(query: &str, names: [&str; 2]) -> Result<[u64; 2], Refusal> {
     Ok([number(first)?, number(second)?])
 }
 
-/// `DID`, or `DID/staple`.
-fn resolve(registry: &Reader, path: &str) -> Result<Answer, Refusal> {
-    let (did, staple) = match path.strip_suffix("/staple") {
-        Some(did) => (did, true),
-        None => (path, false),
-    };
+/// Reads a number from a query that has nothing else; `None` without a query.
+fn optional_number(query: &str, name: &str) -> Result<Option<u64>, Refusal> {
+    let wrong = || Refusal::new(StatusCode::BAD_REQUEST, format!("write ?{name}=NUMBER"));
+    let value = query.strip_prefix(name).and_then(|value| value.strip_prefix('='));
+    if query.is_empty() { Ok(None) } else { value.ok_or_else(wrong)?.parse().map(Some).map_err(|_| wrong()) }
+}
+
+/// A page is text from strangers, escaped. It loads nothing and runs nothing.
+fn html(page: String) -> Answer {
+    let mut answer = with(StatusCode::OK, "text/html; charset=utf-8", FRESH, page);
+    let policy = HeaderValue::from_static(
+        "default-src 'none'; form-action 'none'; frame-ancestors 'none'; base-uri 'none'",
+    );
+    answer.headers_mut().insert(CONTENT_SECURITY_POLICY, policy);
+    answer
+}
+
+/// `DID`, or with `/staple`, `/history` or `/page` after it. A DID has no slash.
+fn of_did(registry: &Reader, path: &str, query: &str) -> Result<Answer, Refusal> {
+    let (did, part) = path.split_once('/').map_or((path, None), |(did, part)| (did, Some(part)));
     // RFC 3986 §2.1: clients may escape the colons.
     let did = did.replace("%3A", ":").replace("%3a", ":");
     let did: Did = did.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, error))?;
     let resolution = registry.resolve(&did)?;
     proven(&resolution.snapshot)?;
-    if staple {
-        let staple =
-            resolution.staple().ok_or_else(|| Refusal::not_found("the registry does not have the DID"))?;
-        // A checkpoint with many cosignatures can be too long beside a document. Status 404 would say that there is no DID.
-        let staple = staple.write();
-        let staple = staple.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
-        return ok(BYTES, FRESH, staple);
+    let missing = || Refusal::not_found("the registry does not have the DID");
+    match part {
+        None => {
+            let status = if resolution.state.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+            Ok(with(status, JSON, FRESH, resolution_text(&did, &resolution)))
+        }
+        Some("staple") => staple(&resolution.staple().ok_or_else(missing)?),
+        Some("history") => {
+            let first = optional_number(query, "from")?.unwrap_or_default();
+            let (leaf, _) = resolution.state.ok_or_else(missing)?;
+            ok(JSON, FRESH, history_text(&did, leaf.sequence, first, &registry.history(&did, first)?))
+        }
+        Some("page") => {
+            let first = optional_number(query, "from")?.unwrap_or_default();
+            page::did(registry, &did, &resolution, first)?.map(html).ok_or_else(missing)
+        }
+        Some(_) => Err(Refusal::not_found("there is no such path: see /openapi.json")),
     }
-    let status = if resolution.state.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
-    Ok(with(status, JSON, FRESH, resolution_text(&did, &resolution)))
+}
+
+fn staple(staple: &Staple) -> Result<Answer, Refusal> {
+    // A checkpoint with many cosignatures can be too long beside a document. Status 404 would say that there is no DID.
+    let staple = staple.write();
+    let staple = staple.map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error))?;
+    ok(BYTES, FRESH, staple)
+}
+
+/// The operations go in as the texts that were hashed.
+fn history_text(did: &Did, sequence: u64, first: u64, entries: &[Entry]) -> String {
+    let entry =
+        |Entry { number, operation }: &Entry| format!(r#"{{"number":{number},"operation":{operation}}}"#);
+    let operations = entries.iter().map(entry).collect::<Vec<_>>().join(",");
+    let (did, next) = (json!(did.as_str()), json!(history::after(first, entries, sequence)));
+    format!(r#"{{"did":{did},"operations":[{operations}],"next":{next}}}"#)
 }
 
 /// The document goes in as the text that was hashed.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::document::DidDocument;
+use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_registry::{Registry, RegistryError, Settings};
@@ -88,6 +89,19 @@ impl Holder {
     pub(crate) fn other_document(&self) -> DidDocument {
         let number = self.state().sequence() + 1;
         self.state().rotated(&public(&*self.key(number)), self.hash(99)).unwrap()
+    }
+
+    /// An update whose document has another member, too.
+    pub(crate) fn publish(&mut self, member: &str, value: Value) -> Operation {
+        let (provider, state) = (Arc::clone(&self.provider), self.state.take().unwrap());
+        let number = state.sequence() + 1;
+        let document = state.rotated(&public(&*self.key(number)), self.hash(number + 1)).unwrap();
+        let mut document = document.value().clone();
+        document[member] = value;
+        let document = DidDocument::from_value(document, state.did()).unwrap();
+        let operation = Operation::update(&provider, &*self.key(number), &state, &document).unwrap();
+        self.state = Some(state.apply(&provider, &operation).unwrap());
+        operation
     }
 
     /// The end of the DID, by the recovery key.
