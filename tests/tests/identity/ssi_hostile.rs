@@ -94,12 +94,28 @@ fn unexpected(got: H, expected: H) -> Result<(), Error> {
 /// A bare identifier proves less than a credential. The public implementation's server accepts one in place of the other.
 #[test]
 fn refuses_another_kind_of_identity_than_it_has_asked_for() {
-    for (typ, other, got) in [(VC, DID, H::DID), (DID, VC, H::VC)] {
+    let sent = "the peer broke the protocol: it sent a";
+    let (bare, credential) = ("bare DID", "verifiable credential");
+    for (typ, other, error, text) in [
+        (
+            VC,
+            DID,
+            PeerMisbehaved::DidForCredential,
+            format!("{sent} {bare}, but this side has asked for a {credential}"),
+        ),
+        (
+            DID,
+            VC,
+            PeerMisbehaved::CredentialForDid,
+            format!("{sent} {credential}, but this side has asked for a {bare}"),
+        ),
+    ] {
+        let refused = Err(Error::from(error));
         let result = edited(ends(SsiMessages::Alone, [typ; 2]), Side::Client, |mut messages| {
             messages[0] = identity(other, Side::Client);
             messages
         });
-        assert_eq!(result, unexpected(got, H::CERTIFICATE));
+        assert_eq!(result, refused);
         // The profile could verify the other kind, too, but has not asked for it.
         let [a_client, a_server] = ends(SsiMessages::Alone, [typ; 2]);
         let both = trust(&Arc::new(Wallet::of(&[DidMethod::DUNLIN]).for_type(other)))
@@ -108,13 +124,15 @@ fn refuses_another_kind_of_identity_than_it_has_asked_for() {
             messages[0] = identity(other, Side::Client);
             messages
         });
-        assert_eq!(result, unexpected(got, H::CERTIFICATE));
+        assert_eq!(result, refused);
         let result = edited(ends(SsiMessages::Alone, [typ; 2]), Side::Server, |mut messages| {
             messages[2] = identity(other, Side::Server);
             messages
         });
-        assert_eq!(result, unexpected(got, H::CERTIFICATE));
-        assert_eq!(result.unwrap_err().alert(), Some(AlertDescription::UNEXPECTED_MESSAGE));
+        assert_eq!(result, refused);
+        let error = result.unwrap_err();
+        assert_eq!(error.to_string(), text);
+        assert_eq!(error.alert(), Some(AlertDescription::UNEXPECTED_MESSAGE));
     }
 }
 

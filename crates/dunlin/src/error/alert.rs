@@ -35,6 +35,8 @@ const fn misbehaved(e: &PeerMisbehaved) -> Alert {
     use PeerMisbehaved as P;
     match e {
         P::UnexpectedMessage { .. }
+        | P::DidForCredential
+        | P::CredentialForDid
         | P::UnexpectedRecord(_)
         | P::EmptyRecord
         | P::Flood(_)

@@ -54,6 +54,10 @@ pub enum PeerMisbehaved {
         /// The message that this side expects.
         expected: What,
     },
+    /// The peer sent a bare DID where this side has asked for a verifiable credential.
+    DidForCredential,
+    /// The peer sent a verifiable credential where this side has asked for a bare DID.
+    CredentialForDid,
     /// A record of a type that is not allowed at this point.
     UnexpectedRecord(What),
     /// A record that is larger than the protocol or the negotiated limit allows.

@@ -187,6 +187,8 @@ texts!(PeerMisbehaved "P" {
     27 Self::TooMuchSkippedEarlyData => "too much early data after this side rejected it",
     28 Self::TooMuchEarlyData => "more early data than the ticket allows",
     29 Self::EarlyDataMismatch(what), [what] => "early data was accepted, but the {what} is not the session's",
+    30 Self::DidForCredential => "it sent a bare DID, but this side has asked for a verifiable credential",
+    31 Self::CredentialForDid => "it sent a verifiable credential, but this side has asked for a bare DID",
 });
 
 texts!(PeerIncompatible "I" {

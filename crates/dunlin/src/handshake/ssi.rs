@@ -117,6 +117,8 @@ impl ExpectMessage for ExpectCredential {
                 did
             }
             // A bare identifier proves less than a credential, so it never stands in for one, nor the reverse.
+            (HandshakeType::DID, _) => return Err(PeerMisbehaved::DidForCredential.into()),
+            (HandshakeType::VC, _) => return Err(PeerMisbehaved::CredentialForDid.into()),
             _ => {
                 // RFC 8879 §4: an SSIRequest offers no decompression.
                 if certificate.peer == Side::Client {
