@@ -5,6 +5,8 @@ use std::fmt::Write;
 use dunlin::auth::{OtherIdentity, SubjectName};
 use dunlin::wire::CertificateType;
 use dunlin::{Negotiated, PeerIdentity};
+use dunlin_identity::handshake::CredentialIdentity;
+use dunlin_identity::json;
 
 /// The way in which a client has proved its identity, for logs and metrics.
 pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
@@ -21,6 +23,27 @@ pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
 /// Whether the identity is a DID with a verifiable credential.
 fn is_credential(id: &OtherIdentity) -> bool {
     id.certificate_type() == CertificateType::VERIFIABLE_CREDENTIAL
+}
+
+/// The DID of the issuer of the client's verifiable credential. The configuration lists all issuers that count.
+pub(crate) fn issuer(peer: Option<&PeerIdentity>) -> Option<String> {
+    CredentialIdentity::of(peer?).map(|credential| credential.issuer.to_string())
+}
+
+/// The claims of a credential as canonical JSON in ASCII, which a header can carry: other characters have JSON's escapes. `None` if the
+/// claims are not known.
+pub(crate) fn claims(credential: &CredentialIdentity) -> Option<String> {
+    let text = json::canonical(&credential.claims.clone()?.into()).ok()?;
+    Some(text.chars().fold(String::with_capacity(text.len()), |mut ascii, c| {
+        match c {
+            ' '..='~' => ascii.push(c),
+            // RFC 8259 §7: a character outside the BMP is a surrogate pair.
+            _ => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                let _ = write!(ascii, "\\u{unit:04x}");
+            }),
+        }
+        ascii
+    }))
 }
 
 /// The identity as one text with its kind, for the log: `anonymous`, or as [`PeerIdentity`] shows it.

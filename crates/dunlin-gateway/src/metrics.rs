@@ -330,11 +330,13 @@ impl Metrics {
         let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
         let kind = kind(negotiated);
         let peer = (self.role.peer(), identity::way(negotiated.peer.as_ref()));
+        let issuer = identity::issuer(negotiated.peer.as_ref()).unwrap_or_default();
         let profile = &*negotiated.profile;
         let what = [
             ("listener", listener),
             ("version", &*version),
             peer,
+            ("issuer", &*issuer),
             ("kind", kind),
             ("profile", profile),
             ("rule", rule),

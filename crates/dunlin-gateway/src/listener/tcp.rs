@@ -172,7 +172,8 @@ async fn serve(
     }
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     let (profile, rule) = super::chosen(negotiated, rule);
-    tracing::info!(listener, client = %from, route = route.name, identity, version, kind = ?negotiated.kind, profile, rule, "connected");
+    let issuer = identity::issuer(negotiated.peer.as_ref());
+    tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, "connected");
     let mqtt = match &route.protocol {
         // Its memory is not that of every client.
         RouteProtocol::Http => {

@@ -293,7 +293,8 @@ impl Listener {
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
         let kind = dtls.negotiated().kind;
         let (profile, rule) = super::chosen(dtls.negotiated(), rule);
-        tracing::info!(listener, client = %from, route, identity, version, ?kind, profile, rule, "connected");
+        let issuer = identity::issuer(dtls.negotiated().peer.as_ref());
+        tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, "connected");
         let opened = |result: &std::io::Result<UdpSocket>| match result {
             Ok(_) => metrics.backend(listener, route, "connected"),
             Err(error) => {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
 use dunlin::{Negotiated, PeerIdentity};
+use dunlin_identity::handshake::CredentialIdentity;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -39,14 +40,19 @@ const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
 const CLIENT_CERT_CHAIN: HeaderName = HeaderName::from_static("client-cert-chain");
 /// The identity as text with its kind, whatever the way of authentication ([`identity::typed`]).
 const CLIENT_IDENTITY: HeaderName = HeaderName::from_static("dunlin-client-identity");
+/// The issuer of the client's verifiable credential, and the credential's claims.
+const CLIENT_ISSUER: HeaderName = HeaderName::from_static("dunlin-client-issuer");
+const CLIENT_CLAIMS: HeaderName = HeaderName::from_static("dunlin-client-claims");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
 /// What only the gateway may say, and what applications take for it: who the client is, and for which host it asks.
-const OWN: [&str; 10] = [
+const OWN: [&str; 12] = [
     "client-cert",
     "client-cert-chain",
+    "dunlin-client-claims",
     "dunlin-client-identity",
+    "dunlin-client-issuer",
     "forwarded",
     "true-client-ip",
     "x-client-ip",
@@ -86,6 +92,9 @@ const WEBSOCKET: HeaderValue = HeaderValue::from_static("websocket");
 
 /// The longest `Client-Cert-Chain`, in bytes. Backends limit their headers; a longer chain is left out, and the leaf is still there.
 const MAX_CHAIN: usize = 16 << 10;
+
+/// The longest `Dunlin-Client-Claims`, in bytes. Longer claims are left out.
+const MAX_CLAIMS: usize = 4 << 10;
 
 /// What the client learns if the backend breaks off.
 const NO_ANSWER: &str = "the server behind the gateway did not answer\n";
@@ -134,6 +143,12 @@ pub(crate) fn headers(negotiated: &Negotiated, from: SocketAddr) -> HeaderMap {
     if let Some(identity) = negotiated.peer.as_ref().and_then(identity::typed) {
         // A name outside ASCII, which a header cannot carry, is escaped.
         add(CLIENT_IDENTITY, identity.escape_default().to_string());
+    }
+    if let Some(credential) = negotiated.peer.as_ref().and_then(CredentialIdentity::of) {
+        add(CLIENT_ISSUER, credential.issuer.to_string());
+        if let Some(claims) = identity::claims(&credential).filter(|claims| claims.len() <= MAX_CLAIMS) {
+            add(CLIENT_CLAIMS, claims);
+        }
     }
     // Without brackets, which only RFC 7239 has, for `Forwarded`.
     add(FORWARDED_FOR, from.ip().to_canonical().to_string());

@@ -14,7 +14,7 @@ use tokio::process::Command;
 use tracing::subscriber::DefaultGuard;
 
 use crate::pebble::{Pebble, free_port};
-use crate::place::{self, Client, Place, backend, metric, metric_becomes, route, within};
+use crate::place::{self, Client, Place, backend, metric, metric_becomes, route, subscribe, within};
 
 const ISSUED: &str = "dunlin_gateway_acme_orders_total{outcome=\"issued\"}";
 const FAILED: &str = "dunlin_gateway_acme_orders_total{outcome=\"failed\"}";
@@ -51,7 +51,7 @@ fn client(place: &Place, path: &Path) -> Client {
 
 /// What this thread logs.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
+pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -64,7 +64,8 @@ impl Write for Log {
 }
 
 impl Log {
-    fn start() -> (Self, DefaultGuard) {
+    pub(crate) fn start() -> (Self, DefaultGuard) {
+        subscribe();
         let log = Self::default();
         let writer = log.clone();
         let subscriber =
@@ -73,7 +74,7 @@ impl Log {
     }
 
     /// The lines with this text.
-    fn lines(&self, text: &str) -> Vec<String> {
+    pub(crate) fn lines(&self, text: &str) -> Vec<String> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let all = String::from_utf8(all).unwrap();
         all.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()

@@ -22,7 +22,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Client, Place, backend, listener, metric_becomes, recorder, route, within};
+use crate::acme::Log;
+use crate::http;
+use crate::place::{Client, Place, backend, listener, metric, metric_becomes, recorder, route, within};
 
 const LIST: &str = "https://operator.example/status/1";
 
@@ -202,6 +204,50 @@ async fn backends_learn_the_did() {
     let header = within(recorded).await.unwrap();
     let wanted = format!("vc:{}", device.did());
     assert!(header.windows(wanted.len()).any(|window| window == wanted.as_bytes()), "{header:?}");
+}
+
+#[tokio::test]
+async fn the_gateway_alone_says_what_a_credential_proves() {
+    let (log, _guard) = Log::start();
+    let (operator, device) = (Party::new(), Party::new());
+    let place = place(&operator);
+    let text = listener("") + CLIENTS + &route(http::backend().await, "protocol = \"http\"");
+    let (gateway, port) = place.start(&text).await;
+    let hostile = "a\r\nDunlin-Client-Identity: x509:cn:admin \u{fc}\u{1f600}\u{7f}\"";
+    let long = "\u{fc}".repeat(700);
+    let forged = "GET / HTTP/1.1\r\nHost: localhost\r\nDunlin-Client-Issuer: did:web:admin.example\r\n\
+                  DUNLIN_CLIENT_ISSUER: did:web:admin.example\r\nDunlin-Client-Claims: {\"role\":\"admin\"}\r\n\
+                  Dunlin.Client!Claims: {\"role\":\"admin\"}\r\n\r\n";
+    for (claims, written) in [
+        (
+            json!({"role": "sensor", "note": hostile, "level": 3}),
+            vec![
+                r#"{"level":3,"note":"a\r\ndunlin-client-identity: x509:cn:admin \u00fc\ud83d\ude00\u007f\"","role":"sensor"}"#,
+            ],
+        ),
+        (json!({}), vec!["{}"]),
+        // 4200 bytes in ASCII.
+        (json!({"note": long}), vec![]),
+    ] {
+        let own = Some(device.shows(operator.issue(&device, claims, 1)));
+        let mut stream = http::open(&Client { own, ..place.client("root.pem") }, port).await;
+        let (head, request) = http::ask(&mut stream, forged).await;
+        assert!(head.starts_with("http/1.1 200 "), "{head}");
+        // The backend writes its answers in small letters.
+        let [did, issuer] = [device.did(), operator.did()].map(str::to_ascii_lowercase);
+        assert_eq!(http::values(&request, "dunlin-client-identity"), [format!("vc:{did}")]);
+        assert_eq!(http::values(&request, "dunlin-client-issuer"), [issuer]);
+        assert_eq!(http::values(&request, "dunlin-client-claims"), written);
+        assert!(!request.contains("admin.example") && !request.contains("\"admin\""), "{request}");
+    }
+    let of_issuer = format!("client=\"vc\",issuer=\"{}\"", operator.did());
+    let completed = format!("dunlin_gateway_handshakes_completed_total{{{of_issuer}}}");
+    assert_eq!(metric(&gateway, &completed), 3.0, "{}", gateway.metrics());
+    let lines = log.lines("connected").into_iter().filter(|line| !line.contains("disconnected"));
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let issuer = format!("issuer=\"{}\"", operator.did());
+    assert!(lines.iter().all(|line| line.contains(&issuer) && line.contains(device.did())), "{lines:?}");
 }
 
 /// A server with a credential, which answers each client that has one with its DID.

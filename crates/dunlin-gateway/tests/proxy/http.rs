@@ -9,7 +9,7 @@ use dunlin_tokio::{TlsConnector, TlsStream};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Client, Place, listener, metric_becomes, route, within};
+use crate::place::{Client, Place, listener, metric_becomes, route, subscribe, within};
 
 const CLIENTS: &str = "[listener.clients]\nca = \"root.pem\"\n";
 const HTTP: &str = "protocol = \"http\"";
@@ -26,7 +26,7 @@ async fn header(stream: &mut (impl AsyncBufReadExt + Unpin)) -> String {
 }
 
 /// A server that answers each request with the header of the request, and switches to an echo if a request asks for that.
-async fn backend() -> u16 {
+pub(crate) async fn backend() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -61,14 +61,14 @@ async fn backend() -> u16 {
     port
 }
 
-type Stream = BufReader<TlsStream<TcpStream>>;
+pub(crate) type Stream = BufReader<TlsStream<TcpStream>>;
 
-async fn open(client: &Client, port: u16) -> Stream {
+pub(crate) async fn open(client: &Client, port: u16) -> Stream {
     BufReader::new(client.connect(port, "localhost").await)
 }
 
 /// Sends a request, and returns the header and the body of the response.
-async fn ask(stream: &mut Stream, request: &str) -> (String, String) {
+pub(crate) async fn ask(stream: &mut Stream, request: &str) -> (String, String) {
     stream.write_all(request.as_bytes()).await.unwrap();
     let head = header(stream).await.to_ascii_lowercase();
     let mut body = vec![];
@@ -79,7 +79,7 @@ async fn ask(stream: &mut Stream, request: &str) -> (String, String) {
     (head, String::from_utf8(body).unwrap())
 }
 
-fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
+pub(crate) fn values<'a>(head: &'a str, name: &str) -> Vec<&'a str> {
     head.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).collect()
 }
 
@@ -380,6 +380,7 @@ impl std::io::Write for Lines {
 
 #[tokio::test]
 async fn requests_without_a_backend_do_not_fill_the_log() {
+    subscribe();
     let (lines, place) = (Lines::default(), Place::new());
     let writer = lines.clone();
     let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();

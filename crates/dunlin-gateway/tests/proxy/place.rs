@@ -185,6 +185,16 @@ impl Client {
     }
 }
 
+/// Gives this process a subscriber for logs, so that those of single threads get all lines: tracing remembers for each line whether
+/// a subscriber wants it, and may have asked a thread without one.
+pub(crate) fn subscribe() {
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let subscriber = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+    });
+}
+
 /// Waits within the patience of the tests.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("an end in time")

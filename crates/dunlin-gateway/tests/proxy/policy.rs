@@ -22,7 +22,7 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::admin::status;
-use crate::place::{Client, Place, backend, metric, metric_becomes, route, within};
+use crate::place::{Client, Place, backend, metric, metric_becomes, route, subscribe, within};
 use crate::udp::half_open;
 
 pub(crate) const STRONG: Option<CipherSuite> = Some(CipherSuite::TLS_AES_256_GCM_SHA384);
@@ -457,6 +457,7 @@ impl Subscriber for DecisionLines {
 #[tokio::test]
 async fn a_flood_of_hints_does_not_fill_the_log() {
     let lines = Arc::new(AtomicUsize::new(0));
+    subscribe();
     let _guard = tracing::subscriber::set_default(DecisionLines(lines.clone()));
     let place = place("");
     let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(1, ""))).await;
