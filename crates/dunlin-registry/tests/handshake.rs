@@ -6,11 +6,13 @@ mod common;
 mod node;
 mod site;
 
+use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime};
 
+use base64ct::{Base64, Encoding};
 use common::{Holder, Place};
 use dunlin::auth::{DidProofs, KnownRegistry, Trust, Verifiers, X509Trust};
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -28,22 +30,26 @@ use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrus
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec};
+use dunlin_registry::Registry;
 use dunlin_registry::client::RegistryClient;
-use dunlin_registry::lookup::{LookUps, WebDocuments};
+use dunlin_registry::lookup::{LookUpAnswers, LookUps, WebDocuments};
 use dunlin_registry::server::Limits;
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::https::HttpsClient;
-use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsConnector};
+use dunlin_tokio::{DtlsEndpoint, DtlsOptions, HandshakeError, TlsAcceptor, TlsConnector};
 use node::Node;
 use pki_types::CertificateDer;
 use serde_json::json;
 use site::Site;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio::time::timeout;
+use tokio::time::{pause, timeout};
 
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The reason if a peer does not have the key of the document.
+const OTHER_KEY: &str = "the signature over the handshake does not verify";
 
 fn now_s() -> u64 {
     SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs()
@@ -131,9 +137,13 @@ fn registry_client(place: &Place, url: &str, connector: TlsConnector) -> Registr
 
 /// A server that judges clients by a registry, and clients that trust its certificate.
 struct Hub {
-    acceptor: TlsAcceptor,
+    config: Arc<ServerConfig>,
+    answers: Option<LookUpAnswers>,
     trust: Trust,
 }
+
+/// How a handshake has ended at the server and at the client.
+type Ends = (Result<CredentialIdentity, HandshakeError>, std::io::Result<()>);
 
 impl Hub {
     /// With look-ups the verifier asks; otherwise it knows only what is proven.
@@ -152,12 +162,10 @@ impl Hub {
             .credentials(vec![Credential::x509(tree.server.chain.clone(), key)])
             .trust(Verifiers::default().with(verifier.clone()));
         let config = ServerConfig::new(profile.build().unwrap()).unwrap();
-        let mut acceptor = TlsAcceptor::new(Arc::new(config.with_client_auth(ClientAuth::Required).unwrap()));
-        if let Some(look_ups) = look_ups {
-            acceptor = acceptor.with_answers(look_ups.answers(provider(), verifier));
-        }
+        let config = Arc::new(config.with_client_auth(ClientAuth::Required).unwrap());
+        let answers = look_ups.map(|look_ups| look_ups.answers(provider(), verifier));
         let x509 = Some(X509Trust::anchors(tree.root.chain().to_vec()).unwrap());
-        Self { acceptor, trust: Trust { x509, raw_key: None } }
+        Self { config, answers, trust: Trust { x509, raw_key: None } }
     }
 
     fn offline(place: &Place, operator: &Operator) -> Self {
@@ -170,13 +178,25 @@ impl Hub {
         Self::new(operator, client.documents(), Some(&look_ups))
     }
 
-    /// A handshake with a client that shows this credential. The server's end and the client's.
-    async fn meet(
-        &self,
-        own: Credential,
-    ) -> (Result<CredentialIdentity, HandshakeError>, std::io::Result<()>) {
+    /// Asks web servers.
+    fn of_web(operator: &Operator, connector: TlsConnector) -> Self {
+        let web = WebDocuments::new(provider(), HttpsClient::new(connector));
+        let unused = Arc::new(RegistryDocuments::new(provider(), trust(&Place::new(), 1)));
+        Self::new(operator, &unused, Some(&LookUps::new(Vec::new(), Some(web))))
+    }
+
+    fn client(&self, own: Credential) -> Arc<ClientConfig> {
         let profile = Profile::builder(provider()).credentials(vec![own]).trust(self.trust.clone());
-        let connector = TlsConnector::new(Arc::new(ClientConfig::new(profile.build().unwrap())));
+        Arc::new(ClientConfig::new(profile.build().unwrap()))
+    }
+
+    /// A handshake with a client that shows this credential.
+    async fn meet(&self, own: Credential) -> Ends {
+        let connector = TlsConnector::new(self.client(own));
+        let mut acceptor = TlsAcceptor::new(self.config.clone()).with_timeout(2 * PATIENCE);
+        if let Some(answers) = &self.answers {
+            acceptor = acceptor.with_answers(answers.clone());
+        }
         let (client, server) = tokio::io::duplex(1 << 16);
         let name = ServerAddress::parse("localhost", 1).unwrap();
         let client = async {
@@ -187,10 +207,30 @@ impl Hub {
             Ok(())
         };
         let server = async {
-            let mut tls = self.acceptor.accept(server).await?;
+            let mut tls = acceptor.accept(server).await?;
             let peer = CredentialIdentity::of(tls.negotiated().peer.as_ref().unwrap()).unwrap();
             tls.write_all(b"x").await.unwrap();
             tls.flush().await.unwrap();
+            Ok(peer)
+        };
+        tokio::join!(server, client)
+    }
+
+    /// The same over datagrams, with a client that has a socket of its own.
+    async fn meet_at(&self, endpoint: &DtlsEndpoint, own: Credential) -> Ends {
+        let options = || DtlsOptions::new().with_timeout(2 * PATIENCE);
+        let here = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let name = ServerAddress::parse("localhost", 1).unwrap();
+        let client = async {
+            let peer = endpoint.local_addr();
+            let association = here.connect_with(&self.client(own), name, peer, &options()).await?;
+            association.recv().await.map(drop)
+        };
+        let server = async {
+            let options = options().with_answers(self.answers.clone().unwrap());
+            let association = endpoint.accept().await.accept_with(&options).await?;
+            let peer = CredentialIdentity::of(association.negotiated().peer.as_ref().unwrap()).unwrap();
+            association.send(b"x").await.unwrap();
             Ok(peer)
         };
         tokio::join!(server, client)
@@ -202,21 +242,23 @@ impl Hub {
         server.unwrap()
     }
 
-    /// Both sides report this alert, and the server this reason.
     async fn refuses(&self, own: Credential, alert: Alert, why: &str) {
-        let (server, client) = self.meet(own).await;
+        Self::is_refusal(self.meet(own).await, alert, why);
+    }
+
+    /// Both sides report this alert, and the server this reason.
+    fn is_refusal((server, client): Ends, alert: Alert, why: &str) {
         let error = match server {
             Err(HandshakeError::Tls(error)) => error,
             other => panic!("{other:?}"),
         };
         assert_eq!(error.alert(), Some(alert), "{error}");
-        match &error {
-            Error::Authentication(AuthenticationFailure::RejectedWith(_, text)) => {
-                assert!(text.contains(why) && !text.contains('\n'), "{text}");
-            }
-            Error::PeerMisbehaved(PeerMisbehaved::BadSignature) if why.is_empty() => {}
+        let text = match &error {
+            Error::Authentication(AuthenticationFailure::RejectedWith(_, text)) => text.to_string(),
+            Error::PeerMisbehaved(PeerMisbehaved::BadSignature) => error.to_string(),
             other => panic!("{other}"),
-        }
+        };
+        assert!(text.contains(why) && !text.contains('\n'), "{text}");
         let told = client.unwrap_err();
         let told = told.get_ref().and_then(|error| error.downcast_ref::<Error>());
         assert_eq!(told, Some(&Error::AlertReceived(alert)));
@@ -318,6 +360,53 @@ async fn an_unreachable_registry_refuses_the_peer_and_is_named() {
     hub.refuses(unknown, Alert::UNKNOWN_CA, "is not trusted").await;
 }
 
+/// A registry that accepts connections and stays silent delays the handshake that asks it, and no other one at the same endpoint.
+async fn a_silent_registry_delays_one_handshake_alone(over_udp: bool) {
+    let (site, holder) = site_with_did().await;
+    let (operator, mut other) = (Operator::new(), site.place.holder(2));
+    site.place.submit(&site.registry, vec![other.next()]);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = format!("localhost:{}", silent.local_addr().unwrap().port());
+    let documents = Arc::new(RegistryDocuments::new(provider(), trust(&site.place, DEFAULT_CHECKPOINT_AGE)));
+    let https = HttpsClient::new(site.connector().with_timeout(2 * PATIENCE)).with_deadline(PATIENCE);
+    let client = RegistryClient::new(provider(), &format!("https://{address}"), https, documents).unwrap();
+    let hub = Hub::asking(&operator, &client);
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    endpoint.set_server(Some(hub.config.clone()));
+    let meet = async |own| match over_udp {
+        true => hub.meet_at(&endpoint, own).await,
+        false => hub.meet(own).await,
+    };
+    let mut waiting = pin!(meet(operator.shown(holder.state().document(), holder.key(0), None)));
+    let _asked = tokio::select! {
+        ended = &mut waiting => panic!("{ended:?}"),
+        asked = silent.accept() => asked.unwrap(),
+    };
+    let document = other.state().document();
+    let own = operator.shown(document, other.key(0), fixed(&staple(&site, document.id())));
+    let (server, client) = tokio::select! {
+        biased;
+        ended = &mut waiting => panic!("{ended:?}"),
+        ended = meet(own) => ended,
+    };
+    client.unwrap();
+    assert_eq!(&server.unwrap().did, document.id());
+    // From now on the clock advances as soon as nothing else happens.
+    pause();
+    let why = format!("{address}: no answer within {} s", PATIENCE.as_secs());
+    Hub::is_refusal(waiting.await, Alert::BAD_CERTIFICATE, &why);
+}
+
+#[tokio::test]
+async fn a_silent_registry_delays_one_handshake_alone_over_tcp() {
+    a_silent_registry_delays_one_handshake_alone(false).await;
+}
+
+#[tokio::test]
+async fn a_silent_registry_delays_one_handshake_alone_over_udp() {
+    a_silent_registry_delays_one_handshake_alone(true).await;
+}
+
 #[tokio::test]
 async fn false_proofs_are_refused() {
     let (site, mut holder) = site_with_did().await;
@@ -347,7 +436,7 @@ async fn false_proofs_are_refused() {
     let own = operator.shown(&old, holder.key(0), malformed);
     hub.refuses(own, Alert::DECODE_ERROR, "proof of a DID: the field document").await;
     // The key before the rotation does not belong to the proven document.
-    hub.refuses(shown(&right), Alert::DECRYPT_ERROR, "").await;
+    hub.refuses(shown(&right), Alert::DECRYPT_ERROR, OTHER_KEY).await;
     // This side has seen the larger log, so the proof of the smaller one is too old.
     let own = operator.shown(other.state().document(), other.key(0), fixed(&small));
     let why = "its log has 2 entries, but the registry has already shown 3";
@@ -392,9 +481,9 @@ async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
     let peer = hub.accepts(operator.shown(&new, new_key.clone(), proof.clone())).await;
     assert_eq!(peer.sequence, 1);
     // The previous key with the proof of the new one, without a proof, and with the proof of its own time.
-    hub.refuses(operator.shown(&old, old_key.clone(), proof), Alert::DECRYPT_ERROR, "").await;
-    hub.refuses(operator.shown(&old, old_key.clone(), None), Alert::DECRYPT_ERROR, "").await;
-    hub.refuses(operator.shown(&old, old_key, fixed(&before)), Alert::DECRYPT_ERROR, "").await;
+    hub.refuses(operator.shown(&old, old_key.clone(), proof), Alert::DECRYPT_ERROR, OTHER_KEY).await;
+    hub.refuses(operator.shown(&old, old_key.clone(), None), Alert::DECRYPT_ERROR, OTHER_KEY).await;
+    hub.refuses(operator.shown(&old, old_key, fixed(&before)), Alert::DECRYPT_ERROR, OTHER_KEY).await;
 
     site.place.submit(&site.registry, vec![holder.deactivate()]);
     let proof = fixed(&staple(&site, old.id()));
@@ -446,21 +535,133 @@ async fn documents_of_did_web_come_over_https() {
     };
     let (document, missing) = (of(&[]), of(&["elsewhere"]));
     *text.write().unwrap() = document.canonical().to_owned();
-    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
-    let look_ups = LookUps::new(Vec::new(), Some(web));
-    let place = Place::new();
-    let unused = Arc::new(RegistryDocuments::new(provider(), trust(&place, 1)));
-    let hub = Hub::new(&operator, &unused, Some(&look_ups));
+    let hub = Hub::of_web(&operator, node.connector.clone());
     let peer = hub.accepts(operator.shown(&document, key.clone(), None)).await;
     assert_eq!(&peer.did, document.id());
     let why = format!("cannot be looked up: {}/elsewhere/did.json: status 404", node.url());
     hub.refuses(operator.shown(&missing, key.clone(), None), Alert::BAD_CERTIFICATE, &why).await;
     // A web server with a document of another DID.
     *text.write().unwrap() = missing.canonical().to_owned();
-    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
-    let hub = Hub::new(&operator, &unused, Some(&LookUps::new(Vec::new(), Some(web))));
+    let hub = Hub::of_web(&operator, node.connector.clone());
     let why = format!("cannot be looked up: {}/.well-known/did.json: ", node.url());
     hub.refuses(operator.shown(&document, key, None), Alert::BAD_CERTIFICATE, &why).await;
+}
+
+/// The registry's key has signed both histories. The proof of the second one comes along, or the registry answers with it.
+#[tokio::test]
+async fn a_second_history_is_refused() {
+    let (site, holder) = site_with_did().await;
+    let (operator, first) = (Operator::new(), site.registry.snapshot());
+    let place = &site.place;
+    Registry::create(&place.path("second"), &place.settings()).unwrap();
+    let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
+    let mut other = place.holder(2);
+    place.submit(&second, vec![other.next()]);
+    let document = other.state().document();
+    let in_second = || second.resolve(document.id()).unwrap().staple().unwrap();
+    let shown = |proofs| operator.shown(document, other.key(0), proofs);
+    let hub = Hub::offline(place, &operator);
+    let own = fixed(&staple(&site, holder.state().did()));
+    hub.accepts(operator.shown(holder.state().document(), holder.key(0), own)).await;
+    let why = "the registry has signed two histories of 1 entries";
+    hub.refuses(shown(fixed(&in_second())), Alert::BAD_CERTIFICATE, why).await;
+
+    for (size, why) in [(1, why), (3, "it may show others another history")] {
+        let begin = second.snapshot().size();
+        place.submit(&second, (begin..size).map(|number| place.holder(100 + number).next()).collect());
+        let (proof, hashes) = (in_second().write().unwrap(), second.consistency(1, size).unwrap());
+        let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
+        let node = Node::new(move |path| match path.starts_with("/consistency") {
+            true => (200, json!({"hashes": hashes}).to_string().into_bytes()),
+            false => (200, proof.clone()),
+        })
+        .await;
+        let client = registry_client(place, &node.url(), node.connector.clone());
+        assert!(client.documents().accept(first.checkpoint(), None));
+        let hub = Hub::asking(&operator, &client);
+        hub.refuses(shown(None), Alert::BAD_CERTIFICATE, &format!("cannot be looked up: {}", node.url()))
+            .await;
+        hub.refuses(shown(None), Alert::BAD_CERTIFICATE, why).await;
+    }
+}
+
+/// The node has the registry's certificate, but not its key.
+#[tokio::test]
+async fn a_document_that_a_false_node_forges_is_refused() {
+    let (site, holder) = site_with_did().await;
+    let operator = Operator::new();
+    let forged = holder.other_document();
+    let right = staple(&site, forged.id());
+    let document = forged.canonical().as_bytes().to_vec();
+    let of_document = Staple { document: document.clone(), ..right.clone() };
+    let text = String::from_utf8(right.checkpoint).unwrap();
+    let checkpoint = text.replacen("\n1\n", "\n2\n", 1).into_bytes();
+    let of_checkpoint = Staple { document, checkpoint, proof: right.proof, membership: Vec::new() };
+    for (staple, why) in
+        [(of_document, "another root"), (of_checkpoint, "the signature of registry.example/1 is wrong")]
+    {
+        let bytes = staple.write().unwrap();
+        let node = Node::new(move |_| (200, bytes.clone())).await;
+        let hub = Hub::asking(&operator, &registry_client(&site.place, &node.url(), node.connector.clone()));
+        let own = || operator.shown(&forged, holder.key(1), None);
+        let asked = format!("{} cannot be looked up: {}", forged.id(), node.url());
+        hub.refuses(own(), Alert::BAD_CERTIFICATE, &asked).await;
+        hub.refuses(own(), Alert::BAD_CERTIFICATE, why).await;
+    }
+}
+
+/// A registry or web server without TLS, and one that redirects to such a server.
+#[tokio::test]
+async fn documents_on_plain_http_are_refused() {
+    let (site, holder) = site_with_did().await;
+    let operator = Operator::new();
+    let plain = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = plain.local_addr().unwrap().port();
+    let target = format!("http://localhost:{port}/did.json");
+    let node = Node::new(move |_| (302, target.clone().into_bytes())).await;
+    let key = KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap();
+    let shown =
+        |document: &DidDocument, key: &Arc<dyn SigningKey>| operator.shown(document, key.clone(), None);
+    let of_web = |port| {
+        let did = web::create("localhost", port, &[]).unwrap();
+        DidDocument::of_key(&did, "key-1", &PublicKey::from_spki(key.public_key()).unwrap()).unwrap()
+    };
+    let asking =
+        |url: &str| Hub::asking(&operator, &registry_client(&site.place, url, node.connector.clone()));
+    let web = Hub::of_web(&operator, node.connector.clone());
+    let document = holder.state().document();
+
+    // A redirection is not followed.
+    let why = format!("cannot be looked up: {}/", node.url());
+    for (hub, own) in
+        [(&asking(&node.url()), shown(document, &holder.key(0))), (&web, shown(&of_web(node.port), &key))]
+    {
+        hub.refuses(own.clone(), Alert::BAD_CERTIFICATE, &why).await;
+        hub.refuses(own, Alert::BAD_CERTIFICATE, "status 302").await;
+    }
+    let plain = plain.into_std().unwrap();
+    assert_eq!(plain.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
+
+    // Right answers, but without TLS.
+    let served = of_web(port);
+    let contents = [staple(&site, document.id()).write().unwrap(), served.canonical().as_bytes().to_vec()];
+    let plain = TcpListener::from_std(plain).unwrap();
+    let serving = async {
+        for content in contents {
+            let (mut tcp, _) = plain.accept().await.unwrap();
+            let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", content.len());
+            tcp.write_all(&[header.as_bytes(), &content].concat()).await.unwrap();
+            // The client leaves.
+            let _ = tcp.read_to_end(&mut Vec::new()).await;
+        }
+    };
+    let why = format!("cannot be looked up: localhost:{port}: the TLS handshake failed: ");
+    let refusing = async {
+        let registry = asking(&format!("https://localhost:{port}"));
+        registry.refuses(shown(document, &holder.key(0)), Alert::BAD_CERTIFICATE, &why).await;
+        web.refuses(shown(&served, &key), Alert::BAD_CERTIFICATE, &why).await;
+    };
+    tokio::join!(serving, refusing);
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// Answers each path with query by a status and a content.
+    /// Answers each path with query by a status and a content. That of a redirection is its target.
     pub(crate) async fn new(answer: impl Fn(&str) -> (u16, Vec<u8>) + Send + Sync + 'static) -> Self {
         Self::of(Arc::new(Tls::new()), Duration::ZERO, answer).await
     }
@@ -63,7 +63,10 @@ impl Node {
                         let path = request.uri().path_and_query().unwrap().as_str();
                         let (status, content) = answer(path);
                         let delay = if path == "/checkpoint" { delay } else { Duration::ZERO };
-                        let answer = Response::builder().status(status);
+                        let mut answer = Response::builder().status(status);
+                        if (300..400).contains(&status) {
+                            answer = answer.header("Location", &*content);
+                        }
                         let answer = answer.body(Full::<Bytes>::from(content)).unwrap();
                         async move {
                             tokio::time::sleep(delay).await;
