@@ -5,6 +5,7 @@ mod resolution;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::auth::{
     Acceptance, AskAgain, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust, VerifiableCredential,
     Verifiers,
@@ -279,7 +280,7 @@ fn refuses_other_issuers() {
     let forged = other.issue_as(b'{', device.did().as_str(), unchanged);
     let forged = String::from_utf8(forged).unwrap().replace(other.did().as_str(), issuer.did().as_str());
     let own = device.claims(forged.as_bytes());
-    refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "");
+    refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "has no verification method");
     let nobody = CredentialVerifier::new(awslc(), Vec::<DidDocument>::new());
     let refused = profile(trust(nobody), vec![]).build().unwrap_err();
     assert!(refused.to_string().contains("no issuers"), "{refused}");
@@ -331,6 +332,39 @@ fn refuses_tampered_credentials() {
     refused(&device.claims(&jwt), || issuer.verifier(), Alert::BAD_CERTIFICATE, "the signature is wrong");
 }
 
+/// Rule 4: the metadata of a proof is signed, too.
+#[test]
+fn refuses_proofs_with_tampered_metadata() {
+    let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
+    let signed = issuer.issue_as(b'{', device.did().as_str(), unchanged);
+    let with = |name: &str, value: Option<&str>| {
+        let mut credential: Value = serde_json::from_slice(&signed).unwrap();
+        match value {
+            Some(value) => credential["proof"][name] = value.into(),
+            None => drop(credential["proof"].as_object_mut().unwrap().remove(name)),
+        }
+        credential.to_string().into_bytes()
+    };
+    let wrong = "the signature is wrong";
+    for (name, value, why) in [
+        ("created", Some("2025-12-31T00:00:00Z"), wrong),
+        ("created", None, wrong),
+        ("expires", Some("2026-02-01T00:00:00Z"), wrong),
+        ("domain", Some("hub.example"), wrong),
+        ("id", Some("urn:uuid:7578af3b-d52d-4ff5-9b82-52a4c0a7e1d1"), wrong),
+        ("proofPurpose", Some("authentication"), "assertionMethod"),
+    ] {
+        refused(&device.claims(&with(name, value)), || issuer.verifier(), Alert::BAD_CERTIFICATE, why);
+    }
+    // The header of a JWT.
+    let jwt = String::from_utf8(issuer.issue_as(b'e', device.did().as_str(), unchanged)).unwrap();
+    let (header, rest) = jwt.split_once('.').unwrap();
+    let mut header: Value = serde_json::from_slice(&Base64UrlUnpadded::decode_vec(header).unwrap()).unwrap();
+    header.as_object_mut().unwrap().remove("cty").unwrap();
+    let tampered = format!("{}.{rest}", Base64UrlUnpadded::encode_string(header.to_string().as_bytes()));
+    refused(&device.claims(tampered.as_bytes()), || issuer.verifier(), Alert::BAD_CERTIFICATE, wrong);
+}
+
 /// Rule 4: the DID in the credential is that whose key signs the handshake.
 #[test]
 fn refuses_the_credential_of_somebody_else() {
@@ -340,6 +374,7 @@ fn refuses_the_credential_of_somebody_else() {
     let error = refusal(&thief.claims(&stolen), || issuer.verifier());
     assert_eq!(error, PeerMisbehaved::BadSignature.into());
     assert_eq!(error.alert(), Some(Alert::DECRYPT_ERROR));
+    assert!(error.to_string().contains("the signature over the handshake does not verify"), "{error}");
     // A subject without a DID has no key.
     let unnamed = issuer.issue_as(b'{', "https://device.example", unchanged);
     refused(&thief.claims(&unnamed), || issuer.verifier(), Alert::BAD_CERTIFICATE, "credentialSubject");
