@@ -158,6 +158,54 @@ fn a_registry_that_does_not_run_is_named() {
     registry.stop();
 }
 
+/// A false node, which has the address and certificate of the registry but another key.
+#[test]
+fn a_document_of_a_false_node_is_refused() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    let did = party(&place, &registry, "device");
+    place.dunlin(&format!("registry init --origin {ORIGIN} --out other"));
+    let access = registry.access.replace("registry/registry.pub", "other/registry.pub");
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {access}"));
+    let (client, log) = server.refused(&place, &format!("{CLIENT} --did device --vc device.vc"));
+    let why = format!("{did} cannot be looked up: {}/", registry.url());
+    assert!(log.contains(&why) && log.contains("registry.example/1 has not signed"), "{log}");
+    assert!(client.contains("(alert bad_certificate)"), "{client}");
+    registry.stop();
+}
+
+/// A registry that was restored from an early backup has signed two histories.
+#[test]
+fn a_second_history_is_refused_and_reported() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    place.dunlin("registry backup registry --out early.db");
+    party(&place, &registry, "device");
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {}", registry.access));
+    let shows = |name: &str| format!("{CLIENT} --did {name} --vc {name}.vc");
+    server.echo(&place, &shows("device"), "");
+    let port = registry.port;
+    registry.stop();
+    place.tool("mkdir", "second");
+    place.tool("mv", "registry/registry.key registry/registry.pub second");
+    place.dunlin("registry restore early.db --unpublished --out second");
+    place.tool("rm", "-r registry");
+    place.tool("mv", "second registry");
+    let registry = Registry::at(&place, port);
+    let did = party(&place, &registry, "stranger");
+    let output = server.client(&place, &shows("stranger"), "");
+    let client = String::from_utf8(output.stderr).unwrap();
+    let report = server.process.log_with("the registry shows different histories: keep these checkpoints");
+    assert_eq!(report.matches("dunlin-map").count(), 2, "{report}");
+    let log = server.process.log_with(" failed: ");
+    let why = format!("{did} cannot be looked up: {}/", registry.url());
+    assert!(log.contains(&why) && log.contains("has signed two histories of 1 entries"), "{log}");
+    assert!(client.contains("(alert bad_certificate)"), "{client}");
+    registry.stop();
+}
+
 #[test]
 fn a_rotated_key_counts_with_the_next_proof() {
     let place = place();
@@ -173,8 +221,9 @@ fn a_rotated_key_counts_with_the_next_proof() {
     // The proof tells the server about the new key, and that the previous one no longer counts.
     server.echo(&place, &format!("{} {}", shows("device"), registry.access), "");
     assert!(server.process.log().contains(&did));
-    let (client, _) = server.refused(&place, &shows("old"));
+    let (client, log) = server.refused(&place, &shows("old"));
     assert!(client.contains("decrypt_error"), "{client}");
+    assert!(log.contains("the signature over the handshake does not verify"), "{log}");
 
     place.dunlin(&format!("did deactivate device {}", registry.access));
     let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {}", registry.access));
