@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use dunlin::auth::{Acceptance, AskAgain, Trust, Verifiers};
-use dunlin::crypto::SigningKey;
+use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::CertificateDer;
 use dunlin::resume::Tickets;
 use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
 use dunlin::{
-    Answer, ClientAuth, ClientConfig, Credential, Error, Negotiated, PeerIdentity, Profile, ProfileBuilder,
-    Question, ServerConfig, SsiMessages,
+    Answer, ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, Question,
+    ServerConfig, Side, SsiMessages,
 };
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
 use dunlin_identity::did::{Did, DidUrl};
@@ -25,10 +25,10 @@ use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
 use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::trust::TrustList;
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
-use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, providers};
 use serde_json::json;
 
-use crate::wallet::{DID, VC, types};
+use crate::wallet::{DID, TRANSPORTS, VC, negotiated, negotiated_over, types};
 
 /// The time of the tests.
 const NOW_S: Seconds = 1_767_225_600;
@@ -114,70 +114,80 @@ fn did_of(peer: &PeerIdentity) -> Option<Did> {
     by_credential.or_else(|| IdentifierIdentity::of(peer).map(|peer| peer.did))
 }
 
-fn connect(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
-    let mut pair = Pair::new(client, server);
-    pair.connect().unwrap();
-    pair.echo(b"hello").unwrap();
-    [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
-}
-
-/// The sides of a test: a device and a hub with keys of one type, and the issuer of both.
+/// The sides of a test: a device and a hub with keys of one type, the issuer of both, and the provider of each.
 struct Cast {
     pki: &'static Pki,
     issuer: Party,
     device: Party,
     hub: Party,
+    providers: [Arc<CryptoProvider>; 2],
 }
 
 impl Cast {
-    fn new(typ: KeyType) -> Self {
+    fn new(typ: KeyType, providers: [Arc<CryptoProvider>; 2]) -> Self {
         let pki = Pki::shared(typ);
         // The issuer's key must differ from those of the holders.
         let issuer = Party::new(&Pki::new(typ).server);
-        Self { pki, issuer, device: Party::new(&pki.client), hub: Party::new(&pki.server) }
+        let party = |leaf: &Leaf, provider: &_| Party { key: leaf.signing_key(provider), ..Party::new(leaf) };
+        let [device, hub] = [party(&pki.client, &providers[0]), party(&pki.server, &providers[1])];
+        Self { pki, issuer, device, hub, providers }
     }
 
     /// What a side shows.
-    fn shows(&self, typ: CertificateType, of_client: bool) -> Credential {
-        let (party, leaf) =
-            if of_client { (&self.device, &self.pki.client) } else { (&self.hub, &self.pki.server) };
+    fn shows(&self, typ: CertificateType, side: Side) -> Credential {
+        let (party, leaf) = match side {
+            Side::Client => (&self.device, &self.pki.client),
+            Side::Server => (&self.hub, &self.pki.server),
+        };
         match typ {
             VC => party.shows(Some(&self.issuer)),
             DID => party.shows(None),
-            _ => leaf.x509(&awslc()),
+            _ => leaf.x509(self.provider(side)),
         }
     }
 
-    /// Trust in what a side shows.
-    fn trusts(&self, typ: CertificateType) -> Verifiers {
-        let dids = [&self.device, &self.hub].map(|party| party.did().clone());
-        match typ {
-            VC => Verifiers::default()
-                .with(Arc::new(CredentialVerifier::new(awslc(), [self.issuer.document.clone()]))),
-            DID => {
-                Verifiers::default().with(Arc::new(IdentifierVerifier::new(awslc(), TrustList::new(dids))))
+    fn provider(&self, side: Side) -> &Arc<CryptoProvider> {
+        &self.providers[usize::from(side == Side::Server)]
+    }
+
+    /// A side's trust in identities of these types.
+    fn trusts(&self, types: &[CertificateType], side: Side) -> Verifiers {
+        let provider = self.provider(side);
+        let x509 = types.contains(&X509).then(|| self.pki.trust());
+        let mut trust = Verifiers::from(Trust { x509, raw_key: None });
+        if types.contains(&VC) {
+            let issuers = [self.issuer.document.clone()];
+            trust = trust.with(Arc::new(CredentialVerifier::new(provider.clone(), issuers)));
+        }
+        if types.contains(&DID) {
+            let dids = [&self.device, &self.hub].map(|party| party.did().clone());
+            trust = trust.with(Arc::new(IdentifierVerifier::new(provider.clone(), TrustList::new(dids))));
+        }
+        trust
+    }
+
+    /// A side that trusts identities of these types and shows these.
+    fn side(&self, side: Side, trusts: &[CertificateType], own: Vec<Credential>) -> ProfileBuilder {
+        let profile = Profile::builder(self.provider(side).clone()).trust(self.trusts(trusts, side));
+        profile.credentials(own).ssi_messages(SsiMessages::Alone)
+    }
+
+    /// Checks what both sides learn: certificates, or DIDs.
+    fn check(
+        &self,
+        client: &Arc<ClientConfig>,
+        server: &Arc<ServerConfig>,
+        learnt: [Option<CertificateType>; 2],
+        what: &str,
+    ) {
+        for over in TRANSPORTS {
+            let ends = negotiated_over(over, client, server, NOW);
+            assert_eq!(types(&ends), learnt, "{what}, {over:?}");
+            for ((end, party), typ) in ends.iter().zip([&self.hub, &self.device]).zip(learnt) {
+                let did = end.peer.as_ref().and_then(did_of);
+                let expected = typ.filter(|typ| *typ != X509).map(|_| party.did().clone());
+                assert_eq!(did, expected, "{what}, {over:?}");
             }
-            _ => Verifiers::from(Trust { x509: Some(self.pki.trust()), raw_key: None }),
-        }
-    }
-
-    /// Trust in identities of this type, and in certificates.
-    fn trusts_both(&self, typ: CertificateType) -> Verifiers {
-        let x509 = self.trusts(X509);
-        let dids = [&self.device, &self.hub].map(|party| party.did().clone());
-        match typ {
-            VC => x509.with(Arc::new(CredentialVerifier::new(awslc(), [self.issuer.document.clone()]))),
-            _ => x509.with(Arc::new(IdentifierVerifier::new(awslc(), TrustList::new(dids)))),
-        }
-    }
-
-    /// Checks what both sides have learned: certificates, or DIDs.
-    fn check(&self, ends: &[Negotiated; 2], learnt: [Option<CertificateType>; 2], what: &str) {
-        assert_eq!(types(ends), learnt, "{what}");
-        for ((end, party), typ) in ends.iter().zip([&self.hub, &self.device]).zip(learnt) {
-            let did = end.peer.as_ref().and_then(did_of);
-            let expected = typ.filter(|typ| *typ != X509).map(|_| party.did().clone());
-            assert_eq!(did, expected, "{what}");
         }
     }
 }
@@ -187,39 +197,67 @@ const PAPERS_KEYS: [KeyType; 3] = [KeyType::Rsa2048, KeyType::P256, KeyType::Ed2
 /// Figures 1 and 2 of the paper: each side shows a certificate, a credential or a DID; the client may also show nothing.
 #[test]
 fn every_pair_of_identities_authenticates_with_every_type_of_key() {
+    let [awslc, rustcrypto] = providers();
     for key in PAPERS_KEYS {
-        let cast = Cast::new(key);
-        for of_server in [X509, VC, DID] {
-            for of_client in [None, Some(X509), Some(VC), Some(DID)] {
-                let own = of_client.map(|typ| cast.shows(typ, true)).into_iter().collect();
-                let trusts = of_client.map_or_else(Verifiers::default, |typ| cast.trusts(typ));
-                let auth = if of_client.is_some() { ClientAuth::Required } else { ClientAuth::None };
-                let client = client(alone(cast.trusts(of_server), own));
-                let server = server(alone(trusts, vec![cast.shows(of_server, false)]), auth);
-                let what = format!("{key:?}: {of_server}, {of_client:?}");
-                cast.check(&connect(&client, &server), [Some(of_server), of_client], &what);
+        for (providers, names) in [
+            ([&awslc, &awslc], "AWS-LC alone"),
+            ([&awslc, &rustcrypto], "a server with RustCrypto"),
+            ([&rustcrypto, &awslc], "a client with RustCrypto"),
+        ] {
+            let cast = Cast::new(key, providers.map(Arc::clone));
+            for of_server in [X509, VC, DID] {
+                for of_client in [None, Some(X509), Some(VC), Some(DID)] {
+                    let own = of_client.map(|typ| cast.shows(typ, Side::Client)).into_iter().collect();
+                    let auth = if of_client.is_some() { ClientAuth::Required } else { ClientAuth::None };
+                    let trusts: Vec<_> = of_client.into_iter().collect();
+                    let client = client(cast.side(Side::Client, &[of_server], own));
+                    let own = vec![cast.shows(of_server, Side::Server)];
+                    let server = server(cast.side(Side::Server, &trusts, own), auth);
+                    let what = format!("{key:?}, {names}: {of_server}, {of_client:?}");
+                    cast.check(&client, &server, [Some(of_server), of_client], &what);
+                }
             }
         }
     }
 }
 
-/// §III.D of the paper: a server without ssi_parameters, and one whose DID the client does not resolve, fall back to certificates.
+/// §III.D of the paper: sides without ssi_parameters, without a common method, and without a DID fall back to certificates.
 #[test]
 fn falls_back_to_certificates_with_every_type_of_key() {
     for key in PAPERS_KEYS {
-        let cast = Cast::new(key);
+        let cast = Cast::new(key, [awslc(), awslc()]);
         for typ in [VC, DID] {
-            let of_client = || vec![cast.shows(typ, true), cast.shows(X509, true)];
-            let client = client(alone(cast.trusts_both(typ), of_client()));
-            let original =
-                server(profile(cast.trusts(X509), vec![cast.shows(X509, false)]), ClientAuth::Required);
-            let learnt = [Some(X509); 2];
-            cast.check(&connect(&client, &original), learnt, &format!("{key:?}: without ssi_parameters"));
-            let registered = Party::registered(&cast.pki.server);
-            let of_server =
-                vec![registered.shows((typ == VC).then_some(&cast.issuer)), cast.shows(X509, false)];
-            let other = server(alone(cast.trusts(X509), of_server), ClientAuth::Required);
-            cast.check(&connect(&client, &other), learnt, &format!("{key:?}: no common method"));
+            let both = |side| vec![cast.shows(typ, side), cast.shows(X509, side)];
+            let x509 = |side| vec![cast.shows(X509, side)];
+            let side = |side, trusts: &[_], own| cast.side(side, trusts, own);
+            let required = |profile| server(profile, ClientAuth::Required);
+            let (c, s) = (Side::Client, Side::Server);
+            let full_client = client(side(c, &[typ, X509], both(c)));
+            let full_server = required(side(s, &[typ, X509], both(s)));
+            let check = |client: &_, server: &_, learnt, what| {
+                cast.check(client, server, learnt, &format!("{key:?}, {typ}: {what}"));
+            };
+            let neither = [Some(X509); 2];
+
+            let original = required(side(s, &[X509], x509(s)).ssi_messages(SsiMessages::Off));
+            check(&full_client, &original, neither, "a server without ssi_parameters");
+            let original = client(side(c, &[X509], x509(c)).ssi_messages(SsiMessages::Off));
+            check(&original, &full_server, neither, "a client without ssi_parameters");
+
+            let registered = Party::registered(&cast.pki.server).shows((typ == VC).then_some(&cast.issuer));
+            let other = required(side(s, &[X509], vec![registered, cast.shows(X509, s)]));
+            check(&full_client, &other, neither, "no common method for the server");
+            let registered = Party::registered(&cast.pki.client).shows((typ == VC).then_some(&cast.issuer));
+            let other = client(side(c, &[typ], vec![registered, cast.shows(X509, c)]));
+            check(&other, &full_server, [Some(typ), Some(X509)], "no common method for the client");
+
+            let without = required(side(s, &[typ], x509(s)));
+            check(&full_client, &without, [Some(X509), Some(typ)], "a server without a DID");
+            let without = client(side(c, &[typ], x509(c)));
+            check(&without, &full_server, [Some(typ), Some(X509)], "a client without a DID");
+            let nothing = client(side(c, &[typ], vec![]));
+            let optional = server(side(s, &[typ], both(s)), ClientAuth::Optional);
+            check(&nothing, &optional, [Some(typ), None], "a client with nothing to show");
         }
     }
 }
@@ -317,7 +355,7 @@ fn resumes_a_did_until_it_is_deactivated() {
     let server = (*server(alone(Verifiers::default(), vec![hub.shows(None)]), ClientAuth::None)).clone();
     let server = Arc::new(server.with_tickets(Tickets::stateless(seal)));
     for resumed in [false, true] {
-        let [end, _] = connect(&client, &server);
+        let [end, _] = negotiated(&client, &server);
         assert_eq!(end.is_resumed(), resumed);
         assert_eq!(did_of(end.peer.as_ref().unwrap()).as_ref(), Some(hub.did()));
     }

@@ -24,8 +24,8 @@ use dunlin_tests::tamper::{Secrets, extension, records, rewrite};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
 
 use crate::wallet::{
-    DID, PROOF, Prover, REGISTRY, VC, Wallet, client, credential, did, failure, identifier, negotiated, own,
-    pki, profile, server, stapled, take, trust, types, vc, x509,
+    DID, PROOF, Prover, REGISTRY, TRANSPORTS, VC, Wallet, client, credential, did, failure, identifier,
+    negotiated, negotiated_over, own, pki, profile, server, stapled, take, trust, types, vc, x509,
 };
 
 const X509: CertificateType = CertificateType::X509;
@@ -513,7 +513,7 @@ fn asks_the_caller_for_the_verdict_and_for_the_signature() {
 /// A session keeps what the verifier knows of the identity, and ends when the verifier knows better or the verdict's time is over.
 #[test]
 fn resumes_only_while_the_verdict_holds() {
-    for typ in [VC, DID] {
+    for (typ, over) in [VC, DID].into_iter().flat_map(|typ| TRANSPORTS.map(|over| (typ, over))) {
         let until = NOW.unix_ms / 1000 + 600;
         let validity = Validity::ALWAYS.limited(AskAgain::Resolution, until);
         let wallets = [(); 2].map(|()| Arc::new(Wallet { validity, ..Wallet::of(&[DUNLIN]) }.for_type(typ)));
@@ -524,10 +524,7 @@ fn resumes_only_while_the_verdict_holds() {
         let server = (*server(alone(trust(&wallets[1]), vec![of_server(typ)]), ClientAuth::Required)).clone();
         let (client, server) = (Arc::new(client), Arc::new(server.with_tickets(tickets)));
         let resumes = |now: Now| {
-            let mut pair = Pair::at(&client, &server, now);
-            pair.connect().unwrap();
-            pair.echo(b"hello").unwrap();
-            let ends = [&pair.client, &pair.server].map(|end| end.negotiated().unwrap());
+            let ends = negotiated_over(over, &client, &server, now);
             assert!(ends.iter().all(
                 |end| matches!(&end.peer, Some(PeerIdentity::Other(id)) if id.details() == b"sequence 3")
             ));

@@ -20,8 +20,8 @@ use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
 use dunlin_tests::{Leaf, NOW, Pair, awslc, localhost};
 
 use crate::wallet::{
-    PROOF, VC, Wallet, client, credential, failure, negotiated, own, pki, profile, server, stapled, take,
-    trust, types, vc, x509,
+    PROOF, TRANSPORTS, VC, Wallet, client, credential, failure, negotiated, negotiated_over, own, pki,
+    profile, server, stapled, take, trust, types, vc, x509,
 };
 
 #[test]
@@ -175,12 +175,14 @@ fn works_after_a_retry_compressed_and_over_datagrams() {
         // Without shares, the server must send a HelloRetryRequest.
         let client = Arc::new(config.with_key_shares(vec![]).unwrap());
         let server = server(packs(profile(trust(&wallet()), vec![own_server])), ClientAuth::Required);
-        let ends = negotiated(&client, &server);
-        assert_eq!(types(&ends), [Some(VC); 2]);
-        for end in &ends {
-            assert!(end.retried);
-            // A Certificate that was compressed in advance has no room for a proof.
-            assert_eq!(end.own_certificate_compression.is_some(), compressed);
+        for over in TRANSPORTS {
+            let ends = negotiated_over(over, &client, &server, NOW);
+            assert_eq!(types(&ends), [Some(VC); 2]);
+            for end in &ends {
+                assert!(end.retried);
+                // A Certificate that was compressed in advance has no room for a proof.
+                assert_eq!(end.own_certificate_compression.is_some(), compressed, "{over:?}");
+            }
         }
     }
     let wallets = [wallet(), wallet()];
@@ -200,7 +202,7 @@ fn works_after_a_retry_compressed_and_over_datagrams() {
 /// Sessions and cache entries serve as long as the verifier does not know better.
 #[test]
 fn asks_the_verifier_before_it_resumes_or_uses_the_cache() {
-    for caches in [false, true] {
+    for (caches, over) in [false, true].into_iter().flat_map(|caches| TRANSPORTS.map(|over| (caches, over))) {
         let wallets = [(); 2].map(|()| Arc::new(Wallet::asking_for_proofs()));
         let mut client =
             (*client(profile(trust(&wallets[0]), vec![stapled("did:dunlin:device", &pki().client, PROOF)])))
@@ -223,18 +225,18 @@ fn asks_the_verifier_before_it_resumes_or_uses_the_cache() {
             true => ends.map(|end| end.is_peer_cached()),
             false => ends.map(|end| end.is_resumed()),
         };
-        assert_eq!(shortened(negotiated(&client, &server)), [false; 2]);
-        assert_eq!(shortened(negotiated(&client, &server)), [true; 2]);
+        assert_eq!(shortened(negotiated_over(over, &client, &server, NOW)), [false; 2]);
+        assert_eq!(shortened(negotiated_over(over, &client, &server, NOW)), [true; 2]);
         // A cached handshake needs no proof, and a resumption no credential.
         assert!(wallets.iter().all(|wallet| wallet.seen.lock().unwrap().len() == 1));
         for doubts in 0..2 {
             wallets[doubts].believes.store(false, Ordering::Relaxed);
-            let ends = shortened(negotiated(&client, &server));
+            let ends = shortened(negotiated_over(over, &client, &server, NOW));
             // The doubts of one side concern the other's identity alone; a resumption needs both.
-            assert!(!ends[doubts], "side {doubts}, caches: {caches}");
+            assert!(!ends[doubts], "side {doubts}, caches: {caches}, {over:?}");
             assert!(caches || ends == [false; 2]);
             wallets[doubts].believes.store(true, Ordering::Relaxed);
-            negotiated(&client, &server);
+            negotiated_over(over, &client, &server, NOW);
         }
     }
 }

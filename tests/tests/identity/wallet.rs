@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dunlin::auth::{
     Claim, DidProofs, Identifier, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
@@ -10,10 +11,11 @@ use dunlin::auth::{
 use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{CertificateType, DidMethod};
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Error, Negotiated, PeerIdentity, Profile, ProfileBuilder,
-    ServerConfig, TlsConnection,
+    ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, Now, PeerIdentity, Profile,
+    ProfileBuilder, ServerConfig, TlsConnection,
 };
-use dunlin_tests::{KeyType, Leaf, Pair, Pki, awslc};
+use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
 
 pub(crate) const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
 pub(crate) const DID: CertificateType = CertificateType::DECENTRALISED_IDENTIFIER;
@@ -200,7 +202,33 @@ pub(crate) fn server(profile: ProfileBuilder, auth: ClientAuth) -> Arc<ServerCon
 }
 
 pub(crate) fn negotiated(client: &Arc<ClientConfig>, server: &Arc<ServerConfig>) -> [Negotiated; 2] {
-    let mut pair = Pair::new(client, server);
+    negotiated_over(Transport::Stream, client, server, NOW)
+}
+
+/// Which of the two protocols a handshake has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Stream,
+    Datagrams,
+}
+
+pub(crate) const TRANSPORTS: [Transport; 2] = [Transport::Stream, Transport::Datagrams];
+
+pub(crate) fn negotiated_over(
+    transport: Transport,
+    client: &Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+    now: Now,
+) -> [Negotiated; 2] {
+    if transport == Transport::Datagrams {
+        let client = DtlsConnection::client(client, localhost(), SERVER_ADDRESS, now).unwrap();
+        let server = DtlsConnection::server(server, CLIENT_ADDRESS, now);
+        // A later handshake at the same time must not come before this one's ticket.
+        let mut pair = dunlin_sim::Pair::new(client, server, now, Duration::ZERO);
+        pair.run().unwrap();
+        return [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone());
+    }
+    let mut pair = Pair::at(client, server, now);
     pair.connect().unwrap();
     pair.echo(b"hello").unwrap();
     [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
