@@ -4,6 +4,7 @@
 mod chains;
 mod credentials;
 mod identifiers;
+mod links;
 mod names;
 mod own_types;
 mod revocation;
