@@ -168,6 +168,9 @@ impl CredentialTrust {
             Ok(Arc::new(pinned.map_err(|error| in_file(of, &error, "correct its line, or did_documents"))?))
         };
         let list = list(issuers)?;
+        if !list.roots().is_empty() {
+            return Err(in_file(issuers, &"\"members\" is for vc_peers alone", LIST));
+        }
         let trusted = resolve_listed(&list, &[pinned(&list, issuers)?], now).map_err(|error| {
             in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
         })?;
@@ -189,6 +192,10 @@ impl CredentialTrust {
         }
         let Some(peers) = &self.peers else { return Ok(verifier) };
         let list = self::list(peers)?;
+        if !list.roots().is_empty() && look_ups.is_none() {
+            let what = "proofs for \"members\" come with those of a registry";
+            return Err(in_file(peers, &what, "add registry, or write the DIDs out"));
+        }
         Ok(verifier.with_resolver(pinned(&list, peers)?).with_peers(list))
     }
 }
@@ -254,10 +261,9 @@ fn list(field: &FileField) -> Result<TrustList, Fault> {
     let content = content(field)?;
     let text = str::from_utf8(&content).map_err(|_| in_file(field, &"it is not text", LIST))?;
     let list = TrustList::read(text).map_err(|error| in_file(field, &error, LIST))?;
-    match (list.is_empty(), list.roots().is_empty()) {
-        (true, _) => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
-        (_, false) => Err(in_file(field, &"members need proofs, which no peer sends yet", LIST)),
-        _ => Ok(list),
+    match list.is_empty() {
+        true => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
+        false => Ok(list),
     }
 }
 

@@ -344,6 +344,7 @@ async fn names_faulty_files() {
         ("issuers", String::new(), "nobody is trusted"),
         ("issuers", "did:web:example.org".to_owned(), "not supported here"),
         ("issuers", "operator".to_owned(), "line 1"),
+        ("issuers", format!("members 1 {}", "00".repeat(32)), "\"members\" is for vc_peers alone"),
         ("issuers", device.did().to_owned(), "is not trusted"),
         ("status.vc", device.list(&[]), "is not trusted"),
         ("status.vc", "text".to_owned(), "neither JSON, a JWT nor COSE"),

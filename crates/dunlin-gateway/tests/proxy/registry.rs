@@ -16,6 +16,8 @@ use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
+use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::trust::Members;
 use dunlin_pki::{Item, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};
@@ -167,6 +169,34 @@ async fn a_gateway_looks_up_the_dids_of_clients() {
     let error = site.visit(&place, port).await.unwrap_err();
     let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::BAD_CERTIFICATE)), "{error}");
+}
+
+/// The gateway knows only the root over its peers, and only with a registry can they prove their membership.
+#[tokio::test]
+async fn a_gateway_accepts_members_of_a_list() {
+    let (place, provider) = (Place::new(), dunlin_awslc::provider());
+    let site = Site::new(&place).await;
+    let [device, other, stranger] = [(); 3].map(|()| site.device());
+    let members = Members::new(&provider, [&device, &other].map(|(_, document, _)| document.id().clone()));
+    place.write("peers", &members.root(&provider).unwrap().to_string());
+    let peers = listener("") + CLIENTS + "vc_peers = \"peers\"\n";
+    let (table, route) = (Site::table("clients", site.port), route(backend("one").await, ""));
+    let (_gateway, port) = place.start(&(peers.clone() + &table + &route)).await;
+    let visit = async |(own, document, _): &(KeyPair, DidDocument, _), of: Option<&DidDocument>| {
+        let membership = of.map(|of| members.proof(&provider, of.id()).unwrap()).unwrap_or_default();
+        let staple = site.registry.resolve(document.id()).unwrap().staple().unwrap();
+        let proof = Staple { membership, ..staple }.write().unwrap();
+        site.visit_as(&place, port, own, document, Some(proof)).await
+    };
+    assert_eq!(visit(&device, Some(&device.1)).await.unwrap(), "one got ");
+    for (who, of) in [(&device, None), (&stranger, Some(&other.1))] {
+        let error = visit(who, of).await.unwrap_err();
+        let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
+        assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::UNKNOWN_CA)), "{error}");
+    }
+    let refused = dunlin_gateway::Gateway::start(place.config(&(peers + &route))).await;
+    let faults = refused.err().unwrap().to_string();
+    assert!(faults.contains("proofs for \"members\" come with those of a registry"), "{faults}");
 }
 
 /// A thief has the key of a DID, and the proof of the time before its owner ended it.
