@@ -200,13 +200,18 @@ pub(crate) fn trust_list(path: &Path) -> Result<TrustList, Error> {
     let text =
         str::from_utf8(&content).map_err(|_| refused(&"it is not text", "write a DID on each line"))?;
     let list = TrustList::read(text).map_err(|error| refused(&error, "write a DID on each line"))?;
-    if !list.roots().is_empty() {
-        let why = "\"members\" needs proofs of membership, which no peer sends yet";
-        return Err(refused(&why, "write the DIDs out"));
-    }
     match list.is_empty() {
         true => Err(refused(&"no DID in it, so nobody is trusted", "write a DID on each line")),
         false => Ok(list),
+    }
+}
+
+/// Reads a list of DIDs without roots over others.
+pub(crate) fn written_out(path: &Path) -> Result<TrustList, Error> {
+    let list = trust_list(path)?;
+    match list.roots().is_empty() {
+        true => Ok(list),
+        false => Err(Error::failed(path.display(), "\"members\" is for --peers alone", "write the DIDs out")),
     }
 }
 
@@ -227,7 +232,7 @@ pub(crate) fn issuers(
     documents: &[DidDocument],
     provider: &CryptoProvider,
 ) -> Result<Vec<Resolution>, Error> {
-    let list = trust_list(path)?;
+    let list = written_out(path)?;
     let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
     resolve_listed(&list, &resolvers, now_s()).map_err(|error| {
         let advice = "list DIDs of did:key and did:jwk, or did:dunlin with the hash of the document, and give it with --document";

@@ -197,15 +197,23 @@ impl RegistryOptions {
         Some(look_ups.answers(Arc::new(lists::provider()), verifier?))
     }
 
-    /// The source of proofs of an own DID; `None` without a registry, or for another method.
-    pub(crate) fn stapler(&self, own: &Own) -> Result<Option<Arc<Stapler>>, Error> {
+    /// Whether proofs of a registry count.
+    pub(crate) fn has_registry(&self) -> bool {
+        self.registry.is_some()
+    }
+
+    /// The source of proofs of an own DID, with its proof of membership; `None` without a registry, or for another method.
+    pub(crate) fn stapler(&self, own: &Own, membership: Vec<u8>) -> Result<Option<Arc<Stapler>>, Error> {
         let opened = self.opened()?;
         let Some(registry) = opened.registry.as_ref().filter(|_| own.did().method() == "dunlin") else {
             return Ok(None);
         };
         let key = PublicKey::from_spki(own.key.public_key());
         let key = key.map_err(|error| Error::failed(own.file.display(), error, "give another key"))?;
-        let new = || Arc::new(Stapler::new(registry.clone(), own.did().clone(), key.clone()));
+        let new = || {
+            let stapler = Stapler::new(registry.clone(), own.did().clone(), key.clone());
+            Arc::new(stapler.with_membership(membership))
+        };
         let stapler = opened.stapler.get_or_init(new);
         stapler.set_key(key);
         Ok(Some(stapler.clone()))

@@ -9,12 +9,15 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use dunlin_identity::credential::Contexts;
 use dunlin_identity::credential::status::StatusLists;
+use dunlin_identity::did::Did;
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::CredentialVerifier;
 use dunlin_identity::holding::Holding;
+use dunlin_identity::trust::MAX_MEMBERSHIP;
 
 use crate::did::{self, DOCUMENT, OPERATIONS, Own};
 use crate::error::Error;
+use crate::files;
 use crate::registry::RegistryOptions;
 
 /// The options of `client` and `server` for verifiable credentials, which exist in TLS 1.3 and DTLS 1.3.
@@ -32,7 +35,8 @@ pub(crate) struct CredentialOptions {
     /// name: without --peers, a client accepts every holder as its server.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) trust: Option<PathBuf>,
-    /// Accept credentials only from the DIDs on this list, in the form of --trust.
+    /// Accept credentials only from the DIDs on this list, in the form of --trust. It may also have the root over the members of another list
+    /// (`dunlin did members`), which needs --registry.
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) peers: Option<PathBuf>,
     /// The document of a did:dunlin: of one in --trust or --peers, or of the DID of --did. May be repeated.
@@ -42,6 +46,9 @@ pub(crate) struct CredentialOptions {
     /// next connection. A credential with a status is refused without its list.
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) status_list: Vec<PathBuf>,
+    /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`), for peers that know only the root. They are read once.
+    #[arg(long, value_name = "FILE", requires_all = ["vc", "registry"], help_heading = "Identity")]
+    membership: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) registry: RegistryOptions,
 }
@@ -71,6 +78,10 @@ impl CredentialOptions {
         let mut verifier = self.registry.extend(verifier)?;
         if let Some(path) = &self.peers {
             let list = did::trust_list(path)?;
+            if !list.roots().is_empty() && !self.registry.has_registry() {
+                let why = "proofs for \"members\" come with those of a registry";
+                return Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"));
+            }
             let pinned = did::pinned(&list, &documents, provider)?;
             verifier = verifier.with_resolver(Arc::new(pinned)).with_peers(list);
         }
@@ -132,12 +143,32 @@ impl CredentialOptions {
         let advice = "give a credential as `dunlin vc issue` makes it";
         let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
         let mut holding = holding.map_err(|error| Error::failed(path.display(), error, advice))?;
-        if let Some(stapler) = self.registry.stapler(&own)? {
-            holding = holding.with_proofs(stapler);
+        let membership = self.membership.as_ref().map(|path| membership(path, &subject)).transpose()?;
+        match (self.registry.stapler(&own, membership.unwrap_or_default())?, &self.membership) {
+            (Some(stapler), _) => holding = holding.with_proofs(stapler),
+            (None, Some(_)) => {
+                let why = format!("{subject} is in no registry, with whose proofs it would travel");
+                return Err(Error::usage("--membership", why, "use a did:dunlin, or leave it out"));
+            }
+            (None, None) => {}
         }
         holding.to_tls(provider).ok_or_else(|| {
             let why = format!("handshakes have no number for the method of {subject}");
             Error::failed(path.display(), why, "use did:key, did:jwk or did:dunlin")
         })
     }
+}
+
+/// The proof of membership of a DID, from the file of all that `dunlin did members` writes.
+fn membership(path: &Path, did: &Did) -> Result<Vec<u8>, Error> {
+    let content = files::read(path)?;
+    let text = str::from_utf8(&content).unwrap_or_default();
+    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
+    let proof = lines.find(|(member, _)| *member == did.as_str());
+    let proof = proof.and_then(|(_, proof)| base16ct::lower::decode_vec(proof.trim_end()).ok());
+    let proof = proof.filter(|proof| proof.len() <= MAX_MEMBERSHIP);
+    proof.ok_or_else(|| {
+        let why = format!("it has no proof that {did} is a member");
+        Error::failed(path.display(), why, "give the file that `dunlin did members` has made, or its line")
+    })
 }

@@ -175,6 +175,43 @@ fn a_document_of_a_false_node_is_refused() {
     registry.stop();
 }
 
+/// The server knows only the root over its peers.
+#[test]
+fn members_of_a_list_prove_their_membership() {
+    let place = place();
+    operator(&place);
+    let registry = Registry::new(&place);
+    let [device, other, stranger] =
+        ["device", "other", "stranger"].map(|name| party(&place, &registry, name));
+    place.write("devices", format!("# hall 3\n{device}\n{other}\n"));
+    let root = place.dunlin("did members devices --out proofs");
+    assert!(root.starts_with("members 2 ") && root.lines().count() == 1, "{root}");
+    place.write("peers", root);
+    let peers = format!("{SERVER} --Verify --trust trusted --peers peers");
+    let line = place.dunlin_fails(&format!("server --accept 0 {peers}"), 2);
+    assert!(line.contains("--peers: proofs for \"members\" come with those of a registry"), "{line}");
+    let server = Server::new(&place, &format!("{peers} {}", registry.access));
+    let shows = |name: &str| format!("{CLIENT} --did {name} --vc {name}.vc {}", registry.access);
+    for (name, did) in [("device", &device), ("other", &other)] {
+        server.echo(&place, &format!("{} --membership proofs", shows(name)), "");
+        assert!(server.process.log().contains(&format!("VC {did}")));
+    }
+    // Without a proof, and with that of another member.
+    let proofs = place.read("proofs").replace(other.as_str(), &stranger);
+    place.write("stolen", proofs);
+    for (own, why) in [
+        (shows("device"), "is not on the list of trusted DIDs"),
+        (format!("{} --membership stolen", shows("stranger")), "proof of membership: "),
+    ] {
+        let (client, log) = server.refused(&place, &own);
+        assert!(client.contains("(alert unknown_ca)") && log.contains(why), "{client}\n{log}");
+    }
+    let output = server.client(&place, &format!("{} --membership proofs", shows("stranger")), "");
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains(&format!("proofs: it has no proof that {stranger} is a member")), "{told}");
+    registry.stop();
+}
+
 /// A registry that was restored from an early backup has signed two histories.
 #[test]
 fn a_second_history_is_refused_and_reported() {

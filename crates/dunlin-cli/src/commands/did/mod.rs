@@ -2,6 +2,7 @@
 
 mod change;
 mod create;
+mod members;
 mod publish;
 
 use std::io::Write;
@@ -27,6 +28,7 @@ Examples:
   dunlin did update device                                 a new key for a did:dunlin
   dunlin did update device --new-id --out device-2 --vc device.vc --issuer operator --vc-out device-2.vc
   dunlin did deactivate device
+  dunlin did members devices --out proofs >> peers         a line for --peers in place of all devices
 
 A DID is a directory. It contains the document (did.json), and the key of each version (key-0.key, key-1.key, …). That of a did:dunlin
 also contains its next key, its recovery key (recovery.key) and its operations (operations.jsonl), which a registry orders: create,
@@ -48,6 +50,7 @@ enum Command {
     Update(change::Update),
     Deactivate(change::Deactivate),
     Publish(publish::Publish),
+    Members(members::Members),
 }
 
 /// Print the document of a DID.
@@ -95,6 +98,7 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Update(args) => change::update(&args, out),
         Command::Deactivate(args) => change::deactivate(&args, out),
         Command::Publish(args) => publish::run(&args, out),
+        Command::Members(args) => members::run(&args, out),
     }
 }
 
