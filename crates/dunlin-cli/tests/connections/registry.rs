@@ -1,5 +1,16 @@
 //! Tests `dunlin registry`, and `--registry` of `dunlin did`, `dunlin client` and `dunlin server`.
 
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use dunlin::{Credential, Profile, ServerConfig};
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::registry::checkpoint::DEFAULT_CHECKPOINT_AGE;
+use dunlin_pki::{Item, KeyPair, KeyType};
+use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::{Registry as Stored, Settings};
+use dunlin_tokio::TlsAcceptor;
+
 use crate::common::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
 use crate::common::{Place, send_signal};
 
@@ -210,6 +221,61 @@ fn members_of_a_list_prove_their_membership() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.contains(&format!("proofs: it has no proof that {stranger} is a member")), "{told}");
     registry.stop();
+}
+
+/// Starts a registry whose clock is late by more than a checkpoint may be old, with the DID of this directory. It runs as long as the test.
+fn late_registry(place: &Place, did: &str) -> u16 {
+    let (provider, late) = (Arc::new(dunlin_awslc::provider()), DEFAULT_CHECKPOINT_AGE + 60);
+    let key = KeyPair::generate(KeyType::Ed25519).unwrap().signing_key(&provider).unwrap();
+    let clock = Arc::new(move || UNIX_EPOCH.elapsed().unwrap().as_secs() - late);
+    let settings = Settings { clock, ..Settings::new(Arc::clone(&provider), ORIGIN, key) };
+    Stored::create(&place.path("late.db"), &settings).unwrap();
+    let registry = Arc::new(Stored::open(&place.path("late.db"), &settings).unwrap());
+    let [log, witness] = registry.keys();
+    place.write("late.pub", format!("{log}\n{witness}\n"));
+    let operation = Operation::read(place.read(&format!("{did}/operations.jsonl")).trim_end().as_bytes());
+    registry.submit(operation.unwrap()).unwrap();
+
+    let items = |name: &str| dunlin_pki::parse(place.read(name).as_bytes()).unwrap();
+    let chain = items("pki/server.pem").into_iter().filter_map(|item| match item {
+        Item::Certificate(der) => Some(der),
+        _ => None,
+    });
+    let own = items("pki/server.key").into_iter().find_map(|item| match item {
+        Item::PrivateKey(pair) => Some(pair),
+        _ => None,
+    });
+    let credential = Credential::x509(chain.collect(), own.unwrap().signing_key(&provider).unwrap());
+    let profile = Profile::builder(provider).credentials(vec![credential]).build().unwrap();
+    let acceptor = TlsAcceptor::new(Arc::new(ServerConfig::new(profile).unwrap()));
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.set_nonblocking(true).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let socket = tokio::net::TcpListener::from_std(socket).unwrap();
+            serve(registry, socket, acceptor, Limits::default(), std::future::pending()).await
+        })
+    });
+    port
+}
+
+#[test]
+fn a_stale_answer_is_refused() {
+    let place = place();
+    operator(&place);
+    let did = place.dunlin(&format!("did create --method dunlin --registry {ORIGIN} --out device"));
+    let did = did.trim_end();
+    place.dunlin(&format!("vc issue --issuer operator --subject {did} --out device.vc"));
+    let port = late_registry(&place, "device");
+    let access = access(port).replace("registry/registry.pub", "late.pub");
+    let server = Server::new(&place, &format!("{SERVER} --Verify --trust trusted {access}"));
+    let (client, log) = server.refused(&place, &format!("{CLIENT} --did device --vc device.vc"));
+    let why = format!("{did} cannot be looked up: https://localhost:{port}/");
+    assert!(log.contains(&why), "{log}");
+    assert!(log.contains("0 of 1 trusted witnesses have signed it within the maximum age"), "{log}");
+    assert!(client.contains("(alert bad_certificate)"), "{client}");
 }
 
 /// A registry that was restored from an early backup has signed two histories.
