@@ -1,7 +1,7 @@
 //! Places for connections and handshakes, of which there are as many as the configuration says.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,13 +17,11 @@ pub(crate) struct Places {
     handshakes: Mutex<Handshakes>,
 }
 
-/// The handshakes in progress, by numbers in the order of their beginning.
+/// The handshakes in progress, by numbers in the order of their beginning. Each can be told to give way.
 #[derive(Debug, Default)]
 struct Handshakes {
     next: u64,
-    /// Those whose ClientHello has not come entirely. Each can be told to give way.
-    silent: BTreeMap<u64, Arc<Notify>>,
-    others: HashSet<u64>,
+    open: BTreeMap<u64, Arc<Notify>>,
 }
 
 /// A place for a handshake. It is free again when the value is dropped.
@@ -35,18 +33,9 @@ pub(crate) struct HandshakePlace {
 }
 
 impl HandshakePlace {
-    /// Keeps the place: the ClientHello has come.
-    pub(crate) fn hear(&self) {
-        let mut handshakes = self.places.handshakes();
-        if handshakes.silent.remove(&self.number).is_some() {
-            handshakes.others.insert(self.number);
-        }
-    }
-
     /// Whether another handshake has got the place.
     pub(crate) fn is_displaced(&self) -> bool {
-        let handshakes = self.places.handshakes();
-        !handshakes.silent.contains_key(&self.number) && !handshakes.others.contains(&self.number)
+        !self.places.handshakes().open.contains_key(&self.number)
     }
 
     /// Waits until another handshake has got the place.
@@ -58,11 +47,7 @@ impl HandshakePlace {
 
 impl Drop for HandshakePlace {
     fn drop(&mut self) {
-        {
-            let mut handshakes = self.places.handshakes();
-            handshakes.silent.remove(&self.number);
-            handshakes.others.remove(&self.number);
-        }
+        self.places.handshakes().open.remove(&self.number);
         self.places.leave(self.address, |host| &mut host.handshakes);
     }
 }
@@ -110,8 +95,8 @@ impl Places {
         Ok(Place(move || places.leave(address, |host| &mut host.connections)))
     }
 
-    /// Takes a place for a handshake with this address. One host cannot take all places. If all are taken, the oldest handshake whose
-    /// ClientHello has not come entirely gives way: hosts that open connections and send nothing do not keep the others out.
+    /// Takes a place for a handshake with this address. One host cannot take all places. If all are taken, the oldest handshake gives way:
+    /// hosts that begin handshakes and leave them do not keep the others out.
     pub(crate) fn handshake(
         self: &Arc<Self>,
         address: IpAddr,
@@ -121,20 +106,15 @@ impl Places {
         let address = host(address);
         self.enter(address, max_per_host, Limit::HandshakesPerHost, |host| &mut host.handshakes)?;
         let mut handshakes = self.handshakes();
-        if handshakes.silent.len() + handshakes.others.len() >= max {
-            match handshakes.silent.pop_first() {
-                Some((_, oldest)) => oldest.notify_one(),
-                None => {
-                    drop(handshakes);
-                    self.leave(address, |host| &mut host.handshakes);
-                    return Err(Limit::Handshakes);
-                }
-            }
+        if handshakes.open.len() >= max
+            && let Some((_, oldest)) = handshakes.open.pop_first()
+        {
+            oldest.notify_one();
         }
         let number = handshakes.next;
         handshakes.next = number.wrapping_add(1);
         let displaced = Arc::<Notify>::default();
-        handshakes.silent.insert(number, displaced.clone());
+        handshakes.open.insert(number, displaced.clone());
         drop(handshakes);
         Ok(HandshakePlace { places: self.clone(), address, number, displaced })
     }
@@ -207,30 +187,26 @@ mod tests {
         let mut taken = vec![take(greedy).ok().unwrap(), take(greedy).ok().unwrap()];
         assert_eq!(take(greedy).err(), Some(Limit::HandshakesPerHost));
         taken.push(take(other).ok().unwrap());
-        taken.iter().for_each(HandshakePlace::hear);
-        assert_eq!(take(other).err(), Some(Limit::Handshakes));
         taken.remove(0);
         taken.push(take(greedy).ok().unwrap());
+        assert!(taken.iter().all(|place| !place.is_displaced()));
         drop(taken);
-        let left = places.handshakes();
-        assert!(left.silent.is_empty() && left.others.is_empty());
+        assert!(places.handshakes().open.is_empty());
         assert!(places.hosts.lock().unwrap().is_empty());
     }
 
     #[test]
-    fn the_oldest_silent_handshake_gives_way() {
+    fn the_oldest_handshake_gives_way() {
         let places = Arc::new(Places::default());
         let take = |last| places.handshake(IpAddr::from([192, 0, 2, last]), 1, 3).ok().unwrap();
-        let [heard, oldest, younger] = [take(1), take(2), take(3)];
-        heard.hear();
+        let [oldest, younger, youngest] = [take(1), take(2), take(3)];
         let new = take(4);
-        let displaced = [&heard, &oldest, &younger, &new].map(HandshakePlace::is_displaced);
-        assert_eq!(displaced, [false, true, false, false]);
-        // It is too late for its ClientHello, and its end frees no second place.
-        oldest.hear();
+        let displaced = [&oldest, &younger, &youngest, &new].map(HandshakePlace::is_displaced);
+        assert_eq!(displaced, [true, false, false, false]);
+        // Its end frees no second place.
         drop(oldest);
         let next = take(5);
-        assert!(younger.is_displaced() && !new.is_displaced() && !next.is_displaced());
+        assert!(younger.is_displaced() && !youngest.is_displaced() && !next.is_displaced());
     }
 
     #[test]

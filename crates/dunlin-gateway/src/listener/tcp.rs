@@ -123,15 +123,12 @@ async fn shake_hands(
     visit: &Arc<Visit>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then, heard) = (visit.clone(), visit.clone(), place.clone());
+    let (first, then) = (visit.clone(), visit.clone());
     let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || end(&place))
-        .with_profiles(move |hello| {
-            heard.lock().unwrap_or_else(PoisonError::into_inner).iter().for_each(HandshakePlace::hear);
-            first.choose(hello)
-        })
+        .with_profiles(move |hello| first.choose(hello))
         .with_client_profiles(move |client| then.profile_of(client));
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);

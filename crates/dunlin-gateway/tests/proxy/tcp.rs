@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dunlin::HandshakeKind;
+use dunlin::{HandshakeKind, ServerAddress, TlsConnection};
 use dunlin_store::MemoryClientCache;
+use dunlin_tokio::now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -75,7 +76,7 @@ async fn a_slow_client_slows_the_backend() {
 }
 
 #[tokio::test]
-async fn a_silent_client_gives_its_handshake_to_another_one() {
+async fn the_oldest_handshake_gives_way_to_another_one() {
     let place = Place::new();
     let limits = "[listener.limits]\nhandshakes = 1\n";
     let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
@@ -88,6 +89,14 @@ async fn a_silent_client_gives_its_handshake_to_another_one() {
     let _ = within(silent.read_to_end(&mut vec![])).await;
     let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"handshakes\"}";
     metric_becomes(&gateway, reached, 1.0).await;
+    // A client that sends its ClientHello and leaves the server's flight without an answer.
+    let name = ServerAddress::parse("localhost", port).unwrap();
+    let mut half = TlsConnection::client(&Arc::new(client.config()), name, now()).unwrap();
+    let mut half_open = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    half_open.write_all(half.transmit()).await.unwrap();
+    within(half_open.read_exact(&mut [0; 5])).await.unwrap();
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    metric_becomes(&gateway, reached, 2.0).await;
     assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}"), 0.0);
 }
 
