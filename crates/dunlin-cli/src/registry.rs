@@ -194,7 +194,7 @@ impl RegistryOptions {
     /// The answers to the questions of this verifier; `None` if it has none.
     pub(crate) fn answers(&self, verifier: Option<Arc<CredentialVerifier>>) -> Option<LookUpAnswers> {
         let look_ups = &self.opened.get()?.look_ups;
-        Some(look_ups.answers(Arc::new(lists::provider()), verifier?))
+        Some(look_ups.answers(Arc::new(lists::provider()), vec![verifier?]))
     }
 
     /// Whether proofs of a registry count.

@@ -149,7 +149,7 @@ impl CredentialTrust {
         if let Some(look_ups) = &look_ups {
             watch_issuers(look_ups, &verifier);
         }
-        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), verifier.clone()));
+        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), vec![verifier.clone()]));
         Ok((verifier, answers))
     }
 

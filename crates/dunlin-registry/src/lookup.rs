@@ -10,13 +10,13 @@ use std::time::{Duration, SystemTime};
 use dunlin::auth::Acceptance;
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
-use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::wire::DidMethod;
 use dunlin::{Answer, Question};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, DocumentCache, LOOK_UP_AGE, Refusal, ResolveError, Resolver,
+    CredentialVerifier, DocumentCache, Judge, LOOK_UP_AGE, Refusal, ResolveError, Resolver,
 };
 use dunlin_identity::json::MAX_JSON;
 use dunlin_identity::method::web::{self, WebError};
@@ -126,8 +126,7 @@ impl LookUps {
         Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)) }
     }
 
-    /// The resolvers that know what was looked up, for [`CredentialVerifier::with_resolver`]. With them the verifier must ask
-    /// ([`CredentialVerifier::asking`]).
+    /// The resolvers that know what was looked up. A verifier asks with them ([`Judge::asking_with`]).
     pub fn resolvers(&self) -> Vec<Arc<dyn Resolver>> {
         let registries =
             self.registries.iter().map(|client| Arc::clone(client.documents()) as Arc<dyn Resolver>);
@@ -179,10 +178,10 @@ impl LookUps {
         }
     }
 
-    /// The answers to the questions of a verifier with [`Self::resolvers`]. `algorithms` of the profile have verified the issuer's
-    /// signature before the verifier asks.
-    pub fn answers(&self, provider: Arc<CryptoProvider>, verifier: Arc<CredentialVerifier>) -> LookUpAnswers {
-        LookUpAnswers { provider, look_ups: self.clone(), verifier }
+    /// The answers to the questions of these verifiers with [`Self::resolvers`], one of each type. `algorithms` of the profile have
+    /// verified the issuer's signature before the verifier asks.
+    pub fn answers(&self, provider: Arc<CryptoProvider>, verifiers: Vec<Arc<dyn Judge>>) -> LookUpAnswers {
+        LookUpAnswers { provider, look_ups: self.clone(), verifiers }
     }
 }
 
@@ -197,7 +196,7 @@ impl fmt::Debug for LookUps {
 pub struct LookUpAnswers {
     provider: Arc<CryptoProvider>,
     look_ups: LookUps,
-    verifier: Arc<CredentialVerifier>,
+    verifiers: Vec<Arc<dyn Judge>>,
 }
 
 impl Answers for LookUpAnswers {
@@ -205,11 +204,13 @@ impl Answers for LookUpAnswers {
         let Question::Verify { certificates, certificate_type, did_proof, .. } = question else {
             return Answer::Failed;
         };
-        if certificate_type != CertificateType::VERIFIABLE_CREDENTIAL {
+        let mut verifiers = self.verifiers.iter();
+        let Some(verifier) = verifiers.find(|verifier| verifier.certificate_type() == certificate_type)
+        else {
             return Answer::Failed;
-        }
+        };
         let algorithms = self.provider.signatures.all;
-        let judge = || self.verifier.judge(&certificates, did_proof.as_deref(), algorithms, now_s());
+        let judge = || verifier.judge(&certificates, did_proof.as_deref(), algorithms, now_s());
         let mut judged = judge();
         // The issuer's document first, then the peer's.
         for _ in 0..2 {

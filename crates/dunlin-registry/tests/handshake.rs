@@ -18,17 +18,23 @@ use dunlin::auth::{DidProofs, KnownRegistry, Trust, Verifiers, X509Trust};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::wire::AlertDescription as Alert;
-use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerAddress, ServerConfig};
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ServerAddress, ServerConfig,
+    SsiMessages,
+};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
 use dunlin_identity::did::Did;
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{CredentialIdentity, CredentialVerifier, RegistryDocuments};
+use dunlin_identity::handshake::{
+    CredentialIdentity, CredentialVerifier, IdentifierIdentity, IdentifierVerifier, Judge, RegistryDocuments,
+};
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::{KEY, Method, web};
 use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, RegistryTrust};
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::trust::TrustList;
 use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec};
 use dunlin_registry::Registry;
 use dunlin_registry::client::RegistryClient;
@@ -113,6 +119,17 @@ impl DidProofs for Fixed {
     }
 }
 
+/// The DID of this document alone, shown with this key and these proofs.
+fn bare(document: &DidDocument, key: Arc<dyn SigningKey>, proofs: Option<Arc<dyn DidProofs>>) -> Credential {
+    let method = document.keys(Relationship::Authentication).next().unwrap().0.clone();
+    let holding = Holding::of_did(key, method);
+    let holding = match proofs {
+        Some(proofs) => holding.with_proofs(proofs),
+        None => holding,
+    };
+    holding.to_tls(&provider()).unwrap()
+}
+
 fn fixed(staple: &Staple) -> Option<Arc<dyn DidProofs>> {
     Some(Arc::new(Fixed(staple.write().unwrap())))
 }
@@ -140,32 +157,60 @@ struct Hub {
     config: Arc<ServerConfig>,
     answers: Option<LookUpAnswers>,
     trust: Trust,
+    messages: SsiMessages,
+}
+
+/// What a server has learnt about a client.
+struct Peer {
+    did: Did,
+    sequence: u64,
+}
+
+impl Peer {
+    fn of(identity: &PeerIdentity) -> Self {
+        if let Some(CredentialIdentity { did, sequence, .. }) = CredentialIdentity::of(identity) {
+            return Self { did, sequence };
+        }
+        let IdentifierIdentity { did, sequence, .. } = IdentifierIdentity::of(identity).unwrap();
+        Self { did, sequence }
+    }
 }
 
 /// How a handshake has ended at the server and at the client.
-type Ends = (Result<CredentialIdentity, HandshakeError>, std::io::Result<()>);
+type Ends = (Result<Peer, HandshakeError>, std::io::Result<()>);
 
 impl Hub {
     /// With look-ups the verifier asks; otherwise it knows only what is proven.
     fn new(operator: &Operator, documents: &Arc<RegistryDocuments>, look_ups: Option<&LookUps>) -> Self {
         let verifier = CredentialVerifier::new(provider(), [operator.document.clone()]);
-        let verifier = match look_ups {
-            None => verifier.with_resolver(documents.clone()),
+        match look_ups {
+            None => Self::of(verifier.with_resolver(documents.clone()), SsiMessages::Off, None),
             Some(look_ups) => {
-                look_ups.resolvers().into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver)
+                Self::of(verifier.asking_with(look_ups.resolvers()), SsiMessages::Off, Some(look_ups))
             }
-        };
+        }
+    }
+
+    /// Clients show one of these DIDs alone.
+    fn of_dids(dids: &[&Did], client: &RegistryClient) -> Self {
+        let verifier = IdentifierVerifier::new(provider(), TrustList::new(dids.iter().copied().cloned()));
+        let look_ups = LookUps::new(vec![client.clone()], None);
+        Self::of(verifier.asking_with(look_ups.resolvers()), SsiMessages::Alone, Some(&look_ups))
+    }
+
+    fn of(verifier: impl Judge + 'static, messages: SsiMessages, look_ups: Option<&LookUps>) -> Self {
         let verifier = Arc::new(verifier);
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
         let key = tree.server.key.signing_key(&provider()).unwrap();
         let profile = Profile::builder(provider())
             .credentials(vec![Credential::x509(tree.server.chain.clone(), key)])
-            .trust(Verifiers::default().with(verifier.clone()));
+            .trust(Verifiers::default().with(verifier.clone()))
+            .ssi_messages(messages);
         let config = ServerConfig::new(profile.build().unwrap()).unwrap();
         let config = Arc::new(config.with_client_auth(ClientAuth::Required).unwrap());
-        let answers = look_ups.map(|look_ups| look_ups.answers(provider(), verifier));
+        let answers = look_ups.map(|look_ups| look_ups.answers(provider(), vec![verifier]));
         let x509 = Some(X509Trust::anchors(tree.root.chain().to_vec()).unwrap());
-        Self { config, answers, trust: Trust { x509, raw_key: None } }
+        Self { config, answers, trust: Trust { x509, raw_key: None }, messages }
     }
 
     fn offline(place: &Place, operator: &Operator) -> Self {
@@ -186,7 +231,10 @@ impl Hub {
     }
 
     fn client(&self, own: Credential) -> Arc<ClientConfig> {
-        let profile = Profile::builder(provider()).credentials(vec![own]).trust(self.trust.clone());
+        let profile = Profile::builder(provider())
+            .credentials(vec![own])
+            .trust(self.trust.clone())
+            .ssi_messages(self.messages);
         Arc::new(ClientConfig::new(profile.build().unwrap()))
     }
 
@@ -208,7 +256,7 @@ impl Hub {
         };
         let server = async {
             let mut tls = acceptor.accept(server).await?;
-            let peer = CredentialIdentity::of(tls.negotiated().peer.as_ref().unwrap()).unwrap();
+            let peer = Peer::of(tls.negotiated().peer.as_ref().unwrap());
             tls.write_all(b"x").await.unwrap();
             tls.flush().await.unwrap();
             Ok(peer)
@@ -229,14 +277,14 @@ impl Hub {
         let server = async {
             let options = options().with_answers(self.answers.clone().unwrap());
             let association = endpoint.accept().await.accept_with(&options).await?;
-            let peer = CredentialIdentity::of(association.negotiated().peer.as_ref().unwrap()).unwrap();
+            let peer = Peer::of(association.negotiated().peer.as_ref().unwrap());
             association.send(b"x").await.unwrap();
             Ok(peer)
         };
         tokio::join!(server, client)
     }
 
-    async fn accepts(&self, own: Credential) -> CredentialIdentity {
+    async fn accepts(&self, own: Credential) -> Peer {
         let (server, client) = self.meet(own).await;
         client.unwrap();
         server.unwrap()
@@ -250,7 +298,8 @@ impl Hub {
     fn is_refusal((server, client): Ends, alert: Alert, why: &str) {
         let error = match server {
             Err(HandshakeError::Tls(error)) => error,
-            other => panic!("{other:?}"),
+            Err(other) => panic!("{other}"),
+            Ok(peer) => panic!("accepted {}", peer.did),
         };
         assert_eq!(error.alert(), Some(alert), "{error}");
         let text = match &error {
@@ -492,6 +541,89 @@ async fn a_rotated_key_and_a_deactivated_did_are_noticed() {
     fresh.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
     hub.refuses(own(proof), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
     hub.refuses(own(None), Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+}
+
+#[tokio::test]
+async fn a_bare_did_is_looked_up_once() {
+    let (site, holder) = site_with_did().await;
+    let document = holder.state().document();
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let hub = Hub::of_dids(&[document.id()], &client);
+    let own = || bare(document, holder.key(0), None);
+    let peer = hub.accepts(own()).await;
+    assert_eq!((&peer.did, peer.sequence), (document.id(), 0));
+    // Nobody looks up a DID that is not on the list.
+    let mut stranger = site.place.holder(2);
+    site.place.submit(&site.registry, vec![stranger.next()]);
+    site.stop().await.unwrap();
+    hub.accepts(own()).await;
+    let unknown = bare(stranger.state().document(), stranger.key(0), None);
+    hub.refuses(unknown, Alert::UNKNOWN_CA, "is not on the list of trusted DIDs").await;
+}
+
+#[tokio::test]
+async fn an_unreachable_registry_refuses_a_bare_did() {
+    let (site, holder) = site_with_did().await;
+    let document = holder.state().document();
+    let url = closed().await;
+    let hub = Hub::of_dids(&[document.id()], &registry_client(&site.place, &url, site.connector()));
+    let address = url.trim_start_matches("https://");
+    let why = format!("{} cannot be looked up: {address}: not connected: ", document.id());
+    hub.refuses(bare(document, holder.key(0), None), Alert::BAD_CERTIFICATE, &why).await;
+    hub.accepts(bare(document, holder.key(0), fixed(&staple(&site, document.id())))).await;
+}
+
+#[tokio::test]
+async fn stale_and_forged_proofs_of_bare_dids_are_refused() {
+    let (site, holder) = site_with_did().await;
+    let document = holder.state().document();
+    let own = |staple: &Staple| bare(document, holder.key(0), fixed(staple));
+    let right = staple(&site, document.id());
+    let text = String::from_utf8(right.checkpoint.clone()).unwrap();
+    let forged = Staple { checkpoint: text.replacen("\n1\n", "\n2\n", 1).into_bytes(), ..right.clone() };
+    let client = registry_client(&site.place, &site.url(), site.connector());
+    let hub = Hub::of_dids(&[document.id()], &client);
+    let why = "the signature of registry.example/1 is wrong";
+    hub.refuses(own(&forged), Alert::BAD_CERTIFICATE, why).await;
+    let malformed: Option<Arc<dyn DidProofs>> = Some(Arc::new(Fixed(vec![0; 5])));
+    let own_malformed = bare(document, holder.key(0), malformed);
+    hub.refuses(own_malformed, Alert::DECODE_ERROR, "proof of a DID: the field document").await;
+    // The same history, signed a day ago.
+    let late = Place::new();
+    late.clock.store(now_s() - DEFAULT_CHECKPOINT_AGE - 10, Ordering::Relaxed);
+    let registry = late.open().unwrap();
+    late.submit(&registry, vec![late.holder(1).next()]);
+    let stale = registry.resolve(document.id()).unwrap().staple().unwrap();
+    hub.accepts(own(&stale)).await;
+    // Without look-ups, nothing replaces it.
+    let documents = RegistryDocuments::new(provider(), trust(&site.place, DEFAULT_CHECKPOINT_AGE));
+    let verifier = IdentifierVerifier::new(provider(), TrustList::new([document.id().clone()]));
+    let offline = Hub::of(verifier.with_resolver(Arc::new(documents)), SsiMessages::Alone, None);
+    let why = "0 of 1 trusted witnesses have signed it within";
+    offline.refuses(own(&stale), Alert::CERTIFICATE_EXPIRED, why).await;
+}
+
+#[tokio::test]
+async fn a_rotated_and_a_deactivated_bare_did_are_noticed() {
+    let (site, mut holder) = site_with_did().await;
+    let (old, old_key) = (holder.state().document().clone(), holder.key(0));
+    let client = || registry_client(&site.place, &site.url(), site.connector());
+    let hub = Hub::of_dids(&[old.id()], &client());
+    hub.accepts(bare(&old, old_key.clone(), None)).await;
+    site.place.submit(&site.registry, vec![holder.next()]);
+    let (new, new_key) = (holder.state().document().clone(), holder.key(1));
+    let proof = fixed(&staple(&site, old.id()));
+    assert_eq!(hub.accepts(bare(&new, new_key.clone(), proof)).await.sequence, 1);
+    hub.refuses(bare(&old, old_key.clone(), None), Alert::DECRYPT_ERROR, "").await;
+    // A server that has learnt nothing yet asks the registry.
+    Hub::of_dids(&[old.id()], &client()).refuses(bare(&old, old_key, None), Alert::DECRYPT_ERROR, "").await;
+
+    site.place.submit(&site.registry, vec![holder.deactivate()]);
+    let fresh = Hub::of_dids(&[old.id()], &client());
+    for proof in [None, fixed(&staple(&site, old.id()))] {
+        let own = bare(&new, new_key.clone(), proof);
+        fresh.refuses(own, Alert::CERTIFICATE_REVOKED, "is deactivated").await;
+    }
 }
 
 /// The first document of an issuer counts until this side hears that there is another one.

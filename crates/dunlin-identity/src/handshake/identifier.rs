@@ -6,10 +6,11 @@ use dunlin::PeerIdentity;
 use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
-use dunlin::pki_types::CertificateDer;
+use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
 use serde_json::{Value, json};
 
+use super::Judge;
 use super::identity::{engine_identity, id_and_details};
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
@@ -122,6 +123,22 @@ impl IdentifierVerifier {
         });
         let identity = IdentifierIdentity { did, document, sequence, resolved: now };
         Ok(Verified::new(key, identity.to_engine().ok_or(Refusal::TooLong)?, validity))
+    }
+}
+
+impl Judge for IdentifierVerifier {
+    fn judge(
+        &self,
+        entries: &[CertificateDer<'_>],
+        proof: Option<&[u8]>,
+        _: &[&dyn SignatureVerificationAlgorithm],
+        now: Seconds,
+    ) -> Result<Box<Verified>, Refusal> {
+        Self::judge(self, entries, proof, now)
+    }
+
+    fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {
+        resolvers.into_iter().fold(self.asking(), Self::with_resolver)
     }
 }
 

@@ -10,6 +10,7 @@ use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
 use serde_json::Map;
 
+use super::Judge;
 use super::identity::CredentialIdentity;
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
@@ -90,6 +91,22 @@ impl LinksVerifier {
             statuses: Vec::new(),
         };
         Ok(Verified::new(key, identity.to_engine().ok_or(Refusal::TooLong)?, validity))
+    }
+}
+
+impl Judge for LinksVerifier {
+    fn judge(
+        &self,
+        entries: &[CertificateDer<'_>],
+        _proof: Option<&[u8]>,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        now: Seconds,
+    ) -> Result<Box<Verified>, Refusal> {
+        Self::judge(self, entries, algorithms, now)
+    }
+
+    fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {
+        resolvers.into_iter().fold(self.asking(), Self::with_resolver)
     }
 }
 

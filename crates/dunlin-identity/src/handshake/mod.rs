@@ -13,6 +13,10 @@ mod resolve;
 mod subject;
 mod verifier;
 
+use std::sync::Arc;
+
+use dunlin::auth::Verified;
+use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::DidMethod;
 
 pub use identifier::{IdentifierIdentity, IdentifierVerifier};
@@ -24,7 +28,30 @@ pub use resolve::{
 };
 pub use verifier::{CredentialVerifier, Refusal};
 
+use crate::credential::Seconds;
 use crate::did::Did;
+
+/// What all verifiers of this module can do, for programs that look documents up.
+pub trait Judge: dunlin::auth::Verifier {
+    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result. `proof` is what the peer has sent
+    /// beside it, and `algorithms` are those that may verify the signature of an issuer.
+    ///
+    /// # Errors
+    /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
+    fn judge(
+        &self,
+        entries: &[CertificateDer<'_>],
+        proof: Option<&[u8]>,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        now: Seconds,
+    ) -> Result<Box<Verified>, Refusal>;
+
+    /// Resolves the DIDs of further methods, and asks the caller where a document is not at hand.
+    #[must_use]
+    fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self
+    where
+        Self: Sized;
+}
 
 /// The number of a DID's method in handshakes; `None` if it has none.
 pub fn did_method(did: &Did) -> Option<DidMethod> {

@@ -10,9 +10,9 @@ use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, SignatureScheme};
 use serde_json::Value;
 
-use super::CredentialIdentity;
 use super::resolve::{Resolution, ResolveError, Resolver};
 use super::subject::{Subject, Subjects};
+use super::{CredentialIdentity, Judge};
 use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
 use crate::credential::links::LinksError;
@@ -348,6 +348,22 @@ pub(super) fn seconds(claim: &Claim<'_>) -> Seconds {
 /// Times before 1970 are long past.
 pub(super) fn unsigned(time: Seconds) -> u64 {
     u64::try_from(time).unwrap_or(0)
+}
+
+impl Judge for CredentialVerifier {
+    fn judge(
+        &self,
+        entries: &[CertificateDer<'_>],
+        proof: Option<&[u8]>,
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
+        now: Seconds,
+    ) -> Result<Box<Verified>, Refusal> {
+        Self::judge(self, entries, proof, algorithms, now)
+    }
+
+    fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {
+        resolvers.into_iter().fold(self.asking(), Self::with_resolver)
+    }
 }
 
 impl dunlin::auth::Verifier for CredentialVerifier {
