@@ -105,9 +105,14 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
-    fn read(config: Config, stores: &Arc<Stores>, opens_stores: bool) -> Result<Self, Faults> {
-        let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if `opens_stores`.
+    fn read(
+        config: Config,
+        stores: &Arc<Stores>,
+        opens_stores: bool,
+        mut faults: Vec<Fault>,
+    ) -> Result<Self, Faults> {
+        let (mut warnings, mut listeners) = (vec![], vec![]);
         if let Some(nodes) = &config.nodes
             && stores.nodes.get().is_none()
         {
@@ -118,19 +123,13 @@ impl Prepared {
         }
         let mut policies: HashMap<PathBuf, Option<Arc<PolicyFile>>> = HashMap::new();
         for config in config.listeners {
-            let policy = config.policy.as_ref().map(|file| {
+            let policy = config.policy.as_ref().and_then(|file| {
                 let policy = policies.entry(file.value.clone()).or_insert_with(|| {
                     let opened = PolicyFile::open(file, stores).map_err(|found| faults.extend(found));
                     opened.ok().map(Arc::new)
                 });
                 policy.clone()
             });
-            let policy = match policy {
-                None => None,
-                Some(Some(policy)) => Some(policy),
-                // Its faults are known.
-                Some(None) => continue,
-            };
             let tls = tls::server_configs(&config, policy, stores, opens_stores, &mut faults, &mut warnings);
             let passwords = tls::passwords(&config, &mut faults);
             let acme = acme::managed(&config, &stores.provider, &mut faults);
@@ -172,7 +171,13 @@ impl Gateway {
     /// # Errors
     /// All faults.
     pub fn check(config: Config) -> Result<Vec<Fault>, Faults> {
-        Ok(Prepared::read(config, &Arc::new(Stores::new()), false)?.warnings)
+        Ok(Prepared::read(config, &Arc::new(Stores::new()), false, vec![])?.warnings)
+    }
+
+    /// The faults of a configuration, and those of the files that the readable part of it names.
+    pub(crate) fn all_faults(config: Config, faults: Vec<Fault>) -> Faults {
+        let read = Prepared::read(config, &Arc::new(Stores::new()), false, faults.clone());
+        read.err().unwrap_or_else(|| Faults::sorted(faults))
     }
 
     /// Starts a gateway, which runs until [`Self::stop`] or until the runtime ends.
@@ -236,7 +241,7 @@ impl Gateway {
     async fn bind(&self, running: &[Running<Live>], config: Config) -> Result<Bound<Live>, Faults> {
         let (common, stores, nodes) = (config.common.clone(), self.stores.clone(), config.nodes.clone());
         self.check_nodes(nodes.as_ref())?;
-        let prepared = service::off_thread(move || Prepared::read(config, &stores, true)).await?;
+        let prepared = service::off_thread(move || Prepared::read(config, &stores, true, vec![])).await?;
         service::warn_of(&prepared.warnings);
         let mut faults = vec![];
         let redirects = self.bind_redirects(&prepared.listeners, &mut faults).await;

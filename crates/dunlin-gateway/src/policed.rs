@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
-use crate::config::{Fault, Faults, FileField, ListenerConfig, Place, RouteConfig};
+use crate::config::{Fault, Faults, FileField, ListenerConfig, RouteConfig};
 use crate::listener::{Phase, reached};
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftSets,
@@ -143,6 +143,11 @@ impl PolicyFile {
         let live = LivePolicy::open(path).map_err(|faults| faults.iter().cloned().collect::<Vec<_>>())?;
         Ok(Self { path: path.clone(), live, memory: stores.memory(path), is_retired: AtomicBool::new(false) })
     }
+
+    /// The policy in force.
+    pub(crate) fn current(&self) -> Arc<Policy> {
+        self.live.current()
+    }
 }
 
 /// What makes the configurations of a listener.
@@ -174,21 +179,14 @@ impl Maker {
     ///
     /// # Errors
     /// What the profiles need and the listener does not have.
-    fn servers(
-        &self,
-        path: &Path,
-        policy: &Arc<Policy>,
-        own: &[Own],
-    ) -> Result<Vec<PolicyServer>, Vec<Fault>> {
-        let mut faults = vec![];
-        let mut fault = |key: String, what: String, advice: String| {
-            // The policy is parsed, so its lines are no longer known.
-            faults.push(Place { file: path.into(), line: 0, key }.fault(what, advice));
-        };
-        let is_missing = self.check(policy, own, &mut fault);
+    fn servers(&self, policy: &Arc<Policy>, own: &[Own]) -> Result<Vec<PolicyServer>, Vec<Fault>> {
+        let mut faults = mismatches(&self.listener, policy);
+        if !faults.is_empty() {
+            // Without what is missing, the configurations have more faults.
+            return Err(faults);
+        }
         let mut servers = vec![];
-        // Without what the check has missed, the configurations have more faults.
-        for route in self.listener.routes.iter().filter(|_| !is_missing) {
+        for route in &self.listener.routes {
             let default = &policy.default_profile().name;
             let broken = |profile: &PolicyProfile| {
                 let name = profile.name.clone();
@@ -212,55 +210,17 @@ impl Maker {
                     None => server,
                 }),
                 Err(Broken(profile, error)) => {
-                    let key = profile.map_or_else(|| "profile".to_owned(), |name| format!("profile.{name}"));
-                    let listener = &self.listener.name;
-                    fault(key, reason(&error), format!("change the profile, or listener {listener}"));
+                    let places = profile.and_then(|name| policy.places(&name)).map(|places| &places.table);
+                    let of_listener = self.listener.policy.as_ref().map(|file| &file.place);
+                    let place = places.or(of_listener).unwrap_or(&self.listener.place);
+                    let advice = format!("change the profile, or listener {}", self.listener.name);
+                    faults.push(place.fault(reason(&error), advice));
                     // Routes differ in their protocols only, so the others have the same faults.
                     break;
                 }
             }
         }
         if faults.is_empty() { Ok(servers) } else { Err(faults) }
-    }
-
-    /// Finds what the profiles name and the listener does not have. Returns whether there is such a fault.
-    fn check(&self, policy: &Policy, own: &[Own], report: &mut impl FnMut(String, String, String)) -> bool {
-        let mut is_missing = false;
-        let mut fault = |key, what, advice: &str| {
-            is_missing = true;
-            report(key, what, advice.to_owned());
-        };
-        let listener = &self.listener.name;
-        let known: HashSet<_> = own.iter().filter_map(|own| own.name.as_ref()).collect();
-        for profile in policy.profiles() {
-            let name = &profile.name;
-            for wanted in profile.certificates.iter().filter(|wanted| !known.contains(wanted)) {
-                fault(
-                    format!("profile.{name}.certificates"),
-                    format!("listener {listener} has no certificate {wanted:?}"),
-                    "give one of its [[listener.certificate]] this name",
-                );
-            }
-            if profile.client == Demand::Psk && self.files.psks.is_none() {
-                fault(
-                    format!("profile.{name}.client"),
-                    format!("listener {listener} has no pre-shared keys"),
-                    "add psk to its [listener.clients], or change client",
-                );
-            }
-        }
-        let asks = |profile: &Arc<PolicyProfile>| !matches!(profile.client, Demand::Nothing | Demand::Psk);
-        if self.files.trusts && !policy.profiles().iter().any(asks) {
-            // Trust that nothing demands must not look like protection.
-            fault(
-                "profile".to_owned(),
-                format!(
-                    "listener {listener} trusts certificates or keys of clients, but no profile asks for them"
-                ),
-                "write client = \"request\" or \"certificate\" in a profile, or remove ca, raw_keys and vc_issuers there",
-            );
-        }
-        is_missing
     }
 
     fn config(
@@ -331,6 +291,36 @@ impl Maker {
     }
 }
 
+/// Finds what the profiles of a policy name and the listener does not have. It opens no file.
+pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault> {
+    let (mut faults, listener) = (vec![], &config.name);
+    let names = config.certificates.iter().filter_map(|files| files.name.as_ref());
+    let known: HashSet<_> = names.map(|name| &name.value).collect();
+    for profile in policy.profiles() {
+        let Some(places) = policy.places(&profile.name) else { continue };
+        for wanted in profile.certificates.iter().filter(|wanted| !known.contains(wanted)) {
+            let what = format!("listener {listener} has no certificate {wanted:?}");
+            let advice = "give one of its [[listener.certificate]] this name";
+            faults.push(places.certificates.fault(what, advice));
+        }
+        if profile.client == Demand::Psk && config.clients.psk.is_none() {
+            let what = format!("listener {listener} has no pre-shared keys");
+            let advice = "add psk to its [listener.clients], or change client";
+            faults.push(places.client.fault(what, advice));
+        }
+    }
+    let asks = |profile: &Arc<PolicyProfile>| !matches!(profile.client, Demand::Nothing | Demand::Psk);
+    if config.clients.trusts() && !policy.profiles().iter().any(asks) {
+        // Trust that nothing demands must not look like protection.
+        let what = "no profile asks for the certificates or keys of clients that this listener trusts";
+        faults.push(config.clients.place.fault(
+            what,
+            "write client = \"request\" or \"certificate\" in a profile, or remove ca, raw_keys and vc_issuers here",
+        ));
+    }
+    faults
+}
+
 /// The certificates that the profile names, in its order, or all.
 fn certificates<'a>(profile: &PolicyProfile, own: &'a [Own]) -> Vec<&'a Own> {
     let named = |name: &String| own.iter().find(|own| own.name.as_deref() == Some(name.as_str()));
@@ -371,7 +361,7 @@ impl Policed {
     /// # Errors
     /// What the profiles of the policy need and the listener does not have.
     pub(crate) fn new(file: Arc<PolicyFile>, maker: Maker) -> Result<Self, Vec<Fault>> {
-        let servers = maker.servers(&file.path, &file.live.current(), &maker.files.own.load())?;
+        let servers = maker.servers(&file.live.current(), &maker.files.own.load())?;
         Ok(Self { file, maker, servers: ArcSwap::from_pointee(servers) })
     }
 
@@ -389,7 +379,7 @@ impl Policed {
     /// # Errors
     /// What the profiles of the policy need and the certificates do not have.
     pub(crate) fn remake(&self, own: &[Own]) -> Result<(), Vec<Fault>> {
-        let servers = self.maker.servers(&self.file.path, &self.file.live.current(), own)?;
+        let servers = self.maker.servers(&self.file.live.current(), own)?;
         self.servers.store(Arc::new(servers));
         Ok(())
     }
@@ -540,7 +530,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
     let reload = file.live.poll_with(|policy| {
         let mut faults = vec![];
         for listener in listeners {
-            match listener.maker.servers(&file.path, policy, &listener.maker.files.own.load()) {
+            match listener.maker.servers(policy, &listener.maker.files.own.load()) {
                 Ok(servers) => made.push(Arc::new(servers)),
                 Err(found) => faults.extend(found),
             }

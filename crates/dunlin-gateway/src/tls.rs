@@ -36,7 +36,7 @@ use crate::credentials::Learnt;
 use crate::frozen::FrozenPlace;
 use crate::listener::Password;
 use crate::nodes::NodeKeys;
-use crate::policed::{Maker, Memory, Policed, PolicyFile, ProfileDigest};
+use crate::policed::{self, Maker, Memory, Policed, PolicyFile, ProfileDigest};
 use crate::shared::SharedClients;
 
 /// The number of clients in a handshake cache in memory.
@@ -519,7 +519,7 @@ pub(crate) struct Cache {
 }
 
 /// Reads the files of `listener` and makes its configurations. With `stores` it also opens the handshake cache. `policy` is the content
-/// of the listener's policy file.
+/// of the listener's policy file, unless that has a fault.
 ///
 /// Faults are added to `faults`, and `None` is returned. Problems with which the gateway can go on are added to `warnings`.
 pub(crate) fn server_configs(
@@ -531,6 +531,8 @@ pub(crate) fn server_configs(
     warnings: &mut Vec<Fault>,
 ) -> Option<ServerConfigs> {
     let (before, clients) = (faults.len(), &listener.clients);
+    let is_readable = |part| !faults.iter().any(|fault| listener.place.is_hidden_by(fault, part));
+    let (is_complete, has_clients) = (is_readable(""), is_readable(".cert") && is_readable(".clients"));
     let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
     let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
     let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults);
@@ -549,10 +551,15 @@ pub(crate) fn server_configs(
             None
         }
     });
-    let tickets = stores.tickets(listener).map_err(|fault| faults.push(fault)).ok()?;
-    if faults.len() > before {
+    let tickets = stores.tickets(listener).map_err(|fault| faults.push(fault)).ok();
+    let is_complete = is_complete && faults.len() == before && listener.policy.is_some() == policy.is_some();
+    let Some(tickets) = tickets.filter(|_| is_complete) else {
+        // The engine would refuse what is missing, but these faults do not depend on it.
+        if let Some(policy) = policy.filter(|_| has_clients) {
+            faults.extend(policed::mismatches(listener, &policy.current()));
+        }
         return None;
-    }
+    };
     let maker = Maker {
         listener: listener.clone(),
         files,

@@ -270,8 +270,8 @@ pub struct ListenerConfig {
 }
 
 impl ListenerConfig {
-    /// Reads the table. `None` if a fault leaves it unusable.
-    pub(super) fn read(mut section: Section<'_>, defaults: &Limits) -> Option<Self> {
+    /// Reads the table. Faults are reported, and values with faults left out.
+    pub(super) fn read(mut section: Section<'_>, defaults: &Limits) -> Self {
         let place = section.place().clone();
         let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
         let name = section.text("name").map(|name| name.value);
@@ -310,11 +310,8 @@ impl ListenerConfig {
         if !section.has("route") {
             section.missing("route", "add a table [[listener.route]] with the address of the backend");
         }
-        let routes: Vec<_> = routes
-            .into_iter()
-            .enumerate()
-            .filter_map(|(i, route)| RouteConfig::read(route, i, transport))
-            .collect();
+        let routes: Vec<_> =
+            routes.into_iter().enumerate().map(|(i, route)| RouteConfig::read(route, i, transport)).collect();
         if !section.has("certificate") && clients.psk.is_none() {
             let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
             section.missing("certificate", advice);
@@ -360,9 +357,9 @@ impl ListenerConfig {
             section.missing("listen", ADDRESS.allowed);
         }
         section.end();
-        let listen = listen?;
-        Some(Self {
-            name: name.unwrap_or_else(|| listen.value.to_string()),
+        let (listen, name) = named(listen, name, &place);
+        Self {
+            name,
             listen,
             transport,
             policy,
@@ -378,7 +375,7 @@ impl ListenerConfig {
             limits,
             routes,
             place,
-        })
+        }
     }
 
     /// Whether sessions must have the certificates of clients.
@@ -391,6 +388,17 @@ impl ListenerConfig {
     pub(crate) fn needs_details(&self) -> bool {
         self.routes.iter().any(|route| route.access.needs_details())
     }
+}
+
+/// The address and the name of a listener. Without a valid address, which is a fault, both are unlike those of the other listeners.
+pub(crate) fn named(
+    listen: Option<Field<SocketAddr>>,
+    name: Option<String>,
+    table: &Place,
+) -> (Field<SocketAddr>, String) {
+    let usual = listen.as_ref().map_or_else(|| table.to_string(), |listen| listen.value.to_string());
+    let none = || Field { value: SocketAddr::from(([127, 0, 0, 1], 0)), place: table.clone() };
+    (listen.unwrap_or_else(none), name.unwrap_or(usual))
 }
 
 /// Whether a route admits clients by the keys of their certificates.
@@ -454,8 +462,10 @@ pub(crate) fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> 
     if !section.has("chain") {
         section.missing("chain", "name the file of the certificate chain in PEM, leaf first");
     }
+    let is_complete = key.is_some() || !section.has("key");
     section.end();
-    Some(CertificateFiles { name, chain: chain?, key, acme: None })
+    // Without its key, the chain's file would be searched for one.
+    chain.filter(|_| is_complete).map(|chain| CertificateFiles { name, chain, key, acme: None })
 }
 
 /// Reads a table of a server's certificate, which may come by ACME.
@@ -577,7 +587,7 @@ pub(crate) fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
 }
 
 impl RouteConfig {
-    fn read(mut section: Section<'_>, index: usize, transport: TransportKind) -> Option<Self> {
+    fn read(mut section: Section<'_>, index: usize, transport: TransportKind) -> Self {
         let place = section.place().clone();
         let sni = section.list("sni", SERVER_NAME, |value| NamePattern::parse(value.as_str()?));
         let alpn = alpn(&mut section);
@@ -598,16 +608,16 @@ impl RouteConfig {
             Some(_) => {}
         }
         section.end();
-        Some(Self {
+        Self {
             name: name.unwrap_or_else(|| index.to_string()),
             sni: sni.into_iter().flatten().map(|field| field.value).collect(),
             alpn,
-            protocol: protocol?,
-            to: to?,
+            protocol: protocol.unwrap_or(RouteProtocol::Tcp),
+            to: to.unwrap_or_else(|| Field { value: String::new(), place: place.clone() }),
             proxy_protocol,
             access,
             place,
-        })
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The configuration: TOML files, read and checked as a whole, with all faults at once.
 //!
-//! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. It opens no other file: keys and
-//! certificates are read when a gateway starts or reloads ([`crate::Gateway`]), so that `--check` can report both kinds of fault.
+//! [`Config::load`] reads a file, or all `*.toml` files of a directory in the order of their names. Keys and certificates are read when a
+//! gateway starts or reloads ([`crate::Gateway`]). If the configuration has a fault, `load` reads them itself, to report both kinds at once.
 
 mod acme;
 mod frozen;
@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::Gateway;
 pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
@@ -22,7 +23,7 @@ pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use frozen::FrozenConfig;
 pub(crate) use listener::{
-    ADDRESS, alpn, cache, certificate, check_names, check_unique, host_and_port, host_of, versions,
+    ADDRESS, alpn, cache, certificate, check_names, check_unique, host_and_port, host_of, named, versions,
 };
 pub use listener::{
     CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
@@ -152,10 +153,11 @@ impl Config {
     /// Reads the file `path`, or the `*.toml` files of the directory `path`.
     ///
     /// # Errors
-    /// All faults of the files.
+    /// All faults of the files, and of those that they name.
     pub fn load(path: &Path) -> Result<Self, Faults> {
         let (sources, faults) = load(path)?;
-        Self::of(&sources, faults)
+        let (config, faults) = Self::of(&sources, faults);
+        if faults.is_empty() { Ok(config) } else { Err(Gateway::all_faults(config, faults)) }
     }
 
     /// Reads this text as if it were the file `path`.
@@ -163,23 +165,21 @@ impl Config {
     /// # Errors
     /// All faults of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        Self::of(&[Source::new(path, text.to_owned())], vec![])
+        let (config, faults) = Self::of(&[Source::new(path, text.to_owned())], vec![]);
+        Faults::none_in(faults).map(|()| config)
     }
 
-    fn of(sources: &[Source], found: Vec<Fault>) -> Result<Self, Faults> {
+    /// What can be read, and the faults.
+    fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         walk(sources, found, |sections, faults| {
             let (common, defaults) =
                 Common::read(sections, "gateway", |limits| Limits::read(limits, &Limits::default()));
             let nodes = NodesConfig::read(sections, faults);
-            let mut listeners = vec![];
-            for table in listener_tables(sections) {
-                listeners.extend(ListenerConfig::read(table, &defaults));
-            }
+            let tables = listener_tables(sections).into_iter();
+            let mut listeners: Vec<_> = tables.map(|table| ListenerConfig::read(table, &defaults)).collect();
             demand_listeners(listeners.is_empty(), sections, faults, "docs/gateway.md");
             if let Some(shared) = SharedConfig::read(sections) {
-                listeners
-                    .iter_mut()
-                    .for_each(|listener: &mut ListenerConfig| listener.shared = Some(shared.clone()));
+                listeners.iter_mut().for_each(|listener| listener.shared = Some(shared.clone()));
             }
             listener::check_together(&listeners, faults);
             Self { common, nodes, listeners }
@@ -199,13 +199,13 @@ pub(crate) fn load(path: &Path) -> Result<(Vec<Source>, Vec<Fault>), Faults> {
     Ok((sources, faults))
 }
 
-/// Parses files and lets `read` read their tables. Returns all faults at once: those already found, those of the syntax, those that `read`
-/// adds, and the keys that it does not read.
+/// Parses files and lets `read` read their tables. Returns its result with all faults: those already found, those of the syntax, those that
+/// `read` adds, and the keys that it does not read.
 pub(crate) fn walk<T>(
     sources: &[Source],
     mut found: Vec<Fault>,
     read: impl FnOnce(&mut [Section<'_>], &RefCell<Vec<Fault>>) -> T,
-) -> Result<T, Faults> {
+) -> (T, Vec<Fault>) {
     let parsed: Vec<_> = sources.iter().map(|source| source.parse(&mut found)).collect();
     let faults = RefCell::new(found);
     let mut sections: Vec<_> = sources
@@ -215,8 +215,7 @@ pub(crate) fn walk<T>(
         .collect();
     let value = read(&mut sections, &faults);
     sections.into_iter().for_each(Section::end);
-    Faults::none_in(faults.take())?;
-    Ok(value)
+    (value, faults.take())
 }
 
 /// The tables `[[listener]]` of all files.

@@ -21,6 +21,16 @@ impl Place {
         Fault { place: Some(self.clone()), what: what.into(), advice: advice.into() }
     }
 
+    /// Whether a fault may hide a part of this table from the reader. The key of the part begins with `part`; the empty one is the whole
+    /// table. A fault of the syntax hides all tables of its file.
+    pub(crate) fn is_hidden_by(&self, fault: &Fault, part: &str) -> bool {
+        let hides = |at: &Self| {
+            let rest = at.key.strip_prefix(&*self.key);
+            at.file == self.file && (at.key.is_empty() || rest.is_some_and(|rest| rest.starts_with(part)))
+        };
+        fault.place.as_ref().is_some_and(hides)
+    }
+
     /// File and line, without the key.
     pub fn line(&self) -> impl fmt::Display {
         let file = self.file.display();
@@ -86,6 +96,14 @@ impl Faults {
         let order = |fault: &Fault| fault.place.as_ref().map(|place| (place.file.clone(), place.line));
         faults.sort_by_key(order);
         faults.dedup();
+        // What the parser puts in the place of a value that it cannot read is no second fault.
+        faults.dedup_by(|later, first| match (&later.place, &first.place) {
+            (Some(later), Some(first)) => {
+                let is_same_line = first.line > 0 && (&later.file, later.line) == (&first.file, first.line);
+                is_same_line && first.key.is_empty() && !later.key.is_empty()
+            }
+            _ => false,
+        });
         Self(faults)
     }
 

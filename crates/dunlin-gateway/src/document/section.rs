@@ -71,6 +71,12 @@ impl<'a> Section<'a> {
         &self.place
     }
 
+    /// The place of this key, or that of the table if it lacks the key.
+    pub(crate) fn place_of(&self, key: &str) -> Place {
+        let found = self.table.iter().find(|(name, _)| name.get_ref() == key);
+        found.map_or_else(|| self.place.clone(), |(name, _)| self.child(key, name.span().start))
+    }
+
     /// Adds a fault.
     pub(crate) fn fault(&self, fault: Fault) {
         self.faults.borrow_mut().push(fault);

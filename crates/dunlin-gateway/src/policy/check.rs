@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::condition::{Basis, Condition, Test};
 use super::profile::{Demand, PolicyProfile};
-use super::{Action, Attribute, BlacklistSettings, ClientIndex, Policy, Renegotiation, Rule};
+use super::{Action, Attribute, BlacklistSettings, ClientIndex, Policy, ProfilePlaces, Renegotiation, Rule};
 use crate::document::{Fault, Faults, Field, Place};
 
 /// The most profiles of a policy. Each needs a configuration of the engine.
@@ -23,6 +23,8 @@ pub(super) struct Draft {
     pub(super) renegotiation: Renegotiation,
     pub(super) blacklist: Option<BlacklistSettings>,
     pub(super) profiles: Vec<Field<PolicyProfile>>,
+    /// By the names of the profiles.
+    pub(super) places: HashMap<String, ProfilePlaces>,
     pub(super) clients: Vec<DraftRule>,
     pub(super) rules: Vec<DraftRule>,
 }
@@ -62,6 +64,9 @@ impl Checker<'_> {
             let place = Place { key: "profile".into(), ..draft.place.clone()? };
             let advice = format!("write 1 to {MAX_PROFILES}, each as [profile.NAME]");
             self.faults.push(place.fault(format!("{} profiles", profiles.len()), advice));
+        }
+        if profiles.is_empty() {
+            // Each rule would name an unknown one.
             return None;
         }
         if let Some(rule) = draft.rules.get(MAX_RULES) {
@@ -69,11 +74,12 @@ impl Checker<'_> {
             self.faults.push(rule.place.fault(what, "list single clients as [[client]]"));
         }
         self.check_floor();
-        let default = self.default(&profiles)?;
+        let default = self.default(&profiles);
         let rules = self.rules(&profiles);
         self.check_rules(&rules, &profiles, default);
         self.check_versions();
         self.check_parameters();
+        let default = default?;
         let clients = draft.clients.len().min(rules.len());
         let floor = draft.floor.as_ref().and_then(|at| at.value.try_into().ok()).unwrap_or(i32::MIN);
         let index = index(&rules, clients, &profiles);
@@ -81,7 +87,8 @@ impl Checker<'_> {
         let shared = |profile| Arc::new(PolicyProfile { keeps_details, ..profile });
         let profiles = profiles.into_iter().map(shared).collect();
         let (renegotiation, blacklist) = (draft.renegotiation, draft.blacklist.clone());
-        Some(Policy { floor, default, renegotiation, blacklist, profiles, rules, clients, index })
+        let places = draft.places.clone();
+        Some(Policy { floor, default, renegotiation, blacklist, profiles, places, rules, clients, index })
     }
 
     fn check_floor(&mut self) {
@@ -141,8 +148,9 @@ impl Checker<'_> {
         rules
     }
 
-    /// Refuses rules that no client reaches, or that could lower the rank by what anyone can forge.
-    fn check_rules(&mut self, rules: &[Rule], profiles: &[PolicyProfile], default: usize) {
+    /// Refuses rules that no client reaches, or that could lower the rank below that of the default by what anyone can forge.
+    fn check_rules(&mut self, rules: &[Rule], profiles: &[PolicyProfile], default: Option<usize>) {
+        let default = default.and_then(|default| profiles.get(default));
         let drafts = self.draft.clients.iter().chain(&self.draft.rules);
         let mut everyone: Option<&Rule> = None;
         for (rule, draft) in rules.iter().zip(drafts) {
@@ -155,9 +163,7 @@ impl Checker<'_> {
                 everyone = everyone.or(Some(rule));
             }
             let Action::Use(profile) = rule.action else { continue };
-            let (Some(profile), Some(default)) = (profiles.get(profile), profiles.get(default)) else {
-                continue;
-            };
+            let (Some(profile), Some(default)) = (profiles.get(profile), default) else { continue };
             if profile.rank < default.rank
                 && let Some(fault) = lowers_by_a_forgery(rule, draft, profile, default, rules, profiles)
             {
@@ -179,17 +185,19 @@ impl Checker<'_> {
         }
     }
 
-    /// Refuses parameters that the engine would refuse, unless a fault explains them already.
+    /// Refuses parameters that the engine would refuse, unless a fault of the profile explains them already.
     fn check_parameters(&mut self) {
-        if !self.faults.is_empty() {
-            return;
-        }
         let provider = Arc::new(dunlin_awslc::provider());
+        let is_explained = |profile: &Field<PolicyProfile>| {
+            self.faults.iter().any(|fault| profile.place.is_hidden_by(fault, ""))
+        };
         let told = |profile: &Field<PolicyProfile>| {
             let why = profile.value.fault(&provider)?;
             Some(profile.place.fault(why, "change the parameters that contradict each other"))
         };
-        self.faults.extend(self.draft.profiles.iter().filter_map(told));
+        let profiles = self.draft.profiles.iter().filter(|profile| !is_explained(profile));
+        let found: Vec<_> = profiles.filter_map(told).collect();
+        self.faults.extend(found);
     }
 }
 

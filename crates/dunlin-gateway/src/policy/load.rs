@@ -15,7 +15,7 @@ use super::nft::NftSets;
 use super::pattern::{MAX_PATTERN, Network, Pattern};
 use super::profile::{self, DEMANDS, PolicyProfile};
 use super::source::unusable;
-use super::{BlacklistSettings, Policy, Renegotiation};
+use super::{BlacklistSettings, Policy, ProfilePlaces, Renegotiation};
 use crate::document::{Faults, Field, Kind, Place, SWITCH, Section, Source};
 
 /// The largest file, in bytes: a hundred thousand clients. A database has room for more.
@@ -58,14 +58,15 @@ pub fn parse(file: impl AsRef<Path>, text: &str) -> Result<Policy, Faults> {
     }
     let (source, mut of_syntax) = (Source::new(file, text.to_owned()), vec![]);
     let table = source.parse(&mut of_syntax);
-    Faults::none_in(of_syntax)?;
-    let faults = RefCell::default();
+    let faults = RefCell::new(of_syntax);
     let mut root = Section::top(&source, table.get_ref(), &faults);
     let mut draft = Draft { place: Some(root.place().clone()), ..Draft::default() };
     settings(&mut root, &mut draft);
     if let Some(mut profiles) = root.table("profile") {
         for name in profiles.keys() {
-            draft.profiles.extend(profiles.table(name).map(|section| profile(name.to_owned(), section)));
+            if let Some(section) = profiles.table(name) {
+                profile(name.to_owned(), section, &mut draft);
+            }
         }
     }
     for section in root.tables("client") {
@@ -133,7 +134,7 @@ fn network(text: &Field<String>, section: &Section<'_>) -> Option<Network> {
 }
 
 /// Reads a profile. Faults are reported, and values with faults left out.
-pub(super) fn profile(name: String, mut section: Section<'_>) -> Field<PolicyProfile> {
+pub(super) fn profile(name: String, mut section: Section<'_>, draft: &mut Draft) {
     let rank = section.integer("rank", RANK, RANKS);
     if !section.has("rank") {
         section.missing("rank", "write an integer, higher for a stronger profile");
@@ -167,7 +168,13 @@ pub(super) fn profile(name: String, mut section: Section<'_>) -> Field<PolicyPro
     let [session_lifetime_s, cache_lifetime_s, address_lifetime_s] =
         lifetimes.map(|key| section.seconds(key).map(|field| field.value));
     let place = section.place().clone();
+    let places = ProfilePlaces {
+        table: place.clone(),
+        certificates: section.place_of("certificates"),
+        client: section.place_of("client"),
+    };
     section.end();
+    draft.places.insert(name.clone(), places);
     let profile = PolicyProfile {
         name,
         rank: rank.and_then(|rank| rank.value.try_into().ok()).unwrap_or(i32::MAX),
@@ -184,7 +191,7 @@ pub(super) fn profile(name: String, mut section: Section<'_>) -> Field<PolicyPro
         cache_lifetime_s,
         address_lifetime_s: address_lifetime_s.unwrap_or(0),
     };
-    Field { value: profile, place }
+    draft.profiles.push(Field { value: profile, place });
 }
 
 const fn client_accepts_psk(client: profile::Demand) -> bool {

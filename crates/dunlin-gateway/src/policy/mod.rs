@@ -94,11 +94,21 @@ pub struct Policy {
     renegotiation: Renegotiation,
     blacklist: Option<BlacklistSettings>,
     profiles: Vec<Arc<PolicyProfile>>,
+    /// The places of the profiles, by their names.
+    places: HashMap<String, ProfilePlaces>,
     /// The entries of the client table, then the rules.
     rules: Vec<Rule>,
     /// How many of `rules` are entries of the client table.
     clients: usize,
     index: ClientIndex,
+}
+
+/// Where a profile stands, for faults against its listeners.
+#[derive(Clone, Debug)]
+pub(crate) struct ProfilePlaces {
+    pub(crate) table: Place,
+    pub(crate) certificates: Place,
+    pub(crate) client: Place,
 }
 
 /// The entries of the client table, by their numbers in [`Policy::rules`].
@@ -167,6 +177,11 @@ impl Policy {
     /// The profile with this name.
     pub fn profile(&self, name: &str) -> Option<&Arc<PolicyProfile>> {
         self.profiles.iter().find(|profile| profile.name == name)
+    }
+
+    /// Where the profile with this name stands.
+    pub(crate) fn places(&self, name: &str) -> Option<&ProfilePlaces> {
+        self.places.get(name)
     }
 
     /// The profile of clients that no rule matches.

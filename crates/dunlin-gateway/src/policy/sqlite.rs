@@ -130,9 +130,7 @@ impl Rows<'_> {
         self.each(
             database,
             "SELECT name, settings FROM profile ORDER BY name",
-            |draft, name, section| {
-                draft.profiles.push(load::profile(name, section));
-            },
+            |draft, name, section| load::profile(name, section, draft),
             "profile",
         )?;
         let rules = "SELECT CAST(position AS TEXT), settings FROM rule ORDER BY position";

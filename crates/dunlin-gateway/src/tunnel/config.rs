@@ -11,6 +11,7 @@ use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
 use dunlin_tokio::Interface;
 use toml::de::DeValue;
 
+use crate::Tunnel;
 use crate::config::{
     self, ADDRESS, CacheConfig, CertificateFiles, Common, CredentialTrust, Fault, Faults, Field, FileField,
     FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source, TransportKind, Versions,
@@ -186,13 +187,14 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// Reads the file `path`, or the `*.toml` files of the directory `path`. It opens no other file.
+    /// Reads the file `path`, or the `*.toml` files of the directory `path`.
     ///
     /// # Errors
-    /// All faults of the files.
+    /// All faults of the files, and of those that they name.
     pub fn load(path: &Path) -> Result<Self, Faults> {
         let (sources, faults) = config::load(path)?;
-        Self::of(&sources, faults)
+        let (config, faults) = Self::of(&sources, faults);
+        if faults.is_empty() { Ok(config) } else { Err(Tunnel::all_faults(config, faults)) }
     }
 
     /// Reads this text as if it were the file `path`.
@@ -200,18 +202,18 @@ impl TunnelConfig {
     /// # Errors
     /// All faults of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
-        Self::of(&[Source::new(path, text.to_owned())], vec![])
+        let (config, faults) = Self::of(&[Source::new(path, text.to_owned())], vec![]);
+        Faults::none_in(faults).map(|()| config)
     }
 
-    fn of(sources: &[Source], found: Vec<Fault>) -> Result<Self, Faults> {
+    /// What can be read, and the faults.
+    fn of(sources: &[Source], found: Vec<Fault>) -> (Self, Vec<Fault>) {
         config::walk(sources, found, |sections, faults| {
             let read =
                 |limits: Option<&mut Section<'_>>| TunnelLimits::read(limits, &TunnelLimits::default());
             let (common, defaults) = Common::read(sections, "tunnel", read);
-            let mut listeners = vec![];
-            for table in config::listener_tables(sections) {
-                listeners.extend(TunnelListener::read(table, &defaults));
-            }
+            let tables = config::listener_tables(sections).into_iter();
+            let listeners: Vec<_> = tables.map(|table| TunnelListener::read(table, &defaults)).collect();
             config::demand_listeners(listeners.is_empty(), sections, faults, "docs/tunnel.md");
             check_together(&listeners, faults);
             let frozen = config::single(sections, "frozen").and_then(|section| frozen(section, &listeners));
@@ -236,8 +238,8 @@ fn check_together(listeners: &[TunnelListener], faults: &RefCell<Vec<Fault>>) {
 }
 
 impl TunnelListener {
-    /// Reads the table. `None` if a fault leaves it unusable.
-    fn read(mut section: Section<'_>, defaults: &TunnelLimits) -> Option<Self> {
+    /// Reads the table. Faults are reported, and values with faults left out.
+    fn read(mut section: Section<'_>, defaults: &TunnelLimits) -> Self {
         let place = section.place().clone();
         let listen = listen(&mut section);
         let name = section.text("name").map(|name| name.value);
@@ -263,13 +265,14 @@ impl TunnelListener {
         }
         let datagrams = datagrams(&mut section, transport);
         section.end();
-        let (listen, to) = (listen?, to?);
-        Some(Self {
-            name: name.unwrap_or_else(|| listen.value.to_string()),
-            listen,
+        let (listen, name) = config::named(listen, name, &place);
+        let nowhere = || ServerAddress::new(ServerName::from(listen.value.ip()), 0);
+        Self {
+            name,
             transport,
-            to,
-            server: server?,
+            to: to.unwrap_or_else(|| Field { value: String::new(), place: place.clone() }),
+            server: server.unwrap_or_else(nowhere),
+            listen,
             versions,
             alpn,
             certificates,
@@ -282,7 +285,7 @@ impl TunnelListener {
             limits,
             datagrams,
             place,
-        })
+        }
     }
 }
 

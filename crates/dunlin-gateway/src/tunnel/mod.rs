@@ -106,14 +106,15 @@ struct Prepared {
 }
 
 impl Prepared {
-    /// Reads the files of `config`. Stores of handshake caches are opened only if `opens_stores`.
+    /// Reads the files of `config`, which has these faults. Stores of handshake caches are opened only if `opens_stores`.
     fn read(
         config: TunnelConfig,
         stores: &Stores,
         opens_stores: bool,
         freezer: Option<&Arc<Freezer>>,
+        mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
-        let (mut faults, mut warnings, mut listeners) = (vec![], vec![], vec![]);
+        let (mut warnings, mut listeners) = (vec![], vec![]);
         for config in config.listeners {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
@@ -159,7 +160,13 @@ impl Tunnel {
     /// # Errors
     /// All faults.
     pub fn check(config: TunnelConfig) -> Result<Vec<Fault>, Faults> {
-        Ok(Prepared::read(config, &Stores::new(), false, None)?.warnings)
+        Ok(Prepared::read(config, &Stores::new(), false, None, vec![])?.warnings)
+    }
+
+    /// The faults of a configuration, and those of the files that the readable part of it names.
+    pub(crate) fn all_faults(config: TunnelConfig, faults: Vec<Fault>) -> Faults {
+        let read = Prepared::read(config, &Stores::new(), false, None, faults.clone());
+        read.err().unwrap_or_else(|| Faults::sorted(faults))
     }
 
     /// Starts a tunnel, which runs until [`Self::stop`] or until the runtime ends. It connects to a server when a local program does.
@@ -231,7 +238,7 @@ impl Tunnel {
         thaws: bool,
     ) -> Result<Bound<Live>, Faults> {
         let (common, stores, freezer) = (config.common.clone(), self.stores.clone(), self.freezer.clone());
-        let read = move || Prepared::read(config, &stores, true, freezer.as_ref());
+        let read = move || Prepared::read(config, &stores, true, freezer.as_ref(), vec![]);
         let prepared = service::off_thread(read).await?;
         service::warn_of(&prepared.warnings);
         let bound = self.service.bind(running, prepared.listeners, common, vec![]).await?;

@@ -91,6 +91,7 @@ pub(crate) fn client_config(
     warnings: &mut Vec<Fault>,
 ) -> Option<Made> {
     let (before, files) = (faults.len(), &listener.trust);
+    let is_readable = !faults.iter().any(|fault| listener.place.is_hidden_by(fault, ""));
     let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
     let shown = listener.credential.as_ref().and_then(|own| {
         let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt);
@@ -117,7 +118,7 @@ pub(crate) fn client_config(
             None
         }
     });
-    if faults.len() > before {
+    if faults.len() > before || !is_readable {
         return None;
     }
     let config = make(listener, stores, credentials, (trust, has_trust), psks).map(|config| match cache {

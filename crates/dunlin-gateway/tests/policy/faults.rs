@@ -73,6 +73,19 @@ when.sni = 1
 }
 
 #[test]
+fn an_unknown_default_and_a_syntax_error_hide_no_fault_of_a_rule() {
+    let all = faults(
+        "default = \"c\"\nfloor =\n[profile.a]\nrank = 1\n[[rule]]\nwhen.psk = \"x\"\nprofile = \"b\"\n",
+    );
+    let expected =
+        ["p.toml:1: default: no profile \"c\"", "p.toml:2: ", "p.toml:7: rule[0].profile: no profile \"b\""];
+    assert_eq!(all.len(), expected.len(), "{all:#?}");
+    for (fault, expected) in all.iter().zip(expected) {
+        assert!(fault.starts_with(expected), "{fault}");
+    }
+}
+
+#[test]
 fn reports_the_line_of_a_syntax_error() {
     let fault = fault("[profile.strong]\nrank = \n");
     assert!(fault.starts_with("p.toml:2: "), "{fault}");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use dunlin_gateway::{Config, Gateway};
+use dunlin_gateway::{Config, Gateway, TunnelConfig};
 
 use crate::place::{Place, listener, route};
 
@@ -129,4 +129,121 @@ fn reads_the_files_of_a_directory_together() {
     place.write("4.toml", "[limits]\nidle_time = \"2h\"\n");
     let found = Config::load(place.path("").as_path()).unwrap_err().to_string();
     assert!(found.contains("4.toml:1: limits: the table limits is also in "), "{found}");
+}
+
+/// The places of all faults, without the directory.
+fn places(faults: &dunlin_gateway::Faults) -> Vec<String> {
+    let places = faults.iter().filter_map(|fault| fault.place.as_ref());
+    places.map(|at| format!("{}:{}: {}", at.file.file_name().unwrap().display(), at.line, at.key)).collect()
+}
+
+#[test]
+fn names_faults_of_keys_files_and_policies_in_one_run() {
+    let place = Place::new();
+    let text = r#"[log]
+level = "loud"
+
+[[listener]]
+name = "keys"
+listen = "8883"
+policy = "good.toml"
+idle = 5
+
+[[listener.certificate]]
+chain = "absent.pem"
+key = "server.key"
+
+[[listener.route]]
+to = "127.0.0.1"
+protocol = "mqtt"
+password_file = "absent.txt"
+
+[[listener]]
+name = "policy"
+listen = "127.0.0.1:8884"
+policy = "broken.toml"
+
+[[listener.certificate]]
+name = "own"
+chain = "server.pem"
+key = "server.key"
+
+[listener.clients]
+ca = "absent.pem"
+
+[[listener.route]]
+to = "127.0.0.1:1"
+"#;
+    place.write("gateway.toml", text);
+    place.write(
+        "broken.toml",
+        r#"default = "strnog"
+floor = high
+[profile.strong]
+rank = 100
+groups = "x448"
+[[rule]]
+when.psk = "a"
+profile = "sensor"
+[[rule]]
+when.psk = "b"
+profile = "strong"
+refuse = true
+"#,
+    );
+    place.write(
+        "good.toml",
+        "[profile.strong]\nrank = 1\nclient = \"psk\"\n[profile.named]\nrank = 2\ncertificates = \"other\"\n",
+    );
+    let faults = Config::load(&place.path("gateway.toml")).unwrap_err();
+    assert_eq!(
+        places(&faults),
+        [
+            "broken.toml:1: default",
+            "broken.toml:2: ",
+            "broken.toml:5: profile.strong.groups",
+            "broken.toml:8: rule[0].profile",
+            "broken.toml:9: rule[1]",
+            "gateway.toml:2: log.level",
+            "gateway.toml:6: listener[0].listen",
+            "gateway.toml:8: listener[0].idle",
+            "gateway.toml:11: listener[0].certificate[0].chain",
+            "gateway.toml:15: listener[0].route[0].to",
+            "gateway.toml:17: listener[0].route[0].password_file",
+            "gateway.toml:30: listener[1].clients.ca",
+            "good.toml:3: profile.strong.client",
+            "good.toml:6: profile.named.certificates",
+        ],
+        "{faults}"
+    );
+}
+
+/// Faults that follow from others would mislead.
+#[test]
+fn names_no_fault_that_follows_from_another() {
+    let place = Place::new();
+    place.write("policy.toml", "[profile.strong]\nrank = 1\ncertificates = \"own\"\n");
+    let text =
+        listener("policy = \"policy.toml\"").replace("key = ", "name = \"own\"\nkey = 5 #") + &route(1, "");
+    place.write("gateway.toml", &text);
+    let faults = Config::load(&place.path("gateway.toml")).unwrap_err();
+    assert_eq!(places(&faults), ["gateway.toml:8: listener[0].certificate[0].key"], "{faults}");
+}
+
+#[test]
+fn names_faults_of_keys_and_files_of_a_tunnel_in_one_run() {
+    let place = Place::new();
+    place.write(
+        "tunnel.toml",
+        "[[listener]]\nlisten = \"1883\"\nto = \"example.org\"\n[listener.server]\nca = \"absent.pem\"\n\
+         [[listener]]\nlisten = \"127.0.0.1:1\"\nto = \"localhost:2\"\n[listener.server]\nca = \"server.key\"\n",
+    );
+    let faults = TunnelConfig::load(&place.path("tunnel.toml")).unwrap_err();
+    let expected = [
+        "tunnel.toml:2: listener[0].listen",
+        "tunnel.toml:3: listener[0].to",
+        "tunnel.toml:5: listener[0].server.ca",
+        "tunnel.toml:10: listener[1].server.ca",
+    ];
+    assert_eq!(places(&faults), expected, "{faults}");
 }

@@ -655,13 +655,16 @@ fn names_the_faults_of_a_policy_and_of_its_listener() {
     Gateway::check(place.config(&text)).unwrap();
     let check = |text: &str| Gateway::check(place.config(text)).unwrap_err().to_string();
     let policy = place.path("policy.toml").display().to_string();
+    let line = |text: &str| 1 + good.lines().position(|line| line == text).unwrap();
     assert_eq!(
         check(&text.replace("name = \"low\"\n", "").replace("psk = \"keys.psk\"\n", "")),
         format!(
-            "{policy}: profile.low.certificates: listener test has no certificate \"low\"; give one of its \
+            "{policy}:{}: profile.low.certificates: listener test has no certificate \"low\"; give one of its \
              [[listener.certificate]] this name\n\
-             {policy}: profile.meter.client: listener test has no pre-shared keys; add psk to its [listener.clients], or change \
-             client"
+             {policy}:{}: profile.meter.client: listener test has no pre-shared keys; add psk to its [listener.clients], or \
+             change client",
+            line("certificates = \"low\""),
+            line("client = \"psk\"")
         )
     );
     let absent = check(&text.replace("\"policy.toml\"", "\"absent.toml\""));
