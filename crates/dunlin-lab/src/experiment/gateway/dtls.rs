@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dunlin::{ClientConfig, DtlsConnection, ServerAddress};
 use dunlin_tokio::now;
 
-use super::hold::{DTLS_PERIOD, Stage, Trips, failed};
+use super::hold::{DTLS_PERIOD, Moment, Stage, Trips, failed};
 use super::keys::SERVER_NAME;
 use super::wire::Wire;
 use crate::Error;
@@ -27,8 +27,8 @@ const LAST: Duration = Duration::from_secs(2);
 struct Client {
     connection: DtlsConnection,
     server: SocketAddr,
-    /// The record that is on its way: its phase, and when it was sent.
-    sent: Option<(usize, Instant)>,
+    /// The record that is on its way: when it was sent.
+    sent: Option<(Moment, Instant)>,
 }
 
 /// The clients.
@@ -134,30 +134,30 @@ impl Dtls {
                 break;
             }
             while due <= Instant::now() && end.is_none() && number > 0 {
-                self.send(next, stage.phase(), &mut trips)?;
+                self.send(next, stage.moment(), &mut trips)?;
                 next = (next + 1) % self.clients.len();
                 due += gap;
             }
             let wait = due.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), LOOK);
             self.receive(wait, |client, len| {
-                if let (Some((phase, sent)), true) = (client.sent, len == DATA.len()) {
-                    trips.note(phase, Some(sent.elapsed()));
+                if let (Some((moment, sent)), true) = (client.sent, len == DATA.len()) {
+                    trips.note(moment, Some(sent.elapsed()));
                     client.sent = None;
                 }
             })?;
         }
-        for (phase, _) in self.clients.iter().filter_map(|client| client.sent) {
-            trips.note(phase, None);
+        for (moment, _) in self.clients.iter().filter_map(|client| client.sent) {
+            trips.note(moment, None);
         }
         Ok(trips)
     }
 
     /// Sends the next record of a client. Its previous one is lost if no echo has come.
-    fn send(&mut self, at: usize, phase: usize, trips: &mut Trips) -> Result<(), Error> {
+    fn send(&mut self, at: usize, moment: Moment, trips: &mut Trips) -> Result<(), Error> {
         self.look(at)?;
         if let Some(client) = self.clients.get_mut(at) {
-            if let Some((phase, _)) = client.sent.replace((phase, Instant::now())) {
-                trips.note(phase, None);
+            if let Some((lost, _)) = client.sent.replace((moment, Instant::now())) {
+                trips.note(lost, None);
             }
             client.connection.send(&DATA).map_err(failed)?;
         }

@@ -41,6 +41,8 @@ const CONNECTING: usize = 64;
 const NEW_PERIOD: Duration = Duration::from_millis(100);
 /// The rounds of a run, at most: one a minute. Each has all phases, so that a moment in which the machine is slow touches one round.
 const ROUNDS: f64 = 10.0;
+/// The part of a phase whose times do not count: the previous attack ends in it, and the next one reaches its strength.
+const CHANGE: Duration = Duration::from_secs(5);
 /// How often the plain server looks whether it has to end.
 const LOOK: Duration = Duration::from_millis(50);
 /// The pause in which the gateway comes to rest, before its memory is read.
@@ -57,12 +59,25 @@ pub(super) const SOCKET_TIME: Duration = Duration::from_secs(5);
 pub(super) struct Stage {
     /// The number of the phase. The attacks of [`Attack::ALL`] take turns.
     phase: AtomicUsize,
+    /// Whether the times of messages count that are sent now.
+    counts: AtomicBool,
     has_ended: AtomicBool,
+}
+
+/// When a message was sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    phase: usize,
+    counts: bool,
 }
 
 impl Stage {
     pub(super) fn phase(&self) -> usize {
         self.phase.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn moment(&self) -> Moment {
+        Moment { phase: self.phase(), counts: self.counts.load(Ordering::Relaxed) }
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -80,10 +95,12 @@ pub(super) struct Trips {
 }
 
 impl Trips {
-    pub(super) fn note(&mut self, phase: usize, time: Option<Duration>) {
+    /// Notes a message. One without an echo counts in any case.
+    pub(super) fn note(&mut self, sent: Moment, time: Option<Duration>) {
         match time {
-            Some(time) => self.times.push((phase, time)),
-            None => self.lost.push(phase),
+            Some(time) if sent.counts => self.times.push((sent.phase, time)),
+            Some(_) => {}
+            None => self.lost.push(sent.phase),
         }
     }
 
@@ -248,10 +265,10 @@ async fn traffic(
                 let is_late = Instant::now() > due;
                 sleep_until(due.into()).await;
                 // A message that waited for the previous echo has waited for the gateway.
-                let (phase, sent) = (stage.phase(), if is_late { due } else { Instant::now() });
+                let (moment, sent) = (stage.moment(), if is_late { due } else { Instant::now() });
                 // The messages of a client that has lost its connection are lost, too.
                 is_connected = is_connected && load::exchange(&mut tls).await.is_ok();
-                trips.note(phase, is_connected.then(|| sent.elapsed()));
+                trips.note(moment, is_connected.then(|| sent.elapsed()));
                 due += TLS_PERIOD;
             }
             trips
@@ -262,9 +279,9 @@ async fn traffic(
         tokio::spawn(async move {
             let mut trips = Trips::default();
             for target in targets.iter().cycle().take_while(|_| !stage.has_ended()) {
-                let (phase, sent) = (stage.phase(), Instant::now());
+                let (moment, sent) = (stage.moment(), Instant::now());
                 let connected = load::connected(target, &client).await;
-                trips.note(phase, connected.is_ok().then(|| sent.elapsed()));
+                trips.note(moment, connected.is_ok().then(|| sent.elapsed()));
                 if let Ok(tls) = connected {
                     tokio::spawn(load::close(tls));
                 }
@@ -274,9 +291,12 @@ async fn traffic(
         })
     };
     for (at, attack) in (0..rounds.phases()).zip(Attack::ALL.iter().cycle()) {
+        stage.counts.store(false, Ordering::Relaxed);
         stage.phase.store(at, Ordering::Relaxed);
         progress.now(format!("attack: {}", attack.name()));
-        sleep(rounds.phase).await;
+        sleep(rounds.change()).await;
+        stage.counts.store(true, Ordering::Relaxed);
+        sleep(rounds.phase.saturating_sub(rounds.change())).await;
         progress.step();
     }
     stage.has_ended.store(true, Ordering::Relaxed);
@@ -303,6 +323,11 @@ impl Rounds {
         let number = held.minutes.clamp(1.0, ROUNDS) as usize;
         let time = Duration::from_secs_f64(held.minutes * 60.0);
         Self { number, phase: time / (number * Attack::ALL.len()) as u32 }
+    }
+
+    /// The time of a phase that does not count, of a short phase a third.
+    fn change(&self) -> Duration {
+        CHANGE.min(self.phase / 3)
     }
 
     /// The number of all phases.
