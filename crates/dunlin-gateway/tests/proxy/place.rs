@@ -63,8 +63,14 @@ impl Place {
         self.0.path().join(name)
     }
 
+    /// Writes a file. A gateway that follows an existing one never sees a part of the new content.
     pub(crate) fn write(&self, name: &str, content: &str) {
-        std::fs::write(self.path(name), content).unwrap();
+        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
+        std::fs::write(&new, content).unwrap();
+        if let Ok(old) = std::fs::metadata(&path) {
+            std::fs::set_permissions(&new, old.permissions()).unwrap();
+        }
+        std::fs::rename(new, path).unwrap();
     }
 
     pub(crate) fn config(&self, text: &str) -> Config {
