@@ -91,7 +91,7 @@ async fn the_oldest_handshake_gives_way_to_another_one() {
     metric_becomes(&gateway, reached, 1.0).await;
     // A client that sends its ClientHello and leaves the server's flight without an answer.
     let name = ServerAddress::parse("localhost", port).unwrap();
-    let mut half = TlsConnection::client(&Arc::new(client.config()), name, now()).unwrap();
+    let half = TlsConnection::client(&Arc::new(client.config()), name, now()).unwrap();
     let mut half_open = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     half_open.write_all(half.transmit()).await.unwrap();
     within(half_open.read_exact(&mut [0; 5])).await.unwrap();
