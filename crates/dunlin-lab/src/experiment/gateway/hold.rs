@@ -30,6 +30,7 @@ use super::load::{self, Target, percentile_ms};
 use super::servers::{Datagrams, Order, Server, Stack};
 use crate::Error;
 use crate::experiment::{Held, Progress};
+use crate::link::in_real_time;
 use crate::report::Row;
 
 /// How often a client sends a message.
@@ -154,11 +155,16 @@ pub(super) fn run(place: &Place<'_>, held: Held, progress: &Progress) -> Result<
     let spent = total_time(&mut servers)?;
     let ([tls, dtls, new], attacks) = {
         let (of_dtls, of_attacks) = (stage.clone(), stage.clone());
-        let holding = thread::spawn(move || dtls.hold(begin, &of_dtls));
+        let holding = thread::spawn(move || {
+            in_real_time();
+            dtls.hold(begin, &of_dtls)
+        });
         let attacking = {
             let (targets, client) = (targets.clone(), client.clone());
             thread::spawn(move || attack::run(&targets, &addresses, &client, &of_attacks))
         };
+        // The attackers share the core of the clients, whose times are to contain no waiting for them. Threads take after their parent.
+        in_real_time();
         let seen = runtime.block_on(traffic(clients, (&targets, &client), &stage, &rounds, progress));
         stage.has_ended.store(true, Ordering::Relaxed);
         let (dtls, attacks) = (joined(holding), joined(attacking));
@@ -395,6 +401,7 @@ impl Plain {
         let has_ended = Arc::new(AtomicBool::new(false));
         let ended = has_ended.clone();
         thread::spawn(move || {
+            in_real_time();
             let started = || -> io::Result<_> {
                 unshare(CloneFlags::CLONE_FILES)?;
                 let runtime = Builder::new_current_thread().enable_all().build()?;
