@@ -50,8 +50,8 @@ struct Progress {
     answered: Vec<(Arc<PolicyProfile>, Arc<ServerConfig>)>,
     /// The last decision about the client's identity, and whether the handshake had proven it.
     decision: Option<(Decision, bool)>,
-    /// Whether the client is refused only since a redirection has named another one.
-    is_misled: bool,
+    /// Whether the policy refuses the identity that the handshake has proven, whatever the profile in use is.
+    is_foreign: bool,
     /// Counts the client as connected.
     established: Option<Established>,
 }
@@ -195,12 +195,12 @@ impl Visit {
         let mut answered = server.profile_of(client, &used, &progress.hints, now());
         if client.is_proven {
             let described = Client::of(&client.identity);
+            progress.is_foreign = server.policy().refuses(&described, &progress.hints, now_s());
             let other = progress.redirected().filter(|claimed| !has_facts(&described, claimed)).cloned();
-            if let Some(claimed) = other {
-                progress.is_misled = !refuses(server, &described, &progress.hints);
-                if answered.decision.verdict != Verdict::Refuse {
-                    answered = unlike(&claimed, answered.decision);
-                }
+            if let Some(claimed) = other
+                && answered.decision.verdict != Verdict::Refuse
+            {
+                answered = unlike(&claimed, answered.decision);
             }
             self.tell(&answered.decision);
             policed.memory().handshakes.decided(self.from, &answered.decision, Some(&described), now_s());
@@ -211,19 +211,21 @@ impl Visit {
         answered.config
     }
 
-    /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one that a ClientHello asks for.
+    /// Logs and counts a decision. A downgrade after the handshake is always logged. Anyone can cause one that a ClientHello asks for, and a
+    /// client that is refused can come again as often as it likes.
     fn tell(&self, decision: &Decision) {
         let (listener, client, rule) = (&self.live.config.name, self.from, decision.label());
         self.shared.metrics.decided(listener, decision);
         let is_notable = decision.verdict == Verdict::Refuse || decision.downgrade.is_some();
-        let left_out = match decision.stage {
-            Stage::Hello if is_notable => {
-                match self.shared.lines.line(listener, "policy hello", Instant::now()) {
-                    Some(line) => line.left_out,
-                    None => return,
-                }
-            }
+        let kind = match (decision.stage, decision.verdict) {
+            (Stage::Hello, _) if is_notable => Some("policy hello"),
+            (_, Verdict::Refuse) => Some("policy refusal"),
             _ => None,
+        };
+        let left_out = match kind.map(|kind| self.shared.lines.line(listener, kind, Instant::now())) {
+            Some(Some(line)) => line.left_out,
+            Some(None) => return,
+            None => None,
         };
         match (decision.verdict, &decision.downgrade) {
             (Verdict::Refuse, _) => tracing::warn!(listener, %client, rule, left_out, "policy: {decision}"),
@@ -239,7 +241,10 @@ impl Visit {
         let mut progress = self.lock();
         if let Some(decision) = progress.unauthenticated.take() {
             let (listener, client, profile) = (&self.live.config.name, self.from, &negotiated.profile);
-            tracing::warn!(listener, %client, profile, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
+            let line = self.shared.lines.line(listener, "danger_redirect_unauthenticated", Instant::now());
+            if let Some(Line { left_out }) = line {
+                tracing::warn!(listener, %client, profile, left_out, "policy: danger_redirect_unauthenticated: a weaker profile without a proof");
+            }
             policed.memory().handshakes.decided(self.from, &decision, None, now_s());
             return Some(decision.label().to_owned());
         }
@@ -349,11 +354,12 @@ impl Visit {
         if progress.is_by_address() {
             policed.memory().addresses.misled(self.from.ip());
         }
-        let refused = progress.decision.as_ref();
-        let is_foreign =
-            refused.is_some_and(|(decision, is_proven)| *is_proven && decision.verdict == Verdict::Refuse);
-        let offence = match is_foreign {
-            true if progress.is_misled => return,
+        let decided = progress.decision.as_ref();
+        let is_refused =
+            decided.is_some_and(|(decision, is_proven)| *is_proven && decision.verdict == Verdict::Refuse);
+        let offence = match is_refused {
+            // A new policy or a redirection can make the gateway refuse a client that is welcome.
+            true if !progress.is_foreign => return,
             true => Offence::Foreign,
             false if shows_a_false_identity(error) => Offence::Failed,
             false => return,
@@ -369,9 +375,15 @@ const fn shows_a_false_identity(error: &HandshakeError) -> bool {
     use AuthenticationFailure as A;
     let HandshakeError::Tls(error) = error else { return false };
     match error {
-        // The CRLs, status lists and registries of the gateway may be out of date, or out of reach: then every client fails.
+        // The CRLs, status lists and registries of the gateway may be out of date, or out of reach, and its clock or its provider may be
+        // wrong: then every client fails.
         Error::Authentication(
-            A::UnknownRevocationStatus | A::OverdueRevocationList | A::BadRevocationList,
+            A::UnknownRevocationStatus
+            | A::OverdueRevocationList
+            | A::BadRevocationList
+            | A::Expired(_)
+            | A::NotValidYet(_)
+            | A::UnsupportedAlgorithm,
         ) => false,
         Error::Authentication(A::RejectedWith(alert, _)) => {
             matches!(*alert, AlertDescription::UNKNOWN_CA | AlertDescription::CERTIFICATE_REVOKED)
@@ -391,14 +403,6 @@ fn has_facts(client: &Client, claimed: &Client) -> bool {
     let is_proven =
         |(attribute, value): &(Attribute, String)| client.values(attribute).any(|own| own == value);
     claimed.facts().iter().all(is_proven)
-}
-
-/// Whether the policy refuses this client under the default profile, too.
-fn refuses(server: &PolicyServer, client: &Client, hints: &Hints) -> bool {
-    let policy = server.policy();
-    let used = policy.default_profile();
-    let finished = Finished { used, client: Some(client), hints, is_resumed: false, turn: Turn::Impossible };
-    policy.after(&finished, now_s()).verdict == Verdict::Refuse
 }
 
 /// The refusal of a client that is not the claimed one.
@@ -431,6 +435,8 @@ fn learn(
 
 #[cfg(test)]
 mod tests {
+    use dunlin::error::OutOfDate;
+
     use super::*;
     use crate::policy::parse;
 
@@ -453,6 +459,19 @@ mod tests {
             next: None,
         };
         Answered { decision, config, is_unauthenticated: false }
+    }
+
+    #[test]
+    fn a_failure_that_the_gateway_may_cause_shows_no_false_identity() {
+        use AuthenticationFailure as A;
+        let date = || OutOfDate { index: Some(0), common_name: None, limit_s: 1 };
+        let shows = |failure| shows_a_false_identity(&HandshakeError::Tls(Error::Authentication(failure)));
+        for own in
+            [A::Expired(date()), A::NotValidYet(date()), A::UnsupportedAlgorithm, A::OverdueRevocationList]
+        {
+            assert!(!shows(own.clone()), "{own:?}");
+        }
+        assert!(shows(A::UnknownIssuer) && shows(A::Revoked) && shows(A::BadChainSignature));
     }
 
     /// The policy is replaced between the choice of a profile and the question about a session.

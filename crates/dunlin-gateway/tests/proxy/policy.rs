@@ -521,6 +521,42 @@ async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     metric_becomes(&gateway, BLOCKED, 1.0).await;
 }
 
+/// An operator edits the policy while a client is between its ClientHello and its Finished.
+#[tokio::test]
+async fn a_welcome_client_that_a_new_policy_interrupts_is_no_offender() {
+    let place = place("");
+    let text = std::fs::read_to_string(place.path("policy.toml")).unwrap() + "[blacklist]\nforeign = 1\n";
+    place.write("policy.toml", &text);
+    let (gateway, port) = place.start(&(LISTENER.to_owned() + &route(backend("one").await, ""))).await;
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let relay_port = relay.local_addr().unwrap().port();
+    let change = async {
+        let (mut client, _) = relay.accept().await.unwrap();
+        let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        let mut record = vec![0; 5];
+        client.read_exact(&mut record).await.unwrap();
+        record.resize(5 + usize::from(u16::from_be_bytes([record[3], record[4]])), 0);
+        client.read_exact(&mut record[5..]).await.unwrap();
+        server.write_all(&record).await.unwrap();
+        // The gateway answers when it has chosen the profile.
+        let first = server.read_u8().await.unwrap();
+        place.write("policy.toml", &text.replace("rank = 100", "rank = 90"));
+        metric_becomes(&gateway, "dunlin_gateway_policy_reloads_total{outcome=\"succeeded\"}", 1.0).await;
+        client.write_u8(first).await.unwrap();
+        // How the connection ends is of no matter here.
+        let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+    };
+    let client = device(&place);
+    let (refused, ()) =
+        within(async { tokio::join!(client.exchange(relay_port, "localhost", ""), change) }).await;
+    refused.unwrap_err();
+    assert_eq!(decided(&gateway, "finished", "devices", "refuse", "low"), 1.0);
+    // The gateway counts the failure after it has judged it.
+    let failed = "dunlin_gateway_handshakes_total{outcome=\"failed\",reason=\"incompatible\"}";
+    metric_becomes(&gateway, failed, 1.0).await;
+    assert_eq!(metric(&gateway, BLOCKED), 0.0);
+}
+
 /// The endpoint ends the oldest handshake for a new one.
 #[tokio::test]
 async fn a_displaced_handshake_is_no_offence() {
