@@ -309,7 +309,8 @@ impl Exchange {
         if let Some(mut sender) = kept.take()
             && sender.ready().await.is_ok()
         {
-            // The backend may close an idle connection at any time, also while the request is on its way to it.
+            // The backend may close an idle connection at any time. hyper returns a request that it has not begun to write, which goes over a
+            // new connection. A request that it has begun to write is lost with the connection: the client gets an error.
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     *kept = Some(sender);
