@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
@@ -21,7 +20,8 @@ use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
 use zeroize::Zeroizing;
 
-use crate::config::{Fault, FileField, RegistryConfig, Section};
+use crate::clock::now_s;
+use crate::config::{Fault, Faults, FileField, RegistryConfig, Section};
 use crate::lookups::{stapled, watch_issuers};
 use crate::tls::read;
 
@@ -89,14 +89,18 @@ impl Learnt {
         new
     }
 
-    /// The status lists of now, to [restore](Self::restore) them.
-    pub(crate) fn lists(&self) -> StatusLists {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Forgets the lists that were read since then, by a reload that was refused.
-    pub(crate) fn restore(&self, lists: StatusLists) {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = lists;
+    /// Waits for a reload, and forgets the status lists that it has read if it is refused.
+    pub(crate) async fn during<T>(
+        &self,
+        reload: impl Future<Output = Result<T, Faults>>,
+    ) -> Result<T, Faults> {
+        let lists = || self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = lists().clone();
+        let done = reload.await;
+        if done.is_err() {
+            *lists() = before;
+        }
+        done
     }
 }
 
@@ -160,7 +164,7 @@ impl CredentialTrust {
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
     ) -> Result<CredentialVerifier, Fault> {
-        let now = now_s();
+        let now = Seconds::try_from(now_s()).unwrap_or(Seconds::MAX);
         let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let pinned = |list: &TrustList, of: &FileField| -> Result<Arc<dyn Resolver>, Fault> {
             let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
@@ -265,11 +269,6 @@ fn list(field: &FileField) -> Result<TrustList, Fault> {
         true => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
         false => Ok(list),
     }
-}
-
-fn now_s() -> Seconds {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Seconds::try_from(now.as_secs()).unwrap_or(Seconds::MAX)
 }
 
 #[cfg(test)]

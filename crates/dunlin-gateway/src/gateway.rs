@@ -224,17 +224,9 @@ impl Gateway {
 
     async fn replace(&self, config: Config) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let status = self.stores.learnt.lists();
-        match self.bind(&running, config).await {
-            Ok(bound) => {
-                self.service.replace(running, bound);
-                Ok(())
-            }
-            Err(faults) => {
-                self.stores.learnt.restore(status);
-                Err(faults)
-            }
-        }
+        let bound = self.stores.learnt.during(self.bind(&running, config)).await?;
+        self.service.replace(running, bound);
+        Ok(())
     }
 
     /// Binds the listeners of `config`, beside those that run.

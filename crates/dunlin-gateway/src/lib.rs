@@ -17,13 +17,14 @@
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
 //! * `plain`: listeners for plain HTTP, for `redirect` and `admin`.
 //! * `admin`, `status`: `/metrics` and `/status`. `dashboard`: a page that shows them.
-//! * `limits`, `metrics`: limits by name, and counters. `throttle`: log lines that clients cause.
+//! * `limits`, `metrics`: limits by name, and counters. `clock`: the time in seconds. `throttle`: log lines that clients cause.
 //! * [`tunnel`]: the device side, with clients that know no TLS.
 //! * [`policy`]: which profile a client gets, and why. `policed`: listeners with a policy.
 #![forbid(unsafe_code)]
 
 mod acme;
 mod admin;
+mod clock;
 pub mod config;
 mod credentials;
 mod dashboard;

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
@@ -22,7 +23,12 @@ pub(crate) struct Places {
 struct Handshakes {
     next: u64,
     open: BTreeMap<u64, Arc<Notify>>,
+    /// When one gave way to another for the last time.
+    displaced: Option<Instant>,
 }
+
+/// How long handshakes are still expected to crowd after the last one that gave way.
+const CROWDED: Duration = Duration::from_secs(10);
 
 /// A place for a handshake. It is free again when the value is dropped.
 pub(crate) struct HandshakePlace {
@@ -110,6 +116,7 @@ impl Places {
             && let Some((_, oldest)) = handshakes.open.pop_first()
         {
             oldest.notify_one();
+            handshakes.displaced = Some(Instant::now());
         }
         let number = handshakes.next;
         handshakes.next = number.wrapping_add(1);
@@ -117,6 +124,11 @@ impl Places {
         handshakes.open.insert(number, displaced.clone());
         drop(handshakes);
         Ok(HandshakePlace { places: self.clone(), address, number, displaced })
+    }
+
+    /// Whether handshakes have recently had to give way. Most of them then come from clients that go no further than their ClientHello.
+    pub(crate) fn are_crowded(&self, now: Instant) -> bool {
+        self.handshakes().displaced.is_some_and(|at| now.saturating_duration_since(at) < CROWDED)
     }
 
     fn handshakes(&self) -> MutexGuard<'_, Handshakes> {
@@ -200,7 +212,10 @@ mod tests {
         let places = Arc::new(Places::default());
         let take = |last| places.handshake(IpAddr::from([192, 0, 2, last]), 1, 3).ok().unwrap();
         let [oldest, younger, youngest] = [take(1), take(2), take(3)];
+        let begin = Instant::now();
+        assert!(!places.are_crowded(begin));
         let new = take(4);
+        assert!(places.are_crowded(begin) && !places.are_crowded(Instant::now() + CROWDED));
         let displaced = [&oldest, &younger, &youngest, &new].map(HandshakePlace::is_displaced);
         assert_eq!(displaced, [true, false, false, false]);
         // Its end frees no second place.

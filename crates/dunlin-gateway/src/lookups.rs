@@ -1,7 +1,6 @@
 //! Look-ups of DIDs in a registry, and proofs of an own DID from there.
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
@@ -17,6 +16,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::acme::{self, connector};
+use crate::clock::now_s;
 use crate::config::{Fault, Field, FileField, Section};
 use crate::credentials::Learnt;
 use crate::tls::{self, read};
@@ -72,8 +72,7 @@ impl RegistryConfig {
             key.place.fault(what, KEY)
         };
         let content = read(&key.value).map_err(|error| refused(&error))?;
-        let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-        let trust = RegistryTrust::read_file(provider, &content, now_s).map_err(|error| refused(&error))?;
+        let trust = RegistryTrust::read_file(provider, &content, now_s()).map_err(|error| refused(&error))?;
         let mut faults = vec![];
         let x509 = match self.ca.is_empty() {
             true => acme::system_anchors(),

@@ -13,15 +13,15 @@ use dunlin::crypto::SecureRandom;
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{CryptoProvider, Negotiated, PskSource, ServerConfig};
-use dunlin_tokio::now;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::clock::now_s;
 use crate::config::{Fault, Faults, FileField, ListenerConfig, RouteConfig};
 use crate::listener::{Phase, reached};
 use crate::policy::{
-    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftSets,
+    AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,
     Offence, Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
 };
 use crate::redirect::Redirects;
@@ -40,17 +40,16 @@ const MAX_HANDSHAKES: usize = 65_536;
 /// How long the handshakes of a connection are remembered, in seconds. They are forgotten earlier when the connection ends.
 const HANDSHAKES_LIFETIME_S: u64 = 24 * 3600;
 
-/// The seconds since 1970.
-pub(crate) fn now_s() -> u64 {
-    now().unix_ms / 1000
-}
-
 /// What a gateway remembers about the clients of a policy. It outlives reloads.
 pub(crate) struct Memory {
     pub(crate) addresses: AddressTable,
     pub(crate) handshakes: HandshakeTable,
     pub(crate) redirects: Redirects,
     blacklist: ArcSwapOption<Blacklist>,
+    /// The blacklist in nftables.
+    kernel: NftMirror,
+    /// Whether a task will bring it to the present blacklist.
+    is_kernel_due: AtomicBool,
     /// The policy in force. Also the lock of a change.
     policy: Mutex<Option<Arc<Policy>>>,
 }
@@ -62,6 +61,8 @@ impl Default for Memory {
             handshakes: HandshakeTable::new(MAX_HANDSHAKES, HANDSHAKES_LIFETIME_S),
             redirects: Redirects::default(),
             blacklist: ArcSwapOption::empty(),
+            kernel: NftMirror::default(),
+            is_kernel_due: AtomicBool::new(false),
             policy: Mutex::default(),
         }
     }
@@ -75,41 +76,55 @@ impl Memory {
         profiles.map(|profile| profile.address_lifetime_s.into()).max().unwrap_or(0)
     }
 
-    /// Replaces the blacklist if its limits change, also in the kernel.
-    fn replace_blacklist(&self, previous: Option<&Policy>, policy: &Policy) {
+    /// Replaces the blacklist if its limits change.
+    fn replace_blacklist(&self, policy: &Policy) {
         let limits = policy.blacklist().map(|settings| &settings.limits);
-        let current = self.blacklist.load_full();
-        let next = match (&current, limits) {
-            (Some(current), Some(limits)) if current.limits() == limits => Some(current.clone()),
+        let next = match (self.blacklist.load_full(), limits) {
+            (Some(current), Some(limits)) if current.limits() == limits => return,
             (Some(current), Some(limits)) => Some(Arc::new(current.with_limits(limits.clone()))),
             (None, limits) => limits.map(|limits| Arc::new(Blacklist::new(limits.clone()))),
             (Some(_), None) => None,
         };
-        self.blacklist.store(next.clone());
-        let sets = |policy: &Policy| policy.blacklist().and_then(|settings| settings.kernel.clone());
-        let (old_sets, sets) = (previous.and_then(sets), sets(policy));
-        let now_s = now_s();
-        let [before, now] =
-            [current, next].map(|list| list.map_or(vec![], |list| list.first(usize::MAX, now_s).1));
-        if (old_sets.is_some() || sets.is_some()) && (old_sets != sets || before != now) {
-            spawn_blocking(move || {
-                let replaced = NftSets::replace((old_sets.as_ref(), &before), (sets.as_ref(), &now), now_s);
-                if let Err(error) = replaced {
-                    tracing::error!(%error, "the kernel does not block the networks of the blacklist; remove the others with nft");
-                }
-            });
+        self.blacklist.store(next);
+    }
+
+    /// Brings the sets of nftables to the present blacklist, in the background.
+    fn tell_kernel(self: &Arc<Self>) {
+        // The task that waits for its turn will see this change.
+        if self.is_kernel_due.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let memory = self.clone();
+        spawn_blocking(move || {
+            let now_s = now_s();
+            let present = || {
+                memory.is_kernel_due.swap(false, Ordering::AcqRel);
+                let policy = memory.policy.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let settings = policy.as_ref().and_then(|policy| policy.blacklist());
+                let sets = settings.and_then(|settings| settings.kernel.clone());
+                let list = memory.blacklist.load_full().filter(|_| sets.is_some());
+                (sets, list.map_or(vec![], |list| list.first(usize::MAX, now_s).1))
+            };
+            if let Err(error) = memory.kernel.update(present, now_s) {
+                tracing::error!(%error, "the kernel does not block what the blacklist blocks; correct its sets, or remove other networks with nft");
+            }
+        });
     }
 
     /// Puts a policy in force. The blacklist keeps the networks that its limits still block.
-    fn adopt(&self, file: &PolicyFile, policy: &Arc<Policy>) {
+    fn adopt(self: &Arc<Self>, file: &PolicyFile, policy: &Arc<Policy>) {
         let mut in_force = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
         if file.is_retired.load(Ordering::Relaxed) {
             return;
         }
-        self.replace_blacklist(in_force.as_deref(), policy);
+        self.replace_blacklist(policy);
         let file = file.path.display().to_string();
-        match in_force.replace(policy.clone()) {
+        let previous = in_force.replace(policy.clone());
+        let has_sets = |policy: &Policy| policy.blacklist().is_some_and(|settings| settings.kernel.is_some());
+        if has_sets(policy) || previous.as_deref().is_some_and(has_sets) {
+            self.tell_kernel();
+        }
+        match previous {
             Some(previous) => {
                 for change in policy.changes_since(&previous) {
                     tracing::info!(file, "policy: {change}");
@@ -480,14 +495,8 @@ impl Policed {
         shared.metrics.network_blocked(listener, offence);
         let seconds = blocked.until_s.saturating_sub(now_s);
         tracing::warn!(listener, client = %address, seconds, "{blocked}");
-        let policy = self.file.live.current();
-        if let Some(sets) = policy.blacklist().and_then(|settings| settings.kernel.clone()) {
-            let listener = listener.clone();
-            spawn_blocking(move || {
-                if let Err(error) = sets.add(&blocked, now_s) {
-                    tracing::error!(listener, network = %blocked.network, %error, "the kernel does not block the network");
-                }
-            });
+        if self.file.live.current().blacklist().is_some_and(|settings| settings.kernel.is_some()) {
+            self.file.memory.tell_kernel();
         }
     }
 }

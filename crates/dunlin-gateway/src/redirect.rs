@@ -19,11 +19,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
+use crate::clock::now_s;
 use crate::config::{AcmeChallenge, Join, RedirectConfig};
 use crate::limits::host;
 use crate::listener::{Live, Phase};
 use crate::plain::Answers;
-use crate::policed::{Policed, now_s};
+use crate::policed::Policed;
 use crate::policy::{Attribute, Client, email};
 use crate::route::NamePattern;
 use crate::service::{Serve, Shared};

@@ -81,12 +81,14 @@ pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usiz
 /// The index of the first route that takes a client with this ClientHello.
 ///
 /// # Errors
-/// No route has its server name (RFC 6066 §3), or none of those has one of its application protocols (RFC 7301 §3.2).
+/// No route has its server name (RFC 6066 §3) or takes clients without one (RFC 8446 §9.2), or none of those has one of its application
+/// protocols (RFC 7301 §3.2).
 pub(crate) fn find(routes: &[RouteConfig], hello: &ClientHelloInfo) -> Result<usize, PeerIncompatible> {
     let name = hello.server_name.as_deref();
     let mut covering =
         routes.iter().enumerate().filter(|(_, route)| route.covers(name)).map(|(at, _)| at).peekable();
-    covering.peek().ok_or(PeerIncompatible::ServerName)?;
+    let unserved = || name.map_or(PeerIncompatible::NoServerName, |_| PeerIncompatible::ServerName);
+    covering.peek().ok_or_else(unserved)?;
     covering
         .find(|at| routes.get(*at).is_some_and(|route| route.speaks(&hello.alpn)))
         .ok_or(PeerIncompatible::ApplicationProtocol)

@@ -9,8 +9,9 @@ use dunlin_tokio::now;
 use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::sleep;
 
+use crate::clock::now_s;
 use crate::listener::{Live, Phase, reached};
-use crate::policed::{Memory, now_s};
+use crate::policed::Memory;
 use crate::policy::{AddressChange, AddressTable};
 use crate::service::Shared;
 

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use serde::Serialize;
 
+use crate::clock::now_s;
 use crate::config::{Faults, TransportKind};
 use crate::identity;
 use crate::metrics::{self, MAX_FAULTS, Reloaded};
-use crate::policed::{Policed, now_s};
+use crate::policed::Policed;
 use crate::policy::{Handshakes, Offence, Version};
 use crate::service::Shared;
 

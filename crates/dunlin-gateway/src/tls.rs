@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
-use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, Verifiers, X509Trust};
+use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, Verifier, Verifiers, X509Trust};
 use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
@@ -23,7 +23,9 @@ use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
-use dunlin_store::{MemoryServerCache, MemoryServerSessions, RotatingTickets, SharedLog, SharedTickets};
+use dunlin_store::{
+    MemoryServerCache, MemoryServerSessions, RememberedVerdicts, RotatingTickets, SharedLog, SharedTickets,
+};
 
 use zeroize::Zeroizing;
 
@@ -41,6 +43,9 @@ use crate::shared::SharedClients;
 
 /// The number of clients in a handshake cache in memory.
 const MAX_CACHED: usize = 100_000;
+
+/// The number of certificate chains of clients that a listener has verified and remembers, some 500 bytes each.
+const MAX_VERDICTS: usize = 10_000;
 
 /// The number of sessions in memory of a listener.
 const MAX_SESSIONS: usize = 10_000;
@@ -726,7 +731,12 @@ pub(crate) fn verifiers(
     learnt: &Learnt,
     faults: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
-    let verifiers = Verifiers::from(trust);
+    let Trust { x509, raw_key } = trust;
+    let x509 =
+        x509.map(|x509| Arc::new(RememberedVerdicts::new(Arc::new(x509), MAX_VERDICTS)) as Arc<dyn Verifier>);
+    let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
+    // The type with the smaller messages comes first, which is the last one that is added.
+    let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
     match credentials.verifier(provider, learnt, faults) {
         Some((verifier, answers)) => (verifiers.with(verifier), answers),
         None => (verifiers, None),

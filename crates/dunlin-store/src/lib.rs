@@ -6,6 +6,7 @@
 //!   servers share the keys of tickets through Redis, and messages: `SharedTickets` and `SharedLog`, with the feature `redis`.
 //! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
 //! * Associations that survive a restart: the module [`frozen`].
+//! * Verdicts about certificates that come again: [`RememberedVerdicts`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
 //! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
@@ -23,6 +24,7 @@ mod server;
 #[cfg(feature = "redis")]
 mod shared;
 mod tickets;
+mod verdicts;
 
 pub use cache::{MemoryClientCache, MemoryServerCache};
 pub use client::MemoryClientSessions;
@@ -31,3 +33,4 @@ pub use server::MemoryServerSessions;
 #[cfg(feature = "redis")]
 pub use shared::{MAX_MESSAGE, MAX_SENT, SharedLog, SharedTickets};
 pub use tickets::RotatingTickets;
+pub use verdicts::RememberedVerdicts;

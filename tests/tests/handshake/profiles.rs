@@ -217,6 +217,11 @@ fn a_refusal_has_the_alert_of_its_reason() {
             PeerIncompatible::ServerName,
             AlertDescription::UNRECOGNIZED_NAME,
         ),
+        (
+            Some(PeerIncompatible::NoServerName),
+            PeerIncompatible::NoServerName,
+            AlertDescription::MISSING_EXTENSION,
+        ),
     ] {
         let profiles = profiles(|s| s);
         let mut pair = Pair::new(&client(false, |c| c), profiles.server());

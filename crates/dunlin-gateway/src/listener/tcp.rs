@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use dunlin::error::PeerIncompatible;
 use dunlin::wire::AlertDescription;
+use dunlin::{ClientHelloInfo, ServerConfig};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -60,7 +62,9 @@ async fn client(
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.
-    let tls = match Box::pin(shake_hands(shared, live, tcp, handshake.clone(), displaced, &visit)).await {
+    let tls = match Box::pin(shake_hands(shared, live, places, tcp, (handshake.clone(), displaced), &visit))
+        .await
+    {
         Ok(tls) => tls,
         Err(HandshakeError::Stopped) if is_displaced(&handshake) => return Err(Limit::Handshakes),
         Err(error) => {
@@ -113,22 +117,30 @@ fn is_displaced(place: &HandshakeSlot) -> bool {
 }
 
 /// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended, which it also does when another
-/// handshake gets the place.
+/// handshake gets the place. While handshakes crowd, a client of TLS 1.3 has to return a cookie before it costs the gateway a signature
+/// and a key exchange (RFC 8446 §4.2.2).
 async fn shake_hands(
     shared: &Shared,
     live: &Live,
+    places: &Arc<Places>,
     tcp: TcpStream,
-    place: HandshakeSlot,
-    displaced: impl Future<Output = ()>,
+    (place, displaced): (HandshakeSlot, impl Future<Output = ()>),
     visit: &Arc<Visit>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then) = (visit.clone(), visit.clone());
+    let (first, then, places) = (visit.clone(), visit.clone(), places.clone());
+    let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
+        let config = first.choose(hello)?;
+        match places.are_crowded(Instant::now()) {
+            true => Ok(Arc::new(ServerConfig::clone(&config).with_cookies(true))),
+            false => Ok(config),
+        }
+    };
     let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || end(&place))
-        .with_profiles(move |hello| first.choose(hello))
+        .with_profiles(choose)
         .with_client_profiles(move |client| then.profile_of(client));
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);

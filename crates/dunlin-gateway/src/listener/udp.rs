@@ -295,15 +295,18 @@ impl Listener {
         let (profile, rule) = super::chosen(dtls.negotiated(), rule);
         let issuer = identity::issuer(dtls.negotiated().peer.as_ref());
         tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, "connected");
-        let opened = |result: &std::io::Result<UdpSocket>| match result {
-            Ok(_) => metrics.backend(listener, route, "connected"),
-            Err(error) => {
-                metrics.backend(listener, route, "failed");
-                let now = Instant::now().into_std();
-                if let Some(Line { left_out }) = self.shared.lines.line(listener, "backend", now) {
-                    let backend = backend.to;
-                    tracing::error!(listener, client = %from, route, backend, %error, left_out, "no socket to the backend; correct `to` or `source`");
-                }
+        let reached_backend = |result: Result<(), &std::io::Error>| {
+            let Err(error) = result else { return metrics.backend(listener, route, "connected") };
+            let (outcome, advice) = match error.kind() {
+                std::io::ErrorKind::ConnectionRefused => ("refused", "start the backend, or correct `to`"),
+                _ => ("failed", "correct `to` or `source`"),
+            };
+            metrics.backend(listener, route, outcome);
+            if let Some(Line { left_out }) =
+                self.shared.lines.line(listener, "backend", Instant::now().into_std())
+            {
+                let backend = backend.to;
+                tracing::error!(listener, client = %from, route, backend, %error, left_out, "no datagrams to the backend; {advice}");
             }
         };
         let phases = self.shared.phase.subscribe();
@@ -314,7 +317,7 @@ impl Listener {
                 freezer.done().await;
             }
         };
-        let end = udp::pass(dtls, backend, &mut passed, opened, stop).await;
+        let end = udp::pass(dtls, backend, &mut passed, reached_backend, stop).await;
         metrics.transferred(listener, passed.from_client, passed.to_client);
         metrics.dropped(listener, passed.dropped);
         let why = match &end {

@@ -10,10 +10,11 @@ use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
 use super::Live;
+use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
 use crate::identity;
 use crate::metrics::Established;
-use crate::policed::{Policed, ProfileDigest, now_s};
+use crate::policed::{Policed, ProfileDigest};
 use crate::policy::{
     Answered, Attribute, Client, Decision, Finished, Hints, Offence, PolicyProfile, PolicyServer, Source,
     Stage, Turn, Verdict,

@@ -75,9 +75,8 @@ impl Access {
 
     /// Whether this admits the same clients, entry by entry.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let conditions =
-            |access: &Self| access.entries.iter().map(|entry| entry.conditions.clone()).collect::<Vec<_>>();
-        conditions(self) == conditions(other)
+        let [own, others] = [self, other].map(|access| access.entries.iter().map(|entry| &entry.conditions));
+        own.eq(others)
     }
 
     /// Whether a client with this proven identity and address may use the route. What is not known for certain does not admit it.

@@ -1,11 +1,11 @@
 //! The handshake cache as a policy allows its use: entries have no certificate, which some rules look at.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::cache::{CachedPeer, ServerCache, Ticket};
 
 use super::{Client, Policy};
+use crate::clock::now_s;
 
 /// A store that hides clients whose certificate a rule needs, so that they present it again.
 #[derive(Debug)]
@@ -18,9 +18,8 @@ pub(super) struct JudgedCache {
 
 impl ServerCache for JudgedCache {
     fn find(&self, ticket: &Ticket) -> Option<CachedPeer> {
-        let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let peer = self.store.find(ticket)?;
-        (!self.policy.needs_certificate(&Client::of(peer.identity()), self.rank, now_s)).then_some(peer)
+        (!self.policy.needs_certificate(&Client::of(peer.identity()), self.rank, now_s())).then_some(peer)
     }
 
     fn put(&self, ticket: Ticket, client: CachedPeer, proven: Option<Ticket>) {

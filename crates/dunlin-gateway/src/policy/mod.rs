@@ -78,7 +78,7 @@ pub use explain::{ConditionReport, DecisionReport, Explanation, RuleReport};
 pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source, Turn};
 pub use input::{InputError, client_from_pem, client_hello};
 pub use load::{MAX_FILE, parse};
-pub use nft::{NftError, NftSets};
+pub use nft::{NftError, NftMirror, NftSets};
 pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
 pub use server::{Answered, PolicyServer};

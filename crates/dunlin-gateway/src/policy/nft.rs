@@ -1,11 +1,10 @@
 //! The blacklist in the kernel: sets of nftables, so that packets of blocked networks do not reach the gateway.
 
-use std::collections::HashSet;
-use std::fmt;
+use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -15,8 +14,8 @@ use super::pattern::Network;
 /// How long `nft` may take. It usually takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(5);
 
-/// How many networks are removed in one transaction.
-const MAX_REMOVED: usize = 1000;
+/// How many networks are changed in one transaction.
+const MAX_CHANGED: usize = 1000;
 
 /// The longest message of `nft` that is read, in bytes.
 const MAX_MESSAGE: u64 = 4096;
@@ -53,6 +52,68 @@ pub struct NftSets {
 #[error("nftables: {0}")]
 pub struct NftError(String);
 
+/// What a gateway has told the kernel to block. Changes are made one after the other, each from what holds when its turn comes, so that the
+/// kernel ends with what the gateway blocks, in whatever order the changes were asked for.
+#[derive(Default)]
+pub struct NftMirror(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    sets: Option<NftSets>,
+    /// The networks in the sets, and when they leave them.
+    networks: HashMap<Network, Blocked>,
+}
+
+impl NftMirror {
+    /// Brings the kernel to what `present` returns: the sets, and the networks that they should have. It blocks until `nft` has ended, which
+    /// runs for some 1000 networks at once. Networks that could not be changed are tried again by the next call. Those that are left in
+    /// former sets stay there until their time is over.
+    ///
+    /// # Errors
+    /// `nft` cannot be started or does not end in time, or its first message. If removals and additions fail, both.
+    pub fn update(
+        &self,
+        present: impl FnOnce() -> (Option<NftSets>, Vec<Blocked>),
+        now_s: u64,
+    ) -> Result<(), NftError> {
+        // A panic under this lock leaves at most a network that is told twice.
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (sets, blocked) = present();
+        let Told { sets: current, networks } = &mut *told;
+        networks.retain(|_, told| told.until_s > now_s);
+        let is_other = *current != sets;
+        let now: HashMap<_, _> = blocked.iter().map(|blocked| (blocked.network, blocked.until_s)).collect();
+        let stays = |told: &Blocked| !is_other && now.contains_key(&told.network);
+        let gone: Vec<_> = networks.values().filter(|told| !stays(told)).copied().collect();
+        let removed = current.as_ref().map_or(Ok(()), |sets| {
+            sets.apply(&gone, &|gone| sets.removal(&gone.network), &mut |gone| {
+                networks.remove(&gone.network);
+            })
+        });
+        if is_other {
+            networks.clear();
+            current.clone_from(&sets);
+        }
+        let is_new = |blocked: &Blocked| {
+            blocked.until_s > now_s
+                && networks.get(&blocked.network).is_none_or(|told| told.until_s != blocked.until_s)
+        };
+        let new: Vec<_> = blocked.into_iter().filter(is_new).collect();
+        let added = current.as_ref().map_or(Ok(()), |sets| {
+            let addition = |new: &Blocked| sets.addition(&new.network, new.until_s.saturating_sub(now_s));
+            sets.apply(&new, &addition, &mut |new| {
+                networks.insert(new.network, *new);
+            })
+        });
+        match (removed, added) {
+            (Err(NftError(one)), Err(NftError(other))) if one != other => {
+                Err(NftError(format!("{one}; {other}")))
+            }
+            (removed, added) => removed.and(added),
+        }
+    }
+}
+
 impl NftSets {
     /// The sets `v4` and `v6` of the table `table`, of the family inet.
     ///
@@ -86,64 +147,43 @@ impl NftSets {
         self
     }
 
-    /// Adds a network until its time is over. It blocks until `nft` has ended.
-    ///
-    /// # Errors
-    /// `nft` cannot be started or does not end in time, or its first message.
-    pub fn add(&self, blocked: &Blocked, now_s: u64) -> Result<(), NftError> {
-        match blocked.until_s.saturating_sub(now_s) {
-            0 => Ok(()),
-            left_s => self.run(&self.additions(&blocked.network, left_s)),
-        }
-    }
-
-    /// Removes networks before their time, if they are still there. It blocks until `nft` has ended, which runs once for each 1000 of them.
-    ///
-    /// # Errors
-    /// `nft` cannot be started or does not end in time, or its first message.
-    pub fn remove(&self, networks: &[Network]) -> Result<(), NftError> {
-        // Deleting an element that is gone would be an error.
-        let removal = |network: &Network| {
-            let element = format!("element inet {} {} {{ {network} }}\n", self.table, self.set(network));
-            format!("add {element}delete {element}")
-        };
-        networks
-            .chunks(MAX_REMOVED)
-            .try_for_each(|some| self.run(&some.iter().map(removal).collect::<String>()))
-    }
-
-    /// Brings the kernel's sets to the present blacklist, after one with other limits or sets. It blocks until `nft` has ended.
-    ///
-    /// # Errors
-    /// Those of [`Self::remove`] and [`Self::add`].
-    pub fn replace(
-        (previous, before): (Option<&Self>, &[Blocked]),
-        (present, now): (Option<&Self>, &[Blocked]),
-        now_s: u64,
-    ) -> Result<(), NftError> {
-        let is_same = previous == present;
-        let stays: HashSet<_> = now.iter().filter(|_| is_same).map(|blocked| blocked.network).collect();
-        let left = before.iter().map(|blocked| blocked.network).filter(|network| !stays.contains(network));
-        let left: Vec<_> = left.collect();
-        previous.map_or(Ok(()), |sets| sets.remove(&left))?;
-        match present.filter(|_| !is_same) {
-            Some(sets) => now.iter().try_for_each(|blocked| sets.add(blocked, now_s)),
-            None => Ok(()),
-        }
-    }
-
     fn set(&self, network: &Network) -> &str {
         if network.address().is_ipv4() { &self.v4 } else { &self.v6 }
     }
 
-    /// Adding an element that exists would keep its old time, so it is added, deleted and added again, in one transaction.
-    fn additions(&self, network: &Network, left_s: u64) -> String {
+    /// Deleting an element that is gone would be an error, so it is added first.
+    fn removal(&self, network: &Network) -> String {
+        let element = format!("element inet {} {} {{ {network} }}\n", self.table, self.set(network));
+        format!("add {element}delete {element}")
+    }
+
+    /// Adding an element that exists would keep its old time, so it is removed first.
+    fn addition(&self, network: &Network, left_s: u64) -> String {
         let (table, set) = (&self.table, self.set(network));
-        let element =
-            |timeout: fmt::Arguments<'_>| format!("element inet {table} {set} {{ {network}{timeout} }}\n");
-        let plain = element(format_args!(""));
-        let timed = element(format_args!(" timeout {left_s}s"));
-        format!("add {plain}delete {plain}add {timed}")
+        let removal = self.removal(network);
+        format!("{removal}add element inet {table} {set} {{ {network} timeout {left_s}s }}\n")
+    }
+
+    /// Runs `script` for all of these, in transactions of at most 1000 networks, and calls `done` for each that has happened. After a failed
+    /// transaction its halves are tried: a set that is full takes what it can. It ends at the first network that fails by itself.
+    fn apply(
+        &self,
+        all: &[Blocked],
+        script: &impl Fn(&Blocked) -> String,
+        done: &mut impl FnMut(&Blocked),
+    ) -> Result<(), NftError> {
+        for some in all.chunks(MAX_CHANGED) {
+            match self.run(&some.iter().map(script).collect::<String>()) {
+                Ok(()) => some.iter().for_each(&mut *done),
+                Err(error) if some.len() == 1 => return Err(error),
+                Err(_) => {
+                    let (one, other) = some.split_at(some.len() / 2);
+                    self.apply(one, script, done)?;
+                    self.apply(other, script, done)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs a script of `nft` as one transaction.
@@ -183,6 +223,11 @@ impl NftSets {
         let message = String::from_utf8_lossy(&message);
         let first =
             message.lines().find(|line| !line.trim().is_empty()).unwrap_or("it failed without a message");
-        Err(NftError(first.escape_debug().to_string()))
+        // The kernel's ENFILE, which nft translates as if it were about files.
+        let hint = match first.ends_with("Too many open files in system") {
+            true => "; the set is full: give it a larger size",
+            false => "",
+        };
+        Err(NftError(format!("{}{hint}", first.escape_debug())))
     }
 }

@@ -6,7 +6,6 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
@@ -15,6 +14,7 @@ use rusqlite::Connection;
 
 use super::load::{self, MAX_FILE};
 use super::{Policy, sqlite};
+use crate::clock::now_s;
 use crate::document::{Fault, Faults};
 
 /// The policy in force. Handshakes read it without waiting; [`Self::poll`] replaces it when its file or database has changed.
@@ -146,8 +146,7 @@ impl Source {
             Self::Toml { content, .. } => *content,
             Self::Sqlite(_) => None,
         };
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Version { since_s: since.as_secs(), sha256 }
+        Version { since_s: now_s(), sha256 }
     }
 
     /// The policy, or its faults, if the content has changed.

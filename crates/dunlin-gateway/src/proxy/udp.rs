@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dunlin::error::Misuse;
 use dunlin_tokio::DtlsAssociation;
+use tokio::io::Interest;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -80,12 +81,23 @@ pub(crate) struct Passed {
     pub(crate) dropped: u64,
 }
 
-/// Passes datagrams until the association ends. `opened` is called with the outcome of each attempt to open a socket.
+/// The error that waits at this socket, which is taken off it.
+fn pending_error(socket: &UdpSocket) -> Option<io::Error> {
+    let taken = socket.try_io(Interest::ERROR, || match socket.take_error()? {
+        Some(error) => Ok(error),
+        // The runtime waits for the next one only after this.
+        None => Err(io::ErrorKind::WouldBlock.into()),
+    });
+    taken.ok()
+}
+
+/// Passes datagrams until the association ends. `reached` is called with the outcome of each attempt to open a socket, and with each error by
+/// which the network says that the backend takes no datagrams.
 pub(crate) async fn pass(
     client: &DtlsAssociation,
     backend: &Backend<'_>,
     passed: &mut Passed,
-    mut opened: impl FnMut(&io::Result<UdpSocket>),
+    mut reached: impl FnMut(Result<(), &io::Error>),
     stop: impl Future<Output = ()>,
 ) -> End {
     let mut stop = std::pin::pin!(stop);
@@ -98,7 +110,7 @@ pub(crate) async fn pass(
             match &socket {
                 Some(open) => {
                     let open: &UdpSocket = open;
-                    open.readable().await
+                    open.ready(Interest::READABLE | Interest::ERROR).await
                 }
                 None => std::future::pending().await,
             }
@@ -120,7 +132,7 @@ pub(crate) async fn pass(
                 latest = Instant::now();
                 if socket.is_none() {
                     let result = backend.open().await;
-                    opened(&result);
+                    reached(result.as_ref().map(|_| ()));
                     socket = result.ok();
                 }
                 let Some(open) = &socket else {
@@ -136,18 +148,28 @@ pub(crate) async fn pass(
                     [] => open.send(&data).await,
                     header => open.send(&[header, &data].concat()).await,
                 };
-                // A port without a program answers with an error, which the next call reports. Datagrams may be lost.
-                passed.dropped += u64::from(sent.is_err());
+                // It may also be the answer to an earlier datagram. Datagrams may be lost.
+                if let Err(error) = sent {
+                    passed.dropped += 1;
+                    reached(Err(&error));
+                }
             }
             _ = receive => {
                 let Some(open) = &socket else { continue };
+                // A port without a program answers with ICMP's error, which makes nothing readable.
+                if let Some(error) = pending_error(open) {
+                    passed.dropped += 1;
+                    reached(Err(&error));
+                    continue;
+                }
                 // It ends with this branch: an association that waits holds no buffer.
                 let mut datagram = Vec::with_capacity(MAX_DATAGRAM);
                 let len = match open.try_recv_buf(&mut datagram) {
                     Ok(len) => len,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-                    Err(_) => {
+                    Err(error) => {
                         passed.dropped += 1;
+                        reached(Err(&error));
                         continue;
                     }
                 };

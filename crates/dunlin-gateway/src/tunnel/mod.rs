@@ -217,17 +217,9 @@ impl Tunnel {
     /// Replaces the listeners. The first ones take the frozen associations.
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
-        let status = self.stores.learnt.lists();
-        match self.bind(&running, config, thaws).await {
-            Ok(bound) => {
-                self.service.replace(running, bound);
-                Ok(())
-            }
-            Err(faults) => {
-                self.stores.learnt.restore(status);
-                Err(faults)
-            }
-        }
+        let bound = self.stores.learnt.during(self.bind(&running, config, thaws)).await?;
+        self.service.replace(running, bound);
+        Ok(())
     }
 
     /// Binds the listeners of `config`, beside those that run.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::auth::{Psk, Verifiers};
 use dunlin::cache::ClientCache;
@@ -18,6 +17,7 @@ use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions};
 
 use super::config::{TunnelListener, TunnelPsk};
+use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
 use crate::credentials::Learnt;
 use crate::tls::{self, Files};
@@ -232,8 +232,7 @@ fn psks(
 }
 
 fn is_valid(record: &PskRecord) -> bool {
-    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    record.state(now_s) == State::Valid
+    record.state(now_s()) == State::Valid
 }
 
 /// The only valid key of a set.

@@ -513,7 +513,10 @@ async fn handshakes_that_fail_without_a_fault_of_the_client_are_no_offences() {
     assert!(refused.to_string().contains("no_application_protocol"), "{refused}");
     let refused = place.client("root.pem").exchange(port, "other.example", "").await.unwrap_err();
     assert!(refused.to_string().contains("unrecognized_name"), "{refused}");
-    metric_becomes(&gateway, &failed("incompatible"), 2.0).await;
+    // A client that connects to an address requests no name.
+    let refused = place.client("root.pem").exchange(port, "127.0.0.1", "").await.unwrap_err();
+    assert!(refused.to_string().contains("missing_extension"), "{refused}");
+    metric_becomes(&gateway, &failed("incompatible"), 3.0).await;
     assert_eq!(metric(&gateway, BLOCKED), 0.0);
     // The certificate of another authority is no accident.
     place.make_pki("strange-");

@@ -9,7 +9,7 @@ use dunlin_tokio::now;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::place::{Place, backend, listener, metric, metric_becomes, recorder, route, within};
+use crate::place::{Client, Place, backend, listener, metric, metric_becomes, recorder, route, within};
 
 const CLIENTS: &str = "[listener.clients]\nca = \"root.pem\"\n";
 
@@ -97,6 +97,29 @@ async fn the_oldest_handshake_gives_way_to_another_one() {
     within(half_open.read_exact(&mut [0; 5])).await.unwrap();
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
     metric_becomes(&gateway, reached, 2.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}"), 0.0);
+}
+
+/// Half-open handshakes then cost a HelloRetryRequest each, instead of a signature and a key exchange.
+#[tokio::test]
+async fn clients_return_a_cookie_while_handshakes_crowd() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nhandshakes = 1\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
+    let client = place.client("root.pem");
+    assert!(!client.connect(port, "localhost").await.negotiated().retried);
+    let mut silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    silent.write_all(&[22, 3, 1, 2, 0, 1]).await.unwrap();
+    metric_becomes(&gateway, "dunlin_gateway_connections_accepted_total", 2.0).await;
+    let crowding = client.connect(port, "localhost").await;
+    let reached = "dunlin_gateway_limits_reached_total{listener=\"test\",limit=\"handshakes\"}";
+    metric_becomes(&gateway, reached, 1.0).await;
+    let next = client.connect(port, "localhost").await;
+    assert!(crowding.negotiated().retried && next.negotiated().retried);
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    // TLS 1.2 has no cookies over TCP.
+    let older = Client { tls12: true, ..place.client("root.pem") };
+    assert_eq!(older.exchange(port, "localhost", "").await.unwrap(), "one got ");
     assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}"), 0.0);
 }
 

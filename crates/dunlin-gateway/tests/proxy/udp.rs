@@ -82,6 +82,28 @@ async fn the_first_datagram_opens_the_socket() {
     assert_eq!(metric(&gateway, CONNECTS), 1.0);
 }
 
+/// The network's answer is ICMP's "port unreachable", which no datagram of the client has to follow.
+#[tokio::test]
+async fn a_backend_that_is_down_is_counted_and_its_clients_stay() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    drop(socket);
+    let (gateway, port) = place.start(&(dtls("") + &route(to, ""))).await;
+    let client = connect(&place.client("root.pem"), port).await;
+    client.send(b"lost").await.unwrap();
+    let refused = "dunlin_gateway_backend_connects_total{listener=\"test\",route=\"0\",outcome=\"refused\"}";
+    metric_becomes(&gateway, refused, 1.0).await;
+    let socket = UdpSocket::bind(("127.0.0.1", to)).await.unwrap();
+    client.send(b"arrives").await.unwrap();
+    let (data, gateway_side) = receive(&socket).await;
+    assert_eq!(data, b"arrives");
+    socket.send_to(b"answer", gateway_side).await.unwrap();
+    assert_eq!(within(client.recv()).await.unwrap().unwrap(), b"answer");
+    assert_eq!(metric(&gateway, CONNECTS), 1.0);
+    client.close();
+    metric_becomes(&gateway, "dunlin_gateway_datagrams_dropped_total", 1.0).await;
+}
+
 #[tokio::test]
 async fn counts_garbage() {
     let place = Place::new();

@@ -91,6 +91,8 @@ const fn incompatible(e: &PeerIncompatible) -> Alert {
         P::ExtendedMasterSecret | P::SecureRenegotiation => Alert::HANDSHAKE_FAILURE,
         P::Fallback => Alert::INAPPROPRIATE_FALLBACK,
         P::ServerName => Alert::UNRECOGNIZED_NAME,
+        // RFC 8446 §9.2.
+        P::NoServerName => Alert::MISSING_EXTENSION,
         P::Refused | P::Rank | P::DataBeforeRenegotiation => Alert::ACCESS_DENIED,
     }
 }

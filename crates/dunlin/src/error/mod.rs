@@ -164,6 +164,8 @@ pub enum PeerIncompatible {
     Fallback,
     /// The server has no service under the requested name.
     ServerName,
+    /// The client requested no server name, and the server needs one (RFC 8446 §9.2).
+    NoServerName,
     /// The caller refused this client in its answer to a question.
     Refused,
     /// The profile that served this client has a lower rank than its identity demands, or than the anonymous default if it has

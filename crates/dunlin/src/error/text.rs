@@ -215,6 +215,7 @@ texts!(PeerIncompatible "I" {
     21 Self::Refused => "this client was refused by policy",
     22 Self::Rank => "this client needs a stronger profile than the one that served it",
     23 Self::DataBeforeRenegotiation => "it sent data before the renegotiation to the stronger profile that it needs",
+    24 Self::NoServerName => "it requested no server name, and no service is there without one",
 });
 
 texts!(AuthenticationFailure "A" {

@@ -120,7 +120,8 @@ pub enum Answer {
     /// The configuration for this client. `None` refuses the client with access_denied.
     Profile(Option<Arc<ServerConfig>>),
     /// Refuses the client as `Profile(None)` does, for this reason and with its alert: no_application_protocol for
-    /// [`PeerIncompatible::ApplicationProtocol`] (RFC 7301 §3.2), unrecognized_name for [`PeerIncompatible::ServerName`] (RFC 6066 §3).
+    /// [`PeerIncompatible::ApplicationProtocol`] (RFC 7301 §3.2), unrecognized_name for [`PeerIncompatible::ServerName`] (RFC 6066 §3),
+    /// missing_extension for [`PeerIncompatible::NoServerName`] (RFC 8446 §9.2).
     Refused(PeerIncompatible),
     /// The key. `None` if there is none.
     Psk(Option<Arc<Psk>>),

@@ -1,0 +1,117 @@
+//! Remembered verdicts about client certificates, in real handshakes and virtual time.
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dunlin::auth::{Claim, PeerIdentity, Verdict, Verified, Verifier, Verifiers, X509Trust};
+use dunlin::crypto::CryptoProvider;
+use dunlin::error::AuthenticationFailure;
+use dunlin::wire::CertificateType;
+use dunlin::{ClientAuth, ClientConfig, Error, Now, Profile, ServerConfig, Trust};
+use dunlin_store::RememberedVerdicts;
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, full_awslc};
+
+/// Counts the verdicts of X.509.
+#[derive(Debug)]
+struct Counting(X509Trust, AtomicUsize);
+
+impl Verifier for Counting {
+    fn certificate_type(&self) -> CertificateType {
+        self.0.certificate_type()
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        self.0.settings(add);
+    }
+
+    fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.verify(claim)
+    }
+
+    fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
+        self.0.read(claim)
+    }
+}
+
+struct Side {
+    counting: Arc<Counting>,
+    verdicts: Arc<RememberedVerdicts>,
+}
+
+impl Side {
+    fn new(capacity: usize) -> Self {
+        let trust = Pki::shared(KeyType::P256).trust();
+        let counting = Arc::new(Counting(trust, AtomicUsize::new(0)));
+        let verdicts = Arc::new(RememberedVerdicts::new(counting.clone(), capacity));
+        Self { counting, verdicts }
+    }
+
+    fn server(&self, provider: Arc<CryptoProvider>) -> Arc<ServerConfig> {
+        let own = Pki::shared(KeyType::P256).server.x509(&provider);
+        let trust = Verifiers::default().with(self.verdicts.clone());
+        let profile = Profile::builder(provider).trust(trust).credentials(vec![own]).build().unwrap();
+        Arc::new(ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap())
+    }
+
+    /// Connects a client, and returns its identity and how many verdicts that has cost.
+    fn connect(
+        &self,
+        provider: Arc<CryptoProvider>,
+        client: &Arc<ClientConfig>,
+        now: Now,
+    ) -> (Result<Option<PeerIdentity>, Error>, usize) {
+        let before = self.counting.1.load(Ordering::Relaxed);
+        let mut pair = Pair::at(client, &self.server(provider), now);
+        let connected = pair.connect().map(|_| pair.server.negotiated().unwrap().peer.clone());
+        (connected, self.counting.1.load(Ordering::Relaxed) - before)
+    }
+}
+
+/// A client that connects to any server.
+fn client(typ: KeyType) -> Arc<ClientConfig> {
+    let trust = Trust { x509: Some(X509Trust::DangerAnyone), raw_key: None };
+    let own = Pki::shared(typ).client.x509(&awslc());
+    let profile = Profile::builder(awslc()).trust(trust).credentials(vec![own]).build().unwrap();
+    Arc::new(ClientConfig::new(profile))
+}
+
+#[test]
+fn a_client_that_comes_again_costs_no_verdict() {
+    let (side, client) = (Side::new(10), client(KeyType::P256));
+    let (first, asked) = side.connect(awslc(), &client, NOW);
+    assert_eq!(asked, 1);
+    let (second, asked) = side.connect(awslc(), &client, NOW);
+    assert_eq!(asked, 0);
+    assert!(first.as_ref().unwrap().is_some() && first == second);
+    assert_eq!(side.verdicts.len(), 1);
+}
+
+#[test]
+fn a_verdict_ends_with_its_certificate() {
+    const YEARS_MS: u64 = 300 * 365 * 24 * 3600 * 1000;
+    let (side, client) = (Side::new(10), client(KeyType::P256));
+    side.connect(awslc(), &client, NOW).0.unwrap();
+    let (refused, asked) = side.connect(awslc(), &client, Now::from_unix_ms(NOW.unix_ms + YEARS_MS));
+    let expired = matches!(refused, Err(Error::Authentication(AuthenticationFailure::Expired(_))));
+    assert!(expired && asked == 1, "{refused:?}");
+}
+
+#[test]
+fn other_algorithms_are_another_claim() {
+    let (side, client) = (Side::new(10), client(KeyType::P256));
+    assert_eq!(side.connect(awslc(), &client, NOW).1, 1);
+    assert_eq!(side.connect(full_awslc(), &client, NOW).1, 1);
+    assert_eq!(side.connect(full_awslc(), &client, NOW).1, 0);
+}
+
+#[test]
+fn a_refusal_is_not_remembered() {
+    let (side, stranger) = (Side::new(10), client(KeyType::P384));
+    for _ in 0..2 {
+        let (refused, asked) = side.connect(awslc(), &stranger, NOW);
+        assert!(refused.is_err() && asked == 1, "{refused:?}");
+    }
+    assert!(side.verdicts.is_empty());
+}
