@@ -8,7 +8,7 @@ use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
+use dunlin_identity::handshake::{CredentialVerifier, Judge, RegistryDocuments};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
@@ -23,6 +23,7 @@ use tokio::runtime::Handle;
 use crate::did::{Own, now_s};
 use crate::error::{Error, misuse, warn};
 use crate::files;
+use crate::tls::credentials::PeerJudge;
 use crate::tls::{identity, lists};
 
 /// The options by which a command trusts a registry, and the HTTPS servers of registries and of did:web.
@@ -151,7 +152,7 @@ pub(crate) struct RegistryOptions {
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
     registry: Option<String>,
     /// Accept peers with a did:web, whose documents are fetched from their web servers over HTTPS.
-    #[arg(long, requires = "trust", help_heading = "Registry")]
+    #[arg(long, help_heading = "Registry")]
     did_web: bool,
     #[command(flatten)]
     access: AccessOptions,
@@ -183,18 +184,23 @@ impl RegistryOptions {
     }
 
     /// Makes a verifier resolve what the registry and web servers know, and ask them for the rest.
-    pub(crate) fn extend(&self, verifier: CredentialVerifier) -> Result<CredentialVerifier, Error> {
+    pub(crate) fn extend<J: Judge>(&self, verifier: J) -> Result<J, Error> {
         let resolvers = self.opened()?.look_ups.resolvers();
-        if resolvers.is_empty() {
-            return Ok(verifier);
+        match resolvers.is_empty() {
+            true => Ok(verifier),
+            false => Ok(verifier.asking_with(resolvers)),
         }
-        Ok(resolvers.into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver))
     }
 
-    /// The answers to the questions of this verifier; `None` if it has none.
-    pub(crate) fn answers(&self, verifier: Option<Arc<CredentialVerifier>>) -> Option<LookUpAnswers> {
+    /// The answers to the questions of this judge; `None` if it has none.
+    pub(crate) fn answers(&self, judge: Option<PeerJudge>) -> Option<LookUpAnswers> {
         let look_ups = &self.opened.get()?.look_ups;
-        Some(look_ups.answers(Arc::new(lists::provider()), vec![verifier?]))
+        Some(look_ups.answers(Arc::new(lists::provider()), vec![judge?.judge()]))
+    }
+
+    /// Whether peers may have a did:web.
+    pub(crate) const fn asks_the_web(&self) -> bool {
+        self.did_web
     }
 
     /// Whether proofs of a registry count.
@@ -229,10 +235,10 @@ impl RegistryOptions {
         }
     }
 
-    /// Begins to watch the issuers that the verifier trusts. Gets the first proof of the own DID, and refreshes it from now on. Without a
+    /// Begins to watch the issuers that the judge trusts. Gets the first proof of the own DID, and refreshes it from now on. Without a
     /// proof, peers ask the registry themselves.
-    pub(crate) async fn start(&self, verifier: Option<Arc<CredentialVerifier>>) {
-        if let Some(verifier) = verifier {
+    pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
+        if let Some(PeerJudge::Credentials(verifier)) = judge {
             self.watch_issuers(&verifier);
         }
         let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };

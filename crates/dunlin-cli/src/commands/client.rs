@@ -338,7 +338,7 @@ impl<'a> Client<'a> {
     }
 
     async fn run(&self) -> Result<(), Error> {
-        self.args.tls.verifiable.registry.start(self.config.verifier()).await;
+        self.args.tls.verifiable.registry.start(self.config.judge()).await;
         let mut connected = self.connect().await?;
         if self.args.reconnect {
             for _ in 0..RECONNECTIONS {
@@ -441,7 +441,7 @@ impl<'a> Client<'a> {
 
     /// The answers about servers whose documents are elsewhere.
     fn answers(&self) -> Option<LookUpAnswers> {
-        self.args.tls.verifiable.registry.answers(self.config.verifier())
+        self.args.tls.verifiable.registry.answers(self.config.judge())
     }
 
     fn server(&self) -> ServerAddress {

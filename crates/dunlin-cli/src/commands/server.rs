@@ -237,7 +237,7 @@ impl Server {
         // Catch signals before the first message, because its reader may stop the server.
         let mut stop = Stop::new()?;
         let mut hangups = stop::hangups()?;
-        self.args.tls.verifiable.registry.start(self.config.verifier()).await;
+        self.args.tls.verifiable.registry.start(self.config.judge()).await;
         let address = self.args.accept;
         let mut connections = Connections::default();
         let listener = self.clone().listen(address, &mut connections).await?;
@@ -483,7 +483,7 @@ impl Server {
 
     /// The answers about clients whose documents are elsewhere.
     fn answers(&self) -> Option<LookUpAnswers> {
-        self.args.tls.verifiable.registry.answers(self.config.verifier())
+        self.args.tls.verifiable.registry.answers(self.config.judge())
     }
 
     /// The function that logs handshake messages, if they are wanted.

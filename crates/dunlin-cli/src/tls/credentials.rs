@@ -1,30 +1,66 @@
-//! Verifiable credentials of this side and of peers: their options, and the credentials and verifiers that they make.
+//! Verifiable credentials and bare DIDs of this side and of peers: their options, and the credentials and verifiers that they make.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use clap::Args;
-use dunlin::Credential;
+use clap::{Args, ValueEnum};
+use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
+use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::Contexts;
 use dunlin_identity::credential::status::StatusLists;
-use dunlin_identity::did::Did;
+use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::CredentialVerifier;
+use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, Judge};
 use dunlin_identity::holding::Holding;
-use dunlin_identity::trust::MAX_MEMBERSHIP;
+use dunlin_identity::trust::{MAX_MEMBERSHIP, TrustList};
 
 use crate::did::{self, DOCUMENT, OPERATIONS, Own};
 use crate::error::Error;
 use crate::files;
 use crate::registry::RegistryOptions;
 
-/// The options of `client` and `server` for verifiable credentials, which exist in TLS 1.3 and DTLS 1.3.
+/// What judges the decentralised identities of peers.
+#[derive(Clone, Debug)]
+pub(crate) enum PeerJudge {
+    /// By credentials of trusted issuers.
+    Credentials(Arc<CredentialVerifier>),
+    /// By a list of trusted DIDs alone.
+    Identifiers(Arc<IdentifierVerifier>),
+}
+
+impl PeerJudge {
+    /// For a profile.
+    pub(super) fn verifier(&self) -> Arc<dyn Verifier> {
+        self.judge()
+    }
+
+    /// For look-ups.
+    pub(crate) fn judge(&self) -> Arc<dyn Judge> {
+        match self {
+            Self::Credentials(verifier) => verifier.clone(),
+            Self::Identifiers(verifier) => verifier.clone(),
+        }
+    }
+}
+
+/// Whether decentralised identities travel in messages of their own.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Messages {
+    /// No: credentials travel as certificates. There are no bare DIDs.
+    Off,
+    /// Bare DIDs do, and credentials for peers that do not take them as certificates.
+    Beside,
+    /// Both do, always.
+    Alone,
+}
+
+/// The options of `client` and `server` for verifiable credentials and bare DIDs, which exist in TLS 1.3 and DTLS 1.3.
 #[derive(Args, Clone, Default)]
 pub(crate) struct CredentialOptions {
-    /// The own DID, for --vc: its directory, as `dunlin did create` makes it, or its private key.
-    #[arg(long, value_name = "DIR|KEY", requires = "vc", help_heading = "Identity")]
+    /// The own DID: its directory, as `dunlin did create` makes it, or its private key. Without --vc, this side proves the DID alone.
+    #[arg(long, value_name = "DIR|KEY", help_heading = "Identity")]
     pub(crate) did: Option<PathBuf>,
     /// A verifiable credential about the DID of --did, as `dunlin vc issue` makes it, to show in place of a certificate in TLS 1.3. May be
     /// repeated; the first that suits the peer is used.
@@ -35,9 +71,9 @@ pub(crate) struct CredentialOptions {
     /// name: without --peers, a client accepts every holder as its server.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) trust: Option<PathBuf>,
-    /// Accept credentials only from the DIDs on this list, in the form of --trust. It may also have the root over the members of another list
-    /// (`dunlin did members`), which needs --registry.
-    #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
+    /// Accept only the DIDs on this list, in the form of --trust: with --trust the holders of credentials, without it peers that prove their
+    /// DID alone. It may also have the root over the members of another list (`dunlin did members`), which needs --registry.
+    #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) peers: Option<PathBuf>,
     /// The document of a did:dunlin: of one in --trust or --peers, or of the DID of --did. May be repeated.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
@@ -47,47 +83,108 @@ pub(crate) struct CredentialOptions {
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) status_list: Vec<PathBuf>,
     /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`), for peers that know only the root. They are read once.
-    #[arg(long, value_name = "FILE", requires_all = ["vc", "registry"], help_heading = "Identity")]
+    #[arg(long, value_name = "FILE", requires_all = ["did", "registry"], help_heading = "Identity")]
     membership: Option<PathBuf>,
+    /// Whether DIDs and credentials travel in messages of their own (ssi_parameters) [default: beside with a bare DID, otherwise off].
+    #[arg(long, value_name = "WHEN", help_heading = "Identity")]
+    ssi_messages: Option<Messages>,
     #[command(flatten)]
     pub(crate) registry: RegistryOptions,
 }
 
 impl CredentialOptions {
+    /// Whether decentralised identities of peers are judged.
+    pub(crate) const fn trusts(&self) -> bool {
+        self.trust.is_some() || self.peers.is_some()
+    }
+
+    /// The option by which they are.
+    pub(super) const fn trust_option(&self) -> &'static str {
+        if self.trust.is_some() { "--trust" } else { "--peers" }
+    }
+
+    /// Whether decentralised identities travel in messages of their own.
+    pub(super) fn messages(&self) -> Result<SsiMessages, Error> {
+        let shows_bare = self.did.is_some() && self.vc.is_empty();
+        let bare = match (shows_bare, self.trust.is_none() && self.peers.is_some()) {
+            (true, _) => Some("--did without --vc"),
+            (_, true) => Some("--peers without --trust"),
+            _ => None,
+        };
+        match (self.ssi_messages, bare) {
+            (None, None) => Ok(SsiMessages::Off),
+            (Some(Messages::Off), Some(bare)) => {
+                let why = format!("{bare} is about bare DIDs, which have no other messages");
+                Err(Error::usage("--ssi-messages off", why, "leave it out, or use credentials"))
+            }
+            (Some(_), None) if self.did.is_none() && !self.trusts() => Err(Error::usage(
+                "--ssi-messages",
+                "no DID is shown or trusted",
+                "add --did, --trust or --peers",
+            )),
+            (Some(Messages::Off), None) => Ok(SsiMessages::Off),
+            (Some(Messages::Alone), _) => Ok(SsiMessages::Alone),
+            (None | Some(Messages::Beside), _) => Ok(SsiMessages::Beside),
+        }
+    }
+
     /// The credentials to show.
     pub(super) fn credentials(&self, provider: &CryptoProvider) -> Result<Vec<Credential>, Error> {
         let Some(own) = &self.did else { return Ok(Vec::new()) };
         let documents = did::documents(&self.document)?;
+        if self.vc.is_empty() {
+            let own = Own::load(own, None, &documents, provider)?;
+            let holding = Holding::of_did(own.key.clone(), authentication(&own)?);
+            return self.to_tls(holding, &own, &own.file, provider).map(|credential| vec![credential]);
+        }
         self.vc.iter().map(|path| self.shown(path, own, &documents, provider)).collect()
     }
 
-    /// The verifier of the credentials of peers. `newest` has the status lists that were read before: a stored copy of an older one would
+    /// What judges the DIDs of peers. `newest` has the status lists that were read before: a stored copy of an older one would
     /// hide a revocation.
-    pub(super) fn verifier(
+    pub(super) fn judge(
         &self,
         newest: &mut StatusLists,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Option<Arc<CredentialVerifier>>, Error> {
-        let Some(trust) = &self.trust else { return Ok(None) };
+    ) -> Result<Option<PeerJudge>, Error> {
+        let peers = self.peers.as_ref().map(|path| self.peers(path)).transpose()?;
+        let Some(trust) = &self.trust else {
+            let Some(list) = peers else { return Ok(None) };
+            let pinned = did::pinned(&list, &did::documents(&self.document)?, provider)?;
+            // What a registry knows comes before pinned documents, which never change.
+            let verifier = self.registry.extend(IdentifierVerifier::new(provider.clone(), list))?;
+            return Ok(Some(PeerJudge::Identifiers(Arc::new(verifier.with_resolver(Arc::new(pinned))))));
+        };
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, provider)?;
         let of_issuers: Vec<_> = issuers.iter().map(|issuer| issuer.document.clone()).collect();
         let status = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
-        // What a registry knows comes before pinned documents, which never change.
         let mut verifier = self.registry.extend(verifier)?;
-        if let Some(path) = &self.peers {
-            let list = did::trust_list(path)?;
-            if !list.roots().is_empty() && !self.registry.has_registry() {
-                let why = "proofs for \"members\" come with those of a registry";
-                return Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"));
-            }
+        if let Some(list) = peers {
             let pinned = did::pinned(&list, &documents, provider)?;
             verifier = verifier.with_resolver(Arc::new(pinned)).with_peers(list);
         }
         let verifier = Arc::new(verifier);
         self.registry.watch_issuers(&verifier);
-        Ok(Some(verifier))
+        Ok(Some(PeerJudge::Credentials(verifier)))
+    }
+
+    /// The list of --peers.
+    fn peers(&self, path: &Path) -> Result<TrustList, Error> {
+        let list = did::trust_list(path)?;
+        match list.roots().is_empty() || self.registry.has_registry() {
+            true => Ok(list),
+            false => {
+                let why = "proofs for \"members\" come with those of a registry";
+                Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"))
+            }
+        }
+    }
+
+    /// What the command line names as this side's identities: the credentials, or the DID without one.
+    pub(super) fn named(&self) -> impl Iterator<Item = &PathBuf> {
+        self.vc.iter().chain(self.did.iter().filter(|_| self.vc.is_empty()))
     }
 
     /// The files of the credentials of this side, as far as they exist.
@@ -99,7 +196,7 @@ impl CredentialOptions {
     /// The files by which this side judges peers.
     pub(super) fn trust_files(&self) -> Vec<PathBuf> {
         let files = self.trust.iter().chain(&self.peers).chain(&self.document).chain(&self.status_list);
-        files.filter(|_| self.trust.is_some()).cloned().collect()
+        files.filter(|_| self.trusts()).cloned().collect()
     }
 
     /// The signature schemes of the trusted issuers' keys; `None` without --trust.
@@ -134,28 +231,51 @@ impl CredentialOptions {
             let why = format!("it is about {subject}, and --did is {}", own.did());
             return Err(Error::failed(path.display(), why, "give a credential about the DID of --did"));
         }
-        let method = own.method(Relationship::Authentication)?;
-        // Peers expect the first key of the document.
-        if own.document.keys(Relationship::Authentication).next().is_none_or(|(first, _)| *first != method) {
-            let why = format!("it is not the first key for authentication of {subject}");
-            return Err(Error::failed(own.file.display(), why, "give the first key"));
-        }
         let advice = "give a credential as `dunlin vc issue` makes it";
+        let method = authentication(&own)?;
         let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
-        let mut holding = holding.map_err(|error| Error::failed(path.display(), error, advice))?;
-        let membership = self.membership.as_ref().map(|path| membership(path, &subject)).transpose()?;
-        match (self.registry.stapler(&own, membership.unwrap_or_default())?, &self.membership) {
+        self.to_tls(
+            holding.map_err(|error| Error::failed(path.display(), error, advice))?,
+            &own,
+            path,
+            provider,
+        )
+    }
+
+    /// For handshakes, with the proofs of a registry. The holding comes from the file at `path`.
+    fn to_tls(
+        &self,
+        mut holding: Holding,
+        own: &Own,
+        path: &Path,
+        provider: &CryptoProvider,
+    ) -> Result<Credential, Error> {
+        let did = own.did();
+        let membership = self.membership.as_ref().map(|path| membership(path, did)).transpose()?;
+        match (self.registry.stapler(own, membership.unwrap_or_default())?, &self.membership) {
             (Some(stapler), _) => holding = holding.with_proofs(stapler),
             (None, Some(_)) => {
-                let why = format!("{subject} is in no registry, with whose proofs it would travel");
+                let why = format!("{did} is in no registry, with whose proofs it would travel");
                 return Err(Error::usage("--membership", why, "use a did:dunlin, or leave it out"));
             }
             (None, None) => {}
         }
         holding.to_tls(provider).ok_or_else(|| {
-            let why = format!("handshakes have no number for the method of {subject}");
+            let why = format!("handshakes have no number for the method of {did}");
             Error::failed(path.display(), why, "use did:key, did:jwk or did:dunlin")
         })
+    }
+}
+
+/// The method of the DID's key, which must be the first for authentication: peers expect it.
+fn authentication(own: &Own) -> Result<DidUrl, Error> {
+    let method = own.method(Relationship::Authentication)?;
+    match own.document.keys(Relationship::Authentication).next() {
+        Some((first, _)) if *first == method => Ok(method),
+        _ => {
+            let why = format!("it is not the first key for authentication of {}", own.did());
+            Err(Error::failed(own.file.display(), why, "give the first key"))
+        }
     }
 }
 

@@ -9,34 +9,34 @@ use std::time::Instant;
 
 use dunlin::auth::Verifiers;
 use dunlin::{ClientConfig, Credential, Trust};
-use dunlin_identity::handshake::CredentialVerifier;
 use dunlin_store::psk::file::{RETRY, Stamp};
 
 use crate::error::{Error, misuse};
 use crate::files;
+use crate::tls::credentials::PeerJudge;
 
 /// The parts of a configuration that come from files.
 #[derive(Clone, Default)]
 pub(crate) struct Parts {
     pub(crate) credentials: Vec<Credential>,
     pub(crate) trust: Trust,
-    /// For verifiable credentials.
-    pub(crate) verifier: Option<Arc<CredentialVerifier>>,
+    /// For verifiable credentials or bare DIDs.
+    pub(crate) judge: Option<PeerJudge>,
 }
 
 impl Parts {
     /// Everything that judges peers by certificates, keys or credentials.
     pub(super) fn verifiers(&self) -> Verifiers {
         let verifiers = Verifiers::from(self.trust.clone());
-        match &self.verifier {
-            Some(verifier) => verifiers.with(verifier.clone()),
+        match &self.judge {
+            Some(judge) => verifiers.with(judge.verifier()),
             None => verifiers,
         }
     }
 
     /// Whether anything does.
     pub(super) fn has_trust(&self) -> bool {
-        self.trust.x509.is_some() || self.trust.raw_key.is_some() || self.verifier.is_some()
+        self.trust.x509.is_some() || self.trust.raw_key.is_some() || self.judge.is_some()
     }
 }
 
@@ -170,9 +170,9 @@ struct State<C> {
 }
 
 impl<C: Clone> Followed<C> {
-    /// The verifier of credentials that the latest configuration has.
-    pub(crate) fn verifier(&self) -> Option<Arc<CredentialVerifier>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.verifier.clone()
+    /// What judges the DIDs of peers in the latest configuration.
+    pub(crate) fn judge(&self) -> Option<PeerJudge> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).parts.judge.clone()
     }
 
     /// A configuration that `make` builds from `parts`, into which `groups` have been read.

@@ -67,7 +67,7 @@ impl TlsOptions {
         }
         let mut all = self.verifiable.credentials(provider)?;
         if !all.is_empty() {
-            self.check_verifiable("--vc")?;
+            self.check_verifiable(if self.verifiable.vc.is_empty() { "--did" } else { "--vc" })?;
         }
         all.append(&mut raw_keys);
         all.append(&mut chains);
@@ -88,7 +88,7 @@ impl TlsOptions {
         let raw_key = raw.then(|| self.trusted_keys("--enable-server-rpk")).transpose()?;
         let x509 = match &self.ca_file {
             Some(path) => Some(anchors(path)?),
-            None if raw || self.has_psk() || self.verifiable.trust.is_some() => None,
+            None if raw || self.has_psk() || self.verifiable.trusts() => None,
             None => Some(system_anchors()?),
         };
         self.with_depth(Trust { x509, raw_key })
@@ -113,9 +113,9 @@ impl TlsOptions {
             Some(path) => Some(anchors(path)?),
             None => None,
         };
-        let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trust.is_some();
+        let verifies = raw_key.is_some() || x509.is_some() || self.verifiable.trusts();
         if client_auth != ClientAuth::None && !verifies {
-            let advice = "give --CAfile, --trust, or --enable-client-rpk with --rpk-file";
+            let advice = "give --CAfile, --trust, --peers, or --enable-client-rpk with --rpk-file";
             let option = if client_auth == ClientAuth::Required { "--Verify" } else { "--verify" };
             return Err(Error::usage(option, "no trusted authorities or keys for clients", advice));
         }
@@ -123,9 +123,8 @@ impl TlsOptions {
             let why = "clients are not asked for raw keys";
             return Err(Error::usage("--rpk-file", why, "add --enable-client-rpk and --verify or --Verify"));
         }
-        if self.cert.is_empty() && self.key.is_empty() && self.verifiable.vc.is_empty() && !self.has_psk() {
-            let advice =
-                "give --cert and --key, --enable-server-rpk and --key, --did and --vc, or --psk-file";
+        if self.cert.is_empty() && self.key.is_empty() && self.verifiable.did.is_none() && !self.has_psk() {
+            let advice = "give --cert and --key, --enable-server-rpk and --key, --did with or without --vc, or --psk-file";
             return Err(Error::usage("server", "no certificate, key or PSK", advice));
         }
         self.with_depth(Trust { x509, raw_key })
@@ -136,7 +135,7 @@ impl TlsOptions {
         let unused = [
             ("--CAfile", self.ca_file.is_some()),
             ("--enable-client-rpk", self.enable_client_rpk),
-            ("--trust", self.verifiable.trust.is_some()),
+            (self.verifiable.trust_option(), self.verifiable.trusts()),
         ];
         for (option, _) in unused.iter().filter(|(_, given)| *given && client_auth == ClientAuth::None) {
             anstream::eprintln!(

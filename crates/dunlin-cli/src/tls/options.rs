@@ -253,8 +253,7 @@ impl TlsOptions {
         };
         let provider = self.own_provider();
         let (trust, lists) = self.client_lists(self.client_trust(insecure)?)?;
-        let mut parts =
-            Parts { credentials: self.credentials(Side::Client, &provider)?, trust, verifier: None };
+        let mut parts = Parts { credentials: self.credentials(Side::Client, &provider)?, trust, judge: None };
         let mut groups = Vec::from_iter(lists);
         groups.extend(self.verifier_files(&provider, &mut parts)?);
         let has_trust = parts.has_trust();
@@ -323,14 +322,19 @@ impl TlsOptions {
         provider: &Arc<CryptoProvider>,
         parts: &mut Parts,
     ) -> Result<Option<Group>, Error> {
-        if self.verifiable.trust.is_none() {
-            return Ok(None);
+        if !self.verifiable.trusts() {
+            return match self.verifiable.registry.asks_the_web() {
+                true => {
+                    Err(Error::usage("--did-web", "no DIDs of peers are trusted", "add --trust or --peers"))
+                }
+                false => Ok(None),
+            };
         }
-        self.check_verifiable("--trust")?;
+        self.check_verifiable(self.verifiable.trust_option())?;
         let (options, provider) = (self.verifiable.clone(), provider.clone());
         let (files, mut newest) = (options.trust_files(), StatusLists::default());
         let mut group = Group::new("trusted issuers and status lists", files, move |parts| {
-            parts.verifier = options.verifier(&mut newest, &provider)?;
+            parts.judge = options.judge(&mut newest, &provider)?;
             Ok(())
         });
         group.read(parts)?;
@@ -342,7 +346,7 @@ impl TlsOptions {
         match self.has_tls13() {
             true => Ok(()),
             false => {
-                let why = "TLS 1.2 has no verifiable credentials";
+                let why = "TLS 1.2 has no verifiable credentials or DIDs";
                 Err(Error::usage(option, why, "add --tls1-3, or leave it out"))
             }
         }
@@ -572,6 +576,7 @@ impl TlsOptions {
         }
         let builder = builder.key_log(key_log).credentials(credentials.clone()).trust(parts.verifiers());
         let builder = builder.psk_modes(modes);
+        let builder = builder.ssi_messages(self.verifiable.messages()?);
         Ok(builder.record_size_limit(self.record_size_limit).key_update_after(self.key_update))
     }
 

@@ -485,9 +485,12 @@ impl<'a> Explainer<'a> {
             F::NoCertificate => {
                 Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
             }
-            F::RejectedWith(alert, _) if self.options.verifiable.trust.is_some() => Explanation::new(
+            F::RejectedWith(alert, _) if self.options.verifiable.trusts() => Explanation::new(
                 refused(String::new()),
                 match *alert {
+                    AlertDescription::UNKNOWN_CA if self.options.verifiable.trust.is_none() => {
+                        "add the DID to the file of --peers".into()
+                    }
                     AlertDescription::UNKNOWN_CA => {
                         "add the issuer to the file of --trust, and the DID to that of --peers if there is one".into()
                     }
@@ -638,7 +641,7 @@ impl<'a> Explainer<'a> {
 
     fn own_source(&self) -> Option<String> {
         let files = if self.options.cert.is_empty() { &self.options.key } else { &self.options.cert };
-        let names: Vec<_> = self.options.verifiable.vc.iter().chain(files).map(|path| shown(path)).collect();
+        let names: Vec<_> = self.options.verifiable.named().chain(files).map(|path| shown(path)).collect();
         (!names.is_empty()).then(|| names.join(" or "))
     }
 }

@@ -7,7 +7,8 @@ use dunlin::cache::{CacheOutcome, Known};
 use dunlin::early::NoEarlyData;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{EarlyDataOutcome, MessageSize, Negotiated, NoPort, PeerIdentity, Side};
-use dunlin_identity::handshake::CredentialIdentity;
+use dunlin_identity::did::Did;
+use dunlin_identity::handshake::{CredentialIdentity, IdentifierIdentity};
 use dunlin_pki::CertificateInfo;
 use dunlin_tokio::HandshakeBytes;
 use pki_types::CertificateDer;
@@ -174,6 +175,13 @@ impl<'a> Report<'a> {
         peer.iter().chain(peer_certified.as_deref()).find_map(CredentialIdentity::of)
     }
 
+    /// Returns the peer's DID, with or without a credential.
+    fn did(&self) -> Option<Did> {
+        let bare =
+            self.negotiated.peer.as_ref().and_then(IdentifierIdentity::of).map(|identity| identity.did);
+        self.credential().map(|credential| credential.did).or(bare)
+    }
+
     /// Returns the result for scripts (docs/json.md).
     pub(crate) fn handshake(&self) -> Handshake {
         let n = self.negotiated;
@@ -191,7 +199,7 @@ impl<'a> Report<'a> {
             peer: n.peer.as_ref().map(|_| self.peer()),
             peer_serial,
             peer_sha256,
-            peer_did: credential.as_ref().map(|credential| credential.did.to_string()),
+            peer_did: self.did().map(|did| did.to_string()),
             peer_issuer: credential.as_ref().map(|credential| credential.issuer.to_string()),
             peer_claims: credential.and_then(|credential| credential.claims),
             peer_signature: n.peer_signature.map(|s| name(&s)),

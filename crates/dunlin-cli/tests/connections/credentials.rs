@@ -1,4 +1,4 @@
-//! Tests `--did`, `--vc` and `--trust`: verifiable credentials between `dunlin client` and `dunlin server`.
+//! Tests `--did`, `--vc`, `--trust` and `--peers`: verifiable credentials and bare DIDs between `dunlin client` and `dunlin server`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -54,6 +54,83 @@ fn credentials_authenticate_both_sides_over_tcp_and_udp() {
         let peer = format!("VC {}, issued by {}", place.read("device.did"), operator.trim_end());
         assert!(log.contains(&peer), "{log}");
     }
+}
+
+/// The paper's other mode: the key of the DID proves it, and a list says whom it is.
+#[test]
+fn bare_dids_authenticate_both_sides_over_tcp_and_udp() {
+    let place = parties();
+    let [hub, device] = ["hub.did", "device.did"].map(|name| place.read(name));
+    for (transport, version) in [("", "TLSv1.3"), ("--udp", "DTLSv1.3")] {
+        let server =
+            Server::new(&place, &format!("--did hub --echo --peers device.did --Verify --json {transport}"));
+        let options = format!("--did device --peers hub.did {transport}");
+        let told = server.echo(&place, &options, "hello\n");
+        for line in [
+            format!("Version            {version}"),
+            format!("Server             DID {hub}"),
+            "Peer signature     ecdsa_secp256r1_sha256".to_owned(),
+            "Own signature      ed25519".to_owned(),
+        ] {
+            assert!(told.lines().any(|told| told == line), "no {line:?} in\n{told}");
+        }
+        assert!(
+            told.contains("DID  ") && told.contains("DIDVerify") && !told.contains("Certificate"),
+            "{told}"
+        );
+        assert!(told.ends_with("---\nhello\n"), "{told}");
+        let event = json(&server.process.line());
+        assert_eq!(event["peer_did"], device);
+        assert!(event["peer_issuer"].is_null(), "{event}");
+    }
+}
+
+#[test]
+fn bare_dids_resume_and_fall_back() {
+    let place = parties();
+    let server =
+        Server::new(&place, &format!("{SERVER} --did hub --peers device.did --CAfile pki/root.pem --Verify"));
+    let device = "--did device --peers hub.did";
+    let told = server.echo(&place, &format!("{device} --sess-out session"), "");
+    assert!(
+        told.contains("Server             DID did:key:") && told.contains("\nResumed            no\n"),
+        "{told}"
+    );
+    let told = server.echo(&place, &format!("{device} --sess-in session"), "");
+    assert!(
+        told.contains("Server             DID did:key:") && told.contains("\nResumed            yes\n"),
+        "{told}"
+    );
+    // Each side falls back to certificates by itself.
+    assert!(server.echo(&place, &format!("{CLIENT} --did device"), "").contains("X.509 localhost"));
+    assert!(server.process.log().contains(&format!("DID {}", place.read("device.did"))));
+    let told = server.echo(&place, &format!("{OWN} --peers hub.did"), "");
+    assert!(told.contains("Server             DID did:key:"), "{told}");
+    assert!(server.echo(&place, &format!("{CLIENT} {OWN}"), "").contains("X.509 localhost"));
+    // Credentials travel in these messages, too.
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --ssi-messages alone"));
+    let told = server.echo(&place, &format!("{DEVICE} --ssi-messages beside"), "");
+    assert!(told.contains("DIDVerify") && told.contains("Server             VC did:key:"), "{told}");
+    let (client, _) = server.refused(&place, DEVICE);
+    assert!(client.contains("alert") || client.contains("certificate"), "{client}");
+}
+
+#[test]
+fn refuses_bare_dids_that_are_not_on_the_list() {
+    let place = parties();
+    place.dunlin("did create --out stranger");
+    let server = Server::new(&place, "--did hub --echo --peers device.did --Verify");
+    let (client, log) = server.refused(&place, "--peers hub.did --did stranger");
+    assert!(client.contains("(alert unknown_ca)") && client.contains("stranger"), "{client}");
+    assert!(log.contains("not on the list of trusted DIDs; add the DID to the file of --peers"), "{log}");
+    let (client, log) = server.refused(&place, "--peers device.did --did device");
+    assert!(client.contains("not on the list of trusted DIDs"), "{client}");
+    assert!(log.contains("(alert unknown_ca)"), "{log}");
+    // It is no substitute for a credential.
+    let server = Server::new(&place, &format!("{HUB} {VERIFY} --ssi-messages beside"));
+    let (client, log) = server.refused(&place, "--trust trusted --did device");
+    assert!(client.contains("(alert unsupported_certificate)"), "{client}");
+    assert!(log.contains("no common certificate type"), "{log}");
 }
 
 #[test]
@@ -229,9 +306,12 @@ fn refuses_options_that_do_not_fit() {
     let place = parties();
     issue(&place, "operator", "hub", "--out other.vc");
     for (arguments, status, told) in [
-        ("client localhost:1 --did device", 2, "--vc"),
         ("client localhost:1 --vc device.vc", 2, "--did"),
-        ("client localhost:1 --peers trusted", 2, "--trust"),
+        ("client localhost:1 --did device --ssi-messages off", 2, "bare DIDs"),
+        ("client localhost:1 --peers trusted --ssi-messages off", 2, "bare DIDs"),
+        ("client localhost:1 --ssi-messages alone", 2, "no DID is shown or trusted"),
+        ("client localhost:1 --did-web", 2, "no DIDs of peers are trusted"),
+        ("client localhost:1 --peers none", 1, "no such file"),
         ("client localhost:1 --insecure --trust trusted", 2, "--insecure"),
         ("client localhost:1 --trust trusted --did device --vc other.vc", 1, "and --did is"),
         (
@@ -244,6 +324,8 @@ fn refuses_options_that_do_not_fit() {
         ("client localhost:1 --trust trusted --status-list device.vc", 1, "device.vc"),
         ("client localhost:1 --trust trusted --tls1-2", 2, "TLS 1.2 has no verifiable credentials"),
         ("server --accept 0 --did hub --vc hub.vc --tls1-2", 2, "TLS 1.2 has no verifiable credentials"),
+        ("server --accept 0 --did hub --tls1-2", 2, "--did: TLS 1.2 has no verifiable credentials or DIDs"),
+        ("client localhost:1 --peers trusted --tls1-2", 2, "--peers: TLS 1.2 has no verifiable"),
     ] {
         let line = place.dunlin_fails(arguments, status);
         assert!(line.contains(told), "{arguments}: {line}");

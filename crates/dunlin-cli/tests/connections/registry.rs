@@ -137,6 +137,39 @@ fn documents_of_both_sides_come_from_the_registry() {
     registry.stop();
 }
 
+/// Without credentials, a list says whose DIDs count, and the registry which keys they have.
+#[test]
+fn bare_dids_have_the_keys_of_the_registry() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let create = |name: &str| {
+        let did = place.dunlin(&format!("did create --method dunlin --out {name} {}", registry.access));
+        place.write(&format!("{name}.did"), did.trim_end());
+        did.trim_end().to_owned()
+    };
+    let [hub, device] = ["hub", "device"].map(create);
+    copy(&place, "device", "old");
+    let server = format!("--did hub --peers device.did --Verify --echo {}", registry.access);
+    let server = Server::new(&place, &server);
+    let client = format!("--peers hub.did {}", registry.access);
+    let told = server.echo(&place, &format!("{client} --did device"), "hello\n");
+    assert!(told.contains(&format!("\nServer             DID {hub}\n")), "{told}");
+    assert!(server.process.log().contains(&format!("DID {device}")));
+    // Another key, whose document nobody sends along: the server asks the registry.
+    place.dunlin(&format!("did update device {}", registry.access));
+    let fresh = Server::new(
+        &place,
+        &format!(
+            "--cert pki/server.pem --key pki/server.key --peers device.did --Verify {}",
+            registry.access
+        ),
+    );
+    fresh.echo(&place, "--CAfile pki/root.pem --did device", "");
+    let (client, log) = fresh.refused(&place, "--CAfile pki/root.pem --did old");
+    assert!(client.contains("alert") && log.contains("signature"), "{client}\n{log}");
+    registry.stop();
+}
+
 #[test]
 fn a_registry_that_does_not_run_is_named() {
     let place = place();
