@@ -1,21 +1,23 @@
-//! Verifiable credentials: those of peers, and that of a tunnel, from the files that the configuration names.
+//! Verifiable credentials and bare DIDs: those of peers, and that of a tunnel, from the files that the configuration names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dunlin::Credential;
+use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
+use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
-use dunlin_identity::credential::{Contexts, Seconds, Verifier, of_file};
+use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, PinnedDocuments, RegistryDocuments, Resolver, resolve_listed,
+    CredentialVerifier, IdentifierVerifier, Judge, PinnedDocuments, RegistryDocuments, Resolver,
+    resolve_listed,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::Item;
-use dunlin_registry::client::log_contradiction;
+use dunlin_registry::client::{RegistryClient, log_contradiction};
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
 use zeroize::Zeroizing;
@@ -25,7 +27,7 @@ use crate::config::{Fault, Faults, FileField, RegistryConfig, Section};
 use crate::lookups::{stapled, watch_issuers};
 use crate::tls::read;
 
-/// The keys by which a side judges the verifiable credentials of peers.
+/// The keys by which a side judges the verifiable credentials and bare DIDs of peers.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialTrust {
     /// `vc_issuers`: the list of the trusted issuers.
@@ -34,22 +36,21 @@ pub struct CredentialTrust {
     pub peers: Option<FileField>,
     /// `vc_status`: the status lists of the issuers.
     pub status: Vec<FileField>,
+    /// `dids`: the list of the DIDs by which alone peers may authenticate.
+    pub dids: Option<FileField>,
     /// `did_documents`: the documents that the lists pin.
     pub documents: Vec<FileField>,
     /// `registry`: where the documents of others come from.
     pub registry: Option<RegistryConfig>,
 }
 
-/// A verifier, and what answers its questions if it asks a registry.
-pub(crate) type Judge = (Arc<CredentialVerifier>, Option<LookUpAnswers>);
-
-/// The keys by which a tunnel shows a verifiable credential.
+/// The keys by which a tunnel shows a DID or a verifiable credential.
 #[derive(Clone, Debug)]
 pub struct OwnCredential {
     /// `did`: the private key of the DID.
     pub key: FileField,
-    /// `vc`: the credential.
-    pub credential: FileField,
+    /// `vc`: the credential; without one, the tunnel shows the DID alone.
+    pub credential: Option<FileField>,
 }
 
 /// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a stored copy of an older status
@@ -113,10 +114,11 @@ impl CredentialTrust {
             issuers: section.file("vc_issuers"),
             peers: section.file("vc_peers"),
             status: section.files("vc_status"),
+            dids: section.file("dids"),
             documents: section.files("did_documents"),
             registry: section.table("registry").and_then(RegistryConfig::read),
         };
-        let others = trust.peers.iter().chain(&trust.status).chain(&trust.documents);
+        let others = trust.peers.iter().chain(&trust.status);
         if let Some(other) = others.take(usize::from(trust.issuers.is_none())).next() {
             let what = "without vc_issuers, no verifiable credential is trusted";
             section.fault(other.place.fault(what, "add vc_issuers, or leave this out"));
@@ -124,37 +126,72 @@ impl CredentialTrust {
         trust
     }
 
-    /// Whether credentials of some issuers are trusted.
+    /// Whether credentials of some issuers, or some DIDs, are trusted.
     pub(crate) const fn trusts(&self) -> bool {
-        self.issuers.is_some()
+        self.issuers.is_some() || self.dids.is_some()
     }
 
-    /// Reads the files. `None` without issuers, or after a fault.
-    pub(crate) fn verifier(
+    /// How DIDs travel. Bare ones, of this side or of peers, have messages of their own, which credentials use with peers that do not know
+    /// them as certificates.
+    pub(crate) const fn messages(&self, shows_bare_did: bool) -> SsiMessages {
+        if shows_bare_did || self.dids.is_some() { SsiMessages::Beside } else { SsiMessages::Off }
+    }
+
+    /// Reads the files. Returns the verifiers, and what answers their questions if they ask a registry.
+    pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
         faults: &mut Vec<Fault>,
-    ) -> Option<Judge> {
-        let made = self.judge(self.issuers.as_ref()?, provider, learnt);
-        made.map_err(|fault| faults.push(fault)).ok()
+    ) -> (Vec<Arc<dyn Verifier>>, Option<LookUpAnswers>) {
+        let registry = self.registry.as_ref().filter(|_| self.trusts());
+        let registry = match registry.map(|registry| registry.client(provider, learnt)).transpose() {
+            Ok(registry) => registry,
+            Err(fault) => {
+                faults.push(fault);
+                return (vec![], None);
+            }
+        };
+        let look_ups = registry.map(|registry: RegistryClient| LookUps::new(vec![registry], None));
+        let mut judges: Vec<Arc<dyn Judge>> = vec![];
+        if let Some(dids) = &self.dids {
+            match self.identifiers(dids, look_ups.as_ref(), provider) {
+                Ok(verifier) => judges.push(Arc::new(verifier)),
+                Err(fault) => faults.push(fault),
+            }
+        }
+        if let Some(issuers) = &self.issuers {
+            match self.try_verifier(issuers, look_ups.as_ref(), provider, learnt).map(Arc::new) {
+                Ok(verifier) => {
+                    if let Some(look_ups) = &look_ups {
+                        watch_issuers(look_ups, &verifier);
+                    }
+                    judges.push(verifier);
+                }
+                Err(fault) => faults.push(fault),
+            }
+        }
+        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), judges.clone()));
+        (judges.into_iter().map(|judge| judge as Arc<dyn Verifier>).collect(), answers)
     }
 
-    fn judge(
+    /// The verifier of bare DIDs.
+    fn identifiers(
         &self,
-        issuers: &FileField,
+        dids: &FileField,
+        look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
-        learnt: &Learnt,
-    ) -> Result<Judge, Fault> {
-        let registry =
-            self.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
-        let look_ups = registry.map(|registry| LookUps::new(vec![registry], None));
-        let verifier = Arc::new(self.try_verifier(issuers, look_ups.as_ref(), provider, learnt)?);
-        if let Some(look_ups) = &look_ups {
-            watch_issuers(look_ups, &verifier);
-        }
-        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), vec![verifier.clone()]));
-        Ok((verifier, answers))
+    ) -> Result<IdentifierVerifier, Fault> {
+        let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+        let list = peers(dids, look_ups)?;
+        let pinned = pinned(&list, dids, &documents, provider)?;
+        let verifier = IdentifierVerifier::new(provider.clone(), list);
+        // What a registry knows comes before pinned documents, which never change.
+        let verifier = match look_ups {
+            Some(look_ups) => verifier.asking_with(look_ups.resolvers()),
+            None => verifier,
+        };
+        Ok(verifier.with_resolver(pinned))
     }
 
     fn try_verifier(
@@ -166,19 +203,14 @@ impl CredentialTrust {
     ) -> Result<CredentialVerifier, Fault> {
         let now = Seconds::try_from(now_s()).unwrap_or(Seconds::MAX);
         let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-        let pinned = |list: &TrustList, of: &FileField| -> Result<Arc<dyn Resolver>, Fault> {
-            let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
-            let pinned = PinnedDocuments::new(provider, list, of_list);
-            Ok(Arc::new(pinned.map_err(|error| in_file(of, &error, "correct its line, or did_documents"))?))
-        };
         let list = list(issuers)?;
         if !list.roots().is_empty() {
-            return Err(in_file(issuers, &"\"members\" is for vc_peers alone", LIST));
+            return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        let trusted = resolve_listed(&list, &[pinned(&list, issuers)?], now).map_err(|error| {
-            in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
-        })?;
-        let judge = Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
+        let trusted = resolve_listed(&list, &[pinned(&list, issuers, &documents, provider)?], now).map_err(
+            |error| in_file(issuers, &error, "give the document of a did:dunlin in did_documents"),
+        )?;
+        let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let mut lists = StatusLists::default();
         for field in &self.status {
             let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
@@ -191,16 +223,11 @@ impl CredentialTrust {
         let mut verifier = CredentialVerifier::new(provider.clone(), trusted).with_status(lists);
         if let Some(look_ups) = look_ups {
             // What a registry knows comes before pinned documents, which never change.
-            verifier =
-                look_ups.resolvers().into_iter().fold(verifier.asking(), CredentialVerifier::with_resolver);
+            verifier = verifier.asking_with(look_ups.resolvers());
         }
-        let Some(peers) = &self.peers else { return Ok(verifier) };
-        let list = self::list(peers)?;
-        if !list.roots().is_empty() && look_ups.is_none() {
-            let what = "proofs for \"members\" come with those of a registry";
-            return Err(in_file(peers, &what, "add registry, or write the DIDs out"));
-        }
-        Ok(verifier.with_resolver(pinned(&list, peers)?).with_peers(list))
+        let Some(field) = &self.peers else { return Ok(verifier) };
+        let list = peers(field, look_ups)?;
+        Ok(verifier.with_resolver(pinned(&list, field, &documents, provider)?).with_peers(list))
     }
 }
 
@@ -209,11 +236,11 @@ impl OwnCredential {
     pub(crate) fn read(section: &mut Section<'_>) -> Option<Self> {
         let place = section.place().clone();
         match (section.file("did"), section.file("vc")) {
-            (Some(key), Some(credential)) => Some(Self { key, credential }),
+            (Some(key), credential) => Some(Self { key, credential }),
             (None, None) => None,
-            _ => {
-                let what = "did and vc belong together: the key of a DID, and the credential about it";
-                section.fault(place.fault(what, "add the other, or leave both out"));
+            (None, Some(_)) => {
+                let what = "vc is a credential about the DID of did, which is missing";
+                section.fault(place.fault(what, "add did, or leave vc out"));
                 None
             }
         }
@@ -233,13 +260,22 @@ impl OwnCredential {
         let pair = items.into_iter().find_map(private);
         let key =
             pair.ok_or(dunlin_pki::Error::Missing("private key")).and_then(|pair| pair.signing_key(provider));
-        let bytes = of_file(&content(&self.credential)?).to_vec();
-        let advice =
-            "give a credential about the DID of this key, and the document of a did:dunlin in did_documents";
-        let holding = Holding::for_handshakes(key.map_err(pem)?, bytes, &documents, &Contexts::default());
-        let holding = holding.map_err(|error| in_file(&self.credential, &error, advice))?;
-        let unnumbered =
-            || in_file(&self.credential, &"the method of its DID has no number in handshakes", advice);
+        let key = key.map_err(pem)?;
+        let shown = self.credential.as_ref().unwrap_or(&self.key);
+        let (holding, advice) = match &self.credential {
+            Some(credential) => {
+                let bytes = of_file(&content(credential)?).to_vec();
+                let holding = Holding::for_handshakes(key, bytes, &documents, &Contexts::default());
+                let advice = "give a credential about the DID of this key, and the document of a did:dunlin in did_documents";
+                (holding, advice)
+            }
+            None => {
+                let advice = "give the key of a DID, and the document of a did:dunlin in did_documents";
+                (Holding::of_key(key, &documents), advice)
+            }
+        };
+        let holding = holding.map_err(|error| in_file(shown, &error, advice))?;
+        let unnumbered = || in_file(shown, &"the method of its DID has no number in handshakes", advice);
         let registry =
             trust.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
         let (credential, stapler) = stapled(holding, registry, provider);
@@ -258,6 +294,30 @@ fn content(field: &FileField) -> Result<Vec<u8>, Fault> {
 fn document(field: &FileField) -> Result<DidDocument, Fault> {
     DidDocument::read_any(&content(field)?)
         .map_err(|error| in_file(field, &error, "give a DID document in JSON"))
+}
+
+/// What the list pins of these documents.
+fn pinned(
+    list: &TrustList,
+    of: &FileField,
+    documents: &[DidDocument],
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<dyn Resolver>, Fault> {
+    let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
+    let pinned = PinnedDocuments::new(provider, list, of_list);
+    Ok(Arc::new(pinned.map_err(|error| in_file(of, &error, "correct its line, or did_documents"))?))
+}
+
+/// Reads a list of the DIDs that peers may have.
+fn peers(field: &FileField, look_ups: Option<&LookUps>) -> Result<TrustList, Fault> {
+    let list = list(field)?;
+    match list.roots().is_empty() || look_ups.is_some() {
+        true => Ok(list),
+        false => {
+            let what = "proofs for \"members\" come with those of a registry";
+            Err(in_file(field, &what, "add registry, or write the DIDs out"))
+        }
+    }
 }
 
 /// Reads a list of DIDs.

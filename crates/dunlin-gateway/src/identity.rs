@@ -16,6 +16,7 @@ pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
         Some(PeerIdentity::RawKey(_)) => "raw_key",
         Some(PeerIdentity::Psk(_)) => "psk",
         Some(PeerIdentity::Other(id)) if is_credential(id) => "vc",
+        Some(PeerIdentity::Other(id)) if is_bare_did(id) => "did",
         Some(_) => "other",
     }
 }
@@ -23,6 +24,11 @@ pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
 /// Whether the identity is a DID with a verifiable credential.
 fn is_credential(id: &OtherIdentity) -> bool {
     id.certificate_type() == CertificateType::VERIFIABLE_CREDENTIAL
+}
+
+/// Whether the identity is a DID alone.
+fn is_bare_did(id: &OtherIdentity) -> bool {
+    id.certificate_type() == CertificateType::DECENTRALISED_IDENTIFIER
 }
 
 /// The DID of the issuer of the client's verifiable credential. The configuration lists all issuers that count.
@@ -59,7 +65,7 @@ pub(crate) fn common_name(peer: &PeerIdentity) -> Option<&str> {
 
 /// The identity as a user name. It comes from what a resumed session keeps, so that a client has the same name in all its connections: the
 /// first DNS name or URI of its certificate; the common name of a certificate without such names; the device or the identity of a
-/// pre-shared key; the DID of a verifiable credential; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
+/// pre-shared key; a DID, with or without a verifiable credential; otherwise a fingerprint in hexadecimal. `None` for anonymous clients.
 pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
     Some(match peer {
         PeerIdentity::X509(id) => match (id.names.first(), &id.common_name) {
@@ -70,14 +76,16 @@ pub(crate) fn name(peer: &PeerIdentity) -> Option<String> {
         PeerIdentity::RawKey(key) => hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()),
         PeerIdentity::Psk(id) => id.name.clone().unwrap_or_else(|| dunlin_store::psk::text_of(&id.identity)),
         // The text of a long DID is cut, so another DID could have the same.
-        PeerIdentity::Other(id) if is_credential(id) => String::from_utf8_lossy(id.id()).into_owned(),
+        PeerIdentity::Other(id) if is_credential(id) || is_bare_did(id) => {
+            String::from_utf8_lossy(id.id()).into_owned()
+        }
         PeerIdentity::Other(id) => id.text().to_owned(),
         _ => return None,
     })
 }
 
-/// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`, `psk:IDENTITY` or
-/// `raw_key:SHA-256 of the key in hexadecimal`. `None` for anonymous clients.
+/// The identity with its kind, as the gateway's TLV of the PROXY protocol carries it: `x509:NAME`, `psk:IDENTITY`, `vc:DID`, a bare DID, which
+/// begins with `did:`, or `raw_key:SHA-256 of the key in hexadecimal`. `None` for anonymous clients.
 pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
     Some(match peer {
         PeerIdentity::X509(id) => match (id.names.first(), common_name(peer)) {
@@ -91,6 +99,7 @@ pub(crate) fn typed(peer: &PeerIdentity) -> Option<String> {
         }
         PeerIdentity::Psk(id) => format!("psk:{}", dunlin_store::psk::text_of(&id.identity)),
         PeerIdentity::Other(id) if is_credential(id) => format!("vc:{}", String::from_utf8_lossy(id.id())),
+        PeerIdentity::Other(id) if is_bare_did(id) => String::from_utf8_lossy(id.id()).into_owned(),
         PeerIdentity::Other(id) => format!("other:{}:{}", id.certificate_type(), id.text()),
         _ => return None,
     })

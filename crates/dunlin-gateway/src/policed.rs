@@ -259,6 +259,7 @@ impl Maker {
         }
         let keeps_details = profile.keeps_details || self.listener.needs_details();
         let builder = builder.x509_details(keeps_details);
+        let builder = builder.ssi_messages(self.listener.clients.credentials.messages(false));
         let built = builder.alpn(route.alpn.clone()).send_authorities(route.names_authorities()).build()?;
         let config = match psks.map(PskSource::Here) {
             Some(source) if !has_credentials => ServerConfig::psk_only(built, source)?,

@@ -598,6 +598,7 @@ fn profile(
     let mut profile = Profile::builder(provider.clone())
         .credentials(Files::credentials(listener.raw_public_key, own.iter().copied()))
         .trust(files.trust.clone())
+        .ssi_messages(listener.clients.credentials.messages(false))
         .x509_details(listener.needs_details());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
@@ -723,7 +724,7 @@ pub(crate) fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Adds trust in verifiable credentials, and returns what answers questions about them.
+/// Adds trust in verifiable credentials and bare DIDs, and returns what answers questions about them.
 pub(crate) fn verifiers(
     trust: Trust,
     credentials: &CredentialTrust,
@@ -737,10 +738,8 @@ pub(crate) fn verifiers(
     let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
     // The type with the smaller messages comes first, which is the last one that is added.
     let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
-    match credentials.verifier(provider, learnt, faults) {
-        Some((verifier, answers)) => (verifiers.with(verifier), answers),
-        None => (verifiers, None),
-    }
+    let (judges, answers) = credentials.verifiers(provider, learnt, faults);
+    (judges.into_iter().fold(verifiers, Verifiers::with), answers)
 }
 
 /// Reads certificates of trusted authorities, their CRLs, and trusted raw public keys.

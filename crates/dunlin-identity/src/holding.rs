@@ -11,7 +11,8 @@ use crate::did::{Did, DidUrl};
 use crate::document::{DidDocument, Relationship};
 use crate::handshake::did_method;
 use crate::json::Value;
-use crate::method::{MethodError, Methods};
+use crate::key::PublicKey;
+use crate::method::{KEY, Method, MethodError, Methods};
 
 /// A DID with its key, and perhaps a credential about it.
 #[derive(Clone, Debug)]
@@ -61,6 +62,25 @@ impl Holding {
     ) -> Result<Self, CredentialError> {
         let issuer = parties(&credential, method.did(), contexts)?;
         Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }), proofs: None })
+    }
+
+    /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is the first under
+    /// `authentication`, which peers expect; otherwise the key's `did:key`.
+    ///
+    /// # Errors
+    /// [`HoldingError::Method`]: no `did:key` has such a key.
+    pub fn of_key(signer: Arc<dyn SigningKey>, documents: &[DidDocument]) -> Result<Self, HoldingError> {
+        let first = |document: &DidDocument| {
+            let (method, key) = document.keys(Relationship::Authentication).next()?;
+            (key.spki() == signer.public_key()).then(|| method.clone())
+        };
+        if let Some(method) = documents.iter().find_map(first) {
+            return Ok(Self::of_did(signer, method));
+        }
+        let key = PublicKey::from_spki(signer.public_key());
+        let did = KEY.create(&key.map_err(|error| MethodError::Key(KEY.name(), error))?)?;
+        let method = first(&KEY.resolve(&did)?).ok_or(HoldingError::Key(did))?;
+        Ok(Self::of_did(signer, method))
     }
 
     /// A credential for handshakes. `signer` has the first key under `authentication` of the subject's document, which peers expect. The

@@ -537,11 +537,12 @@ impl ClientsConfig {
             false => verify.unwrap_or(if trusts || psk.is_some() { Verify::Required } else { Verify::None }),
         };
         if !has_policy && verify != Verify::None && !trusts && psk.is_none() {
-            let what = "verify demands an identity, but no ca, raw_keys, vc_issuers or psk is given";
+            let what = "verify demands an identity, but no ca, raw_keys, vc_issuers, dids or psk is given";
             section.fault(place.fault(what, "add one of them"));
         }
         if verify == Verify::None && trusts {
-            let what = "clients are not asked for certificates, but ca, raw_keys or vc_issuers trusts some";
+            let what =
+                "clients are not asked for certificates, but ca, raw_keys, vc_issuers or dids trusts some";
             section
                 .fault(place.fault(what, "write verify = \"required\" or \"optional\", or leave them out"));
         }

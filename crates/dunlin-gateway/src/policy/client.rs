@@ -9,6 +9,7 @@ use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, U
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, X509Identity};
+use dunlin::wire::CertificateType;
 use dunlin_identity::handshake::CredentialIdentity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use x509_cert::Certificate;
@@ -20,7 +21,7 @@ use x509_cert::name::Name;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Attribute {
-    /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc` or `other`.
+    /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc`, `did` or `other`.
     Kind,
     /// A common name in the subject of its certificate; the paper's n.
     Name,
@@ -152,10 +153,12 @@ impl Client {
                 if let Some(credential) = CredentialIdentity::of(identity) {
                     return Self::of_credential(&credential, id.key_fingerprint());
                 }
-                let mut client = Self::of_kind("other");
+                let is_did = id.certificate_type() == CertificateType::DECENTRALISED_IDENTIFIER;
+                let mut client = Self::of_kind(if is_did { "did" } else { "other" });
                 client.add(Attribute::Id, text_of(id.id()));
                 client.add(Attribute::Key, hex(id.key_fingerprint()));
-                client.has_unknown_end = true;
+                // A DID has no end of its own.
+                client.has_unknown_end = !is_did;
                 client
             }
             // A later kind of identity has no attributes until this function names them.

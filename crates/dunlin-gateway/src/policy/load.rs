@@ -321,8 +321,8 @@ fn of_attribute<'a>(
 pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, String> {
     let is_digest = text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit());
     match attribute {
-        Attribute::Kind if !["x509", "raw_key", "psk", "vc", "other"].contains(&text) => {
-            Err("use x509, raw_key, psk, vc, other".to_owned())
+        Attribute::Kind if !["x509", "raw_key", "psk", "vc", "did", "other"].contains(&text) => {
+            Err("use x509, raw_key, psk, vc, did, other".to_owned())
         }
         Attribute::Fingerprint | Attribute::Key if !is_digest => {
             Err("give a SHA-256 in hexadecimal, 64 digits".to_owned())

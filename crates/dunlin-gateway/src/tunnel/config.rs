@@ -354,10 +354,10 @@ fn trust(section: &mut Section<'_>, has_psk: bool) -> ServerTrust {
     }
     let trusts = !trust.ca.is_empty() || !trust.raw_keys.is_empty() || trust.credentials.trusts();
     if !trusts && !has_psk {
-        let advice = "add ca, raw_keys or vc_issuers to [listener.server], or a table [listener.psk]";
+        let advice = "add ca, raw_keys, vc_issuers or dids to [listener.server], or a table [listener.psk]";
         section.fault(of.fault("no server is trusted", advice));
     }
-    if !trusts && (section.has("certificate") || section.has("vc")) && has_psk {
+    if !trusts && (section.has("certificate") || section.has("did")) && has_psk {
         let what = "the certificates have no effect, because the pre-shared key authenticates both sides";
         section
             .fault(of.fault(what, "add ca or raw_keys to [listener.server], or leave the certificates out"));

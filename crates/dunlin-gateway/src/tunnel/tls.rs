@@ -142,6 +142,8 @@ fn make(
     let has_credential = !credentials.is_empty();
     let mut profile =
         Profile::builder(provider.clone()).credentials(credentials).trust(trust).alpn(listener.alpn.clone());
+    let shows_bare_did = listener.credential.as_ref().is_some_and(|own| own.credential.is_none());
+    profile = profile.ssi_messages(listener.trust.credentials.messages(shows_bare_did));
     let without_dhe = listener.psk.as_ref().is_some_and(|psk| psk.without_dhe);
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();

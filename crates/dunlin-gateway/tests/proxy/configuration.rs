@@ -45,7 +45,7 @@ to = "192.0.2.1:1883"
         "gateway.toml:10: listener[0].versions[0]: \"1.1\" is not an enabled version; write \"1.2\" or \"1.3\", or both in an array",
         "gateway.toml:12: listener[0].certificate[0]: the key chain is missing; name the file of the certificate chain in PEM, \
          leaf first",
-        "gateway.toml:15: listener[0].clients: verify demands an identity, but no ca, raw_keys, vc_issuers or psk is given; add one of them",
+        "gateway.toml:15: listener[0].clients: verify demands an identity, but no ca, raw_keys, vc_issuers, dids or psk is given; add one of them",
         "gateway.toml:19: listener[0].route[0].sni[0]: \"a b\" is not a host name; write it as in \"mqtt.example.org\", or \
          \"*.example.org\" for all names with one more label",
         "gateway.toml:20: listener[0].route[0].to: 192.0.2.1:1883 is on another machine, and the way to it is not encrypted; \

@@ -284,6 +284,40 @@ async fn server(operator: &Party, own: &Party) -> u16 {
     port
 }
 
+/// A tunnel with a bare DID, at a gateway that admits it by a list, and shows its backend the DID.
+#[tokio::test]
+async fn bare_dids_authenticate_a_tunnel_at_a_gateway() {
+    let (device, other) = (Party::new(), Party::new());
+    let place = Place::new();
+    place.write("dids", device.did());
+    place.write("device.key", &device.pair.to_pem().unwrap());
+    place.write("other.key", &other.pair.to_pem().unwrap());
+    let (log, _guard) = Log::start();
+    for (allow, key, is_admitted) in [
+        ("", "device.key", true),
+        ("", "other.key", false),
+        ("allow = [{ kind = \"did\" }]", "device.key", true),
+        ("allow = [{ kind = \"vc\" }]", "device.key", false),
+    ] {
+        let text = listener("[listener.clients]\ndids = \"dids\"\n") + &route(backend("one").await, allow);
+        let (gateway, port) = place.start(&text).await;
+        let tunnel = format!(
+            "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{port}\"\ndid = \"{key}\"\n[listener.server]\nca = \"root.pem\"\n"
+        );
+        let (_tunnel, port) = place.tunnel(&tunnel).await;
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        tcp.write_all(b"x").await.unwrap();
+        tcp.shutdown().await.unwrap();
+        let mut answer = String::new();
+        let read = within(tcp.read_to_string(&mut answer)).await;
+        assert_eq!(read.is_ok() && answer == "one got x", is_admitted, "{allow} {key}: {answer:?}");
+        let kind = "dunlin_gateway_handshakes_completed_total{client=\"did\"}";
+        assert_eq!(metric(&gateway, kind), f64::from(u8::from(key == "device.key")));
+    }
+    assert!(!log.lines(&format!("DID {}", device.did())).is_empty());
+    assert!(!log.lines("not on the list of trusted DIDs").is_empty());
+}
+
 #[tokio::test]
 async fn a_tunnel_shows_and_verifies_credentials() {
     let (operator, device, hub) = (Party::new(), Party::new(), Party::new());
@@ -318,15 +352,15 @@ fn names_faulty_keys() {
     let found = gateway("vc_status = \"status.vc\"\n");
     assert!(found.contains("without vc_issuers, no verifiable credential is trusted"), "{found}");
     let found = gateway("vc_issuers = \"issuers\"\nverify = \"none\"\n");
-    assert!(found.contains("ca, raw_keys or vc_issuers trusts some"), "{found}");
+    assert!(found.contains("ca, raw_keys, vc_issuers or dids trusts some"), "{found}");
     let tunnel = |own: &str, server: &str| {
         let text = format!(
             "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\n{own}\n[listener.server]\n{server}\n"
         );
         TunnelConfig::parse("tunnel.toml".as_ref(), &text).unwrap_err().to_string()
     };
-    let found = tunnel("did = \"key\"", "ca = \"root.pem\"");
-    assert!(found.contains("did and vc belong together"), "{found}");
+    let found = tunnel("vc = \"device.vc\"", "ca = \"root.pem\"");
+    assert!(found.contains("vc is a credential about the DID of did, which is missing"), "{found}");
     let found = tunnel("", "vc_issuers = \"issuers\"");
     assert!(found.contains("could pass for the server; name the DIDs of the server in vc_peers"), "{found}");
 }
@@ -344,7 +378,7 @@ async fn names_faulty_files() {
         ("issuers", String::new(), "nobody is trusted"),
         ("issuers", "did:web:example.org".to_owned(), "not supported here"),
         ("issuers", "operator".to_owned(), "line 1"),
-        ("issuers", format!("members 1 {}", "00".repeat(32)), "\"members\" is for vc_peers alone"),
+        ("issuers", format!("members 1 {}", "00".repeat(32)), "\"members\" is for vc_peers and dids"),
         ("issuers", device.did().to_owned(), "is not trusted"),
         ("status.vc", device.list(&[]), "is not trusted"),
         ("status.vc", "text".to_owned(), "neither JSON, a JWT nor COSE"),

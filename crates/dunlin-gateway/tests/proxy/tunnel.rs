@@ -235,7 +235,7 @@ file = "frozen"
         "tunnel.toml:2: tunnel.shutdown_tim: unknown key; allowed here: shutdown_time",
         "tunnel.toml:5: limits.header_bytes: unknown key; allowed here: connections, connections_per_host, connect_time, \
          handshake_time, idle_time, retry_time or longest_retry_time",
-        "tunnel.toml:7: listener[0]: no server is trusted; add ca, raw_keys or vc_issuers to [listener.server], or a table [listener.psk]",
+        "tunnel.toml:7: listener[0]: no server is trusted; add ca, raw_keys, vc_issuers or dids to [listener.server], or a table [listener.psk]",
         "tunnel.toml:8: listener[0].listen: everyone who reaches 0.0.0.0:1883 could use the identity of this device, unencrypted; \
          name a loopback address, as in \"127.0.0.1:1883\", or write remote = true if that network is trusted",
         "tunnel.toml:9: listener[0].to: \"gateway.example\" is not a host with a port; write the server's name or address, as in \
