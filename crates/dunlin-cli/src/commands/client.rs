@@ -48,7 +48,7 @@ Examples:
 
 Options that s_client has, too, have the same names here, and may be written with one hyphen: -CAfile.
 docs/cache-choice.md helps to choose --cache and --cache-store; docs/stores.md explains the stores and the files beside them.
-Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file, --trust or a PSK, it trusts the authorities of this machine.
+Unlike s_client, the client verifies the server. Without --CAfile, --rpk-file, --trust, --peers or a PSK, it trusts the authorities of this machine.
 
 On a terminal, a line with one of these letters is a command, unless --quiet or --nocommands is given:
   Q  end the connection      K  new keys for both directions      k  new keys for this direction

@@ -333,7 +333,7 @@ impl TlsOptions {
         self.check_verifiable(self.verifiable.trust_option())?;
         let (options, provider) = (self.verifiable.clone(), provider.clone());
         let (files, mut newest) = (options.trust_files(), StatusLists::default());
-        let mut group = Group::new("trusted issuers and status lists", files, move |parts| {
+        let mut group = Group::new("trusted DIDs and status lists", files, move |parts| {
             parts.judge = options.judge(&mut newest, &provider)?;
             Ok(())
         });

@@ -494,6 +494,15 @@ impl<'a> Explainer<'a> {
                     AlertDescription::UNKNOWN_CA => {
                         "add the issuer to the file of --trust, and the DID to that of --peers if there is one".into()
                     }
+                    AlertDescription::CERTIFICATE_REVOKED if self.options.verifiable.trust.is_none() => {
+                        format!("give the {peer} a new DID")
+                    }
+                    AlertDescription::CERTIFICATE_EXPIRED if self.options.verifiable.trust.is_none() => {
+                        format!("check the clock, or let the {peer} refresh the proof of its DID")
+                    }
+                    _ if self.options.verifiable.trust.is_none() => {
+                        "give what is missing with --document or --registry, and check that the registry runs".into()
+                    }
                     AlertDescription::CERTIFICATE_REVOKED => format!("give the {peer} a new DID and credential"),
                     AlertDescription::CERTIFICATE_EXPIRED => format!(
                         "check the clock; issue the credential again, or let the {peer} refresh the proof of its DID"
@@ -534,7 +543,7 @@ impl<'a> Explainer<'a> {
                     }
                     _ => format!(
                         "give this {own} a credential that the {peer} trusts, or add its CA or key to the {peer}'s trust \
-                         settings (with dunlin: --CAfile, --rpk-file, --trust)"
+                         settings (with dunlin: --CAfile, --rpk-file, --trust, --peers)"
                     ),
                 },
             ),

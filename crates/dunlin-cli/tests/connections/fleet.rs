@@ -4,7 +4,7 @@
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,13 @@ pub(crate) const CACHED: HandshakeKind = HandshakeKind::Cached { own: true, peer
 
 /// The steps that a device takes before its test has failed.
 const MOST_TICKS: u32 = 300;
+
+/// A port for a device. A device binds its port again after a pause, so it is not one of those that Linux chooses for sockets of others, which
+/// may be bound to all addresses.
+fn next_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
+}
 
 /// A device at an address of the loopback network of its own.
 pub(crate) struct Device {
@@ -105,8 +112,8 @@ impl Fleet {
 
     /// A handshake, and data both ways.
     pub(crate) fn connect(&self, device: &mut Device) {
-        let socket = UdpSocket::bind((device.host, 0)).unwrap();
-        device.port = socket.local_addr().unwrap().port();
+        device.port = next_port();
+        let socket = UdpSocket::bind((device.host, device.port)).unwrap();
         let (config, name) = (self.config(device), self.name.clone());
         let mut connection = DtlsConnection::client(&config, name, self.server, now()).unwrap();
         let is_done = |connection: &mut DtlsConnection| !connection.is_handshaking();

@@ -166,7 +166,13 @@ fn bare_dids_have_the_keys_of_the_registry() {
     );
     fresh.echo(&place, "--CAfile pki/root.pem --did device", "");
     let (client, log) = fresh.refused(&place, "--CAfile pki/root.pem --did old");
-    assert!(client.contains("alert") && log.contains("signature"), "{client}\n{log}");
+    assert!(client.contains("decrypt_error"), "{client}");
+    assert!(log.contains("the signature over the handshake does not verify"), "{log}");
+    place.dunlin(&format!("did deactivate device {}", registry.access));
+    let later = Server::new(&place, &format!("{SERVER} --peers device.did --Verify {}", registry.access));
+    let (client, log) = later.refused(&place, "--CAfile pki/root.pem --did old");
+    assert!(client.contains("(alert certificate_revoked)"), "{client}");
+    assert!(log.contains("is deactivated") && log.contains("give the client a new DID"), "{log}");
     registry.stop();
 }
 
