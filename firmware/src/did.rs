@@ -169,10 +169,11 @@ impl Verifier for ProvenServer {
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         is(claim, &self.did)?;
         let bad = || refused(AlertDescription::BAD_CERTIFICATE, "the proof of its document");
+        let old = || refused(AlertDescription::CERTIFICATE_EXPIRED, "an old proof of its document");
         let staple = Staple::read(claim.did_proof.ok_or_else(bad)?).map_err(|_| bad())?;
         let (newest, now_s) = (self.newest.as_ref(), claim.now.unix_ms / 1000);
         let found = staple.verify(&self.provider, &self.did, &self.registry, newest, now_s);
-        let found = found.map_err(|_| bad())?;
+        let found = found.map_err(|error| if error.is_old() { old() } else { bad() })?;
         let (_, key) = found.document.keys(Relationship::Authentication).next().ok_or_else(bad)?;
         verified(&self.did, key, Validity::new(0, found.checkpoint.fresh_until_s))
     }

@@ -1,21 +1,22 @@
 //! Verifiable credentials and bare DIDs: those of peers, and that of a tunnel, from the files that the configuration names.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
 use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
+use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge, PinnedDocuments, RegistryDocuments, Resolver,
+    CredentialVerifier, IdentifierVerifier, Judge, PinnedDocuments, RegistryDocuments, Resolution, Resolver,
     resolve_listed,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::trust::TrustList;
+use dunlin_identity::trust::{TrustList, read_membership};
 use dunlin_pki::Item;
 use dunlin_registry::client::{RegistryClient, log_contradiction};
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
@@ -42,6 +43,8 @@ pub struct CredentialTrust {
     pub documents: Vec<FileField>,
     /// `registry`: where the documents of others come from.
     pub registry: Option<RegistryConfig>,
+    /// `ssi_messages`: whether DIDs and credentials travel in messages of their own.
+    pub messages: Option<SsiMessages>,
 }
 
 /// The keys by which a tunnel shows a DID or a verifiable credential.
@@ -51,14 +54,20 @@ pub struct OwnCredential {
     pub key: FileField,
     /// `vc`: the credential; without one, the tunnel shows the DID alone.
     pub credential: Option<FileField>,
+    /// `staple_status`: the status lists of the credential's issuer, which the tunnel sends along.
+    pub status: Vec<FileField>,
+    /// `membership`: the proofs that DIDs are on a list of members, of which the tunnel sends that of its own along.
+    pub membership: Option<FileField>,
 }
 
 /// What a program has learnt about issuers and peers. It outlives a reload, which thus never goes back: a stored copy of an older status
 /// list would hide a revocation, and an older proof of a DID would make a key count again that its owner has replaced.
 #[derive(Default)]
 pub(crate) struct Learnt {
-    /// The newest status list of each issuer.
+    /// The newest status list of each issuer, from files.
     status: Mutex<StatusLists>,
+    /// The verifiers, which learn further lists from peers.
+    verifiers: Mutex<Vec<Weak<CredentialVerifier>>>,
     /// What registries have shown, by everything on which trust in them rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
 }
@@ -66,6 +75,26 @@ pub(crate) struct Learnt {
 impl Learnt {
     fn insert(&self, list: StatusList) -> Result<(), StatusError> {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).insert(list)
+    }
+
+    /// Adds the newer lists of these issuers that peers have sent.
+    fn add_sent(&self, lists: &mut StatusLists, issuers: &[Resolution]) {
+        let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        verifiers.retain(|verifier| verifier.strong_count() > 0);
+        for verifier in verifiers.iter().filter_map(Weak::upgrade) {
+            verifier.update_status(|sent| {
+                let by =
+                    |issuer: &Resolution, list: &StatusList| issuer.document.id().as_str() == list.issuer();
+                let of_issuers = sent.iter().filter(|list| issuers.iter().any(|issuer| by(issuer, list)));
+                lists.merge(of_issuers);
+            });
+        }
+    }
+
+    /// Remembers a verifier, so that a reload keeps what it has learnt from peers.
+    fn watch(&self, verifier: &Arc<CredentialVerifier>) {
+        let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        verifiers.push(Arc::downgrade(verifier));
     }
 
     /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
@@ -105,11 +134,15 @@ impl Learnt {
     }
 }
 
+/// The words for `ssi_messages`.
+const MESSAGES: [(&str, SsiMessages); 3] =
+    [("off", SsiMessages::Off), ("beside", SsiMessages::Beside), ("alone", SsiMessages::Alone)];
+
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
 impl CredentialTrust {
-    /// Reads the keys.
-    pub(crate) fn read(section: &mut Section<'_>) -> Self {
+    /// Reads the keys. A side that shows a DID of its own uses the documents and the registry for that, too.
+    pub(crate) fn read(section: &mut Section<'_>, shows_did: bool) -> Self {
         let trust = Self {
             issuers: section.file("vc_issuers"),
             peers: section.file("vc_peers"),
@@ -117,7 +150,20 @@ impl CredentialTrust {
             dids: section.file("dids"),
             documents: section.files("did_documents"),
             registry: section.table("registry").and_then(RegistryConfig::read),
+            messages: section.one_of("ssi_messages", &MESSAGES),
         };
+        let is_unused = !trust.trusts() && !shows_did;
+        for key in ["did_documents", "registry", "ssi_messages"].into_iter().filter(|_| is_unused) {
+            if section.has(key) {
+                let what = format!("{key} has no effect, because no credential or DID is trusted or shown");
+                section.fault(section.place_of(key).fault(what, "add vc_issuers or dids, or leave it out"));
+            }
+        }
+        if trust.messages == Some(SsiMessages::Off) && trust.dids.is_some() {
+            let what = "bare DIDs travel in messages of their own only";
+            let advice = "leave ssi_messages out, or write \"beside\" or \"alone\"";
+            section.fault(section.place_of("ssi_messages").fault(what, advice));
+        }
         let others = trust.peers.iter().chain(&trust.status);
         if let Some(other) = others.take(usize::from(trust.issuers.is_none())).next() {
             let what = "without vc_issuers, no verifiable credential is trusted";
@@ -133,8 +179,9 @@ impl CredentialTrust {
 
     /// How DIDs travel. Bare ones, of this side or of peers, have messages of their own, which credentials use with peers that do not know
     /// them as certificates.
-    pub(crate) const fn messages(&self, shows_bare_did: bool) -> SsiMessages {
-        if shows_bare_did || self.dids.is_some() { SsiMessages::Beside } else { SsiMessages::Off }
+    pub(crate) fn messages(&self, shows_bare_did: bool) -> SsiMessages {
+        let needs_them = shows_bare_did || self.dids.is_some();
+        self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
     /// Reads the files. Returns the verifiers, and what answers their questions if they ask a registry.
@@ -144,25 +191,35 @@ impl CredentialTrust {
         learnt: &Learnt,
         faults: &mut Vec<Fault>,
     ) -> (Vec<Arc<dyn Verifier>>, Option<LookUpAnswers>) {
-        let registry = self.registry.as_ref().filter(|_| self.trusts());
-        let registry = match registry.map(|registry| registry.client(provider, learnt)).transpose() {
-            Ok(registry) => registry,
-            Err(fault) => {
-                faults.push(fault);
-                return (vec![], None);
-            }
-        };
+        if !self.trusts() {
+            return (vec![], None);
+        }
+        let registry = self
+            .registry
+            .as_ref()
+            .and_then(|registry| registry.client(provider, learnt).map_err(|fault| faults.push(fault)).ok());
         let look_ups = registry.map(|registry: RegistryClient| LookUps::new(vec![registry], None));
+        let documents: Vec<_> = self.documents.iter().map(document).collect();
+        let (documents, unread): (Vec<_>, Vec<_>) = documents.into_iter().partition(Result::is_ok);
+        let documents: Vec<_> = documents.into_iter().flatten().collect();
+        let is_complete = unread.is_empty();
+        faults.extend(unread.into_iter().filter_map(Result::err));
         let mut judges: Vec<Arc<dyn Judge>> = vec![];
+        if !is_complete {
+            // Without its document, an issuer or peer would be a fault, too.
+            return (vec![], None);
+        }
         if let Some(dids) = &self.dids {
-            match self.identifiers(dids, look_ups.as_ref(), provider) {
+            match self.identifiers(dids, &documents, look_ups.as_ref(), provider) {
                 Ok(verifier) => judges.push(Arc::new(verifier)),
                 Err(fault) => faults.push(fault),
             }
         }
         if let Some(issuers) = &self.issuers {
-            match self.try_verifier(issuers, look_ups.as_ref(), provider, learnt).map(Arc::new) {
+            let verifier = self.try_verifier(issuers, &documents, look_ups.as_ref(), provider, learnt);
+            match verifier.map(Arc::new) {
                 Ok(verifier) => {
+                    learnt.watch(&verifier);
                     if let Some(look_ups) = &look_ups {
                         watch_issuers(look_ups, &verifier);
                     }
@@ -179,12 +236,12 @@ impl CredentialTrust {
     fn identifiers(
         &self,
         dids: &FileField,
+        documents: &[DidDocument],
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<IdentifierVerifier, Fault> {
-        let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-        let list = peers(dids, look_ups)?;
-        let pinned = pinned(&list, dids, &documents, provider)?;
+        let list = self.peers(dids)?;
+        let pinned = pinned(&list, dids, documents, provider)?;
         let verifier = IdentifierVerifier::new(provider.clone(), list);
         // What a registry knows comes before pinned documents, which never change.
         let verifier = match look_ups {
@@ -197,19 +254,20 @@ impl CredentialTrust {
     fn try_verifier(
         &self,
         issuers: &FileField,
+        documents: &[DidDocument],
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
     ) -> Result<CredentialVerifier, Fault> {
         let now = Seconds::try_from(now_s()).unwrap_or(Seconds::MAX);
-        let documents = self.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let list = list(issuers)?;
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        let trusted = resolve_listed(&list, &[pinned(&list, issuers, &documents, provider)?], now).map_err(
-            |error| in_file(issuers, &error, "give the document of a did:dunlin in did_documents"),
-        )?;
+        let trusted =
+            resolve_listed(&list, &[pinned(&list, issuers, documents, provider)?], now).map_err(|error| {
+                in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
+            })?;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let mut lists = StatusLists::default();
         for field in &self.status {
@@ -220,27 +278,48 @@ impl CredentialTrust {
             learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
+        learnt.add_sent(&mut lists, &trusted);
         let mut verifier = CredentialVerifier::new(provider.clone(), trusted).with_status(lists);
         if let Some(look_ups) = look_ups {
             // What a registry knows comes before pinned documents, which never change.
             verifier = verifier.asking_with(look_ups.resolvers());
         }
         let Some(field) = &self.peers else { return Ok(verifier) };
-        let list = peers(field, look_ups)?;
-        Ok(verifier.with_resolver(pinned(&list, field, &documents, provider)?).with_peers(list))
+        let list = self.peers(field)?;
+        Ok(verifier.with_resolver(pinned(&list, field, documents, provider)?).with_peers(list))
+    }
+
+    /// Reads a list of the DIDs that peers may have.
+    fn peers(&self, field: &FileField) -> Result<TrustList, Fault> {
+        let list = list(field)?;
+        match list.roots().is_empty() || self.registry.is_some() {
+            true => Ok(list),
+            false => {
+                let what = "proofs for \"members\" come with those of a registry";
+                Err(in_file(field, &what, "add registry, or write the DIDs out"))
+            }
+        }
     }
 }
 
 impl OwnCredential {
     /// Reads the keys. `documents` has the document of a `did:dunlin`.
     pub(crate) fn read(section: &mut Section<'_>) -> Option<Self> {
-        let place = section.place().clone();
-        match (section.file("did"), section.file("vc")) {
-            (Some(key), credential) => Some(Self { key, credential }),
-            (None, None) => None,
-            (None, Some(_)) => {
-                let what = "vc is a credential about the DID of did, which is missing";
-                section.fault(place.fault(what, "add did, or leave vc out"));
+        let (key, credential) = (section.file("did"), section.file("vc"));
+        let (status, membership) = (section.files("staple_status"), section.file("membership"));
+        if credential.is_none()
+            && let Some(list) = status.first()
+        {
+            let what = "staple_status has no effect, because no vc is shown";
+            section.fault(list.place.fault(what, "add vc, or leave this out"));
+        }
+        match key {
+            Some(key) => Some(Self { key, credential, status, membership }),
+            None => {
+                if let Some(other) = credential.or(membership) {
+                    let what = "it is about the DID of did, which is missing";
+                    section.fault(other.place.fault(what, "add did, or leave this out"));
+                }
                 None
             }
         }
@@ -275,10 +354,23 @@ impl OwnCredential {
             }
         };
         let holding = holding.map_err(|error| in_file(shown, &error, advice))?;
+        let lists = self.status.iter().map(|field| Ok(of_file(&content(field)?).to_vec()));
+        let lists = lists.collect::<Result<Vec<_>, Fault>>()?;
+        let of_lists = "give the newest lists that credentialStatus of vc names";
+        let holding = match self.status.first() {
+            Some(first) => holding.with_status(&lists).map_err(|error| in_file(first, &error, of_lists))?,
+            None => holding,
+        };
+        let membership =
+            self.membership.as_ref().map(|field| membership(field, holding.did())).transpose()?;
         let unnumbered = || in_file(shown, &"the method of its DID has no number in handshakes", advice);
         let registry =
             trust.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
-        let (credential, stapler) = stapled(holding, registry, provider);
+        let (credential, stapler) = stapled(holding, registry, membership.unwrap_or_default(), provider);
+        if let (Some(field), None) = (&self.membership, &stapler) {
+            let what = "it travels with the proofs of a registry, which this DID does not have";
+            return Err(field.place.fault(what, "add registry for a did:dunlin, or leave this out"));
+        }
         Ok((credential.ok_or_else(unnumbered)?, stapler))
     }
 }
@@ -296,6 +388,14 @@ fn document(field: &FileField) -> Result<DidDocument, Fault> {
         .map_err(|error| in_file(field, &error, "give a DID document in JSON"))
 }
 
+/// The proof of membership of this DID, from the file of all that `dunlin did members` writes.
+fn membership(field: &FileField, did: &Did) -> Result<Vec<u8>, Fault> {
+    let content = content(field)?;
+    let proof = read_membership(str::from_utf8(&content).unwrap_or_default(), did);
+    let advice = "give the file that `dunlin did members` has made, or its line";
+    proof.ok_or_else(|| in_file(field, &format!("it has no proof that {did} is a member"), advice))
+}
+
 /// What the list pins of these documents.
 fn pinned(
     list: &TrustList,
@@ -306,18 +406,6 @@ fn pinned(
     let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
     let pinned = PinnedDocuments::new(provider, list, of_list);
     Ok(Arc::new(pinned.map_err(|error| in_file(of, &error, "correct its line, or did_documents"))?))
-}
-
-/// Reads a list of the DIDs that peers may have.
-fn peers(field: &FileField, look_ups: Option<&LookUps>) -> Result<TrustList, Fault> {
-    let list = list(field)?;
-    match list.roots().is_empty() || look_ups.is_some() {
-        true => Ok(list),
-        false => {
-            let what = "proofs for \"members\" come with those of a registry";
-            Err(in_file(field, &what, "add registry, or write the DIDs out"))
-        }
-    }
 }
 
 /// Reads a list of DIDs.

@@ -126,16 +126,19 @@ impl Drop for Refreshing {
     }
 }
 
-/// The credential for handshakes, with proofs from this registry if its DID is a `did:dunlin`.
+/// The credential for handshakes, with proofs from this registry if its DID is a `did:dunlin`, and with its proof of membership.
 pub(crate) fn stapled(
     holding: Holding,
     registry: Option<RegistryClient>,
+    membership: Vec<u8>,
     provider: &CryptoProvider,
 ) -> (Option<Credential>, Option<Arc<Stapler>>) {
     let registry = registry.filter(|_| holding.did().method() == "dunlin");
     let key = PublicKey::from_spki(holding.signer().public_key()).ok();
-    let stapler =
-        registry.zip(key).map(|(registry, key)| Arc::new(Stapler::new(registry, holding.did().clone(), key)));
+    let new = |(registry, key)| {
+        Arc::new(Stapler::new(registry, holding.did().clone(), key).with_membership(membership))
+    };
+    let stapler = registry.zip(key).map(new);
     let holding = match &stapler {
         Some(stapler) => holding.with_proofs(stapler.clone()),
         None => holding,

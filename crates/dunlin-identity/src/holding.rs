@@ -6,6 +6,7 @@ use dunlin::auth::{DidProofs, Identifier, PrivateKey, VerifiableCredential};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
+use crate::credential::status::{self, StatusEntry, StatusError};
 use crate::credential::{Contexts, CredentialError, parties, unverified};
 use crate::did::{Did, DidUrl};
 use crate::document::{DidDocument, Relationship};
@@ -21,6 +22,7 @@ pub struct Holding {
     signer: Arc<dyn SigningKey>,
     credential: Option<Shown>,
     proofs: Option<Arc<dyn DidProofs>>,
+    status: Vec<u8>,
 }
 
 /// Why a credential cannot be shown in handshakes.
@@ -47,7 +49,7 @@ struct Shown {
 impl Holding {
     /// A DID, whose verification method `method` has the key of `signer`.
     pub fn of_did(signer: Arc<dyn SigningKey>, method: DidUrl) -> Self {
-        Self { method, signer, credential: None, proofs: None }
+        Self { method, signer, credential: None, proofs: None, status: Vec::new() }
     }
 
     /// A credential about the DID of `method`. Nothing but its form, issuer and subject is checked here.
@@ -61,7 +63,8 @@ impl Holding {
         contexts: &Contexts,
     ) -> Result<Self, CredentialError> {
         let issuer = parties(&credential, method.did(), contexts)?;
-        Ok(Self { method, signer, credential: Some(Shown { bytes: credential, issuer }), proofs: None })
+        let shown = Some(Shown { bytes: credential, issuer });
+        Ok(Self { credential: shown, ..Self::of_did(signer, method) })
     }
 
     /// The DID of this key, to show it without a credential: that of one of `documents`, of which the key is the first under
@@ -115,6 +118,33 @@ impl Holding {
         Self { proofs: Some(proofs), ..self }
     }
 
+    /// Shows also these status lists of the credential's issuer, so that peers need not fetch them: credentials that contain a list, as
+    /// [`crate::credential::status::Bitstring::credential`] makes them. Their signatures are not checked here.
+    ///
+    /// # Errors
+    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::Staple`] if the
+    /// lists are too long together, or what cannot be read.
+    pub fn with_status(self, lists: &[impl AsRef<[u8]>]) -> Result<Self, CredentialError> {
+        let entries = self.statuses()?;
+        for list in lists {
+            let url = status::list_url(list.as_ref())?;
+            if !entries.iter().any(|entry| entry.list == url) {
+                return Err(StatusError::OtherList(url).into());
+            }
+        }
+        Ok(Self { status: status::write_staple(lists)?, ..self })
+    }
+
+    /// Where the issuer publishes the status of the credential.
+    ///
+    /// # Errors
+    /// [`CredentialError`] of a malformed credential or status.
+    pub fn statuses(&self) -> Result<Vec<StatusEntry>, CredentialError> {
+        let Some(credential) = self.credential() else { return Ok(Vec::new()) };
+        let credential = unverified(credential)?;
+        Ok(credential.as_object().map(StatusEntry::read_all).transpose()?.unwrap_or_default())
+    }
+
     /// The credential for handshakes, or the DID if there is no credential; `None` if the DID's method has no number there. Whether the key
     /// is the first under `authentication` of the DID's document, which peers expect, is not checked here.
     pub fn to_tls(&self, provider: &CryptoProvider) -> Option<dunlin::Credential> {
@@ -127,6 +157,7 @@ impl Holding {
         let credential = VerifiableCredential {
             issuer: Some(issuer_name(provider, &shown.issuer).to_vec()),
             proofs: self.proofs.clone(),
+            status: self.status.clone(),
             ..VerifiableCredential::new(shown.bytes.clone(), method)
         };
         Some(dunlin::Credential::Verifiable { credential, key })

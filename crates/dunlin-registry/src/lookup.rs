@@ -16,7 +16,7 @@ use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, DocumentCache, Judge, LOOK_UP_AGE, Refusal, ResolveError, Resolver,
+    CredentialVerifier, DocumentCache, Judge, LOOK_UP_AGE, Refusal, ResolveError, Resolver, Stapled,
 };
 use dunlin_identity::json::MAX_JSON;
 use dunlin_identity::method::web::{self, WebError};
@@ -201,7 +201,8 @@ pub struct LookUpAnswers {
 
 impl Answers for LookUpAnswers {
     async fn answer(&self, question: Question) -> Answer {
-        let Question::Verify { certificates, certificate_type, did_proof, .. } = question else {
+        let Question::Verify { certificates, certificate_type, did_proof, credential_status, .. } = question
+        else {
             return Answer::Failed;
         };
         let mut verifiers = self.verifiers.iter();
@@ -210,7 +211,9 @@ impl Answers for LookUpAnswers {
             return Answer::Failed;
         };
         let algorithms = self.provider.signatures.all;
-        let judge = || verifier.judge(&certificates, did_proof.as_deref(), algorithms, now_s());
+        let stapled =
+            Stapled { did_proof: did_proof.as_deref(), credential_status: credential_status.as_deref() };
+        let judge = || verifier.judge(&certificates, stapled, algorithms, now_s());
         let mut judged = judge();
         // The issuer's document first, then the peer's.
         for _ in 0..2 {

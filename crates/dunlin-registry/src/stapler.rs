@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dunlin::auth::{DidProofs, KnownRegistry};
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::credential::Seconds;
+use dunlin_identity::credential::unsigned;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::Relationship;
 use dunlin_identity::key::PublicKey;
@@ -191,11 +191,6 @@ impl fmt::Debug for Stapler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Stapler").field("did", &self.did).finish_non_exhaustive()
     }
-}
-
-/// Times before 1970 are long past.
-fn unsigned(time: Seconds) -> u64 {
-    u64::try_from(time).unwrap_or(0)
 }
 
 /// Up to a tenth less, at random, so that a fleet that starts together does not ask together.

@@ -21,7 +21,7 @@ use dunlin::crypto::SigningKey;
 use dunlin::wire::AlertDescription as Alert;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, RegistryDocuments};
+use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, RegistryDocuments, Stapled};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::web;
 use dunlin_identity::registry::checkpoint::DEFAULT_CHECKPOINT_AGE;
@@ -369,7 +369,8 @@ async fn an_issuer_that_has_rotated_its_key_is_noticed() {
     let look_ups = LookUps::new(vec![client.clone()], None);
     let verifier = CredentialVerifier::new(provider(), [first]).with_resolver(client.documents().clone());
     let entry = [CertificateDer::from(operator.issue(Operator::new().document.id()))];
-    let judged = || verifier.judge(&entry, None, provider().signatures.all, now_s().try_into().unwrap());
+    let judged =
+        || verifier.judge(&entry, Stapled::default(), provider().signatures.all, now_s().try_into().unwrap());
     look_ups.look_up_issuers(&verifier).await;
     assert!(judged().is_ok());
     site.place.submit(&site.registry, vec![holder.next()]);

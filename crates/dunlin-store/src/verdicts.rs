@@ -72,11 +72,13 @@ impl RememberedVerdicts {
 
 /// SHA-256 of everything in the claim on which a verdict may depend, except for the time. `None` if that is not the same each time.
 fn id(claim: &Claim<'_>) -> Option<[u8; 32]> {
-    let Claim { entries, peer, name, ocsp_response, did_proof, algorithms, usage, sha256, .. } = claim;
-    if name.is_some() || ocsp_response.is_some() || did_proof.is_some() {
+    let Claim { entries, peer, name, ocsp_response, did_proof, credential_status, algorithms, usage, .. } =
+        claim;
+    let staples = [ocsp_response, did_proof, credential_status];
+    if name.is_some() || staples.iter().any(|staple| staple.is_some()) {
         return None;
     }
-    let mut context = sha256.start();
+    let mut context = claim.sha256.start();
     // A length before each part, so that no two claims have the same input.
     let mut add = |part: &[u8]| {
         context.update(&(part.len() as u64).to_be_bytes());

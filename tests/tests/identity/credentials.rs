@@ -1,6 +1,7 @@
 //! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the alert for each refusal.
 
 mod resolution;
+mod stapled_status;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
     CredentialIdentity, CredentialVerifier, DocumentCache, MAX_SHOWN_DID, PinnedDocuments, Refusal,
-    Resolution, ResolveError, Resolver, resolve_listed,
+    Resolution, ResolveError, Resolver, Stapled, resolve_listed,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
@@ -129,17 +130,22 @@ impl Party {
         CredentialVerifier::new(awslc(), [self.document.clone()])
     }
 
-    /// The status list, of this age, with one bit.
-    fn list(&self, revoked: bool, age: Seconds) -> StatusList {
+    /// The status list, of this age, with one bit, as the issuer publishes it.
+    fn published_list(&self, url: &str, revoked: bool, age: Seconds) -> Vec<u8> {
         let mut bits = Bitstring::default();
         bits.set(7, revoked).unwrap();
         let made = NOW_S - age;
-        let credential = bits.credential(self.did(), LIST, StatusPurpose::Revocation, made, made + 400_000);
+        let credential = bits.credential(self.did(), url, StatusPurpose::Revocation, made, made + 400_000);
         let (provider, method) = (awslc(), self.method());
         let issuer = Issuer { provider: &provider, signer: &*self.key, method: &method };
-        let signed = issuer.issue_jwt(&credential.unwrap(), &Contexts::default()).unwrap();
-        let verifier = Verifier::new([self.document.clone()]);
-        StatusList::verify(&verifier, &provider, signed.as_bytes(), LIST, NOW_S).unwrap()
+        issuer.issue_jwt(&credential.unwrap(), &Contexts::default()).unwrap().into_bytes()
+    }
+
+    /// The same list after all checks.
+    fn list(&self, revoked: bool, age: Seconds) -> StatusList {
+        let (list, verifier) =
+            (self.published_list(LIST, revoked, age), Verifier::new([self.document.clone()]));
+        StatusList::verify(&verifier, &awslc(), &list, LIST, NOW_S).unwrap()
     }
 }
 
@@ -305,7 +311,7 @@ fn refuses_revoked_credentials_and_those_of_unknown_status() {
     let verifier = |revoked, age| issuer.verifier().with_status(lists(issuer.list(revoked, age)));
     refused(&own, || verifier(true, 0), Alert::CERTIFICATE_REVOKED, "has revoked");
     refused(&own, || issuer.verifier(), Alert::BAD_CERTIFICATE, "is not at hand");
-    refused(&own, || verifier(false, DEFAULT_STATUS_AGE + 1), Alert::BAD_CERTIFICATE, "is too old");
+    refused(&own, || verifier(false, DEFAULT_STATUS_AGE + 1), Alert::CERTIFICATE_EXPIRED, "is too old");
     let server = server(profile(trust(verifier(false, 0)), vec![own.clone()]));
     Pair::new(&client(profile(trust(verifier(false, 0)), vec![own])), &server).connect().unwrap();
 }
@@ -445,9 +451,9 @@ fn accepts_only_the_peers_on_its_list() {
 
 /// Resolves `did:web` to one document, and takes what the peer has sent beside its credential for a proof of membership.
 #[derive(Debug)]
-struct Stapled(DidDocument);
+struct BesideCredential(DidDocument);
 
-impl Resolver for Stapled {
+impl Resolver for BesideCredential {
     fn methods(&self) -> Vec<DidMethod> {
         vec![DidMethod::WEB]
     }
@@ -484,7 +490,7 @@ fn accepts_members_of_a_list_by_their_proofs() {
     let members = Members::new(&provider, others.iter().chain([device.did()]).cloned());
     let list = TrustList::default().with_members(members.root(&provider).unwrap());
     let verifier = || {
-        let resolver = Arc::new(Stapled(device.document.clone()));
+        let resolver = Arc::new(BesideCredential(device.document.clone()));
         issuer.verifier().with_resolver(resolver).with_peers(list.clone())
     };
     let with_proof = |proof: Option<Vec<u8>>| {
@@ -508,7 +514,12 @@ fn accepts_members_of_a_list_by_their_proofs() {
     let entry = [CertificateDer::from(issuer.issue(&device, unchanged))];
     let judged = |staple: &Staple| {
         let staple = staple.write().unwrap();
-        looked_up().judge(&entry, Some(&staple), provider.signatures.all, NOW_S)
+        looked_up().judge(
+            &entry,
+            Stapled { did_proof: Some(&staple), ..Stapled::default() },
+            provider.signatures.all,
+            NOW_S,
+        )
     };
     assert_eq!(CredentialIdentity::of(&judged(&staple).unwrap().identity).unwrap().did, *device.did());
     let without = judged(&Staple { membership: Vec::new(), ..staple }).unwrap_err();
@@ -644,7 +655,7 @@ fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
         let verifier = verifier.with_status(lists(issuer.list(false, made_ago)));
         let entry = CertificateDer::from(issuer.issue(&device, change));
         let provider = awslc();
-        let verified = verifier.judge(&[entry], None, provider.signatures.all, NOW_S).unwrap();
+        let verified = verifier.judge(&[entry], Stapled::default(), provider.signatures.all, NOW_S).unwrap();
         let validity = verified.validity;
         // 2025-12-01T00:00:00Z.
         assert_eq!(validity.from_s(), 1_764_547_200);
@@ -661,7 +672,8 @@ fn a_verdict_ends_with_the_first_thing_that_it_rests_on() {
     // did:key never changes, and this credential has no status.
     let device = Party::new(KeyType::P256);
     let entry = CertificateDer::from(issuer.issue(&device, unchanged));
-    let verified = issuer.verifier().judge(&[entry], None, awslc().signatures.all, NOW_S).unwrap();
+    let verified =
+        issuer.verifier().judge(&[entry], Stapled::default(), awslc().signatures.all, NOW_S).unwrap();
     assert_eq!((verified.validity.until_s(), verified.validity.reason()), (UNTIL_S, AskAgain::Expiry));
 }
 
@@ -748,7 +760,11 @@ fn long_claims_are_not_kept_and_long_identifiers_are_cut_in_logs() {
         });
         let provider = awslc();
         let entries = [CertificateDer::from(credential)];
-        issuer.verifier().judge(&entries, None, provider.signatures.all, NOW_S).unwrap().identity
+        issuer
+            .verifier()
+            .judge(&entries, Stapled::default(), provider.signatures.all, NOW_S)
+            .unwrap()
+            .identity
     };
     for (len, kept) in [(10, true), (2048, false)] {
         let identity = identity(len);
@@ -767,7 +783,7 @@ fn refusals_say_what_can_be_looked_up() {
     let entry = CertificateDer::from(issuer.issue(&device, with_status));
     let provider = awslc();
     let judge = |entries: &[CertificateDer<'_>]| {
-        issuer.verifier().judge(entries, None, provider.signatures.all, NOW_S).unwrap_err()
+        issuer.verifier().judge(entries, Stapled::default(), provider.signatures.all, NOW_S).unwrap_err()
     };
     assert!(judge(std::slice::from_ref(&entry)).is_missing());
     let several = judge(&[entry.clone(), entry]);

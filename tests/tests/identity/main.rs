@@ -10,5 +10,6 @@ mod own_types;
 mod revocation;
 mod ssi;
 mod ssi_hostile;
+mod status_staples;
 mod verifiable;
 mod wallet;

@@ -671,3 +671,21 @@ fn links_asks_for_what_the_client_asks_for() {
     assert!(matches!(error, dunlin::Error::PeerIncompatible(_)), "{error}");
     assert_eq!(error.alert(), Some(AlertDescription::HANDSHAKE_FAILURE));
 }
+
+/// A server that trusts both asks a client for what it can have: no field says so.
+#[test]
+fn a_server_that_trusts_both_accepts_both() {
+    let both = || believer(DID).with(wallet(VC));
+    let beside = |trust, own| profile(trust, own).ssi_messages(SsiMessages::Beside);
+    let a_server = server(beside(both(), vec![pki().server.x509(&awslc())]), ClientAuth::Required);
+    for (own, mode, shown) in [
+        (of_client(DID), SsiMessages::Beside, DID),
+        (of_client(DID), SsiMessages::Alone, DID),
+        (of_client(VC), SsiMessages::Beside, VC),
+        (of_client(VC), SsiMessages::Off, VC),
+    ] {
+        let a_client = client(profile(x509(), vec![own]).ssi_messages(mode));
+        let ends = negotiated(&a_client, &a_server);
+        assert_eq!(types(&ends), [Some(X509), Some(shown)], "{mode:?}");
+    }
+}

@@ -19,7 +19,7 @@ use crate::wallet::{
 };
 
 /// Both sides, which show these types of identity and trust those of the other.
-fn ends(mode: SsiMessages, [of_client, of_server]: [CertificateType; 2]) -> [ProfileBuilder; 2] {
+pub(crate) fn ends(mode: SsiMessages, [of_client, of_server]: [CertificateType; 2]) -> [ProfileBuilder; 2] {
     let own = |typ, name, leaf: &Leaf| match typ {
         VC => vc(name, leaf),
         _ => did(DidMethod::DUNLIN, leaf),
@@ -35,7 +35,7 @@ fn ends(mode: SsiMessages, [of_client, of_server]: [CertificateType; 2]) -> [Pro
 }
 
 /// The result of the other side when the flight of side `by` is edited.
-fn edited(
+pub(crate) fn edited(
     ends: [ProfileBuilder; 2],
     by: Side,
     edit: impl FnOnce(Vec<Vec<u8>>) -> Vec<Vec<u8>>,
@@ -62,11 +62,11 @@ fn edited(
 }
 
 /// The position of the server's identity in its flight, after EncryptedExtensions and SSIRequest, and of the client's.
-fn place(by: Side) -> usize {
+pub(crate) fn place(by: Side) -> usize {
     if by == Side::Server { 2 } else { 0 }
 }
 
-const SIDES: [Side; 2] = [Side::Client, Side::Server];
+pub(crate) const SIDES: [Side; 2] = [Side::Client, Side::Server];
 
 fn vector(size: usize, body: &[u8]) -> Vec<u8> {
     [&body.len().to_be_bytes()[8 - size..], body].concat()
@@ -87,7 +87,7 @@ fn identity(typ: CertificateType, by: Side) -> Vec<u8> {
     }
 }
 
-fn unexpected(got: H, expected: H) -> Result<(), Error> {
+pub(crate) fn unexpected(got: H, expected: H) -> Result<(), Error> {
     Err(PeerMisbehaved::UnexpectedMessage { got, expected: What::Message(expected) }.into())
 }
 

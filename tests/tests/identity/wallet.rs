@@ -43,8 +43,11 @@ pub(crate) struct Wallet {
     /// Whether the caller decides.
     pub(crate) asks: bool,
     pub(crate) validity: Validity,
-    /// The staples that came with identities.
+    /// The proofs of DIDs that came with identities.
     pub(crate) seen: Mutex<Vec<Option<Vec<u8>>>>,
+    pub(crate) accepts_status: bool,
+    /// The status lists that came with identities.
+    pub(crate) seen_status: Mutex<Vec<Option<Vec<u8>>>>,
 }
 
 impl Wallet {
@@ -59,7 +62,13 @@ impl Wallet {
             asks: false,
             validity: Validity::ALWAYS,
             seen: Mutex::default(),
+            accepts_status: false,
+            seen_status: Mutex::default(),
         }
+    }
+
+    pub(crate) fn accepting_status() -> Self {
+        Self { accepts_status: true, ..Self::asking_for_proofs() }
     }
 
     pub(crate) fn asking_for_proofs() -> Self {
@@ -116,6 +125,10 @@ impl Verifier for Wallet {
         self.registries.iter().map(newer).collect()
     }
 
+    fn accepts_status(&self) -> bool {
+        self.accepts_status
+    }
+
     fn authorities(&self) -> Vec<Vec<u8>> {
         let other = self.changes.as_ref().map(|_| self.change().to_be_bytes().to_vec());
         self.issuers.iter().cloned().chain(other).collect()
@@ -130,6 +143,7 @@ impl Verifier for Wallet {
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         self.seen.lock().unwrap().push(claim.did_proof.map(<[u8]>::to_vec));
+        self.seen_status.lock().unwrap().push(claim.credential_status.map(<[u8]>::to_vec));
         match self.asks {
             true => Ok(Verdict::Ask),
             false => self.read(claim).map(Verdict::Accepted),

@@ -8,13 +8,13 @@ use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::SignatureScheme;
 use dunlin::{Credential, SsiMessages};
-use dunlin_identity::credential::Contexts;
-use dunlin_identity::credential::status::StatusLists;
+use dunlin_identity::credential::status::{self, StatusLists};
+use dunlin_identity::credential::{Contexts, CredentialError};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, Judge};
 use dunlin_identity::holding::Holding;
-use dunlin_identity::trust::{MAX_MEMBERSHIP, TrustList};
+use dunlin_identity::trust::{TrustList, read_membership};
 
 use crate::did::{self, DOCUMENT, OPERATIONS, Own};
 use crate::error::Error;
@@ -79,9 +79,13 @@ pub(crate) struct CredentialOptions {
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) document: Vec<PathBuf>,
     /// The status list of an issuer, not older than 24 hours (`dunlin vc revoke`). May be repeated. A changed file is read again for the
-    /// next connection. A credential with a status is refused without its list.
+    /// next connection. Without its list, a credential with a status is refused, unless the peer sends the list along.
     #[arg(long, value_name = "FILE", requires = "trust", help_heading = "Identity")]
     pub(crate) status_list: Vec<PathBuf>,
+    /// The newest status list of the issuer of --vc, to send along, so that peers need not have it. May be repeated. A changed file is read
+    /// again for the next connection.
+    #[arg(long, value_name = "FILE", requires = "vc", help_heading = "Identity")]
+    staple_status: Vec<PathBuf>,
     /// The proofs that the own did:dunlin is on a list of members (`dunlin did members`), for peers that know only the root. They are read once.
     #[arg(long, value_name = "FILE", requires_all = ["did", "registry"], help_heading = "Identity")]
     membership: Option<PathBuf>,
@@ -137,7 +141,21 @@ impl CredentialOptions {
             let holding = Holding::of_did(own.key.clone(), authentication(&own)?);
             return self.to_tls(holding, &own, &own.file, provider).map(|credential| vec![credential]);
         }
-        self.vc.iter().map(|path| self.shown(path, own, &documents, provider)).collect()
+        let mut lists =
+            self.staple_status.iter().map(|path| StapledList::read(path)).collect::<Result<Vec<_>, _>>()?;
+        let shown = self.vc.iter().map(|path| self.shown(path, own, &documents, &mut lists, provider));
+        let shown = shown.collect::<Result<_, _>>()?;
+        match lists.iter().find(|list| !list.is_named) {
+            None => Ok(shown),
+            Some(StapledList { path, url, .. }) => {
+                let why = format!("no credential of --vc has a status in the list {url:?}");
+                Err(Error::failed(
+                    path.display(),
+                    why,
+                    "give the list that credentialStatus names, or leave it out",
+                ))
+            }
+        }
     }
 
     /// What judges the DIDs of peers. `newest` has the status lists that were read before: a stored copy of an older one would
@@ -158,8 +176,8 @@ impl CredentialOptions {
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, provider)?;
         let of_issuers: Vec<_> = issuers.iter().map(|issuer| issuer.document.clone()).collect();
-        let status = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
-        let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(status);
+        let lists = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
+        let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(lists);
         let mut verifier = self.registry.extend(verifier)?;
         if let Some(list) = peers {
             let pinned = did::pinned(&list, &documents, provider)?;
@@ -190,7 +208,7 @@ impl CredentialOptions {
     /// The files of the credentials of this side, as far as they exist.
     pub(super) fn own_files(&self) -> Vec<PathBuf> {
         let did = self.did.iter().flat_map(|path| [path.clone(), path.join(DOCUMENT), path.join(OPERATIONS)]);
-        did.filter(|path| path.is_file()).chain(self.vc.iter().cloned()).collect()
+        did.filter(|path| path.is_file()).chain(self.vc.iter().chain(&self.staple_status).cloned()).collect()
     }
 
     /// The files by which this side judges peers.
@@ -222,6 +240,7 @@ impl CredentialOptions {
         path: &Path,
         own: &Path,
         documents: &[DidDocument],
+        lists: &mut [StapledList],
         provider: &CryptoProvider,
     ) -> Result<Credential, Error> {
         let credential = did::credential(path)?;
@@ -234,12 +253,16 @@ impl CredentialOptions {
         let advice = "give a credential as `dunlin vc issue` makes it";
         let method = authentication(&own)?;
         let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
-        self.to_tls(
-            holding.map_err(|error| Error::failed(path.display(), error, advice))?,
-            &own,
-            path,
-            provider,
-        )
+        let refused = |error: CredentialError| Error::failed(path.display(), error, advice);
+        let holding = holding.map_err(refused)?;
+        let statuses = holding.statuses().map_err(refused)?;
+        let mut beside = Vec::new();
+        for list in lists.iter_mut().filter(|list| statuses.iter().any(|status| status.list == list.url)) {
+            list.is_named = true;
+            beside.push(&list.content);
+        }
+        let holding = holding.with_status(&beside);
+        self.to_tls(holding.map_err(refused)?, &own, path, provider)
     }
 
     /// For handshakes, with the proofs of a registry. The holding comes from the file at `path`.
@@ -267,6 +290,25 @@ impl CredentialOptions {
     }
 }
 
+/// A status list to send along.
+struct StapledList {
+    path: PathBuf,
+    content: Vec<u8>,
+    url: String,
+    /// Whether a credential has a status in it.
+    is_named: bool,
+}
+
+impl StapledList {
+    fn read(path: &Path) -> Result<Self, Error> {
+        let content = did::credential(path)?;
+        let url = status::list_url(&content).map_err(|error| {
+            Error::failed(path.display(), error, "give a status list as `dunlin vc issue` makes it")
+        })?;
+        Ok(Self { path: path.to_owned(), content, url, is_named: false })
+    }
+}
+
 /// The method of the DID's key, which must be the first for authentication: peers expect it.
 fn authentication(own: &Own) -> Result<DidUrl, Error> {
     let method = own.method(Relationship::Authentication)?;
@@ -282,11 +324,7 @@ fn authentication(own: &Own) -> Result<DidUrl, Error> {
 /// The proof of membership of a DID, from the file of all that `dunlin did members` writes.
 fn membership(path: &Path, did: &Did) -> Result<Vec<u8>, Error> {
     let content = files::read(path)?;
-    let text = str::from_utf8(&content).unwrap_or_default();
-    let mut lines = text.lines().filter_map(|line| line.split_once(' '));
-    let proof = lines.find(|(member, _)| *member == did.as_str());
-    let proof = proof.and_then(|(_, proof)| base16ct::lower::decode_vec(proof.trim_end()).ok());
-    let proof = proof.filter(|proof| proof.len() <= MAX_MEMBERSHIP);
+    let proof = read_membership(str::from_utf8(&content).unwrap_or_default(), did);
     proof.ok_or_else(|| {
         let why = format!("it has no proof that {did} is a member");
         Error::failed(path.display(), why, "give the file that `dunlin did members` has made, or its line")

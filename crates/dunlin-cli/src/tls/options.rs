@@ -21,7 +21,7 @@ use dunlin_pki::{CertificateInfo, Item, PublicKeyInfo};
 use crate::error::{Error, misuse, warn};
 use crate::files;
 use crate::tls::cache::CacheOptions;
-use crate::tls::credentials::CredentialOptions;
+use crate::tls::credentials::{CredentialOptions, PeerJudge};
 use crate::tls::crl::RevocationLists;
 use crate::tls::datagrams::DatagramOptions;
 use crate::tls::follow::{Followed, Group, Parts};
@@ -334,7 +334,16 @@ impl TlsOptions {
         let (options, provider) = (self.verifiable.clone(), provider.clone());
         let (files, mut newest) = (options.trust_files(), StatusLists::default());
         let mut group = Group::new("trusted DIDs and status lists", files, move |parts| {
+            let lists = |judge: Option<&PeerJudge>| match judge {
+                Some(PeerJudge::Credentials(verifier)) => verifier.update_status(|lists| lists.clone()),
+                _ => StatusLists::default(),
+            };
+            let sent = lists(parts.judge.as_ref());
             parts.judge = options.judge(&mut newest, &provider)?;
+            // What peers have sent counts on.
+            if let Some(PeerJudge::Credentials(verifier)) = &parts.judge {
+                verifier.update_status(|lists| lists.merge(sent.iter()));
+            }
             Ok(())
         });
         group.read(parts)?;

@@ -272,6 +272,50 @@ fn follows_status_lists() {
     assert!(log.contains("has revoked the credential"), "{log}");
 }
 
+/// The device sends the status list along, so the server needs none, and the server's client neither.
+#[test]
+fn a_stapled_status_list_needs_no_list_at_the_peer() {
+    let place = parties();
+    let status = "--status-list status.vc --status-url https://operator.example/1";
+    for name in ["hub", "device"] {
+        issue(&place, "operator", name, &format!("{status} --out status-{name}.vc"));
+    }
+    let device = "--trust trusted --did device --vc device.vc --vc status-device.vc";
+    for transport in ["", "--udp", "--ssi-messages alone"] {
+        let hub = "--did hub --vc status-hub.vc --staple-status status.vc --echo";
+        let server = Server::new(&place, &format!("{hub} {VERIFY} {transport}"));
+        let only = "--trust trusted --did device --vc status-device.vc";
+        let (_, log) = server.refused(&place, &format!("{only} {transport}"));
+        assert!(log.contains("is not at hand"), "{log}");
+        let told = server.echo(&place, &format!("{only} --staple-status status.vc {transport}"), "");
+        assert!(told.contains("Server             VC did:key:"), "{told}");
+        // Of several credentials, each has its own lists.
+        server.echo(&place, &format!("{device} --staple-status status.vc {transport}"), "");
+    }
+    let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
+    let device = "--trust trusted --did device --vc status-device.vc --staple-status";
+    place.write("old.vc", place.read("status.vc"));
+    server.echo(&place, &format!("{device} old.vc"), "");
+    place.dunlin("vc revoke status-device.vc --issuer operator --status-list status.vc");
+    let (client, log) = server.refused(&place, &format!("{device} status.vc"));
+    assert!(client.contains("(alert certificate_revoked)"), "{client}");
+    assert!(log.contains("has revoked the credential"), "{log}");
+    // The server has learnt it, also after it has read its files again.
+    place.write("trusted", place.read("trusted") + "# changed\n");
+    let (client, _) = server.refused(&place, &format!("{device} old.vc"));
+    assert!(client.contains("(alert certificate_revoked)"), "{client}");
+    let told = place.dunlin_fails(
+        "client localhost:1 --trust trusted --did device --vc device.vc --staple-status status.vc",
+        1,
+    );
+    assert!(told.contains("status.vc: no credential of --vc has a status in the list"), "{told}");
+    let told = place.dunlin_fails(
+        "client localhost:1 --trust trusted --did device --vc status-device.vc --staple-status trusted",
+        1,
+    );
+    assert!(told.contains("trusted: ") && told.contains("give a status list"), "{told}");
+}
+
 /// A status list of the operator that has revoked nothing.
 fn list_of_an_hour_ago(place: &Place) -> String {
     let provider = dunlin_awslc::provider();

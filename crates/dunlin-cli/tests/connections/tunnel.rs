@@ -80,4 +80,43 @@ fn faults_of_options_name_the_option() {
     assert!(line.starts_with("dunlin: --ca: absent.pem: "), "{line}");
     let line = told("--connect localhost:1");
     assert!(line.contains("no server is trusted"), "{line}");
+    place.dunlin("did create --out device");
+    let server = "--connect localhost:1 --ca pki/root.pem";
+    let line = told(&format!("{server} --did device --vc absent.vc"));
+    assert!(line.starts_with("dunlin: --vc: absent.vc: "), "{line}");
+    let line = told(&format!("{server} --did absent"));
+    assert!(line.starts_with("dunlin: --did: absent: "), "{line}");
+    let line = told("--connect localhost:1 --peers absent");
+    assert!(line.starts_with("dunlin: --peers: absent: "), "{line}");
+}
+
+/// A DID alone, and a credential about it with its status list; by its directory, by its key, and after a rotation.
+#[test]
+fn a_tunnel_by_options_shows_a_did_or_a_credential() {
+    let place = place();
+    let did = |name: &str| {
+        let did =
+            place.dunlin(&format!("did create --method dunlin --registry registry.example --out {name}"));
+        let did = did.trim_end().to_owned();
+        place.write(&format!("{name}.list"), place.dunlin(&format!("did resolve {name} --line")));
+        did
+    };
+    let device = did("device");
+    place.write("trusted", place.dunlin("did create --out operator"));
+    let status = "--status-list status.vc --status-url https://operator.example/1";
+    place.dunlin(&format!("vc issue --issuer operator --subject {device} {status} --out device.vc"));
+    let clients = "[listener.clients]\nvc_issuers = \"trusted\"\nvc_peers = \"device.list\"\ndids = \"device.list\"\n\
+                   did_documents = \"device/did.json\"\n";
+    let (gateway, port) = gateway::start(&place, &gateway::config(clients));
+    let server = format!("tunnel --listen 127.0.0.1:0 --connect localhost:{port} --ca pki/root.pem");
+    for (own, kind) in [
+        ("--did device", "DID"),
+        ("--did device/key-0.key --document device/did.json", "DID"),
+        ("--did device --vc device.vc --staple-status status.vc", "VC"),
+    ] {
+        let tunnel = Running::new(&place, &format!("{server} {own}"));
+        let local = port_in(&tunnel.log_with("listening"));
+        assert!(fetch(local).unwrap().ends_with("page"));
+        gateway.log_with(&format!("{kind} {device}"));
+    }
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 /// The devices in turn: what they are called, how they authenticate, what they speak. Those with MQTT need Mosquitto, which
 /// `tools/setup test` installs.
-const DEVICES: [(&str, &str, &str); 14] = [
+const DEVICES: [(&str, &str, &str); 15] = [
     ("sensor-1", "X.509 P-256", "HTTP"),
     ("camera-2", "X.509 Ed25519", "HTTP"),
     ("lock-3", "raw key", "HTTP"),
@@ -25,6 +25,7 @@ const DEVICES: [(&str, &str, &str); 14] = [
     ("valve-12", "X.509", "MQTT"),
     ("fridge-13", "plain, tunnel", "MQTT"),
     ("robot-14", "VC, did:dunlin", "TCP"),
+    ("drone-15", "DID, did:key", "TCP"),
 ];
 
 /// The connections of each device, in order.
@@ -69,6 +70,8 @@ fn every_way_authenticates_both_sides() {
                 assert_eq!((client, server), (&*format!("psk:{name}"), &*format!("PSK {name}")));
             } else if way.starts_with("VC") {
                 assert!(client.starts_with("vc:did:dunlin:") && server == "X.509 localhost", "{report}");
+            } else if way.starts_with("DID") {
+                assert!(client.starts_with("did:key:") && server == "X.509 localhost", "{report}");
             } else {
                 assert!(client.starts_with("raw_key:sha256:") && server.starts_with("raw key sha256:"));
             }

@@ -526,7 +526,7 @@ impl ClientsConfig {
         }
         let (ca, crl) = (section.files("ca"), section.files("crl"));
         let raw_keys = section.files("raw_keys");
-        let credentials = CredentialTrust::read(&mut section);
+        let credentials = CredentialTrust::read(&mut section, false);
         let psk = section.file("psk");
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dunlin::pki_types::ServerName;
-use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
+use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress, SsiMessages};
 use dunlin_tokio::Interface;
 use toml::de::DeValue;
 
@@ -256,7 +256,7 @@ impl TunnelListener {
         let tickets = section.switch("tickets").unwrap_or(true);
         let psk = section.table("psk").and_then(psk);
         let has_psk = section.has("psk");
-        let trust = trust(&mut section, has_psk);
+        let trust = trust(&mut section, has_psk, credential.as_ref());
         let cache = section.table("cache").and_then(config::cache);
         let mut own_limits = section.table("limits");
         let limits = TunnelLimits::read(own_limits.as_mut(), defaults);
@@ -330,7 +330,7 @@ fn server(section: &mut Section<'_>) -> (Option<Field<String>>, Option<ServerAdd
     (to, server)
 }
 
-fn trust(section: &mut Section<'_>, has_psk: bool) -> ServerTrust {
+fn trust(section: &mut Section<'_>, has_psk: bool, own: Option<&OwnCredential>) -> ServerTrust {
     let mut trust =
         ServerTrust { ca: vec![], crl: vec![], raw_keys: vec![], credentials: CredentialTrust::default() };
     let mut of = section.place().clone();
@@ -339,7 +339,12 @@ fn trust(section: &mut Section<'_>, has_psk: bool) -> ServerTrust {
         trust.ca = table.files("ca");
         trust.crl = table.files("crl");
         trust.raw_keys = table.files("raw_keys");
-        trust.credentials = CredentialTrust::read(&mut table);
+        trust.credentials = CredentialTrust::read(&mut table, own.is_some());
+        let shows_bare_did = own.is_some_and(|own| own.credential.is_none());
+        if shows_bare_did && trust.credentials.messages == Some(SsiMessages::Off) {
+            let what = "a DID without vc travels in messages of its own only";
+            table.fault(table.place_of("ssi_messages").fault(what, "leave ssi_messages out, or add vc"));
+        }
         if let Some(issuers) =
             trust.credentials.issuers.as_ref().filter(|_| trust.credentials.peers.is_none())
         {
@@ -358,9 +363,9 @@ fn trust(section: &mut Section<'_>, has_psk: bool) -> ServerTrust {
         section.fault(of.fault("no server is trusted", advice));
     }
     if !trusts && (section.has("certificate") || section.has("did")) && has_psk {
-        let what = "the certificates have no effect, because the pre-shared key authenticates both sides";
-        section
-            .fault(of.fault(what, "add ca or raw_keys to [listener.server], or leave the certificates out"));
+        let what = "certificates and did have no effect, because the pre-shared key authenticates both sides";
+        let advice = "add ca, raw_keys, vc_issuers or dids to [listener.server], or leave them out";
+        section.fault(of.fault(what, advice));
     }
     trust
 }

@@ -318,6 +318,116 @@ async fn bare_dids_authenticate_a_tunnel_at_a_gateway() {
     assert!(!log.lines("not on the list of trusted DIDs").is_empty());
 }
 
+/// Every pairing of messages; a gateway without `dids` takes credentials in messages of their own if it says so.
+#[tokio::test]
+async fn credentials_travel_in_messages_of_their_own() {
+    let (operator, device) = (Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("device.key", &device.pair.to_pem().unwrap());
+    place.write("device.vc", &operator.issue(&device, json!({}), 1));
+    for (of_gateway, of_tunnel, is_admitted) in [
+        ("", "", true),
+        ("alone", "alone", true),
+        ("beside", "alone", true),
+        ("alone", "beside", true),
+        ("", "alone", false),
+        ("alone", "off", false),
+    ] {
+        let key = |mode: &str| match mode {
+            "" => String::new(),
+            mode => format!("ssi_messages = \"{mode}\"\n"),
+        };
+        let clients = CLIENTS.to_owned() + &key(of_gateway);
+        let (_gateway, port) =
+            place.start(&(listener("") + &clients + &route(backend("one").await, ""))).await;
+        let tunnel = format!(
+            "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{port}\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+             [listener.server]\nca = \"root.pem\"\n{}",
+            key(of_tunnel)
+        );
+        let (_tunnel, port) = place.tunnel(&tunnel).await;
+        assert_eq!(ask(port).await.as_deref() == Some("one got x"), is_admitted, "{of_gateway} {of_tunnel}");
+    }
+}
+
+/// The answer through a tunnel.
+async fn ask(port: u16) -> Option<String> {
+    let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    tcp.write_all(b"x").await.unwrap();
+    tcp.shutdown().await.unwrap();
+    let mut answer = String::new();
+    within(tcp.read_to_string(&mut answer)).await.ok().map(|_| answer)
+}
+
+/// The gateway has no status list. What a tunnel sends counts, and goes on counting after a reload.
+#[tokio::test]
+async fn a_tunnel_sends_the_status_list_of_its_credential() {
+    let (operator, device) = (Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("device.key", &device.pair.to_pem().unwrap());
+    place.write("device.vc", &operator.issue(&device, json!({}), 7));
+    place.write("revoked.vc", &operator.list(&[7]));
+    place.write("good.vc", &operator.list_of_age(&[], 60));
+    let clients = "[listener.clients]\nvc_issuers = \"issuers\"\n";
+    let text = listener("") + clients + &route(backend("one").await, "");
+    let (gateway, to) = place.start(&text).await;
+    let through = async |list: &str| {
+        let tunnel = format!(
+            "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ntickets = false\n\
+             did = \"device.key\"\nvc = \"device.vc\"\n{list}\n[listener.server]\nca = \"root.pem\"\n"
+        );
+        let (_tunnel, port) = place.tunnel(&tunnel).await;
+        ask(port).await.as_deref() == Some("one got x")
+    };
+    let (log, _guard) = Log::start();
+    assert!(!through("").await);
+    assert!(!log.lines("is not at hand").is_empty());
+    assert!(through("staple_status = \"good.vc\"").await);
+    assert!(!through("staple_status = \"revoked.vc\"").await);
+    assert!(!log.lines("has revoked the credential").is_empty());
+    assert!(!through("staple_status = \"good.vc\"").await);
+    gateway.reload(place.config(&text)).await.unwrap();
+    assert!(!through("staple_status = \"good.vc\"").await);
+    // A file that is older than what a peer has sent is no fault, and hides nothing.
+    place.write("status.vc", &operator.list_of_age(&[], 60));
+    let text = listener("") + CLIENTS + &route(backend("one").await, "");
+    gateway.reload(place.config(&text)).await.unwrap();
+    assert!(!through("staple_status = \"good.vc\"").await);
+    // A list in which the credential has no status.
+    let other = operator.list(&[]).replace('.', "-");
+    place.write("other.vc", &other);
+    let tunnel = "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+                  staple_status = \"other.vc\"\n[listener.server]\nca = \"root.pem\"\n";
+    let config = TunnelConfig::parse(&place.path("tunnel.toml"), tunnel).unwrap();
+    let Err(faults) = dunlin_gateway::Tunnel::start(config).await else { panic!("it started") };
+    assert!(
+        faults.to_string().contains("staple_status") && faults.to_string().contains("other.vc"),
+        "{faults}"
+    );
+}
+
+/// All faults of files come at once, each once.
+#[tokio::test]
+async fn faulty_lists_and_documents_are_told_together() {
+    let place = Place::new();
+    for name in ["issuers", "dids", "document"] {
+        place.write(name, "junk");
+    }
+    let start = async |clients: &str| {
+        let text = listener("") + "[listener.clients]\n" + clients + &route(1, "");
+        match dunlin_gateway::Gateway::start(place.config(&text)).await {
+            Ok(_) => panic!("it started"),
+            Err(faults) => faults.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        }
+    };
+    let lists = "vc_issuers = \"issuers\"\ndids = \"dids\"\n";
+    let found = start(&format!("{lists}did_documents = \"document\"\n")).await;
+    assert!(matches!(&found[..], [one] if one.contains("document: ")), "{found:?}");
+    let registry = "[listener.clients.registry]\nurl = \"https://localhost:1\"\nkey = \"document\"\n";
+    let found = start(&format!("{lists}{registry}")).await;
+    assert_eq!(found.len(), 3, "{found:?}");
+}
+
 #[tokio::test]
 async fn a_tunnel_shows_and_verifies_credentials() {
     let (operator, device, hub) = (Party::new(), Party::new(), Party::new());
@@ -360,7 +470,22 @@ fn names_faulty_keys() {
         TunnelConfig::parse("tunnel.toml".as_ref(), &text).unwrap_err().to_string()
     };
     let found = tunnel("vc = \"device.vc\"", "ca = \"root.pem\"");
-    assert!(found.contains("vc is a credential about the DID of did, which is missing"), "{found}");
+    assert!(found.contains("vc: it is about the DID of did, which is missing"), "{found}");
+    let found = tunnel("membership = \"members\"", "ca = \"root.pem\"");
+    assert!(found.contains("membership: it is about the DID of did, which is missing"), "{found}");
+    let found = tunnel("did = \"key\"\nstaple_status = \"status.vc\"", "ca = \"root.pem\"");
+    assert!(found.contains("staple_status has no effect, because no vc is shown"), "{found}");
+    let found = tunnel("did = \"key\"", "ca = \"root.pem\"\nssi_messages = \"off\"");
+    assert!(found.contains("a DID without vc travels in messages of its own only"), "{found}");
+    let found = tunnel("", "ca = \"root.pem\"\ndid_documents = \"x\"");
+    assert!(
+        found.contains("did_documents has no effect, because no credential or DID is trusted or shown"),
+        "{found}"
+    );
+    let found = gateway("dids = \"dids\"\nssi_messages = \"off\"\n");
+    assert!(found.contains("bare DIDs travel in messages of their own only"), "{found}");
+    let found = gateway("ca = \"root.pem\"\nssi_messages = \"alone\"\n");
+    assert!(found.contains("ssi_messages has no effect"), "{found}");
     let found = tunnel("", "vc_issuers = \"issuers\"");
     assert!(found.contains("could pass for the server; name the DIDs of the server in vc_peers"), "{found}");
 }

@@ -17,7 +17,7 @@ use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_docume
 use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::staple::Staple;
-use dunlin_identity::trust::Members;
+use dunlin_identity::trust::{Members, TrustList};
 use dunlin_pki::{Item, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};
@@ -141,6 +141,10 @@ impl Site {
     }
 }
 
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A proof that its holder sends whatever the peer knows.
 #[derive(Debug)]
 struct Proof(Vec<u8>);
@@ -242,7 +246,12 @@ async fn a_tunnel_sends_the_proof_of_its_did() {
     let trust = RegistryTrust::read(&provider, &std::fs::read_to_string(place.path("registry.pub")).unwrap());
     let documents = RegistryDocuments::new(provider.clone(), trust.unwrap());
     let verifier = CredentialVerifier::new(provider.clone(), [site.operator.1.clone()]);
-    let verifier = Arc::new(verifier.with_resolver(Arc::new(documents)));
+    // It knows only the root over the DIDs that it accepts.
+    let members = Members::new(&provider, [document.id().clone(), "did:dunlin:other".parse().unwrap()]);
+    let accepted = TrustList::default().with_members(members.root(&provider).unwrap());
+    let verifier = Arc::new(verifier.with_resolver(Arc::new(documents)).with_peers(accepted));
+    let proof = members.proof(&provider, document.id()).unwrap();
+    place.write("members", &format!("{} {}\n", document.id(), hex(&proof)));
 
     let hub = KeyPair::generate(KeyType::P256).unwrap();
     let of_hub = KEY.resolve(&KEY.create(&public(&hub)).unwrap()).unwrap();
@@ -266,9 +275,22 @@ async fn a_tunnel_sends_the_proof_of_its_did() {
     });
     let text = format!(
         "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:{to}\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+         membership = \"members\"\n\
          [listener.server]\nvc_issuers = \"issuers\"\nvc_peers = \"hub\"\ndid_documents = \"device.json\"\n{}",
         Site::table("server", site.port)
     );
+    let faults = async |text: &str| {
+        let config = TunnelConfig::parse(&place.path("tunnel.toml"), text).unwrap();
+        match dunlin_gateway::Tunnel::start(config).await {
+            Ok(_) => panic!("it started"),
+            Err(faults) => faults.to_string(),
+        }
+    };
+    let found = faults(&text.replace("\"members\"", "\"hub\"")).await;
+    assert!(found.contains("it has no proof that did:dunlin:"), "{found}");
+    let (without_registry, _) = text.split_once("[listener.server.registry]").unwrap();
+    let found = faults(without_registry).await;
+    assert!(found.contains("membership: it travels with the proofs of a registry"), "{found}");
     let (_tunnel, port) = place.tunnel(&text).await;
     let begin = SystemTime::now();
     // Until the tunnel has its proof, the server refuses it.
@@ -281,6 +303,74 @@ async fn a_tunnel_sends_the_proof_of_its_did() {
         assert!(begin.elapsed().unwrap() < crate::place::PATIENCE, "the tunnel sends no proof");
     };
     assert_eq!(answer, format!("VC {}", document.id()));
+}
+
+/// A tunnel that shows the bare DID of this key, with the registry's proofs or without them.
+async fn ask_with(place: &Place, site: &Site, to: u16, key: &str, more: &str, has_registry: bool) -> bool {
+    let registry = if has_registry { Site::table("server", site.port) } else { String::new() };
+    let text = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ntickets = false\ndid = \"{key}.key\"\n{more}\n\
+         [listener.server]\nca = \"root.pem\"\ndid_documents = \"{key}.json\"\n{registry}"
+    );
+    let (_tunnel, port) = place.tunnel(&text).await;
+    let begin = SystemTime::now();
+    loop {
+        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+        tcp.write_all(b"x").await.unwrap();
+        tcp.shutdown().await.unwrap();
+        let mut answer = String::new();
+        if within(tcp.read_to_string(&mut answer)).await.is_ok() && answer == "one got x" {
+            return true;
+        }
+        // A tunnel needs a moment for its proof.
+        if !has_registry || begin.elapsed().unwrap() > crate::place::PATIENCE {
+            return false;
+        }
+    }
+}
+
+/// A list of bare DIDs of a registry: looked up, proven, rotated, and as members of whom the gateway knows the root.
+#[tokio::test]
+async fn a_gateway_accepts_bare_dids_of_a_registry() {
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    let provider = dunlin_awslc::provider();
+    let [own, next, later, recovery] = [(); 4].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let create = Operation::create(&provider, &*key(&own), &document).unwrap();
+    let state = State::create(&provider, &create).unwrap();
+    site.registry.submit(create).unwrap();
+    let (stranger, other, _) = site.device();
+    for (name, pair, document) in [("own", &own, &document), ("stranger", &stranger, &other)] {
+        place.write(&format!("{name}.key"), &pair.to_pem().unwrap());
+        place.write(&format!("{name}.json"), document.canonical());
+    }
+    place.write("dids", document.id().as_str());
+    let text = listener("[listener.clients]\ndids = \"dids\"\n") + &Site::table("clients", site.port);
+    let text = text + &route(backend("one").await, "");
+    let (gateway, to) = place.start(&text).await;
+    // The gateway asks the registry, for members of the list alone.
+    assert!(ask_with(&place, &site, to, "own", "", false).await);
+    assert!(!ask_with(&place, &site, to, "stranger", "", false).await);
+    // The proof tells the gateway of the new key, so the previous one no longer counts, also after a reload.
+    let rotated = state.rotated(&public(&next), hash(&later)).unwrap();
+    site.registry.submit(Operation::update(&provider, &*key(&next), &state, &rotated).unwrap()).unwrap();
+    place.write("next.key", &next.to_pem().unwrap());
+    place.write("next.json", rotated.canonical());
+    assert!(ask_with(&place, &site, to, "next", "", true).await);
+    assert!(!ask_with(&place, &site, to, "own", "", false).await);
+    gateway.reload(place.config(&text)).await.unwrap();
+    assert!(!ask_with(&place, &site, to, "own", "", false).await);
+    assert!(ask_with(&place, &site, to, "next", "", false).await);
+    // Of members, the gateway knows only the root.
+    let members = Members::new(&provider, [document.id().clone(), "did:dunlin:other".parse().unwrap()]);
+    place.write("dids", &members.root(&provider).unwrap().to_string());
+    let proof = members.proof(&provider, document.id()).unwrap();
+    place.write("members", &format!("{} {}\n", document.id(), hex(&proof)));
+    gateway.reload(place.config(&text)).await.unwrap();
+    assert!(!ask_with(&place, &site, to, "next", "", false).await);
+    assert!(ask_with(&place, &site, to, "next", "membership = \"members\"", true).await);
 }
 
 #[tokio::test]

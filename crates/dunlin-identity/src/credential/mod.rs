@@ -25,7 +25,7 @@ use jwt::JwtError;
 use proof::{Proof, ProofError};
 use status::{MAX_STATUS_CREDENTIAL, StatusEntry, StatusError, StatusLists};
 use time::DateTime;
-pub use time::Seconds;
+pub use time::{Seconds, unsigned};
 
 /// The longest credential on the wire, in bytes.
 pub const MAX_CREDENTIAL: usize = 16 * 1024;
@@ -157,7 +157,9 @@ impl Verifier {
         lists: &StatusLists,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
-        self.verified(provider, credential, Some(holder), lists, now)
+        self.verified(provider, credential, Some(holder), now, |issuer, entries| {
+            Ok(lists.check(issuer, entries, now)?)
+        })
     }
 
     /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other means, as in a handshake: the
@@ -172,25 +174,29 @@ impl Verifier {
         lists: &StatusLists,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
-        self.verified(provider, credential, None, lists, now)
+        self.verified(provider, credential, None, now, |issuer, entries| {
+            Ok(lists.check(issuer, entries, now)?)
+        })
     }
 
-    fn verified(
+    /// Makes all checks, and last that of the status: `status` gets the issuer and where it publishes the status, and returns the last
+    /// second for which its answer holds.
+    pub(crate) fn verified<E: From<CredentialError>>(
         &self,
         provider: &CryptoProvider,
         credential: &[u8],
         holder: Option<&Did>,
-        lists: &StatusLists,
         now: Seconds,
-    ) -> Result<VerifiedCredential, CredentialError> {
+        status: impl FnOnce(&str, &[StatusEntry]) -> Result<Option<Seconds>, E>,
+    ) -> Result<VerifiedCredential, E> {
         if credential.len() > MAX_CREDENTIAL {
-            return Err(CredentialError::TooLong);
+            return Err(CredentialError::TooLong.into());
         }
         let secured = self.secured(provider, credential, now, MAX_CREDENTIAL)?;
         let subject = secured.subject(holder)?;
         let valid_until = secured.check_times(now)?;
         let Secured { credential, claims, key, scheme, .. } = secured;
-        let status_until = lists.check(&claims.issuer, &claims.statuses, now)?;
+        let status_until = status(&claims.issuer, &claims.statuses)?;
         let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
         Ok(VerifiedCredential {
             credential,

@@ -21,6 +21,10 @@ pub const MAX_STATUS_ENTRIES: u64 = 1 << 20;
 /// The longest credential that contains a list, in bytes: a list that does not shrink, in base64url, as a JWT also twice.
 pub const MAX_STATUS_CREDENTIAL: usize = 256 * 1024;
 
+/// The longest status lists that a holder sends beside a credential, in bytes together with their lengths. It is enough for lists in which one
+/// credential in twenty is revoked.
+pub const MAX_STATUS_STAPLE: usize = 16 * 1024;
+
 /// How many statuses a credential may have.
 pub const MAX_STATUSES: usize = 4;
 
@@ -78,6 +82,12 @@ pub enum StatusError {
     /// A member of a status or list is missing or malformed.
     #[error("missing or malformed member {0:?} of a status or status list")]
     Member(&'static str),
+    /// The lists beside a credential are no such lists: malformed, too many or too long together.
+    #[error(
+        "the status lists beside the credential are malformed, more than {MAX_STATUSES}, or longer than \
+         {MAX_STATUS_STAPLE} bytes together"
+    )]
+    Staple,
     /// The credential has more than [`MAX_STATUSES`] statuses.
     #[error("the credential has more than {MAX_STATUSES} statuses")]
     TooMany,
@@ -282,6 +292,50 @@ impl Bitstring {
     }
 }
 
+/// What a holder sends in a handshake beside a credential, so that verifiers need not fetch the status lists of its issuer: the
+/// credentials of the lists, each as `opaque list<1..2^16-1>`.
+///
+/// # Errors
+/// [`StatusError::Staple`].
+pub fn write_staple(lists: &[impl AsRef<[u8]>]) -> Result<Vec<u8>, StatusError> {
+    let mut staple = Vec::new();
+    for list in lists.iter().map(AsRef::as_ref) {
+        let length = u16::try_from(list.len()).ok().filter(|length| *length > 0);
+        staple.extend(length.ok_or(StatusError::Staple)?.to_be_bytes());
+        staple.extend(list);
+    }
+    let fits = lists.len() <= MAX_STATUSES && staple.len() <= MAX_STATUS_STAPLE;
+    if fits { Ok(staple) } else { Err(StatusError::Staple) }
+}
+
+/// The lists in a staple ([`write_staple`]).
+///
+/// # Errors
+/// [`StatusError::Staple`].
+pub fn read_staple(staple: &[u8]) -> Result<Vec<&[u8]>, StatusError> {
+    let (mut lists, mut rest) = (Vec::new(), staple);
+    while let Some((length, after)) = rest.split_first_chunk() {
+        let list = after.split_at_checked(u16::from_be_bytes(*length).into());
+        let (list, after) = list.filter(|(list, _)| !list.is_empty()).ok_or(StatusError::Staple)?;
+        lists.push(list);
+        rest = after;
+    }
+    let fits = rest.is_empty() && lists.len() <= MAX_STATUSES && staple.len() <= MAX_STATUS_STAPLE;
+    if fits { Ok(lists) } else { Err(StatusError::Staple) }
+}
+
+/// Which list a credential says that it contains, before anything is verified.
+///
+/// # Errors
+/// [`CredentialError`] of what cannot be read; [`StatusError::Member`] without an `id`.
+pub fn list_url(credential: &[u8]) -> Result<String, CredentialError> {
+    Ok(url_of(&super::unverified(credential)?)?.to_owned())
+}
+
+fn url_of(list: &Value) -> Result<&str, StatusError> {
+    list.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))
+}
+
 /// Whether a credential contains a list.
 pub(super) fn is_list(credential: &Value) -> bool {
     texts(credential.get("type")).is_some_and(|types| types.contains(&"BitstringStatusListCredential"))
@@ -292,6 +346,8 @@ pub(super) fn is_list(credential: &Value) -> bool {
 pub struct StatusList {
     url: String,
     issuer: String,
+    /// SHA-256 of its credential.
+    hash: Vec<u8>,
     purposes: Vec<StatusPurpose>,
     bits: Bitstring,
     made: Seconds,
@@ -314,6 +370,7 @@ impl StatusList {
         if credential.len() > MAX_STATUS_CREDENTIAL {
             return Err(CredentialError::TooLong);
         }
+        let hash = provider.sha256.hash(&[credential]).as_ref().to_vec();
         let secured = verifier.secured(provider, credential, now, MAX_STATUS_CREDENTIAL)?;
         let valid_until = secured.check_times(now)?;
         let (credential, claims) = (&secured.credential, &secured.claims);
@@ -325,7 +382,7 @@ impl StatusList {
             return Err(StatusError::Type("VerifiableCredential".to_owned()).into());
         }
         // Otherwise a holder could send one list of the issuer for another.
-        let id = credential.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))?;
+        let id = url_of(credential)?;
         if id != url {
             return Err(StatusError::OtherList(shown(id)).into());
         }
@@ -348,7 +405,7 @@ impl StatusList {
         let ttl = Seconds::try_from(ttl / 1000).unwrap_or(Seconds::MAX);
         let refresh = now.saturating_add(ttl);
         let issuer = claims.issuer.clone();
-        Ok(Self { url: url.to_owned(), issuer, purposes, bits, made, valid_until, refresh })
+        Ok(Self { url: url.to_owned(), issuer, hash, purposes, bits, made, valid_until, refresh })
     }
 
     /// As [`Self::verify`], for a list in a file of the program. The list says itself which one it is.
@@ -362,14 +419,17 @@ impl StatusList {
         now: Seconds,
     ) -> Result<Self, CredentialError> {
         let credential = super::of_file(content);
-        let value = super::unverified(credential)?;
-        let url = value.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))?;
-        Self::verify(verifier, provider, credential, url, now)
+        Self::verify(verifier, provider, credential, &list_url(credential)?, now)
     }
 
     /// The URL of the list.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// The DID of the issuer.
+    pub fn issuer(&self) -> &str {
+        &self.issuer
     }
 
     /// The bits.
@@ -442,9 +502,28 @@ impl StatusLists {
         Ok(())
     }
 
+    /// The lists.
+    pub fn iter(&self) -> impl Iterator<Item = &StatusList> {
+        self.lists.iter()
+    }
+
+    /// Takes those of the lists that are newer than the ones at hand. Older ones change nothing.
+    pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
+        for list in others {
+            // The only refusal is that of an older list.
+            let _ = self.insert(list.clone());
+        }
+    }
+
     /// The URLs of lists that the program should fetch again, because their `ttl` has passed.
     pub fn due(&self, now: Seconds) -> impl Iterator<Item = &str> {
         self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
+    }
+
+    /// The last second in which a list counts.
+    fn end(&self, list: &StatusList) -> Seconds {
+        let end = list.made.saturating_add(self.max_age);
+        list.valid_until.map_or(end, |valid_until| valid_until.min(end))
     }
 
     /// Whether a list at hand says that the issuer has revoked or suspended a credential with these statuses. A list that is not at hand
@@ -460,7 +539,7 @@ impl StatusLists {
     }
 
     /// Checks the statuses of a credential. Returns the last second for which the answer holds; `None` if there are no statuses.
-    pub(super) fn check(
+    pub(crate) fn check(
         &self,
         issuer: &str,
         entries: &[StatusEntry],
@@ -473,8 +552,7 @@ impl StatusLists {
                 Some(_) => StatusError::OtherIssuer(shown(&entry.list)),
                 None => StatusError::Missing(shown(&entry.list)),
             })?;
-            let end = list.made.saturating_add(self.max_age);
-            let end = list.valid_until.map_or(end, |valid_until| valid_until.min(end));
+            let end = self.end(list);
             if now > end {
                 return Err(StatusError::Stale(shown(&entry.list)));
             }
@@ -487,5 +565,37 @@ impl StatusLists {
             until = Some(until.map_or(end, |until: Seconds| until.min(end)));
         }
         Ok(until)
+    }
+
+    /// Which of the lists that a holder has sent beside a credential with these statuses are worth a verification: those that are not at
+    /// hand, and not older than the one at hand. The credentials in the result are not verified yet.
+    ///
+    /// # Errors
+    /// [`StatusError::OtherList`]: the holder has sent a list in which the credential has no status; [`CredentialError`] of a list that
+    /// cannot be read.
+    pub(crate) fn news<'s>(
+        &self,
+        provider: &CryptoProvider,
+        issuer: &str,
+        entries: &'s [StatusEntry],
+        staple: &[&'s [u8]],
+    ) -> Result<Vec<(&'s str, &'s [u8])>, CredentialError> {
+        let mut news = Vec::new();
+        for sent in staple {
+            let credential = super::unverified(sent)?;
+            let url = url_of(&credential)?;
+            let entry = entries.iter().find(|entry| entry.list == url);
+            let entry = entry.ok_or_else(|| StatusError::OtherList(shown(url)))?;
+            let made = credential.get("validFrom").and_then(DateTime::read).map(DateTime::seconds);
+            let made = made.ok_or(CredentialError::Member("validFrom"))?;
+            let present = self.lists.iter().find(|list| list.url == entry.list && list.issuer == issuer);
+            let is_known = |present: &StatusList| {
+                made < present.made || present.hash == *provider.sha256.hash(&[sent]).as_ref()
+            };
+            if !present.is_some_and(is_known) {
+                news.push((entry.list.as_str(), *sent));
+            }
+        }
+        Ok(news)
     }
 }

@@ -9,6 +9,11 @@ use time::format_description::well_known::Rfc3339;
 /// Seconds since 1970-01-01T00:00:00Z, without leap seconds.
 pub type Seconds = i64;
 
+/// The same as an unsigned number, as the engine counts: times before 1970 are long past.
+pub fn unsigned(time: Seconds) -> u64 {
+    u64::try_from(time).unwrap_or(0)
+}
+
 /// An `xsd:dateTimeStamp`: date and time with an offset from UTC (VC Data Model 2.0 §4.9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DateTime(OffsetDateTime);

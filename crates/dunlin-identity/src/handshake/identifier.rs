@@ -10,12 +10,12 @@ use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
 use serde_json::{Value, json};
 
-use super::Judge;
 use super::identity::{engine_identity, id_and_details};
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
-use super::verifier::{Refusal, seconds, unsigned};
-use crate::credential::Seconds;
+use super::verifier::{Refusal, seconds};
+use super::{Judge, Stapled};
+use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
 use crate::json;
 use crate::method::dunlin::Sha256Hash;
@@ -130,11 +130,11 @@ impl Judge for IdentifierVerifier {
     fn judge(
         &self,
         entries: &[CertificateDer<'_>],
-        proof: Option<&[u8]>,
+        stapled: Stapled<'_>,
         _: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {
-        Self::judge(self, entries, proof, now)
+        Self::judge(self, entries, stapled.did_proof, now)
     }
 
     fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {

@@ -10,13 +10,13 @@ use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
 use serde_json::Map;
 
-use super::Judge;
 use super::identity::CredentialIdentity;
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
-use super::verifier::{Refusal, seconds, unsigned};
-use crate::credential::Seconds;
+use super::verifier::{Refusal, seconds};
+use super::{Judge, Stapled};
 use crate::credential::links::{self, LinksError, LinksIssuer};
+use crate::credential::{Seconds, unsigned};
 use crate::trust::TrustList;
 
 /// Verifies peers by credentials of the paper's public implementation, for profiles of [`dunlin::SsiMessages::Links`] alone
@@ -98,7 +98,7 @@ impl Judge for LinksVerifier {
     fn judge(
         &self,
         entries: &[CertificateDer<'_>],
-        _proof: Option<&[u8]>,
+        _: Stapled<'_>,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {

@@ -31,17 +31,26 @@ pub use verifier::{CredentialVerifier, Refusal};
 use crate::credential::Seconds;
 use crate::did::Did;
 
+/// What a peer has sent beside its credential or DID. Nothing in it is verified yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stapled<'s> {
+    /// The proof of what the DID resolves to ([`crate::registry::staple`]).
+    pub did_proof: Option<&'s [u8]>,
+    /// The status lists of the credential's issuer ([`crate::credential::status::write_staple`]).
+    pub credential_status: Option<&'s [u8]>,
+}
+
 /// What all verifiers of this module can do, for programs that look documents up.
 pub trait Judge: dunlin::auth::Verifier {
-    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result. `proof` is what the peer has sent
-    /// beside it, and `algorithms` are those that may verify the signature of an issuer.
+    /// Verifies what a peer has shown: everything but the peer's possession of the key in the result. `algorithms` are those
+    /// that may verify the signature of an issuer.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
     fn judge(
         &self,
         entries: &[CertificateDer<'_>],
-        proof: Option<&[u8]>,
+        stapled: Stapled<'_>,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal>;

@@ -10,8 +10,7 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
 use super::resolve::{DocumentCache, Resolution, ResolveError, Resolver};
-use super::verifier::unsigned;
-use crate::credential::Seconds;
+use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
 use crate::method::dunlin::Sha256Hash;
 use crate::registry::chain::ChainError;
@@ -232,7 +231,7 @@ impl RegistryDocuments {
                     self.deactivate(did.clone());
                     return Err(ResolveError::Deactivated(did));
                 }
-                Err(error) if is_old(&error) => return Err(ResolveError::OldProof(did.clone(), error)),
+                Err(error) if error.is_old() => return Err(ResolveError::OldProof(did.clone(), error)),
                 Err(error) => return Err(ResolveError::Proof(error)),
             }
         }
@@ -242,15 +241,6 @@ impl RegistryDocuments {
 /// Whether two verifications rest on the same checkpoint.
 fn is_same(one: Option<&SignedCheckpoint>, other: Option<&SignedCheckpoint>) -> bool {
     one.map(SignedCheckpoint::checkpoint) == other.map(SignedCheckpoint::checkpoint)
-}
-
-/// Whether the staple was right, but this side knows or demands something newer.
-fn is_old(error: &StapleError) -> bool {
-    use {ChainError as B, CheckpointError as C};
-    matches!(
-        error,
-        StapleError::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
-    )
 }
 
 impl Resolver for RegistryDocuments {

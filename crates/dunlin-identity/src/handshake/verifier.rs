@@ -1,6 +1,6 @@
 //! The verifier of peers with credentials.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use dunlin::PeerIdentity;
 use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::resolve::{Resolution, ResolveError, Resolver};
 use super::subject::{Subject, Subjects};
-use super::{CredentialIdentity, Judge};
+use super::{CredentialIdentity, Judge, Stapled};
 use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
 use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
-use crate::credential::status::{StatusError, StatusLists};
-use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier};
+use crate::credential::status::{self, StatusEntry, StatusError, StatusList, StatusLists};
+use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
 use crate::holding::issuer_name;
@@ -48,6 +48,9 @@ pub enum Refusal {
     /// The credential of the public implementation is refused ([`super::LinksVerifier`]).
     #[error("{0}")]
     Links(#[from] LinksError),
+    /// A status list beside the credential is refused.
+    #[error("status list beside the credential: {0}")]
+    StatusList(CredentialError),
     /// The profile does not allow the issuer's signature in chains.
     #[error("credential: the issuer has signed with {0}, which is not accepted here")]
     Algorithm(SignatureScheme),
@@ -90,7 +93,7 @@ impl Refusal {
     pub fn alert(&self) -> Alert {
         match self {
             Self::Entries | Self::Identifier(_) => Alert::DECODE_ERROR,
-            Self::Credential(error) => of_credential(error),
+            Self::Credential(error) | Self::StatusList(error) => of_credential(error),
             Self::Links(error) => of_links(error),
             Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
             Self::Peer(_) => Alert::UNKNOWN_CA,
@@ -117,7 +120,7 @@ fn of_credential(error: &CredentialError) -> Alert {
     use CredentialError as C;
     use {CoseError as O, JwtError as J, ProofError as P};
     match error {
-        C::TooLong | C::Form | C::Json(_) => Alert::DECODE_ERROR,
+        C::TooLong | C::Form | C::Json(_) | C::Status(StatusError::Staple) => Alert::DECODE_ERROR,
         C::Jwt(J::Parts | J::Json(_)) => Alert::DECODE_ERROR,
         C::Cose(
             O::Message(_)
@@ -131,7 +134,7 @@ fn of_credential(error: &CredentialError) -> Alert {
         C::UntrustedIssuer(_) => Alert::UNKNOWN_CA,
         C::Expired | C::NotYetValid => Alert::CERTIFICATE_EXPIRED,
         C::Jwt(J::Expired | J::NotYetValid) => Alert::CERTIFICATE_EXPIRED,
-        C::Proof(P::Expired | P::Future) => Alert::CERTIFICATE_EXPIRED,
+        C::Proof(P::Expired | P::Future) | C::Status(StatusError::Stale(_)) => Alert::CERTIFICATE_EXPIRED,
         C::Status(StatusError::Revoked | StatusError::Suspended) => Alert::CERTIFICATE_REVOKED,
         C::Context(_) | C::Type | C::Unchecked(_) => Alert::UNSUPPORTED_CERTIFICATE,
         C::Status(StatusError::Type(_) | StatusError::Purpose) => Alert::UNSUPPORTED_CERTIFICATE,
@@ -274,23 +277,26 @@ impl CredentialVerifier {
         change(&mut self.status.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in the result. `proof` is what
-    /// the peer has sent beside it, and `algorithms` are those that may verify the issuer's signature.
+    /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in the result. `algorithms` are
+    /// those that may verify the issuer's signature. It keeps the status lists beside the credential that are newer than those at hand.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
     pub fn judge(
         &self,
         entries: &[CertificateDer<'_>],
-        proof: Option<&[u8]>,
+        stapled: Stapled<'_>,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {
         let [credential] = entries else { return Err(Refusal::Entries) };
-        let verified = {
-            let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
-            self.issuers.verify_presented(&self.subjects.provider, credential, &lists, now)?
-        };
+        let staple = status::read_staple(stapled.credential_status.unwrap_or_default());
+        let staple = staple.map_err(CredentialError::from)?;
+        let verified =
+            self.issuers.verified(&self.subjects.provider, credential, None, now, |issuer, entries| {
+                self.learn(issuer, entries, &staple, now).map_err(Refusal::StatusList)?;
+                Ok::<_, Refusal>(self.lists().check(issuer, entries, now).map_err(CredentialError::from)?)
+            })?;
         if !self.subjects.accepts(verified.scheme, algorithms) {
             return Err(Refusal::Algorithm(verified.scheme));
         }
@@ -301,7 +307,7 @@ impl CredentialVerifier {
             None => None,
         };
         let Subject { key, document, sequence, until } =
-            self.subjects.resolve(&verified.subject, proof, now)?;
+            self.subjects.resolve(&verified.subject, stapled.did_proof, now)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
             Some(until) => validity.limited(reason, unsigned(until)),
             None => validity,
@@ -314,6 +320,30 @@ impl CredentialVerifier {
         let identity = identity(verified, document, sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
         Ok(Verified::new(key, identity, validity))
+    }
+
+    fn lists(&self) -> RwLockReadGuard<'_, StatusLists> {
+        self.status.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps those of the lists beside a credential that are newer than the ones at hand.
+    fn learn(
+        &self,
+        issuer: &str,
+        entries: &[StatusEntry],
+        staple: &[&[u8]],
+        now: Seconds,
+    ) -> Result<(), CredentialError> {
+        let news = self.lists().news(&self.subjects.provider, issuer, entries, staple)?;
+        for (url, list) in news {
+            let list = StatusList::verify(&self.issuers, &self.subjects.provider, list, url, now)?;
+            // An older one, such as the stored copy of a holder who has been revoked since, changes nothing: the newer one counts.
+            match self.update_status(|lists| lists.insert(list)) {
+                Ok(()) | Err(StatusError::Older(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether no resolver knows of a later document of this issuer, or of its end.
@@ -345,20 +375,15 @@ pub(super) fn seconds(claim: &Claim<'_>) -> Seconds {
     Seconds::try_from(claim.now.unix_ms / 1000).unwrap_or(Seconds::MAX)
 }
 
-/// Times before 1970 are long past.
-pub(super) fn unsigned(time: Seconds) -> u64 {
-    u64::try_from(time).unwrap_or(0)
-}
-
 impl Judge for CredentialVerifier {
     fn judge(
         &self,
         entries: &[CertificateDer<'_>],
-        proof: Option<&[u8]>,
+        stapled: Stapled<'_>,
         algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {
-        Self::judge(self, entries, proof, algorithms, now)
+        Self::judge(self, entries, stapled, algorithms, now)
     }
 
     fn asking_with(self, resolvers: Vec<Arc<dyn Resolver>>) -> Self {
@@ -380,14 +405,15 @@ impl dunlin::auth::Verifier for CredentialVerifier {
             add(context.url.as_bytes());
             add(context.sha256.as_bytes());
         }
-        let age = self.status.read().unwrap_or_else(PoisonError::into_inner).max_age();
+        let age = self.lists().max_age();
         add(&age.to_be_bytes());
         self.subjects.settings(add);
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let now = seconds(claim);
-        match self.judge(claim.entries, claim.did_proof, claim.algorithms, now) {
+        let stapled = Stapled { did_proof: claim.did_proof, credential_status: claim.credential_status };
+        match self.judge(claim.entries, stapled, claim.algorithms, now) {
             Ok(verified) => Ok(Verdict::Accepted(verified)),
             Err(refusal) if self.asks && refusal.is_missing() => Ok(Verdict::Ask),
             Err(refusal) => Err(refusal.into()),
@@ -414,14 +440,17 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         self.subjects.registries()
     }
 
+    fn accepts_status(&self) -> bool {
+        true
+    }
+
     /// Whether nothing that this side has learned since contradicts the verdict: the peer and the issuer have the same documents, and the
     /// issuer has not revoked the credential.
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
         let Some(peer) = CredentialIdentity::of(identity) else { return false };
-        let lists = self.status.read().unwrap_or_else(PoisonError::into_inner);
         self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
             && self.is_latest_issuer(&peer.issuer)
-            && !lists.refuses(&peer.issuer, &peer.statuses)
+            && !self.lists().refuses(&peer.issuer, &peer.statuses)
     }
 }
 

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use dunlin::crypto::CryptoProvider;
 
+use super::chain::ChainError;
 use super::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
 use super::map::{MAX_MAP_PROOF, MapError, MapProof, map_key};
 use crate::did::Did;
@@ -49,6 +50,17 @@ pub enum StapleError {
     /// The provider lacks SHA-256.
     #[error("proof of a DID: {0}")]
     Key(#[from] KeyError),
+}
+
+impl StapleError {
+    /// Whether the staple was right once, but this side knows or demands something newer.
+    pub const fn is_old(&self) -> bool {
+        use {ChainError as B, CheckpointError as C};
+        matches!(
+            self,
+            Self::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
+        )
+    }
 }
 
 /// A staple: `document<1..2^16-1>; checkpoint<1..2^16-1>; proof<0..2^12-1>; membership<0..2^12-1>`, each with its length in two bytes.

@@ -5,10 +5,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::extension::credential_status::MAX_CREDENTIAL_STATUS;
 use crate::extension::did_proof::{KnownRegistry, MAX_DID_PROOF};
 use crate::message::{MAX_IDENTIFIER, MAX_VERIFIABLE_CREDENTIAL};
 use crate::sync::Arc;
-use crate::wire::DidMethod;
+use crate::wire::{DidMethod, ExtensionType};
 
 /// A verifiable credential that this side shows, in TLS 1.3 and DTLS 1.3: as a certificate (draft-vesco-vcauthtls), or in the message VC
 /// ([`crate::SsiMessages`]).
@@ -23,6 +24,26 @@ pub struct VerifiableCredential {
     pub issuer: Option<Vec<u8>>,
     /// Where the proof of what the identifier resolves to comes from. Without it the peer asks a registry, or uses what it knows.
     pub proofs: Option<Arc<dyn DidProofs>>,
+    /// The status lists of the issuer, at most 16 KiB in the form that verifiers read. This side sends them to peers that accept them, so
+    /// that these need not fetch them. Empty if there are none.
+    pub status: Vec<u8>,
+}
+
+/// What a side accepts beside a decentralised identity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AcceptedStaples {
+    /// The registries whose proofs it accepts.
+    pub(crate) registries: Vec<KnownRegistry>,
+    /// Whether it accepts the status lists of a credential.
+    pub(crate) status: bool,
+}
+
+impl AcceptedStaples {
+    /// The extensions in which they come with a certificate.
+    pub(crate) fn extensions(&self) -> Vec<ExtensionType> {
+        let proofs = (!self.registries.is_empty()).then_some(ExtensionType::DID_PROOF);
+        proofs.into_iter().chain(self.status.then_some(ExtensionType::CREDENTIAL_STATUS)).collect()
+    }
 }
 
 /// The source of stapled proofs, which its owner keeps fresh while the credential is in use. The handshake waits for it, so it must
@@ -34,16 +55,21 @@ pub trait DidProofs: Send + Sync + fmt::Debug {
 }
 
 impl VerifiableCredential {
-    /// A credential about an identifier of this method, without an issuer's name and without proofs.
+    /// A credential about an identifier of this method, without an issuer's name, proofs and status lists.
     pub const fn new(bytes: Vec<u8>, did_method: DidMethod) -> Self {
-        Self { bytes, did_method, issuer: None, proofs: None }
+        Self { bytes, did_method, issuer: None, proofs: None, status: Vec::new() }
     }
 
     /// Why a profile cannot have it.
     pub(crate) fn fault(&self) -> Option<String> {
         let len = self.bytes.len();
-        let fits = (1..=MAX_VERIFIABLE_CREDENTIAL).contains(&len);
-        (!fits).then(|| alloc::format!("a verifiable credential has 1 to 16384 bytes, one here has {len}"))
+        if !(1..=MAX_VERIFIABLE_CREDENTIAL).contains(&len) {
+            return Some(alloc::format!("a verifiable credential has 1 to 16384 bytes, one here has {len}"));
+        }
+        let len = self.status.len();
+        let fits = len <= MAX_CREDENTIAL_STATUS;
+        (!fits)
+            .then(|| alloc::format!("status lists have at most 16384 bytes together, those here have {len}"))
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod verifier;
 pub(crate) mod x509;
 
 pub use crate::extension::did_proof::KnownRegistry;
+pub(crate) use credential::AcceptedStaples;
 pub use credential::{DidProofs, Identifier, VerifiableCredential};
 pub use identity::{
     MAX_OTHER_DETAILS, MAX_OTHER_ID, MAX_OTHER_TEXT, MAX_X509_DETAILS, OtherIdentity, PeerIdentity,
@@ -174,6 +175,16 @@ impl Credential {
             _ => None,
         };
         credential::proof(source, accepted)
+    }
+
+    /// The status lists of its issuer, if it is a verifiable credential that has some.
+    pub(crate) fn status(&self) -> Option<&[u8]> {
+        match self {
+            Self::Verifiable { credential, .. } => {
+                Some(&*credential.status).filter(|lists| !lists.is_empty())
+            }
+            _ => None,
+        }
     }
 
     /// The entries of its Certificate message, or the content of its VC or DID.

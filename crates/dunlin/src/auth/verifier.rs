@@ -9,6 +9,7 @@ use core::fmt;
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use webpki::RawPublicKeyEntity;
 
+use super::credential::AcceptedStaples;
 use super::der::tlv;
 use super::{PeerIdentity, Trust, chain};
 use crate::crypto::Hash;
@@ -46,6 +47,8 @@ pub struct Claim<'a> {
     pub ocsp_response: Option<&'a [u8]>,
     /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine does not check it.
     pub did_proof: Option<&'a [u8]>,
+    /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The engine does not check them.
+    pub credential_status: Option<&'a [u8]>,
     /// The algorithms that may verify signatures in the credential. The profile determines them.
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
     /// What the handshake does with the peer's key.
@@ -152,6 +155,11 @@ pub trait Verifier: Send + Sync + fmt::Debug {
     /// The registries whose proofs it accepts beside decentralised identities, at most 64. The engine calls it once in each handshake.
     fn registries(&self) -> Vec<KnownRegistry> {
         Vec::new()
+    }
+
+    /// Whether it accepts the status lists of issuers beside verifiable credentials. The engine calls it once in each handshake.
+    fn accepts_status(&self) -> bool {
+        false
     }
 
     /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks before it resumes a
@@ -441,9 +449,12 @@ impl Verifiers {
         self.of(typ).map_or_else(|_| Vec::new(), Verifier::did_methods)
     }
 
-    /// The registries whose proofs this side accepts.
-    pub(crate) fn registries(&self) -> Vec<KnownRegistry> {
-        self.iter().flat_map(Verifier::registries).take(MAX_REGISTRIES).collect()
+    /// What this side accepts beside decentralised identities.
+    pub(crate) fn staples(&self) -> AcceptedStaples {
+        AcceptedStaples {
+            registries: self.iter().flat_map(Verifier::registries).take(MAX_REGISTRIES).collect(),
+            status: self.iter().any(Verifier::accepts_status),
+        }
     }
 
     /// The names of all trust anchors.

@@ -15,6 +15,7 @@ pub(crate) mod certificate_type;
 pub(crate) mod compress_certificate;
 pub(crate) mod connection_id;
 pub(crate) mod cookie;
+pub(crate) mod credential_status;
 pub(crate) mod did_methods;
 pub(crate) mod did_proof;
 pub(crate) mod early_data;

@@ -7,11 +7,11 @@
 
 use super::{
     Extension, alpn, association_port, cached_info, certificate_authorities, certificate_type,
-    compress_certificate, connection_id, cookie, did_methods, did_proof, early_data, ec_point_formats,
-    extended_master_secret, handshake_cache, key_share, max_fragment_length, pre_shared_key,
-    psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name, session_ticket,
-    signature_algorithms, ssi_parameters, status_request, supported_groups, supported_versions,
-    tls_cert_with_extern_psk,
+    compress_certificate, connection_id, cookie, credential_status, did_methods, did_proof, early_data,
+    ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
+    pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name,
+    session_ticket, signature_algorithms, ssi_parameters, status_request, supported_groups,
+    supported_versions, tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -177,6 +177,10 @@ const REGISTRY: &[Row] = &[
     Row { typ: E::DID_METHODS, forms: &[form::<did_methods::DidMethods>()] },
     Row { typ: E::SSI_PARAMETERS, forms: &[form::<ssi_parameters::SsiParameters>()] },
     Row { typ: E::DID_PROOF, forms: &[form::<did_proof::Registries>(), form::<did_proof::DidProof>()] },
+    Row {
+        typ: E::CREDENTIAL_STATUS,
+        forms: &[form::<credential_status::Accepted>(), form::<credential_status::Lists>()],
+    },
     Row { typ: E::RENEGOTIATION_INFO, forms: &[form::<renegotiation_info::RenegotiationInfo>()] },
 ];
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{AwaitAnswer, Cx, Step, signature, ssi};
 use crate::auth::select::Choice;
-use crate::auth::{KnownRegistry, PrivateKey};
+use crate::auth::{AcceptedStaples, PrivateKey};
 use crate::cache::Fingerprint;
 use crate::compression;
 use crate::error::{Error, Internal, Misuse};
@@ -26,8 +26,8 @@ pub(crate) struct Reads {
     pub(crate) compressions: Vec<CertificateCompressionAlgorithm>,
     /// Whether the peer accepts an OCSP response.
     pub(crate) ocsp: bool,
-    /// The registries whose proofs the peer accepts beside a verifiable credential.
-    pub(crate) registries: Vec<KnownRegistry>,
+    /// What the peer accepts beside a decentralised identity.
+    pub(crate) staples: AcceptedStaples,
     /// Sends a decentralised identity in messages of its own, if the peer asks for one.
     pub(super) present: Option<ssi::Present>,
     /// The fingerprint of the Certificate message in the peer's cache. This side sends an abbreviated message instead.
@@ -47,14 +47,14 @@ pub(crate) fn prove(
     let index = choice.index;
     let credential = profile.credentials.get(index).ok_or(Internal::Bug(What::CredentialIndex))?;
     if let Some(present) = reads.present.filter(|_| choice.by_messages) {
-        present(cx, &mut transcript, credential, &reads.registries)?;
+        present(cx, &mut transcript, credential, &reads.staples)?;
         return prove_key(cx, transcript, profile, side, choice, then);
     }
     let stapled = profile.stapled.iter().find(|(i, _)| reads.ocsp && *i == index);
     let ocsp_response = stapled.map(|(_, response)| response.clone());
     if let Some(fingerprint) = &reads.cached {
-        // The peer's entry keeps what the identifier of a credential resolves to.
-        let staples = Staples { ocsp_response, did_proof: None };
+        // The peer's entry keeps what the identifier of a credential resolves to, and until when its status is known.
+        let staples = Staples { ocsp_response, ..Staples::default() };
         let abbreviated = message::Certificate::write(&[], core::iter::once(&[][..]), staples)?;
         let saved = message::Certificate::beyond_abbreviated(credential.entries());
         cx.draft.leave_own_out(saved);
@@ -62,7 +62,11 @@ pub(crate) fn prove(
         transcript.add(&fingerprint.cached_object());
         return prove_key(cx, transcript, profile, side, choice, then);
     }
-    let staples = Staples { ocsp_response, did_proof: credential.did_proof(&reads.registries) };
+    let staples = Staples {
+        ocsp_response,
+        did_proof: credential.did_proof(&reads.staples.registries),
+        credential_status: credential.status().filter(|_| reads.staples.status).map(<[u8]>::to_vec),
+    };
     // RFC 8879 §4: the transcript contains the message as sent, compressed or not. Messages compressed in advance
     // contain nothing beside their entries.
     let certificate = match compression::choose(&profile.compressed, index, &reads.compressions) {

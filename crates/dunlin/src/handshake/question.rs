@@ -101,6 +101,8 @@ pub enum Question {
         ocsp_response: Option<Vec<u8>>,
         /// The proof of what the peer's decentralised identifier resolves to, if the peer has sent it. The engine has not checked it.
         did_proof: Option<Vec<u8>>,
+        /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The engine has not checked them.
+        credential_status: Option<Vec<u8>>,
     },
     /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].
     Sign {

@@ -3,11 +3,12 @@
 //! ```text
 //! VC or DID     in place of Certificate: a credential, or a bare identifier
 //! DIDProof*     what the identifier resolves to, for a peer that has named a registry
+//! VCStatus*     the status lists of the credential's issuer, for a peer that accepts them
 //! DIDVerify     in place of CertificateVerify: the signature by the key of the identifier
 //! ```
 //!
-//! The peer's identity, its verifier and its key are the same as after a Certificate. The verifier judges when DIDVerify or the proof has
-//! arrived, since the proof comes after the credential.
+//! The peer's identity, its verifier and its key are the same as after a Certificate. The verifier judges when DIDVerify has arrived,
+//! since the other two come after the credential.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,10 +19,10 @@ use pki_types::CertificateDer;
 use super::negotiate::{Demands, OfferStep, Request, ssi_parameters};
 use super::verify::{Believed, ExpectCertificate, ExpectSignature, Subject, Then};
 use super::{Cx, ExpectMessage, Step};
-use crate::auth::{Credential, KeyUse, KnownRegistry};
+use crate::auth::{AcceptedStaples, Credential, KeyUse};
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ssi_parameters::SsiParameters;
-use crate::message::{ClientHello, Did, Message, Staples, did_proof, vc};
+use crate::message::{ClientHello, Did, Message, Staples, ssi_staple, vc};
 use crate::protocol::Side;
 use crate::schedule::Transcript;
 use crate::settings::ProfileSettings;
@@ -64,14 +65,14 @@ pub(crate) static SSI_STEPS: SsiSteps = SsiSteps {
 
 /// Sends an identity ([`present`]).
 pub(super) type Present =
-    fn(&mut Cx<'_>, &mut Transcript, &Credential, &[KnownRegistry]) -> Result<(), Error>;
+    fn(&mut Cx<'_>, &mut Transcript, &Credential, &AcceptedStaples) -> Result<(), Error>;
 
-/// Sends the credential or identifier, and the newest proof for a peer that accepts those of these registries.
+/// Sends the credential or identifier, and beside it what the peer accepts.
 pub(super) fn present(
     cx: &mut Cx<'_>,
     transcript: &mut Transcript,
     credential: &Credential,
-    registries: &[KnownRegistry],
+    accepted: &AcceptedStaples,
 ) -> Result<(), Error> {
     let content = credential.entries().next().unwrap_or_default();
     let message = match credential.certificate_type() {
@@ -82,8 +83,11 @@ pub(super) fn present(
         }
     };
     cx.send_in(transcript, message)?;
-    match credential.did_proof(registries) {
-        Some(proof) => cx.send_in(transcript, did_proof::write(&proof)?),
+    if let Some(proof) = credential.did_proof(&accepted.registries) {
+        cx.send_in(transcript, ssi_staple::write(HandshakeType::DID_PROOF, &proof)?)?;
+    }
+    match credential.status().filter(|_| accepted.status) {
+        Some(lists) => cx.send_in(transcript, ssi_staple::write(HandshakeType::VC_STATUS, lists)?),
         None => Ok(()),
     }
 }
@@ -94,8 +98,8 @@ pub(super) struct Asked {
     pub(super) typ: CertificateType,
     /// The methods that this side has named, for a bare identifier. The verifier finds that of a credential.
     pub(super) did_methods: Vec<DidMethod>,
-    /// Whether this side has named registries, so that a proof may come.
-    pub(super) accepts_proofs: bool,
+    /// What may come beside the identity.
+    pub(super) staples: AcceptedStaples,
 }
 
 /// Waits for the peer's VC or DID, or for a Certificate in its place.
@@ -106,7 +110,7 @@ struct ExpectCredential {
 
 impl ExpectMessage for ExpectCredential {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { asked: Asked { typ, did_methods, accepts_proofs }, certificate } = *self;
+        let Self { asked: Asked { typ, did_methods, staples }, certificate } = *self;
         let entry = match (message.typ, typ) {
             (HandshakeType::VC, CertificateType::VERIFIABLE_CREDENTIAL) => vc::read(message.body())?,
             (HandshakeType::DID, CertificateType::DECENTRALISED_IDENTIFIER) => {
@@ -140,38 +144,43 @@ impl ExpectMessage for ExpectCredential {
             is_cacheable: false,
         };
         transcript.add(message.bytes());
-        Ok(Step::expect(ExpectProof { subject, accepts_proofs, transcript, then }))
+        Ok(Step::expect(ExpectVerify { subject, accepts: staples, transcript, then }))
     }
 }
 
-/// Waits for DIDVerify, or for the proof before it.
-struct ExpectProof {
+/// Waits for DIDVerify, or for what may come before it.
+struct ExpectVerify {
     subject: Subject,
-    accepts_proofs: bool,
+    accepts: AcceptedStaples,
     transcript: Transcript,
     then: Then,
 }
 
-impl ExpectMessage for ExpectProof {
-    fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { mut subject, accepts_proofs, mut transcript, then } = *self;
-        let (typ, peer) = (HandshakeType::DID_VERIFY, subject.peer);
-        let verify: Believed = match message.typ {
-            HandshakeType::DID_PROOF if accepts_proofs => {
-                subject.staples.did_proof = Some(did_proof::read(message.body())?.to_vec());
-                transcript.add(message.bytes());
-                Box::new(move |_, believed| {
-                    Ok(Step::expect(ExpectSignature { typ, believed, transcript, peer, then }))
-                })
+impl ExpectMessage for ExpectVerify {
+    fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
+        let accepts_proof = !self.accepts.registries.is_empty();
+        let accepts_status =
+            self.accepts.status && self.subject.certificate_type == CertificateType::VERIFIABLE_CREDENTIAL;
+        let staples = &mut self.subject.staples;
+        let staple = match message.typ {
+            // Each comes at most once, the proof first.
+            HandshakeType::DID_PROOF if accepts_proof && staples.is_empty() => &mut staples.did_proof,
+            HandshakeType::VC_STATUS if accepts_status && staples.credential_status.is_none() => {
+                &mut staples.credential_status
             }
-            _ => {
-                message.expect(typ)?;
-                Box::new(move |cx, believed| {
-                    let state = Box::new(ExpectSignature { typ, believed, transcript, peer, then });
-                    state.message(cx, message)
-                })
+            typ => {
+                message.expect(HandshakeType::DID_VERIFY)?;
+                let Self { subject, transcript, then, .. } = *self;
+                let peer = subject.peer;
+                let verify: Believed = Box::new(move |cx, believed| {
+                    let state = ExpectSignature { typ, believed, transcript, peer, then };
+                    Box::new(state).message(cx, message)
+                });
+                return subject.verify(cx, verify);
             }
         };
-        subject.verify(cx, verify)
+        *staple = Some(ssi_staple::read(message.typ, message.body())?.to_vec());
+        self.transcript.add(message.bytes());
+        Ok(Step::expect(*self))
     }
 }

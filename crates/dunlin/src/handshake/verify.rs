@@ -45,7 +45,7 @@ pub(crate) struct ExpectCertificate {
     /// Whether the peer may decline, with an empty certificate list.
     pub(crate) optional: bool,
     /// The extensions that may come with the certificate, since this side requested them.
-    pub(crate) staples: &'static [ExtensionType],
+    pub(crate) staples: Vec<ExtensionType>,
     /// The peer to whom an abbreviated Certificate refers. `None` if the two sides agreed on no abbreviation.
     pub(crate) cached: Option<Box<CachedPeer>>,
     pub(crate) then: Then,
@@ -64,7 +64,7 @@ impl ExpectMessage for ExpectCertificate {
         };
         let may_be_abbreviated = self.cached.is_some() && message.typ == HandshakeType::CERTIFICATE;
         let certificate =
-            message::Certificate::read(&body, self.certificate_type, self.staples, may_be_abbreviated)?;
+            message::Certificate::read(&body, self.certificate_type, &self.staples, may_be_abbreviated)?;
         // RFC 8446 §4.4.2: the context is empty during the handshake, as in the request.
         if !certificate.context.is_empty() {
             return Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into());
@@ -142,6 +142,7 @@ impl Subject {
             name: self.name.as_ref(),
             ocsp_response: self.staples.ocsp_response.as_deref(),
             did_proof: self.staples.did_proof.as_deref(),
+            credential_status: self.staples.credential_status.as_deref(),
             algorithms: &self.profile.chain_algorithms,
             usage: self.usage,
             sha256: self.profile.provider.sha256,
@@ -160,6 +161,7 @@ impl Subject {
                 name: self.name.clone(),
                 ocsp_response: self.staples.ocsp_response.clone(),
                 did_proof: self.staples.did_proof.clone(),
+                credential_status: self.staples.credential_status.clone(),
             }),
         })
     }

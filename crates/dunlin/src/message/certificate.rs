@@ -4,7 +4,9 @@ use alloc::vec::Vec;
 
 use super::{HEADER_LEN, decode, encode};
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::extension::{Context, Extensions, ExtensionsWriter, did_proof, rules, status_request};
+use crate::extension::{
+    Context, Extensions, ExtensionsWriter, credential_status, did_proof, rules, status_request,
+};
 use crate::wire::{CertificateType, ExtensionType, HandshakeType, Reader, What};
 
 /// The most certificates in one message, more than any real chain has. webpki limits the work of path building itself.
@@ -20,11 +22,13 @@ pub(crate) struct Staples {
     pub(crate) ocsp_response: Option<Vec<u8>>,
     /// The proof of what the identifier of a verifiable credential resolves to.
     pub(crate) did_proof: Option<Vec<u8>>,
+    /// The status lists of a verifiable credential's issuer.
+    pub(crate) credential_status: Option<Vec<u8>>,
 }
 
 impl Staples {
     pub(crate) const fn is_empty(&self) -> bool {
-        self.ocsp_response.is_none() && self.did_proof.is_none()
+        self.ocsp_response.is_none() && self.did_proof.is_none() && self.credential_status.is_none()
     }
 }
 
@@ -61,6 +65,7 @@ impl<'a> Certificate<'a> {
                     staples = Staples {
                         ocsp_response: extensions.get::<status_request::CertificateStatus>()?.map(|s| s.0),
                         did_proof: extensions.get::<did_proof::DidProof>()?.map(|proof| proof.0),
+                        credential_status: extensions.get::<credential_status::Lists>()?.map(|lists| lists.0),
                     };
                 }
             }
@@ -138,6 +143,7 @@ impl<'a> Certificate<'a> {
         let mut beside = ExtensionsWriter::default();
         beside.put_some(staples.ocsp_response.map(status_request::CertificateStatus).as_ref());
         beside.put_some(staples.did_proof.map(did_proof::DidProof).as_ref());
+        beside.put_some(staples.credential_status.map(credential_status::Lists).as_ref());
         encode(HandshakeType::CERTIFICATE, |w| {
             w.vec8(|w| w.put(context));
             w.vec24(|w| {

@@ -14,7 +14,6 @@ pub(crate) mod client_key_exchange;
 pub(crate) mod compressed_certificate;
 pub(crate) mod connection_ids;
 pub(crate) mod did;
-pub(crate) mod did_proof;
 pub(crate) mod encrypted_extensions;
 pub(crate) mod hello_request;
 pub(crate) mod hello_verify_request;
@@ -24,6 +23,7 @@ pub(crate) mod server_hello;
 pub(crate) mod server_hello_done;
 pub(crate) mod server_key_exchange;
 pub(crate) mod ssi_request;
+pub(crate) mod ssi_staple;
 pub(crate) mod vc;
 
 pub(crate) use certificate::{Certificate, MAX_VERIFIABLE_CREDENTIAL, Staples};

@@ -135,7 +135,7 @@ wire_enum! {
         KEY_UPDATE = 24 => "key_update",
         /// `compressed_certificate` (RFC 8879 §4)
         COMPRESSED_CERTIFICATE = 25 => "compressed_certificate",
-        /// `DID` (docs/identity.md); this and the next four have no number of IANA's, and are sent only to peers that know them
+        /// `DID` (docs/identity.md); this and the next five have no number of IANA's, and are sent only to peers that know them
         DID = 30 => "DID",
         /// `VC` (docs/identity.md)
         VC = 31 => "VC",
@@ -145,6 +145,8 @@ wire_enum! {
         DID_VERIFY = 33 => "DID_verify",
         /// `DIDProof` (docs/identity.md)
         DID_PROOF = 34 => "DID_proof",
+        /// `VCStatus` (docs/identity.md)
+        VC_STATUS = 35 => "VC_status",
         /// `cached_object`, synthetic (docs/handshake-cache.md §4): never on the wire
         CACHED_OBJECT = 253 => "cached_object",
         /// `message_hash`, synthetic: never on the wire
@@ -557,6 +559,8 @@ wire_enum! {
         DID_PROOF = 0xff22 => "did_proof",
         /// A number for private use, defined in docs/association-ports.md
         ASSOCIATION_PORT = 0xff23 => "association_port",
+        /// A number for private use, defined in docs/identity.md
+        CREDENTIAL_STATUS = 0xff24 => "credential_status",
     }
 }
 

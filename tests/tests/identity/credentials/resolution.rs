@@ -61,7 +61,9 @@ fn refuses_deactivated_and_outdated_issuers() {
     // The verdict ends with the resolution of the issuer. One that was looked up again counts again.
     let entry = [CertificateDer::from(issuer.issue(&device, unchanged))];
     let provider = awslc();
-    let judged = |verifier: &CredentialVerifier| verifier.judge(&entry, None, provider.signatures.all, NOW_S);
+    let judged = |verifier: &CredentialVerifier| {
+        verifier.judge(&entry, Stapled::default(), provider.signatures.all, NOW_S)
+    };
     let (verifier, known) = at(NOW_S - 3000);
     let validity = judged(&verifier).unwrap().validity;
     assert_eq!(validity.until_s(), u64::try_from(NOW_S + 600).unwrap());
@@ -92,8 +94,8 @@ fn asks_for_a_document_that_is_not_at_hand() {
     let Question::Verify { certificates, did_proof, .. } = question else { panic!("{question:?}") };
     known.insert(device.document.clone(), 1, NOW_S).unwrap();
     let provider = awslc();
-    let verified =
-        verifier.judge(&certificates, did_proof.as_deref(), provider.signatures.all, NOW_S).unwrap();
+    let stapled = Stapled { did_proof: did_proof.as_deref(), ..Stapled::default() };
+    let verified = verifier.judge(&certificates, stapled, provider.signatures.all, NOW_S).unwrap();
     let answer = Acceptance::within(verified.validity).with_peer(verified);
     pair.server.answer(NOW, id, Answer::Verified(Ok(answer))).unwrap();
     pair.connect().unwrap();

@@ -491,6 +491,7 @@ mod tests {
                 | Way::X509Resumed
                 | Way::X509Cached
                 | Way::Tls12
+                | Way::Vc
                 | Way::Did => {
                     (
                         Side::Client, // Both roots have the same name.

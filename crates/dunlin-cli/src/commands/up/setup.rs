@@ -10,9 +10,10 @@ use dunlin::crypto::{CryptoProvider, SigningKey, Tls13CipherSuite};
 use dunlin::wire::{PskKeyExchangeMode, SignatureScheme};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, Migration, Multihoming, NodeIds, PeerIdentity, PortScheme, Profile,
-    ProfileBuilder, ServerConfig, Trust,
+    ProfileBuilder, ServerConfig, SsiMessages, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_identity::holding::Holding;
 use dunlin_pki::{
     AltName, Form, Identity, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec, Validity,
     certificates_to_pem,
@@ -40,6 +41,7 @@ pub(super) const ROOT: &str = "root.pem";
 pub(super) const PSKS: &str = "keys.psk";
 pub(super) const RAW_KEYS: &str = "devices.pub";
 pub(super) const ISSUERS: &str = "issuers";
+pub(super) const DIDS: &str = "devices.dids";
 pub(super) const REGISTRY: &str = "registry.pub";
 /// The name of the gateway.
 pub(super) const SERVER: &str = "localhost";
@@ -76,12 +78,14 @@ pub(super) enum Way {
     MqttTunnel,
     /// A verifiable credential about a `did:dunlin`, whose key is another one in each connection. A registry knows the keys, and the device
     /// sends the proof along.
+    Vc,
+    /// A bare DID, which the key of a `did:key` proves; the gateway has a list of them.
     Did,
 }
 
 impl Way {
     /// All ways; devices use them in turn. Those with MQTT need a broker.
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::X509P256,
         Self::X509Ed25519,
         Self::RawKey,
@@ -95,6 +99,7 @@ impl Way {
         Self::Tunnel,
         Self::Mqtt,
         Self::MqttTunnel,
+        Self::Vc,
         Self::Did,
     ];
 
@@ -123,7 +128,8 @@ impl Way {
             Self::Tcs => "X.509, TCS",
             Self::Tunnel | Self::MqttTunnel => "plain, tunnel",
             Self::Mqtt => "X.509",
-            Self::Did => "VC, did:dunlin",
+            Self::Vc => "VC, did:dunlin",
+            Self::Did => "DID, did:key",
         }
     }
 
@@ -143,14 +149,15 @@ impl Way {
             Self::Tunnel => "boiler",
             Self::Mqtt => "valve",
             Self::MqttTunnel => "fridge",
-            Self::Did => "robot",
+            Self::Vc => "robot",
+            Self::Did => "drone",
         }
     }
 
     /// What devices of this way speak.
     pub(super) const fn link(self) -> Link {
         match self {
-            Self::X509Cached | Self::Did => Link::Lines,
+            Self::X509Cached | Self::Vc | Self::Did => Link::Lines,
             Self::Moving | Self::Tcs => Link::Coap,
             Self::Mqtt | Self::MqttTunnel => Link::Mqtt,
             _ => Link::Http,
@@ -268,6 +275,7 @@ struct Maker {
     validity: Validity,
     tree: Tree,
     raw_keys: String,
+    dids: String,
     psks: PskSet,
     /// The certificates and keys of tunnels.
     tunnels: Vec<KeyFile>,
@@ -288,6 +296,7 @@ impl Maker {
             validity,
             tree,
             raw_keys: String::new(),
+            dids: String::new(),
             psks: PskSet::default(),
             tunnels: vec![],
             authority,
@@ -325,7 +334,7 @@ impl Maker {
                 self.tunnels.push(KeyFile::secret(&format!("{name}.key"), identity.key.to_pem()?));
                 self.x509_with(&name, identity)?
             }
-            Way::Did => {
+            Way::Vc => {
                 let made = self.authority.holder(&name)?;
                 let as_client = format!("vc:{}", made.did());
                 holder = Some(Mutex::new(made));
@@ -334,6 +343,7 @@ impl Maker {
                 let profile = profile.trust(Trust { x509: Some(self.trust()?), raw_key: None });
                 (client(profile)?, as_client, format!("X.509 {SERVER}"))
             }
+            Way::Did => self.bare_did()?,
             Way::RawKey => self.raw_key()?,
             Way::PskEcdhe | Way::Psk => self.psk(&name, way)?,
             Way::Moving => {
@@ -399,6 +409,19 @@ impl Maker {
         Ok((client(profile)?, format!("raw_key:sha256:{as_client}"), as_server))
     }
 
+    fn bare_did(&mut self) -> Result<(ClientConfig, String, String), Error> {
+        let key = signing_key(&self.provider, &KeyPair::generate(KeyType::P256)?)?;
+        let holding = Holding::of_key(key, &[]).map_err(setup_failed)?;
+        self.dids.push_str(&format!("{}\n", holding.did()));
+        let as_client = holding.did().to_string();
+        let own = holding.to_tls(&self.provider);
+        let profile = Profile::builder(self.provider.clone())
+            .trust(Trust { x509: Some(self.trust()?), raw_key: None })
+            .credentials(own.into_iter().collect())
+            .ssi_messages(SsiMessages::Beside);
+        Ok((client(profile)?, as_client, format!("X.509 {SERVER}")))
+    }
+
     fn psk(&mut self, name: &str, way: Way) -> Result<(ClientConfig, String, String), Error> {
         let key = self.psk_key(name)?;
         let mut profile = self.lean(&dunlin_awslc::TLS13_AES_128_CCM_SHA256, SignatureScheme::ED25519);
@@ -461,6 +484,9 @@ impl Maker {
         ];
         if !self.raw_keys.is_empty() {
             files.push(KeyFile::public(RAW_KEYS, self.raw_keys.clone()));
+        }
+        if !self.dids.is_empty() {
+            files.push(KeyFile::public(DIDS, self.dids.clone()));
         }
         files.append(&mut self.tunnels);
         Ok(files)

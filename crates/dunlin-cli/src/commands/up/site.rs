@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use super::authority::Running;
 use super::broker::{self, Broker};
 use super::services::Services;
-use super::setup::{ISSUERS, PSKS, RAW_KEYS, REGISTRY, ROOT, SERVER, Setup};
+use super::setup::{DIDS, ISSUERS, PSKS, RAW_KEYS, REGISTRY, ROOT, SERVER, Setup};
 use crate::commands::program::told;
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
@@ -177,7 +177,7 @@ impl Site {
         let config = |ports| {
             let broker = broker.as_ref().map(Broker::address);
             let backends = Backends { services, broker, registry: &registry.url };
-            config(ports, &backends, setup.files.iter().any(|file| file.name == RAW_KEYS))
+            config(ports, &backends, |name| setup.files.iter().any(|file| file.name == name))
         };
         let path = dir.join(CONFIG);
         files::write(&dir.join(POLICY), POLICY_TEXT.as_bytes(), Access::Public, existing)?;
@@ -278,10 +278,14 @@ struct Backends<'a> {
 }
 
 /// The gateway's configuration.
-fn config(ports: Listeners<u16>, backends: &Backends<'_>, has_raw_keys: bool) -> String {
+fn config(ports: Listeners<u16>, backends: &Backends<'_>, has: impl Fn(&str) -> bool) -> String {
     let Backends { services, broker, registry } = backends;
     let listen = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let raw_keys = if has_raw_keys { format!("raw_keys = {RAW_KEYS:?}\n") } else { String::new() };
+    let dids = match has(DIDS) {
+        true => format!("dids = {DIDS:?}            # for drones, which prove a DID alone\n"),
+        false => String::new(),
+    };
+    let raw_keys = if has(RAW_KEYS) { format!("raw_keys = {RAW_KEYS:?}\n") } else { String::new() };
     let listener = |name: &str, port: u16, keys: &str, tables: &str| {
         format!(
             r#"
@@ -329,7 +333,7 @@ to = "{}""#,
 mode = "compact""#;
     let lines = format!(
         r#"vc_issuers = "{ISSUERS}"          # for robots, which have verifiable credentials
-
+{dids}
 [listener.clients.registry]     # it knows the keys of their DIDs
 url = "{registry}"
 key = "{REGISTRY}"

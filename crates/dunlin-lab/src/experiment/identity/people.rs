@@ -11,7 +11,9 @@ use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusList, St
 use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Seconds, Verifier as Issuers};
 use dunlin_identity::did::DidUrl;
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{CredentialVerifier, DocumentCache, IdentifierVerifier, Refusal, Resolver};
+use dunlin_identity::handshake::{
+    CredentialVerifier, DocumentCache, IdentifierVerifier, Refusal, Resolver, Stapled,
+};
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Sha256Hash, first_document};
@@ -195,13 +197,13 @@ impl Judge {
         &self,
         provider: &CryptoProvider,
         entries: &[CertificateDer<'_>],
-        proof: Option<&[u8]>,
+        stapled: Stapled<'_>,
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {
         match self {
             Self::X509(_) => Err(Refusal::Entries),
-            Self::Vc(verifier) => verifier.judge(entries, proof, provider.signatures.all, now),
-            Self::Did(verifier) => verifier.judge(entries, proof, now),
+            Self::Vc(verifier) => verifier.judge(entries, stapled, provider.signatures.all, now),
+            Self::Did(verifier) => verifier.judge(entries, stapled.did_proof, now),
         }
     }
 }

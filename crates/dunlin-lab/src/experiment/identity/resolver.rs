@@ -10,7 +10,7 @@ use dunlin::{Answer, Question};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{Refusal, RegistryDocuments, Resolution, ResolveError, Resolver};
+use dunlin_identity::handshake::{Refusal, RegistryDocuments, Resolution, ResolveError, Resolver, Stapled};
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
@@ -140,13 +140,17 @@ pub(super) struct LookUps {
 
 impl LookUps {
     pub(super) fn answer(&self, question: &Question) -> Result<Answer, Error> {
-        let Question::Verify { certificates, certificate_type, peer, did_proof, .. } = question else {
+        let Question::Verify { certificates, certificate_type, peer, did_proof, credential_status, .. } =
+            question
+        else {
             return Err(failed("an unexpected question"));
         };
         let judge = self.judges.iter().find(|judge| judge.verifier().certificate_type() == *certificate_type);
         let judge = judge.ok_or_else(|| failed("nobody judges this type"))?;
         let now = seconds(dunlin_tokio::now());
-        let judged = || judge.judge(&self.provider, certificates, did_proof.as_deref(), now);
+        let stapled =
+            Stapled { did_proof: did_proof.as_deref(), credential_status: credential_status.as_deref() };
+        let judged = || judge.judge(&self.provider, certificates, stapled, now);
         let mut verdict = judged();
         if let Err(Refusal::Resolve(ResolveError::NotAtHand(did))) = &verdict {
             let Found { document, bytes } = self.node.look_up(self.asking, *peer, did)?;

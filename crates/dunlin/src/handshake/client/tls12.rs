@@ -258,7 +258,7 @@ fn verify(
         chain,
         peer: Side::Server,
         name: Some(handshake.terms.server.name.clone()),
-        staples: Staples { ocsp_response, did_proof: None },
+        staples: Staples { ocsp_response, ..Staples::default() },
         usage,
         is_cacheable: true,
     };

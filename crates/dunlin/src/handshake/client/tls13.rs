@@ -2,6 +2,7 @@
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 
 use super::cache::HasFinished;
@@ -227,13 +228,11 @@ impl ExpectMessage for ExpectCertificateOrRequest {
 }
 
 /// The extensions that the server may send with its certificate: of those that the client has offered, the ones of its type.
-fn staples(terms: &Terms) -> &'static [ExtensionType] {
+fn staples(terms: &Terms) -> Vec<ExtensionType> {
     match terms.types.server {
-        CertificateType::VERIFIABLE_CREDENTIAL if terms.offered.contains(&ExtensionType::DID_PROOF) => {
-            &[ExtensionType::DID_PROOF]
-        }
-        _ if terms.ocsp => &[ExtensionType::STATUS_REQUEST],
-        _ => &[],
+        CertificateType::VERIFIABLE_CREDENTIAL => terms.asks.staples.extensions(),
+        _ if terms.ocsp => [ExtensionType::STATUS_REQUEST].to_vec(),
+        _ => Vec::new(),
     }
 }
 
@@ -245,7 +244,7 @@ fn asked(terms: &Terms) -> Option<(&'static SsiSteps, Asked)> {
     let asked = may_come.then(|| Asked {
         typ: asks.asks_for,
         did_methods: asks.did_methods.clone(),
-        accepts_proofs: !terms.asks.registries.is_empty(),
+        staples: terms.asks.staples.clone(),
     });
     terms.config.ssi.zip(asked)
 }

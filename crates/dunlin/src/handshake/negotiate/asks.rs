@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use crate::auth::KnownRegistry;
+use crate::auth::AcceptedStaples;
 use crate::extension::ssi_parameters::SsiParameters;
 use crate::handshake::setup::ClientConfig;
 use crate::wire::{CertificateType, DidMethod};
@@ -14,8 +14,8 @@ pub(crate) struct Asks {
     pub(crate) authorities: Vec<Vec<u8>>,
     /// The methods of identifiers that the client resolves for a verifiable credential in a Certificate. Empty if it accepts none there.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// The registries whose proofs the client accepts. Empty if it accepts no decentralised identity.
-    pub(crate) registries: Vec<KnownRegistry>,
+    /// What the client accepts beside a decentralised identity. Nothing if it accepts no such identity.
+    pub(crate) staples: AcceptedStaples,
     /// The decentralised identity for which the client asks in messages of its own.
     pub(crate) ssi: Option<SsiParameters>,
 }
@@ -27,11 +27,11 @@ impl Asks {
         let takes_certificate = profile.verifies(credential) && profile.has_certificates(credential, true);
         let ssi = config.ssi.and_then(|ssi| (ssi.ask)(profile));
         let takes_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for.is_self_sovereign());
-        let takes_proofs = (takes_certificate || takes_messages) && !profile.ssi.is_links();
+        let takes_staples = (takes_certificate || takes_messages) && !profile.ssi.is_links();
         Self {
             authorities: profile.authorities(),
             did_methods: if takes_certificate { trust.did_methods(credential) } else { Vec::new() },
-            registries: if takes_proofs { trust.registries() } else { Vec::new() },
+            staples: if takes_staples { trust.staples() } else { AcceptedStaples::default() },
             ssi,
         }
     }

@@ -101,8 +101,8 @@ pub(crate) fn request(
     });
     match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ @ &CertificateType::VERIFIABLE_CREDENTIAL) => {
-            let registries = config.profile.trust.registries();
-            Ok(Some(Request { typ: *typ, by_messages: false, did_methods, registries }))
+            let staples = config.profile.trust.staples();
+            Ok(Some(Request { typ: *typ, by_messages: false, did_methods, staples }))
         }
         Some(typ) => Ok(Some(Request::certificate(*typ))),
         // A client without this extension offered no type, so an optional request is simply omitted.

@@ -32,7 +32,7 @@ use super::retry::Retry;
 use super::server::{self, start::FoundPsk};
 use super::setup::ServerConfig;
 use super::tls12::Previous;
-use crate::auth::KnownRegistry;
+use crate::auth::AcceptedStaples;
 use crate::auth::select::{self, Wanted};
 use crate::crypto::{SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
@@ -53,7 +53,6 @@ mod compress_certificate;
 mod connection_id;
 pub(crate) mod cookie;
 pub(crate) mod did_methods;
-mod did_proof;
 pub(crate) mod early_data;
 mod ec_point_formats;
 pub(crate) mod extended_master_secret;
@@ -67,6 +66,7 @@ pub(crate) mod server_name;
 pub(crate) mod session_ticket;
 mod signature_algorithms;
 pub(super) mod ssi_parameters;
+mod staples;
 mod status_request;
 pub(crate) mod supported_versions;
 pub(crate) mod tls_cert_with_extern_psk;
@@ -123,7 +123,7 @@ pub(crate) static CERTIFICATE_STEPS: CertificateSteps = CertificateSteps {
         compress_certificate::offer,
         certificate_authorities::offer,
         did_methods::offer,
-        did_proof::offer,
+        staples::offer,
         |cx, offer, hello| {
             if let Some(ssi) = offer.terms.config.ssi {
                 (ssi.offer)(cx, offer, hello);
@@ -450,19 +450,19 @@ pub(crate) struct Request {
     pub(crate) by_messages: bool,
     /// The methods of identifiers that both sides resolve, for a decentralised identity. Otherwise empty.
     pub(crate) did_methods: Vec<DidMethod>,
-    /// The registries whose proofs the server accepts beside a decentralised identity. Otherwise empty.
-    pub(crate) registries: Vec<KnownRegistry>,
+    /// What the server accepts beside a decentralised identity. Otherwise nothing.
+    pub(crate) staples: AcceptedStaples,
 }
 
 impl Request {
     /// For a certificate that is no decentralised identity.
     fn certificate(typ: CertificateType) -> Self {
-        Self { typ, by_messages: false, did_methods: Vec::new(), registries: Vec::new() }
+        Self { typ, by_messages: false, did_methods: Vec::new(), staples: AcceptedStaples::default() }
     }
 
     /// The extensions that the client may send with its certificate, since the server requests them.
-    pub(crate) fn staples(&self) -> &'static [ExtensionType] {
-        if self.registries.is_empty() || self.by_messages { &[] } else { &[ExtensionType::DID_PROOF] }
+    pub(crate) fn beside_certificate(&self) -> Vec<ExtensionType> {
+        if self.by_messages { Vec::new() } else { self.staples.extensions() }
     }
 }
 
@@ -474,7 +474,7 @@ static REQUEST: &[RequestStep] = &[
     compress_certificate::request,
     certificate_authorities::request,
     did_methods::request,
-    did_proof::request,
+    staples::request,
 ];
 
 /// Writes a CertificateRequest or SSIRequest.
@@ -514,7 +514,7 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
     compress_certificate::demand,
     status_request::demand,
     did_methods::demand,
-    did_proof::demand,
+    staples::demand,
 ];
 
 /// The demands in a TLS 1.2 ClientHello.
@@ -527,7 +527,7 @@ static IN_CERTIFICATE_REQUEST: &[DemandStep] = &[
     certificate_authorities::demand,
     compress_certificate::demand,
     did_methods::demand,
-    did_proof::demand,
+    staples::demand,
 ];
 
 impl Demands {

@@ -3,11 +3,10 @@
 
 use alloc::vec::Vec;
 
-use super::{DemandStep, Demands, HelloDraft, Request, did_methods, did_proof, signature_algorithms};
-use crate::auth::Credential;
+use super::{DemandStep, Demands, HelloDraft, Request, did_methods, signature_algorithms, staples};
+use crate::auth::{AcceptedStaples, Credential};
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::extension::certificate_type::{ClientTypes, ServerTypes};
-use crate::extension::did_proof::Registries;
 use crate::extension::signature_algorithms::SignatureAlgorithms;
 use crate::extension::ssi_parameters::{LinksParameters, SsiParameters};
 use crate::extension::{Extensions, ExtensionsWriter};
@@ -19,7 +18,7 @@ use crate::settings::{ProfileSettings, SsiMessages};
 use crate::wire::{CertificateType, DidMethod, ExtensionType, What};
 
 /// The demands in an SSIRequest, beside ssi_parameters.
-static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, did_proof::demand];
+static IN_SSI_REQUEST: &[DemandStep] = &[signature_algorithms::demand, staples::demand];
 
 /// What this client asks of its server. A client that only has a decentralised identity of its own says so by asking for a certificate.
 pub(in crate::handshake) fn ask(profile: &ProfileSettings) -> Option<SsiParameters> {
@@ -110,7 +109,7 @@ pub(in crate::handshake) fn demand(
 }
 
 /// The decentralised identity for which the server asks the client: the first of its own types for which both sides resolve a common
-/// method. A client that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
+/// method; but first a bare DID if the client seems to have nothing else. A client that lists no methods resolves none, and shows any identity that it has. `None` leaves the request to the
 /// certificate types: where a credential of the client comes first and can be a certificate, they request it.
 pub(in crate::handshake) fn request(
     profile: &ProfileSettings,
@@ -119,7 +118,11 @@ pub(in crate::handshake) fn request(
     let Some(theirs) = get(profile.ssi, &hello.extensions())? else { return Ok(None) };
     let asks_for_certificate = theirs.asks_for == CertificateType::X509;
     let by_certificate = ByCertificate::read(profile, hello)?;
-    for typ in profile.peer_types().into_iter().filter(|typ| typ.is_self_sovereign()) {
+    let mut types: Vec<_> = profile.peer_types().into_iter().filter(|typ| typ.is_self_sovereign()).collect();
+    if seems_bare(hello, &theirs)? {
+        types.sort_by_key(|typ| *typ != CertificateType::DECENTRALISED_IDENTIFIER);
+    }
+    for typ in types {
         let is_certificate = typ == CertificateType::VERIFIABLE_CREDENTIAL && by_certificate.is_known();
         if is_certificate && by_certificate.of_client && !did_methods::common(profile, hello)?.is_empty() {
             return Ok(None);
@@ -132,11 +135,22 @@ pub(in crate::handshake) fn request(
         let mut did_methods = resolved(profile, typ);
         did_methods.retain(|method| asks_for_certificate || theirs.did_methods.contains(method));
         if !did_methods.is_empty() {
-            let registries = if profile.ssi.is_links() { Vec::new() } else { profile.trust.registries() };
-            return Ok(Some(Request { typ, by_messages: true, did_methods, registries }));
+            let staples = match profile.ssi.is_links() {
+                true => AcceptedStaples::default(),
+                false => profile.trust.staples(),
+            };
+            return Ok(Some(Request { typ, by_messages: true, did_methods, staples }));
         }
     }
     Ok(None)
+}
+
+/// Whether a client seems to have a bare DID and no credential: it asks for a certificate, which says nothing about its own identity, and
+/// could show no credential as one.
+fn seems_bare(hello: &ClientHello, theirs: &SsiParameters) -> Result<bool, Error> {
+    let types = hello.extensions().get::<ClientTypes>()?;
+    let has_credential = types.is_some_and(|types| types.0.contains(&CertificateType::VERIFIABLE_CREDENTIAL));
+    Ok(theirs.asks_for == CertificateType::X509 && !has_credential)
 }
 
 /// Writes an SSIRequest.
@@ -148,9 +162,7 @@ pub(in crate::handshake) fn write_request(
     w.put(&SignatureAlgorithms(profile.signature_schemes.clone()));
     let asks = SsiParameters { asks_for: request.typ, did_methods: request.did_methods.clone() };
     put(profile.ssi, asks, &mut w);
-    if !request.registries.is_empty() {
-        w.put(&Registries(request.registries.clone()));
-    }
+    staples::put(&request.staples, &mut w);
     SsiRequest::write(&w)
 }
 

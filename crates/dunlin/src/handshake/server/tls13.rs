@@ -321,7 +321,7 @@ impl Handshake {
             certificate_type,
             name: None,
             optional,
-            staples: request.staples(),
+            staples: request.beside_certificate(),
             cached,
             then: Box::new(move |_, transcript, authenticated| {
                 let (peer, vouched) = authenticated.map(|a| (a.identity, a.vouched)).unzip();
@@ -333,8 +333,8 @@ impl Handshake {
             }),
         };
         let Some(ssi) = ssi.filter(|_| request.by_messages) else { return Ok(Step::expect(certificate)) };
-        let Request { typ, did_methods, registries, .. } = request;
-        Ok((ssi.expect)(Asked { typ, did_methods, accepts_proofs: !registries.is_empty() }, certificate))
+        let Request { typ, did_methods, staples, .. } = request;
+        Ok((ssi.expect)(Asked { typ, did_methods, staples }, certificate))
     }
 }
 
