@@ -6,7 +6,9 @@ use std::sync::{Arc, LazyLock};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::cbor;
 use dunlin_identity::credential::presentation::{Audience, present};
-use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose};
+use dunlin_identity::credential::status::{
+    self, Bitstring, StatusEntry, StatusList, StatusLists, StatusPurpose,
+};
 use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, VerifiedCredential, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
@@ -210,14 +212,15 @@ fn ledger_document(bytes: &[u8]) -> bool {
     true
 }
 
-/// The target `credentials`. The first byte chooses what the rest is: a credential, a presentation, a list's credential, or a list.
+/// The target `credentials`. The first byte chooses what the rest is: a credential, a presentation, a list's credential, a list, or the lists
+/// beside a credential.
 ///
 /// What verifies has the trusted issuer and the holder. Issued again in each form, it is the same credential.
 pub fn credentials(input: &[u8]) -> bool {
     let Some((choice, bytes)) = input.split_first() else { return false };
     let World { provider, verifier, lists, .. } = &*WORLD;
     let holder: Did = HOLDER.parse().unwrap();
-    match choice % 4 {
+    match choice % 5 {
         0 => {
             let signer = signer_of(provider, HOLDER);
             let method = method_of(HOLDER);
@@ -236,9 +239,14 @@ pub fn credentials(input: &[u8]) -> bool {
             verified.is_ok()
         }
         2 => StatusList::verify(verifier, provider, bytes, LIST, NOW).is_ok(),
-        _ => {
+        3 => {
             let list = str::from_utf8(bytes).ok().and_then(|text| Bitstring::decode(text).ok());
             list.is_some_and(|list| Bitstring::decode(&list.encode()) == Ok(list))
+        }
+        _ => {
+            let Ok(staple) = status::read_staple(bytes) else { return false };
+            assert_eq!(status::write_staple(&staple).as_deref(), Ok(bytes));
+            staple.iter().any(|list| status::list_url(list).is_ok())
         }
     }
 }
@@ -363,7 +371,9 @@ pub(crate) fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let bits = Bitstring::default();
     let issuer: Did = ISSUER.parse().unwrap();
     let list = bits.credential(&issuer, LIST, StatusPurpose::Revocation, NOW, NOW + 10).unwrap();
-    sign(provider, &list).iter().for_each(|form| add("credentials", 2, form));
+    let lists = sign(provider, &list);
+    lists.iter().for_each(|form| add("credentials", 2, form));
+    add("credentials", 4, &status::write_staple(&lists).unwrap());
     add("credentials", 3, bits.encode().as_bytes());
 
     add("documents", 0, json::canonical(&credential).unwrap().as_bytes());

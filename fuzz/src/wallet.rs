@@ -46,7 +46,8 @@ pub(crate) fn credential(is_bare: bool, side: Side, key: PrivateKey) -> Credenti
         },
         false => {
             let credential = VerifiableCredential::new(name(side).as_bytes().to_vec(), did_method);
-            Credential::Verifiable { credential: VerifiableCredential { proofs, ..credential }, key }
+            let status = b"status lists".to_vec();
+            Credential::Verifiable { credential: VerifiableCredential { proofs, status, ..credential }, key }
         }
     }
 }
@@ -79,6 +80,10 @@ impl Verifier for Wallet {
 
     fn registries(&self) -> Vec<KnownRegistry> {
         if self.proofs { vec![REGISTRY] } else { Vec::new() }
+    }
+
+    fn accepts_status(&self) -> bool {
+        self.proofs
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {

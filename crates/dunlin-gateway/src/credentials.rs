@@ -82,12 +82,8 @@ impl Learnt {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.retain(|verifier| verifier.strong_count() > 0);
         for verifier in verifiers.iter().filter_map(Weak::upgrade) {
-            verifier.update_status(|sent| {
-                let by =
-                    |issuer: &Resolution, list: &StatusList| issuer.document.id().as_str() == list.issuer();
-                let of_issuers = sent.iter().filter(|list| issuers.iter().any(|issuer| by(issuer, list)));
-                lists.merge(of_issuers);
-            });
+            let sent = verifier.status_lists();
+            lists.merge(sent.iter().filter(|list| issuers.iter().any(|issuer| list.is_by(&issuer.document))));
         }
     }
 
@@ -354,13 +350,7 @@ impl OwnCredential {
             }
         };
         let holding = holding.map_err(|error| in_file(shown, &error, advice))?;
-        let lists = self.status.iter().map(|field| Ok(of_file(&content(field)?).to_vec()));
-        let lists = lists.collect::<Result<Vec<_>, Fault>>()?;
-        let of_lists = "give the newest lists that credentialStatus of vc names";
-        let holding = match self.status.first() {
-            Some(first) => holding.with_status(&lists).map_err(|error| in_file(first, &error, of_lists))?,
-            None => holding,
-        };
+        let holding = self.with_status(holding)?;
         let membership =
             self.membership.as_ref().map(|field| membership(field, holding.did())).transpose()?;
         let unnumbered = || in_file(shown, &"the method of its DID has no number in handshakes", advice);
@@ -372,6 +362,22 @@ impl OwnCredential {
             return Err(field.place.fault(what, "add registry for a did:dunlin, or leave this out"));
         }
         Ok((credential.ok_or_else(unnumbered)?, stapler))
+    }
+
+    /// With the status lists to send along.
+    fn with_status(&self, holding: Holding) -> Result<Holding, Fault> {
+        let advice = "give the newest lists that credentialStatus of vc names";
+        let mut lists = vec![];
+        for field in &self.status {
+            let list = of_file(&content(field)?).to_vec();
+            let alone = holding.clone().with_status(std::slice::from_ref(&list));
+            alone.map_err(|error| in_file(field, &error, advice))?;
+            lists.push(list);
+        }
+        match self.status.last() {
+            Some(last) => holding.with_status(&lists).map_err(|error| in_file(last, &error, advice)),
+            None => Ok(holding),
+        }
     }
 }
 

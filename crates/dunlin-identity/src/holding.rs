@@ -122,14 +122,18 @@ impl Holding {
     /// [`crate::credential::status::Bitstring::credential`] makes them. Their signatures are not checked here.
     ///
     /// # Errors
-    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::Staple`] if the
-    /// lists are too long together, or what cannot be read.
+    /// [`CredentialError`]: [`StatusError::OtherList`] if the credential has no status in one of the lists, [`StatusError::OtherIssuer`],
+    /// [`StatusError::Staple`] if the lists are too long together, or what cannot be read.
     pub fn with_status(self, lists: &[impl AsRef<[u8]>]) -> Result<Self, CredentialError> {
         let entries = self.statuses()?;
         for list in lists {
-            let url = status::list_url(list.as_ref())?;
+            let list = unverified(list.as_ref())?;
+            let url = list.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))?.to_owned();
             if !entries.iter().any(|entry| entry.list == url) {
                 return Err(StatusError::OtherList(url).into());
+            }
+            if list.get("issuer").and_then(Value::as_str) != self.issuer() {
+                return Err(StatusError::OtherIssuer(url).into());
             }
         }
         Ok(Self { status: status::write_staple(lists)?, ..self })

@@ -13,47 +13,14 @@
 //! handshakes that wait for it, and [`stapler`] keeps the proof of an own DID fresh. The feature `server`, on by default, adds
 //! everything else.
 
-#[cfg(feature = "server")]
-pub mod audit;
-#[cfg(feature = "server")]
-mod bundle;
 pub mod client;
-#[cfg(feature = "server")]
-pub mod copy;
-#[cfg(feature = "server")]
-mod database;
-#[cfg(feature = "server")]
-mod error;
-#[cfg(feature = "server")]
-mod history;
-#[cfg(feature = "server")]
-mod log;
 pub mod lookup;
 #[cfg(feature = "server")]
-mod reader;
-#[cfg(feature = "server")]
-mod registry;
-#[cfg(feature = "server")]
-pub mod replica;
-#[cfg(feature = "server")]
-pub mod server;
+mod operator;
 pub mod stapler;
-#[cfg(feature = "server")]
-pub mod tile;
-#[cfg(feature = "server")]
-pub mod witness;
-#[cfg(feature = "server")]
-mod writer;
 
 #[cfg(feature = "server")]
-pub use bundle::Bundle;
-#[cfg(feature = "server")]
-pub use error::RegistryError;
-#[cfg(feature = "server")]
-pub use history::{Entry, MAX_HISTORY};
-#[cfg(feature = "server")]
-pub use reader::{Reader, Resolution, Snapshot};
-#[cfg(feature = "server")]
-pub use registry::{DEFAULT_REFRESH, Registry, Settings};
-#[cfg(feature = "server")]
-pub use writer::{Answer, MAX_BATCH, MAX_QUEUE, Receipt};
+pub use operator::{
+    Answer, Bundle, DEFAULT_REFRESH, Entry, MAX_BATCH, MAX_HISTORY, MAX_QUEUE, Reader, Receipt, Registry,
+    RegistryError, Resolution, Settings, Snapshot, audit, copy, replica, server, tile, witness,
+};

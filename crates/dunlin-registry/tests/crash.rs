@@ -15,7 +15,7 @@ use base64ct::{Base64, Encoding};
 use common::{Holder, ORIGIN, key, provider};
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::registry::checkpoint::SignedCheckpoint;
-use dunlin_registry::audit::audit;
+use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{Tile, TileKind};
 use dunlin_registry::{Registry, Settings};
 
@@ -122,7 +122,7 @@ fn main() {
         // An audit takes as long as the log is; in a long run, not every one is needed.
         if run + 1 == kills || run % 20 == 4 {
             let [log, _] = registry.keys();
-            audit(&settings.provider, &path, log, &published).unwrap();
+            audit(&settings.provider, &path, Log::Signed(log), &published).unwrap();
             checked += published.len();
             published.clear();
         }

@@ -17,7 +17,7 @@ use dunlin_identity::registry::map::map_key;
 use dunlin_identity::registry::note::Signed;
 use dunlin_identity::registry::staple::StapleError;
 use dunlin_pki::{KeyPair, KeyType};
-use dunlin_registry::audit::audit;
+use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
 use dunlin_registry::{MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
 use rusqlite::Connection;
@@ -205,8 +205,8 @@ fn two_processes_that_write_sign_one_history() {
         assert_eq!(registry.submit(place.holder(number).next()), Err(in_use.clone()));
     }
     let [log, _] = first.keys();
-    let found = audit(&place.provider, &path, log, &published).unwrap();
-    assert_eq!((found.checkpoint.checkpoint().size, found.dids), (4, 4));
+    let found = audit(&place.provider, &path, Log::Signed(log), &published).unwrap();
+    assert_eq!((found.checkpoint.size, found.dids), (4, 4));
 }
 
 #[test]

@@ -688,4 +688,12 @@ fn a_server_that_trusts_both_accepts_both() {
         let ends = negotiated(&a_client, &a_server);
         assert_eq!(types(&ends), [Some(X509), Some(shown)], "{mode:?}");
     }
+    // A client that asks for a DID itself.
+    let a_server = server(beside(both(), vec![of_server(DID)]), ClientAuth::Required);
+    let a_client = client(beside(believer(DID), vec![of_client(DID)]));
+    assert_eq!(types(&negotiated(&a_client, &a_server)), [Some(DID); 2]);
+    // The public implementation's servers ask for the first of their types.
+    let a_server = server(links(both(), vec![pki().server.x509(&awslc())]), ClientAuth::Required);
+    let a_client = client(links(x509(), vec![of_client(VC)]));
+    assert_eq!(types(&negotiated(&a_client, &a_server)), [Some(X509), Some(VC)]);
 }

@@ -98,7 +98,7 @@ fn takes_status_lists_only_if_it_has_requested_them_and_only_once() {
 /// RFC 8446 §4.4.2: what stands beside a certificate answers the request for it.
 #[test]
 fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
-    let gets = |wallet: Arc<Wallet>| {
+    let gets = |wallet: Arc<Wallet>, lists: &[u8]| {
         let secrets = Arc::new(Secrets::default());
         let shown = crate::wallet::vc("did:dunlin:device", &pki().client);
         let entry = credential("did:dunlin:device", &pki().client).bytes;
@@ -111,7 +111,7 @@ fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
         pair.client.receive(NOW, &flight).unwrap();
         let flight = take(&mut pair.client);
         let vector = |size: usize, body: &[u8]| [&body.len().to_be_bytes()[8 - size..], body].concat();
-        let lists = [&ExtensionType::CREDENTIAL_STATUS.0.to_be_bytes()[..], &vector(2, LISTS)].concat();
+        let lists = [&ExtensionType::CREDENTIAL_STATUS.0.to_be_bytes()[..], &vector(2, lists)].concat();
         let list = vector(3, &[vector(3, &entry), vector(2, &lists)].concat());
         let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
         let flight = rewrite(&awslc(), awslc().cipher_suites[0].id, &secret, &flight, |mut messages| {
@@ -120,10 +120,13 @@ fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
         });
         (pair.server.receive(NOW, &flight).unwrap_err(), wallet)
     };
-    let (error, wallet) = gets(Arc::new(Wallet::accepting_status()));
+    let (error, wallet) = gets(Arc::new(Wallet::accepting_status()), LISTS);
     assert_eq!(error, Error::from(PeerMisbehaved::BadSignature));
     assert_eq!(*wallet.seen_status.lock().unwrap(), [Some(LISTS.to_vec())]);
-    let (error, _) = gets(Arc::new(Wallet::asking_for_proofs()));
+    let (error, _) = gets(Arc::new(Wallet::accepting_status()), &[]);
+    let what = What::Extension(ExtensionType::CREDENTIAL_STATUS);
+    assert_eq!(error, Error::from(Malformed::Length(what)));
+    let (error, _) = gets(Arc::new(Wallet::asking_for_proofs()), LISTS);
     let unsolicited = PeerMisbehaved::UnsolicitedExtension(ExtensionType::CREDENTIAL_STATUS);
     assert_eq!(error, Error::from(unsolicited));
 }

@@ -261,8 +261,10 @@ impl CredentialOptions {
             list.is_named = true;
             beside.push(&list.content);
         }
-        let holding = holding.with_status(&beside);
-        self.to_tls(holding.map_err(refused)?, &own, path, provider)
+        let holding = holding.with_status(&beside).map_err(|error| {
+            Error::failed("--staple-status", error, "give the newest lists of the credential's issuer")
+        });
+        self.to_tls(holding?, &own, path, provider)
     }
 
     /// For handshakes, with the proofs of a registry. The holding comes from the file at `path`.

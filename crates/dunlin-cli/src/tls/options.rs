@@ -335,7 +335,7 @@ impl TlsOptions {
         let (files, mut newest) = (options.trust_files(), StatusLists::default());
         let mut group = Group::new("trusted DIDs and status lists", files, move |parts| {
             let lists = |judge: Option<&PeerJudge>| match judge {
-                Some(PeerJudge::Credentials(verifier)) => verifier.update_status(|lists| lists.clone()),
+                Some(PeerJudge::Credentials(verifier)) => verifier.status_lists(),
                 _ => StatusLists::default(),
             };
             let sent = lists(parts.judge.as_ref());

@@ -46,6 +46,18 @@ fn next_port() -> u16 {
     10_000 + NEXT.fetch_add(1, Ordering::Relaxed) % 20_000
 }
 
+/// The socket of a device. Somebody else may have its port for a moment.
+fn bind(device: &Device) -> UdpSocket {
+    let mut left = 50;
+    loop {
+        match UdpSocket::bind((device.host, device.port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && left > 0 => left -= 1,
+            bound => return bound.unwrap(),
+        }
+        thread::sleep(TICK);
+    }
+}
+
 /// A device at an address of the loopback network of its own.
 pub(crate) struct Device {
     identity: Identity,
@@ -113,7 +125,7 @@ impl Fleet {
     /// A handshake, and data both ways.
     pub(crate) fn connect(&self, device: &mut Device) {
         device.port = next_port();
-        let socket = UdpSocket::bind((device.host, device.port)).unwrap();
+        let socket = bind(device);
         let (config, name) = (self.config(device), self.name.clone());
         let mut connection = DtlsConnection::client(&config, name, self.server, now()).unwrap();
         let is_done = |connection: &mut DtlsConnection| !connection.is_handshaking();
@@ -124,13 +136,13 @@ impl Fleet {
 
     /// Data both ways on the association that the device has.
     pub(crate) fn talk(&self, device: &mut Device) {
-        let socket = UdpSocket::bind((device.host, device.port)).unwrap();
+        let socket = bind(device);
         assert!(self.echo(&socket, device, (TICK, MOST_TICKS)), "no answer from the server");
     }
 
     /// Sends a record. Returns whether its echo has come within `SILENCE`.
     fn try_talk(&self, device: &mut Device) -> bool {
-        let socket = UdpSocket::bind((device.host, device.port)).unwrap();
+        let socket = bind(device);
         self.echo(&socket, device, (SILENCE, 1))
     }
 

@@ -176,6 +176,56 @@ fn bare_dids_have_the_keys_of_the_registry() {
     registry.stop();
 }
 
+/// A session of a bare DID ends with its key, over TCP and UDP; and what its peer learns of it lasts over a resumption.
+#[test]
+fn sessions_of_bare_dids_end_with_their_keys() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let did = place.dunlin(&format!("did create --method dunlin --out device {}", registry.access));
+    place.write("device.did", did.trim_end());
+    for transport in ["", "--udp"] {
+        let trust = format!("{SERVER} --peers device.did --Verify --json {transport}");
+        let server = Server::new(&place, &format!("{trust} {}", registry.access));
+        let client = format!("{CLIENT} {transport} --sess-out session");
+        for (more, resumed) in [("", false), ("--sess-in session", true)] {
+            let told = server.echo(&place, &format!("{client} --did device {more}"), "");
+            assert!(
+                told.contains(&format!("\nResumed            {}\n", if resumed { "yes" } else { "no" })),
+                "{told}"
+            );
+            let event = json(&server.process.line());
+            assert_eq!((&event["resumed"], &event["peer_did"]), (&resumed.into(), &did.trim_end().into()));
+        }
+        // The server learns of the new key by its proof.
+        let old = format!("old{}", transport.len());
+        copy(&place, "device", &old);
+        place.dunlin(&format!("did update device {}", registry.access));
+        server.echo(&place, &format!("{CLIENT} {transport} --did device {}", registry.access), "");
+        server.process.line();
+        let output = server.client(&place, &format!("{client} --did {old} --sess-in session"), "");
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && told.contains("(alert decrypt_error)"), "{told}");
+        let event = json(&server.process.line());
+        assert!(
+            event["why"].to_string().contains("the signature over the handshake does not verify"),
+            "{event}"
+        );
+    }
+    // Who resolves no did:dunlin does not ask for one.
+    let server = Server::new(&place, &format!("{SERVER} --peers device.did --Verify"));
+    let (told, log) = server.refused(&place, &format!("{CLIENT} --did device"));
+    assert!(told.contains("this client has sent no certificate") || told.contains("certificate"), "{told}");
+    assert!(log.contains("no certificate"), "{log}");
+    let access = registry.access.clone();
+    let port = registry.port;
+    registry.stop();
+    let server = Server::new(&place, &format!("{SERVER} --peers device.did --Verify {access}"));
+    let (told, log) = server.refused(&place, &format!("{CLIENT} --did device"));
+    assert!(told.contains("(alert bad_certificate)"), "{told}");
+    let why = format!("{} cannot be looked up: localhost:{port}: not connected: ", did.trim_end());
+    assert!(log.contains(&why), "{log}");
+}
+
 #[test]
 fn a_registry_that_does_not_run_is_named() {
     let place = place();

@@ -125,6 +125,37 @@ fn a_replica_serves_a_registry_of_several_operators() {
     assert!(line.contains("; localhost:2: not connected: "), "{line}");
     let line = place.dunlin_fails(serve, 1);
     assert!(line.contains("another process runs this registry"), "{line}");
+    // Its operator audits and copies the database while it runs.
+    place.dunlin(&format!("{fetch} genesis.json --out newest"));
+    let sound = "sound: 2 operations, 1 DID";
+    let audit = "registry audit replica --checkpoint first --checkpoint newest";
+    assert_eq!(place.dunlin(audit), format!("replica: {sound}\n"));
+    place.dunlin("registry backup replica --out backup.db");
+    let line = place.dunlin_fails("registry export replica --out tiles", 1);
+    assert!(line.contains("the database of a replica has no signed checkpoint"), "{line}");
+    place.dunlin(&format!("did update device {access}"));
+    place.dunlin(&format!("{fetch} genesis.json --out later"));
+    send_signal(&process.child, "-TERM");
+    let (status, _, stderr) = process.end();
+    assert_eq!(status, 0, "{stderr}");
+    // A copy without all published operations is refused; without that knowledge, the chain brings them.
+    std::fs::remove_file(place.path("replica/registry.db")).unwrap();
+    let line = place.dunlin_fails("registry restore backup.db --checkpoint later --out replica", 1);
+    assert!(line.contains("backup.db") && line.contains("3"), "{line}");
+    let told = place.dunlin("registry restore backup.db --checkpoint newest --out replica");
+    assert_eq!(told, format!("replica: restored: {sound}\n"));
+    drop(comet);
+    let process = Running::new(&place, serve);
+    let port = port_in(&process.log_with("the registry answers"));
+    // A killed node leaves its socket behind.
+    let _ = std::fs::remove_file(place.path("replica/rpc.sock"));
+    let comet = Comet::start(&place, &configuration);
+    let fetch = format!("registry checkpoint https://localhost:{port} {https} --registry-key genesis.json");
+    while !place.command(&format!("{fetch} --since later")).output().unwrap().status.success() {}
+    assert_eq!(
+        place.dunlin("registry audit replica --checkpoint later"),
+        "replica: sound: 3 operations, 1 DID\n"
+    );
     drop(comet);
     send_signal(&process.child, "-TERM");
     let (status, _, stderr) = process.end();

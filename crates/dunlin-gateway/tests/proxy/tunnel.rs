@@ -243,7 +243,7 @@ file = "frozen"
         "tunnel.toml:10: listener[0].server_name: \"a b\" is not a host name or an IP address; write the name in the server's \
          certificate, as in \"mqtt.example.org\"",
         "tunnel.toml:11: listener[0].mtu: unknown key; allowed here: listen, remote, name, transport, to, server_name, versions, \
-         alpn, certificate, raw_public_key, did, vc, tickets, psk, server, cache or limits",
+         alpn, certificate, raw_public_key, did, vc, staple_status, membership, tickets, psk, server, cache or limits",
         "tunnel.toml:13: listener[1]: without connection IDs, a change of the interface ends the association; leave connection_ids \
          out, or write multihoming = \"linkable\"",
         "tunnel.toml:13: listener[1]: associations over several interfaces cannot be frozen; leave interfaces out, or the table [frozen]",

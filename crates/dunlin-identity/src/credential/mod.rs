@@ -157,9 +157,7 @@ impl Verifier {
         lists: &StatusLists,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
-        self.verified(provider, credential, Some(holder), now, |issuer, entries| {
-            Ok(lists.check(issuer, entries, now)?)
-        })
+        self.verified(provider, credential, Some(holder), lists, now)
     }
 
     /// As [`Self::verify_with_status`], for a credential from somebody who proves to be its subject by other means, as in a handshake: the
@@ -174,29 +172,37 @@ impl Verifier {
         lists: &StatusLists,
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
-        self.verified(provider, credential, None, now, |issuer, entries| {
-            Ok(lists.check(issuer, entries, now)?)
-        })
+        self.verified(provider, credential, None, lists, now)
     }
 
-    /// Makes all checks, and last that of the status: `status` gets the issuer and where it publishes the status, and returns the last
-    /// second for which its answer holds.
-    pub(crate) fn verified<E: From<CredentialError>>(
+    fn verified(
+        &self,
+        provider: &CryptoProvider,
+        credential: &[u8],
+        holder: Option<&Did>,
+        lists: &StatusLists,
+        now: Seconds,
+    ) -> Result<VerifiedCredential, CredentialError> {
+        let verified = self.verify_but_for_status(provider, credential, holder, now)?;
+        let status_until = lists.check(&[], verified.issuer.as_str(), &verified.statuses, now)?;
+        Ok(VerifiedCredential { status_until, ..verified })
+    }
+
+    /// Makes all checks but that of the status, without which the credential counts for nothing.
+    pub(crate) fn verify_but_for_status(
         &self,
         provider: &CryptoProvider,
         credential: &[u8],
         holder: Option<&Did>,
         now: Seconds,
-        status: impl FnOnce(&str, &[StatusEntry]) -> Result<Option<Seconds>, E>,
-    ) -> Result<VerifiedCredential, E> {
+    ) -> Result<VerifiedCredential, CredentialError> {
         if credential.len() > MAX_CREDENTIAL {
-            return Err(CredentialError::TooLong.into());
+            return Err(CredentialError::TooLong);
         }
         let secured = self.secured(provider, credential, now, MAX_CREDENTIAL)?;
         let subject = secured.subject(holder)?;
         let valid_until = secured.check_times(now)?;
         let Secured { credential, claims, key, scheme, .. } = secured;
-        let status_until = status(&claims.issuer, &claims.statuses)?;
         let issuer = claims.issuer.parse().map_err(|_| CredentialError::Member("issuer"))?;
         Ok(VerifiedCredential {
             credential,
@@ -207,7 +213,7 @@ impl Verifier {
             statuses: claims.statuses,
             valid_from: claims.valid_from.map(DateTime::seconds),
             valid_until,
-            status_until,
+            status_until: None,
         })
     }
 

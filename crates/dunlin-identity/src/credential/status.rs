@@ -3,14 +3,19 @@
 //! An issuer publishes a list as a credential. A program fetches it, or receives it from the holder, and keeps it in [`StatusLists`], with
 //! which [`Verifier::verify_with_status`] checks credentials.
 
+use std::cmp::Reverse;
+
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::crypto::CryptoProvider;
+use dunlin::wire::SignatureScheme;
 use serde_json::{Map, Value, json};
 
 use super::time::DateTime;
 use super::{CREDENTIALS_V2, CredentialError, Seconds, Verifier, shown, texts};
 use crate::did::Did;
+use crate::document::{DidDocument, Relationship};
 use crate::gzip::{self, GzipError};
+use crate::key::PublicKey;
 
 /// The fewest entries of a list, so that an entry does not identify a holder (Bitstring Status List §3.1, §6.1).
 pub const MIN_STATUS_ENTRIES: u64 = 131_072;
@@ -82,9 +87,9 @@ pub enum StatusError {
     /// A member of a status or list is missing or malformed.
     #[error("missing or malformed member {0:?} of a status or status list")]
     Member(&'static str),
-    /// The lists beside a credential are no such lists: malformed, too many or too long together.
+    /// The lists beside a credential are no such lists: malformed, twice the same, too many or too long together.
     #[error(
-        "the status lists beside the credential are malformed, more than {MAX_STATUSES}, or longer than \
+        "the status lists beside the credential are malformed, repeated, more than {MAX_STATUSES}, or longer than \
          {MAX_STATUS_STAPLE} bytes together"
     )]
     Staple,
@@ -348,6 +353,9 @@ pub struct StatusList {
     issuer: String,
     /// SHA-256 of its credential.
     hash: Vec<u8>,
+    /// The issuer's key, and the scheme of its signature.
+    key: PublicKey,
+    scheme: SignatureScheme,
     purposes: Vec<StatusPurpose>,
     bits: Bitstring,
     made: Seconds,
@@ -405,7 +413,8 @@ impl StatusList {
         let ttl = Seconds::try_from(ttl / 1000).unwrap_or(Seconds::MAX);
         let refresh = now.saturating_add(ttl);
         let issuer = claims.issuer.clone();
-        Ok(Self { url: url.to_owned(), issuer, hash, purposes, bits, made, valid_until, refresh })
+        let (url, key, scheme) = (url.to_owned(), secured.key, secured.scheme);
+        Ok(Self { url, issuer, hash, key, scheme, purposes, bits, made, valid_until, refresh })
     }
 
     /// As [`Self::verify`], for a list in a file of the program. The list says itself which one it is.
@@ -430,6 +439,17 @@ impl StatusList {
     /// The DID of the issuer.
     pub fn issuer(&self) -> &str {
         &self.issuer
+    }
+
+    /// The scheme of the issuer's signature.
+    pub fn scheme(&self) -> SignatureScheme {
+        self.scheme
+    }
+
+    /// Whether the issuer has this document, with the key that has signed the list.
+    pub fn is_by(&self, issuer: &DidDocument) -> bool {
+        let mut keys = issuer.keys(Relationship::AssertionMethod);
+        issuer.id().as_str() == self.issuer && keys.any(|(_, key)| *key == self.key)
     }
 
     /// The bits.
@@ -479,7 +499,8 @@ impl StatusLists {
         self.max_age
     }
 
-    /// Takes a list in the place of an older one with this URL. When there are too many lists, the one that the issuer made first leaves.
+    /// Takes a list in the place of an older one with this URL. When there are too many lists, one leaves: of the issuer with the most, the
+    /// one that was made first. So the lists of one issuer do not displace those of another.
     ///
     /// # Errors
     /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation. Of two lists of one second, the one with all
@@ -494,10 +515,13 @@ impl StatusLists {
             return Ok(());
         }
         self.lists.push(list);
-        if self.lists.len() > self.capacity
-            && let Some((oldest, _)) = self.lists.iter().enumerate().min_by_key(|(_, list)| list.made)
-        {
-            self.lists.remove(oldest);
+        if self.lists.len() > self.capacity {
+            let of = |issuer: &str| self.lists.iter().filter(|list| list.issuer == issuer).count();
+            let first =
+                self.lists.iter().enumerate().min_by_key(|(_, list)| (Reverse(of(&list.issuer)), list.made));
+            if let Some((first, _)) = first {
+                self.lists.remove(first);
+            }
         }
         Ok(())
     }
@@ -538,17 +562,21 @@ impl StatusLists {
         })
     }
 
-    /// Checks the statuses of a credential. Returns the last second for which the answer holds; `None` if there are no statuses.
+    /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all checks: the newest one counts.
+    /// Returns the last second for which the answer holds; `None` if there are no statuses.
     pub(crate) fn check(
         &self,
+        sent: &[StatusList],
         issuer: &str,
         entries: &[StatusEntry],
         now: Seconds,
     ) -> Result<Option<Seconds>, StatusError> {
         let mut until = None;
         for entry in entries {
-            let named = || self.lists.iter().filter(|list| list.url == entry.list);
-            let list = named().find(|list| list.issuer == issuer).ok_or_else(|| match named().next() {
+            let named = || self.lists.iter().chain(sent).filter(|list| list.url == entry.list);
+            let of_issuer = named().filter(|list| list.issuer == issuer);
+            let newest = of_issuer.reduce(|list, other| if other.may_replace(list) { other } else { list });
+            let list = newest.ok_or_else(|| match named().next() {
                 Some(_) => StatusError::OtherIssuer(shown(&entry.list)),
                 None => StatusError::Missing(shown(&entry.list)),
             })?;
@@ -567,35 +595,43 @@ impl StatusLists {
         Ok(until)
     }
 
-    /// Which of the lists that a holder has sent beside a credential with these statuses are worth a verification: those that are not at
-    /// hand, and not older than the one at hand. The credentials in the result are not verified yet.
+    /// Whether a list that a holder has sent is at hand already, or a newer one.
+    pub(crate) fn have(&self, provider: &CryptoProvider, issuer: &str, sent: &SentList<'_>) -> bool {
+        let mut named = self.lists.iter().filter(|list| list.url == sent.url && list.issuer == issuer);
+        named.next().is_some_and(|present| {
+            sent.made < present.made || present.hash == *provider.sha256.hash(&[sent.credential]).as_ref()
+        })
+    }
+}
+
+/// A list that a holder has sent beside a credential. Nothing in it is verified yet.
+pub(crate) struct SentList<'s> {
+    pub(crate) url: String,
+    made: Seconds,
+    pub(crate) credential: &'s [u8],
+}
+
+impl<'s> SentList<'s> {
+    /// The lists in a staple beside a credential with these statuses.
     ///
     /// # Errors
-    /// [`StatusError::OtherList`]: the holder has sent a list in which the credential has no status; [`CredentialError`] of a list that
-    /// cannot be read.
-    pub(crate) fn news<'s>(
-        &self,
-        provider: &CryptoProvider,
-        issuer: &str,
-        entries: &'s [StatusEntry],
-        staple: &[&'s [u8]],
-    ) -> Result<Vec<(&'s str, &'s [u8])>, CredentialError> {
-        let mut news = Vec::new();
-        for sent in staple {
-            let credential = super::unverified(sent)?;
-            let url = url_of(&credential)?;
-            let entry = entries.iter().find(|entry| entry.list == url);
-            let entry = entry.ok_or_else(|| StatusError::OtherList(shown(url)))?;
-            let made = credential.get("validFrom").and_then(DateTime::read).map(DateTime::seconds);
-            let made = made.ok_or(CredentialError::Member("validFrom"))?;
-            let present = self.lists.iter().find(|list| list.url == entry.list && list.issuer == issuer);
-            let is_known = |present: &StatusList| {
-                made < present.made || present.hash == *provider.sha256.hash(&[sent]).as_ref()
-            };
-            if !present.is_some_and(is_known) {
-                news.push((entry.list.as_str(), *sent));
+    /// [`StatusError::Staple`]; [`StatusError::OtherList`]: the credential has no status in the list; [`CredentialError`] of what cannot be
+    /// read.
+    pub(crate) fn read_all(staple: &'s [u8], entries: &[StatusEntry]) -> Result<Vec<Self>, CredentialError> {
+        let mut lists: Vec<Self> = Vec::new();
+        for sent in read_staple(staple)? {
+            let value = super::unverified(sent)?;
+            let url = url_of(&value)?;
+            if !entries.iter().any(|entry| entry.list == url) {
+                return Err(StatusError::OtherList(shown(url)).into());
             }
+            if lists.iter().any(|list| list.url == url) {
+                return Err(StatusError::Staple.into());
+            }
+            let made = value.get("validFrom").and_then(DateTime::read).map(DateTime::seconds);
+            let made = made.ok_or(CredentialError::Member("validFrom"))?;
+            lists.push(Self { url: url.to_owned(), made, credential: sent });
         }
-        Ok(news)
+        Ok(lists)
     }
 }

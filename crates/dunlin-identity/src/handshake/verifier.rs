@@ -17,7 +17,7 @@ use crate::credential::cose::CoseError;
 use crate::credential::jwt::JwtError;
 use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
-use crate::credential::status::{self, StatusEntry, StatusError, StatusList, StatusLists};
+use crate::credential::status::{SentList, StatusError, StatusList, StatusLists};
 use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
@@ -278,7 +278,8 @@ impl CredentialVerifier {
     }
 
     /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in the result. `algorithms` are
-    /// those that may verify the issuer's signature. It keeps the status lists beside the credential that are newer than those at hand.
+    /// those that may verify the issuer's signatures. It keeps the status lists beside the credential that are newer than those at hand, once all
+    /// checks are made or the lists have revoked the credential.
     ///
     /// # Errors
     /// [`Refusal`]. What [`Refusal::is_missing`] names can be looked up.
@@ -290,22 +291,20 @@ impl CredentialVerifier {
         now: Seconds,
     ) -> Result<Box<Verified>, Refusal> {
         let [credential] = entries else { return Err(Refusal::Entries) };
-        let staple = status::read_staple(stapled.credential_status.unwrap_or_default());
-        let staple = staple.map_err(CredentialError::from)?;
-        let verified =
-            self.issuers.verified(&self.subjects.provider, credential, None, now, |issuer, entries| {
-                self.learn(issuer, entries, &staple, now).map_err(Refusal::StatusList)?;
-                Ok::<_, Refusal>(self.lists().check(issuer, entries, now).map_err(CredentialError::from)?)
-            })?;
+        let provider = &self.subjects.provider;
+        let mut verified = self.issuers.verify_but_for_status(provider, credential, None, now)?;
         if !self.subjects.accepts(verified.scheme, algorithms) {
             return Err(Refusal::Algorithm(verified.scheme));
         }
-        // After the other checks, so that only a trusted issuer can make this side look a DID up.
         let issuer_until = match self.resolved.iter().find(|issuer| *issuer.document.id() == verified.issuer)
         {
             Some(issuer) => self.subjects.issuer_until(issuer, now)?,
             None => None,
         };
+        let sent = stapled.credential_status.unwrap_or_default();
+        let (status_until, news) = self.check_status(&verified, sent, algorithms, now)?;
+        verified.status_until = status_until;
+        // After the other checks, so that only a trusted issuer can make this side look a DID up.
         let Subject { key, document, sequence, until } =
             self.subjects.resolve(&verified.subject, stapled.did_proof, now)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
@@ -319,31 +318,61 @@ impl CredentialVerifier {
         let validity = limit(validity, AskAgain::Resolution, issuer_until);
         let identity = identity(verified, document, sequence, now);
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
+        if !news.is_empty() {
+            self.update_status(|lists| lists.merge(&news));
+        }
         Ok(Verified::new(key, identity, validity))
+    }
+
+    /// The status lists at hand.
+    pub fn status_lists(&self) -> StatusLists {
+        self.lists().clone()
     }
 
     fn lists(&self) -> RwLockReadGuard<'_, StatusLists> {
         self.status.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps those of the lists beside a credential that are newer than the ones at hand.
-    fn learn(
+    /// Checks the status of a credential by the lists at hand and those that its holder has sent. Returns until when the answer holds, and what
+    /// of the latter is news.
+    fn check_status(
         &self,
-        issuer: &str,
-        entries: &[StatusEntry],
-        staple: &[&[u8]],
+        verified: &VerifiedCredential,
+        sent: &[u8],
+        algorithms: &[&dyn SignatureVerificationAlgorithm],
         now: Seconds,
-    ) -> Result<(), CredentialError> {
-        let news = self.lists().news(&self.subjects.provider, issuer, entries, staple)?;
-        for (url, list) in news {
-            let list = StatusList::verify(&self.issuers, &self.subjects.provider, list, url, now)?;
-            // An older one, such as the stored copy of a holder who has been revoked since, changes nothing: the newer one counts.
-            match self.update_status(|lists| lists.insert(list)) {
-                Ok(()) | Err(StatusError::Older(_)) => {}
-                Err(error) => return Err(error.into()),
+    ) -> Result<(Option<Seconds>, Vec<StatusList>), Refusal> {
+        let (provider, issuer) = (&self.subjects.provider, verified.issuer.as_str());
+        let mut sent = SentList::read_all(sent, &verified.statuses).map_err(Refusal::StatusList)?;
+        if !sent.is_empty() {
+            let lists = self.lists();
+            sent.retain(|sent| !lists.have(provider, issuer, sent));
+        }
+        let (mut news, mut old) = (Vec::new(), Vec::new());
+        for SentList { url, credential, .. } in sent {
+            match StatusList::verify(&self.issuers, provider, credential, &url, now) {
+                Ok(list) if list.issuer() != issuer => {
+                    return Err(Refusal::StatusList(StatusError::OtherIssuer(url).into()));
+                }
+                Ok(list) if !self.subjects.accepts(list.scheme(), algorithms) => {
+                    return Err(Refusal::Algorithm(list.scheme()));
+                }
+                Ok(list) => news.push(list),
+                // It says nothing any more, or not yet; the list at hand may.
+                Err(error) if of_credential(&error) == Alert::CERTIFICATE_EXPIRED => old.push(url),
+                Err(error) => return Err(Refusal::StatusList(error)),
             }
         }
-        Ok(())
+        let error = match self.lists().check(&news, issuer, &verified.statuses, now) {
+            Ok(until) => return Ok((until, news)),
+            Err(StatusError::Missing(url)) if old.contains(&url) => StatusError::Stale(url),
+            Err(error) => error,
+        };
+        if let StatusError::Revoked | StatusError::Suspended = error {
+            // What the issuer says about a revoked credential counts, whoever brings it.
+            self.update_status(|lists| lists.merge(&news));
+        }
+        Err(CredentialError::from(error).into())
     }
 
     /// Whether no resolver knows of a later document of this issuer, or of its end.

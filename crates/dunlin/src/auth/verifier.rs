@@ -449,11 +449,11 @@ impl Verifiers {
         self.of(typ).map_or_else(|_| Vec::new(), Verifier::did_methods)
     }
 
-    /// What this side accepts beside decentralised identities.
-    pub(crate) fn staples(&self) -> AcceptedStaples {
+    /// What this side accepts beside decentralised identities. Only credentials have a status.
+    pub(crate) fn staples(&self, of_credentials: bool) -> AcceptedStaples {
         AcceptedStaples {
             registries: self.iter().flat_map(Verifier::registries).take(MAX_REGISTRIES).collect(),
-            status: self.iter().any(Verifier::accepts_status),
+            status: of_credentials && self.iter().any(Verifier::accepts_status),
         }
     }
 

@@ -32,7 +32,10 @@ impl Extension for Lists {
     const IN: &'static [Context] = &[Context::Certificate];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Ok(Self(r.rest_up_to(MAX_CREDENTIAL_STATUS)?.to_vec()))
+        match r.is_empty() {
+            true => Err(r.bad_length().into()),
+            false => Ok(Self(r.rest_up_to(MAX_CREDENTIAL_STATUS)?.to_vec())),
+        }
     }
 
     fn write(&self, w: &mut Writer) {

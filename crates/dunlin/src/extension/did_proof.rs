@@ -59,7 +59,10 @@ impl Extension for DidProof {
     const IN: &'static [Context] = &[Context::Certificate];
 
     fn read(r: &mut Reader<'_>) -> Result<Self, Error> {
-        Ok(Self(r.rest_up_to(MAX_DID_PROOF)?.to_vec()))
+        match r.is_empty() {
+            true => Err(r.bad_length().into()),
+            false => Ok(Self(r.rest_up_to(MAX_DID_PROOF)?.to_vec())),
+        }
     }
 
     fn write(&self, w: &mut Writer) {

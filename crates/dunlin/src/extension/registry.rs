@@ -326,6 +326,7 @@ mod tests {
         // Numbers for private use, defined in docs/identity.md.
         (0xff21, "CH SR"),
         (0xff22, "CH CR SR CT"),
+        (0xff24, "CH CR SR CT"),
     ];
 
     fn short(context: Context) -> &'static str {

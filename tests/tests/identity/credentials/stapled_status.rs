@@ -82,13 +82,21 @@ fn refuses_wrong_lists_beside_a_credential() {
     let own = |list: Vec<u8>| beside(&issuer, &device, &[list]);
     let only = || issuer.verifier();
     refused(&own(issuer.published_list(LIST, false, day + 60)), only, Alert::CERTIFICATE_EXPIRED, "too old");
-    let expired = issuer.published_list(LIST, false, 400_060);
-    refused(&own(expired), only, Alert::CERTIFICATE_EXPIRED, "status list beside the credential");
+    // One that has expired, or is of the future, says nothing; another one at hand counts.
+    for age in [400_060, -60] {
+        let untimely = own(issuer.published_list(LIST, false, age));
+        refused(&untimely, only, Alert::CERTIFICATE_EXPIRED, "is too old");
+        let knows = || issuer.verifier().with_status(lists(issuer.list(false, 60)));
+        let server = server(profile(trust(knows()), vec![untimely.clone()]));
+        Pair::new(&client(profile(trust(knows()), vec![untimely])), &server).connect().unwrap();
+    }
     // By a foreign issuer, whether it is trusted for other credentials or not.
     let foreign = own(other.published_list(LIST, false, 60));
     refused(&foreign, only, Alert::UNKNOWN_CA, "status list beside the credential");
     let both = || CredentialVerifier::new(awslc(), [&issuer, &other].map(|party| party.document.clone()));
     refused(&foreign, both, Alert::BAD_CERTIFICATE, "another issuer than the credential");
+    let knows = || both().with_status(lists(issuer.list(false, 100)));
+    refused(&foreign, knows, Alert::BAD_CERTIFICATE, "another issuer than the credential");
     // Another list of the same issuer says nothing about this credential.
     let another = "https://issuer.example/status/2";
     refused(&own(issuer.published_list(another, false, 60)), only, Alert::BAD_CERTIFICATE, another);
@@ -106,6 +114,8 @@ fn refuses_wrong_lists_beside_a_credential() {
         let own = with_bytes(&issuer, &device, malformed);
         refused(&own, only, Alert::DECODE_ERROR, "the status lists beside the credential are malformed");
     }
+    let twice = with_bytes(&issuer, &device, write_staple(&[good(), good()]).unwrap());
+    refused(&twice, only, Alert::DECODE_ERROR, "repeated");
     let many = with_bytes(&issuer, &device, write_staple(&[b"{}"; 4]).unwrap().repeat(2));
     refused(&many, only, Alert::DECODE_ERROR, "more than 4");
 }
@@ -153,4 +163,54 @@ fn a_cached_credential_needs_no_list() {
     verifier.update_status(|lists| lists.insert(issuer.list(true, 60))).unwrap();
     let error = Pair::new(&client, &server).run().unwrap_err();
     assert_eq!(error.alert(), Some(Alert::CERTIFICATE_REVOKED), "{error}");
+}
+
+/// What a verifier keeps, and for whom: a list by a key that the profile excludes, and the lists of peers that it refuses, are not kept.
+#[test]
+fn keeps_lists_only_after_all_checks() {
+    let (first, second) = (Party::named("did:web:issuer.example"), key(KeyType::Ed25519));
+    let method = DidDocument::of_key(first.did(), "key-2", &public(&second)).unwrap();
+    let mut document: Value = serde_json::from_str(first.document.canonical()).unwrap();
+    let other: Value = serde_json::from_str(method.canonical()).unwrap();
+    for name in ["verificationMethod", "assertionMethod"] {
+        let more = other[name].as_array().unwrap().clone();
+        document[name].as_array_mut().unwrap().extend(more);
+    }
+    let document = DidDocument::read(document.to_string().as_bytes(), first.did()).unwrap();
+    let provider = awslc();
+    let device = Party::new(KeyType::P256);
+    let entry = [CertificateDer::from(first.issue(&device, with_status))];
+    let by_second = Party { key: second, document: method };
+    let (list, excluded) = (first.published_list(LIST, false, 60), by_second.published_list(LIST, false, 30));
+    let p256: Vec<_> = provider
+        .signatures
+        .all
+        .iter()
+        .copied()
+        .filter(|algorithm| algorithm.public_key_alg_id() == dunlin::pki_types::alg_id::ECDSA_P256)
+        .collect();
+    let judged = |verifier: &CredentialVerifier, list: &Vec<u8>| {
+        let staple = write_staple(std::slice::from_ref(list)).unwrap();
+        let stapled = Stapled { credential_status: Some(&staple), ..Stapled::default() };
+        verifier.judge(&entry, stapled, &p256, NOW_S).map(|_| verifier.status_lists().iter().count())
+    };
+    let verifier = || CredentialVerifier::new(awslc(), [document.clone()]);
+    let accepts = verifier();
+    assert_eq!(judged(&accepts, &excluded), Err(Refusal::Algorithm(SignatureScheme::ED25519)));
+    assert_eq!(accepts.status_lists().iter().count(), 0);
+    assert_eq!(judged(&accepts, &list), Ok(1));
+    let refuses = verifier().with_peers(TrustList::default());
+    assert!(matches!(judged(&refuses, &list), Err(Refusal::Peer(_))));
+    assert_eq!(refuses.status_lists().iter().count(), 0);
+    // The holder's own revocation is kept.
+    let knows = verifier();
+    let revoked = judged(&knows, &first.published_list(LIST, true, 60)).unwrap_err();
+    assert_eq!((revoked.alert(), knows.status_lists().iter().count()), (Alert::CERTIFICATE_REVOKED, 1));
+    // The list says who has signed it.
+    let kept = accepts.status_lists();
+    let kept = kept.iter().next().unwrap();
+    assert!(kept.is_by(&document) && kept.is_by(&first.document) && !kept.is_by(&device.document));
+    // What is too old can be looked up.
+    let old = judged(&verifier().asking(), &first.published_list(LIST, false, 400_060)).unwrap_err();
+    assert!(old.is_missing(), "{old}");
 }

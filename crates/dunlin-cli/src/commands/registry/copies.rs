@@ -1,19 +1,22 @@
 //! `dunlin registry audit`, `backup`, `restore` and `export`.
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use dunlin_identity::registry::checkpoint::SignedCheckpoint;
+use dunlin_identity::credential::unsigned;
+use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
+use dunlin_registry::audit::Log;
 use dunlin_registry::{audit as audits, copy};
 
 use super::{Place, failed};
+use crate::did::now_s;
 use crate::error::{Error, count};
 use crate::files::{self, Access, Existing};
 
 /// Replay the whole log of a registry, and compare the database, every root and the given checkpoints with the result.
 ///
-/// It also works while the registry runs.
+/// It also works while the registry runs. The database of a replica has no signatures: give a checkpoint that its nodes have proven.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +32,8 @@ pub(super) struct Audit {
 
 /// Copy the database of a registry into a new file, also while the registry runs.
 ///
-/// The copy has no secret. Keep registry.key and registry.pub elsewhere, too: without the key there is no registry.
+/// The copy has no secret. Keep registry.key and registry.pub elsewhere, too: without the key there is no registry. A replica has
+/// genesis.json instead.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +48,8 @@ pub(super) struct Backup {
 
 /// Make a registry's database from a backup, after an audit.
 ///
-/// The directory has the registry's registry.key and registry.pub, and no database. Give the newest checkpoint that others have, of a client,
+/// The directory has the registry's registry.key and registry.pub, and no database. That of a replica has genesis.json; its CometBFT node then
+/// brings the blocks that the backup lacks. Give the newest checkpoint that others have, of a client,
 /// a mirror or a witness: a backup without all published operations would make the registry sign a second history.
 #[derive(ClapArgs)]
 #[command(after_help = "\
@@ -83,8 +88,8 @@ pub(super) struct Export {
 pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let (database, trust) = (place.database(), place.trust()?);
-    let published = checkpoints(&args.checkpoint)?;
-    let found = audits::audit(&place.provider, &database, place.own(&trust)?, &published);
+    let published = checkpoints(&args.checkpoint, &trust, &place)?;
+    let found = audits::audit(&place.provider, &database, log(&trust), &published);
     let found = found.map_err(|error| failed(&database, &error))?;
     writeln!(out, "{}: {}", args.dir.display(), sound(&found))?;
     Ok(())
@@ -104,8 +109,8 @@ pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> 
     let place = Place::new(&args.out);
     let (database, trust) = (place.database(), place.trust()?);
     files::check_new(&[&database], Existing::Keep)?;
-    let published = checkpoints(&args.checkpoint)?;
-    let found = copy::restore(&place.provider, &args.backup, &database, place.own(&trust)?, &published);
+    let published = checkpoints(&args.checkpoint, &trust, &place)?;
+    let found = copy::restore(&place.provider, &args.backup, &database, log(&trust), &published);
     let found = found.map_err(|error| failed(&args.backup, &error))?;
     writeln!(out, "{}: restored: {}", args.out.display(), sound(&found))?;
     Ok(())
@@ -115,6 +120,11 @@ pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> 
 pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let database = place.database();
+    if place.trust()?.log().is_none() {
+        let why = "the database of a replica has no signed checkpoint";
+        let advice = "mirror the tiles that its HTTPS server answers with";
+        return Err(Error::failed(args.dir.display(), why, advice));
+    }
     let entries = copy::export(&database, &args.out).map_err(|error| failed(&database, &error))?;
     // Readers of the tiles need the key, which is public.
     let keys = files::read(&place.public())?;
@@ -123,20 +133,33 @@ pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
     Ok(())
 }
 
-fn checkpoints(paths: &[PathBuf]) -> Result<Vec<SignedCheckpoint>, Error> {
-    let read = |path: &PathBuf| checkpoint(path);
-    paths.iter().map(read).collect()
+/// Who vouches for the log in the directory.
+fn log(trust: &RegistryTrust) -> Log<'_> {
+    trust.log().map_or(Log::Replicated(trust.origin()), Log::Signed)
 }
 
-fn checkpoint(path: &Path) -> Result<SignedCheckpoint, Error> {
-    SignedCheckpoint::read(&files::read(path)?).map_err(|error| {
-        Error::failed(path.display(), error, "give a checkpoint as `dunlin registry checkpoint` prints it")
-    })
+/// Reads checkpoints that the registry has signed.
+fn checkpoints(
+    paths: &[PathBuf],
+    trust: &RegistryTrust,
+    place: &Place,
+) -> Result<Vec<SignedCheckpoint>, Error> {
+    let now_s = unsigned(now_s());
+    let read = |path: &PathBuf| {
+        let (advice, note) =
+            ("give a checkpoint as `dunlin registry checkpoint` prints it", files::read(path)?);
+        let read = match trust.log() {
+            Some(_) => SignedCheckpoint::read(&note),
+            None => trust.signed(&place.provider, &note, None, now_s),
+        };
+        read.map_err(|error| Error::failed(path.display(), error, advice))
+    };
+    paths.iter().map(read).collect()
 }
 
 /// What an audit has found.
 fn sound(found: &audits::Audit) -> String {
-    let size = found.checkpoint.checkpoint().size;
+    let size = found.checkpoint.size;
     format!("sound: {}, {}", operations(size), count(found.dids, "DID"))
 }
 

@@ -18,9 +18,6 @@ use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::stop::Stop;
 
-/// The copy of the chain's genesis file in the directory of a replica.
-const GENESIS: &str = "genesis.json";
-
 /// Run a replica of a registry that several operators share.
 ///
 /// Each operator runs a CometBFT node (0.38), and a replica beside it. The nodes agree on the order of the operations. Clients trust the
@@ -95,7 +92,7 @@ fn sockets(place: &Place) -> Sockets {
 fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let mut place = Place::new(&args.out);
     let (chain, genesis) = chain(&args.genesis, &place)?;
-    let (database, copy) = (place.database(), place.directory.join(GENESIS));
+    let (database, copy) = (place.database(), place.genesis());
     files::check_new(&[&database, &copy], Existing::Keep)?;
     // Whoever reaches its sockets can end the replica's agreement with the chain.
     files::create_private_directory(&args.out)?;
@@ -121,7 +118,7 @@ fn run_replica(args: &Run) -> Result<(), Error> {
     program::raise_file_limit();
     let place = Place::new(&args.dir);
     let (acceptor, database) = (args.listen.acceptor(&place)?, place.database());
-    let (chain, _) = chain(&place.directory.join(GENESIS), &place)?;
+    let (chain, _) = chain(&place.genesis(), &place)?;
     let replica = Replica::open(&database, place.provider.clone(), chain);
     let replica = Arc::new(replica.map_err(|error| failed(&database, &error))?);
     let default = sockets(&place);

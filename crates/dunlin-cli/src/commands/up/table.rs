@@ -317,7 +317,7 @@ mod tests {
         table.note_guest("PSK x\ny");
         let lines = table.lines(11);
         assert_eq!(lines.len(), 11, "{lines:?}");
-        assert!(lines[1].starts_with("valve-40 ") && lines[2].starts_with("sensor-1 "), "{lines:?}");
+        assert!(lines[1].starts_with("truck-40 ") && lines[2].starts_with("sensor-1 "), "{lines:?}");
         assert_eq!(lines[6], "and 35 more devices; 0 connections in all, 1 failed");
         assert_eq!(lines[7], "by hand: joined as PSK x\\ny (1 joined)");
         assert_eq!(table.lines(usize::MAX).len(), 1 + 40 + 1 + 3);

@@ -31,7 +31,13 @@ impl Asks {
         Self {
             authorities: profile.authorities(),
             did_methods: if takes_certificate { trust.did_methods(credential) } else { Vec::new() },
-            staples: if takes_staples { trust.staples() } else { AcceptedStaples::default() },
+            staples: match takes_staples {
+                true => {
+                    let by_messages = ssi.as_ref().is_some_and(|ssi| ssi.asks_for == credential);
+                    trust.staples(takes_certificate || by_messages)
+                }
+                false => AcceptedStaples::default(),
+            },
             ssi,
         }
     }

@@ -101,7 +101,7 @@ pub(crate) fn request(
     });
     match ours.iter().find(|t| theirs.contains(t)) {
         Some(typ @ &CertificateType::VERIFIABLE_CREDENTIAL) => {
-            let staples = config.profile.trust.staples();
+            let staples = config.profile.trust.staples(true);
             Ok(Some(Request { typ: *typ, by_messages: false, did_methods, staples }))
         }
         Some(typ) => Ok(Some(Request::certificate(*typ))),

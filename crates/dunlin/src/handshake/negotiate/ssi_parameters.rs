@@ -103,7 +103,7 @@ pub(in crate::handshake) fn demand(
         _ => true,
     };
     if !is_ignored {
-        demands.asks_for(asks);
+        demands.asks_for(asks, profile.ssi);
     }
     Ok(())
 }
@@ -119,7 +119,7 @@ pub(in crate::handshake) fn request(
     let asks_for_certificate = theirs.asks_for == CertificateType::X509;
     let by_certificate = ByCertificate::read(profile, hello)?;
     let mut types: Vec<_> = profile.peer_types().into_iter().filter(|typ| typ.is_self_sovereign()).collect();
-    if seems_bare(hello, &theirs)? {
+    if !profile.ssi.is_links() && seems_bare(hello, &theirs)? {
         types.sort_by_key(|typ| *typ != CertificateType::DECENTRALISED_IDENTIFIER);
     }
     for typ in types {
@@ -137,7 +137,7 @@ pub(in crate::handshake) fn request(
         if !did_methods.is_empty() {
             let staples = match profile.ssi.is_links() {
                 true => AcceptedStaples::default(),
-                false => profile.trust.staples(),
+                false => profile.trust.staples(typ == CertificateType::VERIFIABLE_CREDENTIAL),
             };
             return Ok(Some(Request { typ, by_messages: true, did_methods, staples }));
         }
@@ -145,12 +145,12 @@ pub(in crate::handshake) fn request(
     Ok(None)
 }
 
-/// Whether a client seems to have a bare DID and no credential: it asks for a certificate, which says nothing about its own identity, and
-/// could show no credential as one.
+/// Whether a client seems to have a bare DID and no credential: it could show none as a certificate, and asks for none itself. No field says
+/// what it has.
 fn seems_bare(hello: &ClientHello, theirs: &SsiParameters) -> Result<bool, Error> {
     let types = hello.extensions().get::<ClientTypes>()?;
     let has_credential = types.is_some_and(|types| types.0.contains(&CertificateType::VERIFIABLE_CREDENTIAL));
-    Ok(theirs.asks_for == CertificateType::X509 && !has_credential)
+    Ok(theirs.asks_for != CertificateType::VERIFIABLE_CREDENTIAL && !has_credential)
 }
 
 /// Writes an SSIRequest.
@@ -189,7 +189,7 @@ pub(in crate::handshake) fn read_request(
     if theirs.did_methods.is_empty() {
         return Err(Malformed::Length(What::Extension(typ)).into());
     }
-    demands.asks_for(theirs);
+    demands.asks_for(theirs, profile.ssi);
     let falls_back = !profile.ssi.is_links() && profile.own_types().contains(&CertificateType::X509);
     demands.types.extend(falls_back.then_some(CertificateType::X509));
     Ok(demands)
@@ -197,8 +197,12 @@ pub(in crate::handshake) fn read_request(
 
 impl Demands {
     /// Adds the decentralised identity that the peer prefers to a certificate.
-    fn asks_for(&mut self, asks: SsiParameters) {
+    fn asks_for(&mut self, asks: SsiParameters, ssi: SsiMessages) {
         self.ssi = Some(asks);
+        if ssi.is_links() {
+            // The public implementation knows neither.
+            self.reads.staples = AcceptedStaples::default();
+        }
         self.reads.present = Some(ssi::present);
     }
 }

@@ -1,0 +1,249 @@
+//! Replays the log of a database, and compares everything else in it with the result.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::note::{NoteKey, Signed};
+use rusqlite::Connection;
+
+use crate::operator::database::{self, CHECKPOINT};
+use crate::operator::error::RegistryError;
+use crate::operator::history;
+use crate::operator::log::{Edge, read_tile};
+
+/// Who vouches for the log of a database.
+#[derive(Clone, Copy, Debug)]
+pub enum Log<'l> {
+    /// A registry of one operator, which signs its checkpoints by this key for notes.
+    Signed(&'l NoteKey),
+    /// The validators of the registry with this origin. The database of a replica has none of their signatures, so the caller compares
+    /// the result with a checkpoint that they have signed.
+    Replicated(&'l str),
+}
+
+impl Log<'_> {
+    /// The registry's origin.
+    fn origin(&self) -> &str {
+        match self {
+            Self::Signed(key) => key.name(),
+            Self::Replicated(origin) => origin,
+        }
+    }
+
+    /// The checkpoint in a database.
+    fn read(&self, text: &str) -> Result<Checkpoint, RegistryError> {
+        Ok(match self {
+            Self::Signed(_) => SignedCheckpoint::read(text.as_bytes())?.checkpoint().clone(),
+            Self::Replicated(_) => Checkpoint::read(text)?,
+        })
+    }
+
+    /// Checks that the registry has signed a checkpoint. Who knows the validators checks that of a replica.
+    fn check(&self, provider: &CryptoProvider, signed: &SignedCheckpoint) -> Result<(), RegistryError> {
+        let is_signed = match self {
+            Self::Signed(key) => signed.note().signed_by(provider, key)? != Signed::No,
+            Self::Replicated(_) => true,
+        };
+        match is_signed && signed.checkpoint().origin == self.origin() {
+            true => Ok(()),
+            false => Err(CheckpointError::NotTheRegistry(self.origin().to_owned()).into()),
+        }
+    }
+}
+
+/// What an audit has found to be right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audit {
+    /// The newest checkpoint.
+    pub checkpoint: Checkpoint,
+    /// How many DIDs there are, with the deactivated ones.
+    pub dids: u64,
+}
+
+/// Checks the database at `path`, also while a registry writes to it: it has the tables of a registry and no trigger or view; every
+/// operation in the log is valid after those before it; the tiles, the state of every DID and both roots of the newest checkpoint follow from the log; the registry has
+/// signed that checkpoint and those in `published`, and the log has the roots that each of them states for its size. For a replica, the caller
+/// verifies the signatures of those in `published`.
+///
+/// It keeps the latest document of every DID in memory.
+///
+/// # Errors
+/// [`RegistryError::Damaged`] with the first contradiction, [`RegistryError::OldBackup`] for a published checkpoint,
+/// [`RegistryError::Checkpoint`] if one is not signed.
+pub fn audit(
+    provider: &CryptoProvider,
+    path: &Path,
+    log: Log<'_>,
+    published: &[SignedCheckpoint],
+) -> Result<Audit, RegistryError> {
+    let mut connection = database::reader(path)?;
+    // One transaction: a writer may go on meanwhile.
+    let transaction = connection.transaction()?;
+    database::check_schema(&transaction)?;
+    let newest = database::setting(&transaction, CHECKPOINT)?;
+    published.iter().try_for_each(|signed| log.check(provider, signed))?;
+    if let Log::Signed(_) = log {
+        log.check(provider, &SignedCheckpoint::read(newest.as_bytes())?)?;
+    }
+    let newest = log.read(&newest)?;
+    let mut replay = Replay::new(provider, log.origin(), database::has_history(&transaction)?);
+    let (mut roots, size) = (HashMap::new(), database::log_size(&transaction)?);
+    for signed in published {
+        roots.entry(signed.checkpoint().size).or_insert_with(Vec::new).push(signed.checkpoint());
+    }
+    replay.compare(roots.remove(&0), size)?;
+    let mut statement = transaction.prepare("SELECT number, operation FROM entry ORDER BY number")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (number, entry): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
+        replay.entry(database::unsigned(number), &entry, &transaction)?;
+        replay.compare(roots.remove(&replay.edge.size()), size)?;
+    }
+    if let Some(size_ahead) = roots.into_keys().min() {
+        return Err(RegistryError::OldBackup { published: size_ahead, found: size });
+    }
+    replay.finish(&transaction, &newest)?;
+    Ok(Audit { checkpoint: newest, dids: replay.map.len() })
+}
+
+/// The state of a DID, in less memory than a [`State`].
+struct Stored {
+    text: String,
+    sequence: u64,
+    active: bool,
+    latest: Sha256Hash,
+    entry: u64,
+}
+
+struct Replay<'p> {
+    provider: &'p CryptoProvider,
+    hasher: Hasher<'p>,
+    origin: &'p str,
+    edge: Edge,
+    map: StateMap,
+    states: HashMap<Sha256Hash, Stored>,
+    /// Whether the database has the histories of DIDs, which version 1 lacks.
+    history: bool,
+}
+
+impl<'p> Replay<'p> {
+    fn new(provider: &'p CryptoProvider, origin: &'p str, history: bool) -> Self {
+        let hasher = Hasher(provider.sha256);
+        let (edge, map, states) = (Edge::default(), StateMap::default(), HashMap::new());
+        Self { provider, hasher, origin, edge, map, states, history }
+    }
+
+    /// Compares the log so far with published checkpoints of its size.
+    fn compare(&self, published: Option<Vec<&Checkpoint>>, size: u64) -> Result<(), RegistryError> {
+        let Some(published) = published else { return Ok(()) };
+        let (root, map) = (self.edge.root(self.hasher)?, self.map.root(self.hasher));
+        for checkpoint in published {
+            if checkpoint.root != root || checkpoint.map != map {
+                return Err(RegistryError::OldBackup { published: checkpoint.size, found: size });
+            }
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, number: u64, entry: &[u8], connection: &Connection) -> Result<(), RegistryError> {
+        if number != self.edge.size() {
+            return Err(RegistryError::damaged(format!("the entry {} is missing", self.edge.size())));
+        }
+        let invalid = |error: OperationError| {
+            RegistryError::damaged(format!("the entry {number} is not valid: {error}"))
+        };
+        let operation = Operation::read(entry).map_err(invalid)?;
+        if operation.canonical().map_err(invalid)?.as_bytes() != entry {
+            return Err(RegistryError::damaged(format!("the entry {number} is not in canonical form")));
+        }
+        if operation.registry() != self.origin {
+            return Err(invalid(OperationError::OtherRegistry(operation.registry().to_owned())));
+        }
+        let key = map_key(self.provider, operation.did()).map_err(|error| invalid(error.into()))?;
+        let state = match self.states.get(&key) {
+            None => State::create(self.provider, &operation),
+            Some(stored) => {
+                restore(stored, &operation).and_then(|state| state.apply(self.provider, &operation))
+            }
+        };
+        let state = state.map_err(invalid)?;
+        let text = state.document().canonical().to_owned();
+        let document =
+            Sha256Hash::of(self.provider, text.as_bytes()).map_err(|error| invalid(error.into()))?;
+        let (sequence, active) = (state.sequence(), state.is_active());
+        self.map = self.map.with(self.hasher, key, MapLeaf { document, sequence, active })?;
+        let stored = Stored { text, sequence, active, latest: state.latest(), entry: number };
+        self.states.insert(key, stored);
+        if self.history && history::entry(connection, &key, sequence)? != Some(number) {
+            return Err(RegistryError::damaged(format!("the history of a DID lacks the entry {number}")));
+        }
+        for (level, number, hashes) in self.edge.push(self.hasher, self.hasher.leaf(entry)) {
+            compare_tile(connection, level, number, &hashes)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&self, connection: &Connection, newest: &Checkpoint) -> Result<(), RegistryError> {
+        for (level, number, hashes) in self.edge.partial() {
+            compare_tile(connection, level, number, hashes)?;
+        }
+        let size = self.edge.size();
+        if newest.origin != self.origin {
+            return Err(CheckpointError::NotTheRegistry(self.origin.to_owned()).into());
+        }
+        if newest.size != size || newest.root != self.edge.root(self.hasher)? {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
+        }
+        if newest.map != self.map.root(self.hasher) {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of the state map"));
+        }
+        let found = if self.history { history::count(connection)? } else { size };
+        if found != size {
+            return Err(RegistryError::damaged(format!(
+                "its histories have {found} operations, the log {size}"
+            )));
+        }
+        let stored: i64 = connection.query_row("SELECT count(*) FROM did", [], |row| row.get(0))?;
+        if database::unsigned(stored) != self.map.len() {
+            return Err(RegistryError::damaged(format!("it has {stored} DIDs, the log {}", self.map.len())));
+        }
+        for (key, expected) in &self.states {
+            let found = database::state(connection, key)?.filter(|(state, entry)| {
+                let text = state.document().canonical();
+                text == expected.text
+                    && state.sequence() == expected.sequence
+                    && state.is_active() == expected.active
+                    && state.latest() == expected.latest
+                    && *entry == expected.entry
+            });
+            if found.is_none() {
+                let entry = expected.entry;
+                return Err(RegistryError::damaged(format!("the state after the entry {entry} is wrong")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn restore(stored: &Stored, operation: &Operation) -> Result<State, OperationError> {
+    let document = DidDocument::read(stored.text.as_bytes(), operation.did())?;
+    State::restore(document, stored.sequence, stored.active, stored.latest)
+}
+
+fn compare_tile(
+    connection: &Connection,
+    level: u8,
+    number: u64,
+    hashes: &[NodeHash],
+) -> Result<(), RegistryError> {
+    if read_tile(connection, level, number)?.as_deref() == Some(hashes) {
+        return Ok(());
+    }
+    Err(RegistryError::damaged(format!("the tile {number} of level {level} is not that of the log")))
+}

@@ -1,0 +1,290 @@
+//! The registry's SQLite file: how it is created, opened and read.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::document::DidDocument;
+use dunlin_identity::merkle::Hasher;
+use dunlin_identity::method::dunlin::{Sha256Hash, State};
+use dunlin_identity::registry::map::{MapLeaf, StateMap};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior};
+
+use crate::operator::error::RegistryError;
+use crate::operator::history;
+
+/// "DUNR" tells our databases from other programs' (`PRAGMA application_id`).
+const APPLICATION_ID: i64 = 0x4455_4e52;
+
+/// The version of the tables (`PRAGMA user_version`). Version 1 had no `history`: readers do without it, and a writer adds it.
+const VERSION: i64 = 2;
+
+/// How long a connection waits for another one, for example for a backup.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `entry` and `tile` are the log, `did` and `document` the state. A document stays when a newer one replaces it, because a reader may
+/// still answer from an earlier checkpoint.
+const SCHEMA: &str = "
+CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, operation BLOB NOT NULL) STRICT;
+CREATE TABLE tile (
+    level INTEGER NOT NULL,
+    number INTEGER NOT NULL,
+    hashes BLOB NOT NULL,
+    PRIMARY KEY (level, number)
+) STRICT;
+CREATE TABLE document (hash BLOB NOT NULL PRIMARY KEY, text BLOB NOT NULL) STRICT;
+CREATE TABLE did (
+    key BLOB NOT NULL PRIMARY KEY,
+    did TEXT NOT NULL,
+    document BLOB NOT NULL,
+    sequence INTEGER NOT NULL,
+    active INTEGER NOT NULL,
+    latest BLOB NOT NULL,
+    entry INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
+/// SQLite's integers are signed; no number in a registry exceeds 2^63 - 1.
+pub(crate) fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number from the database. A negative one, which we never write, becomes 0.
+pub(crate) fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or_default()
+}
+
+/// Checks that the database has the tables of a registry and nothing else. A backup needs no secret, so whoever stores it could have put
+/// a trigger in that changes what is written later.
+pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError> {
+    type Item = (String, String, Option<String>);
+    // `ANALYZE` adds these tables. Anything else can have such a name as well, by `PRAGMA writable_schema`.
+    let sql = "SELECT type, name, sql FROM sqlite_schema
+        WHERE NOT (type = 'table' AND name IN ('sqlite_stat1', 'sqlite_stat4')) ORDER BY type, name";
+    let items = |connection: &Connection| -> rusqlite::Result<Vec<Item>> {
+        let mut statement = connection.prepare(sql)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+        rows.collect()
+    };
+    let expected = Connection::open_in_memory()?;
+    expected.execute_batch(SCHEMA)?;
+    if has_history(connection)? {
+        expected.execute_batch(history::SCHEMA)?;
+    }
+    let (expected, found) = (items(&expected)?, items(connection)?);
+    let stray = found.iter().find(|item| !expected.contains(item));
+    match stray.or_else(|| expected.iter().find(|item| !found.contains(item))) {
+        None => Ok(()),
+        Some((typ, name, _)) => {
+            Err(RegistryError::damaged(format!("its {typ} {name:?} is not that of a registry")))
+        }
+    }
+}
+
+fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, name, |row| row.get(0))
+}
+
+/// Whether the database knows the operations of each DID.
+pub(crate) fn has_history(connection: &Connection) -> Result<bool, RegistryError> {
+    Ok(pragma(connection, "user_version")? > 1)
+}
+
+/// Opens a connection to an existing database of a registry.
+fn connect(path: &Path, access: OpenFlags) -> Result<Connection, RegistryError> {
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    match pragma(&connection, "application_id") {
+        Ok(APPLICATION_ID) => {}
+        Err(error) if error.sqlite_error_code() != Some(ErrorCode::NotADatabase) => return Err(error.into()),
+        _ => return Err(RegistryError::Foreign(path.display().to_string())),
+    }
+    match pragma(&connection, "user_version")? {
+        1..=VERSION => Ok(connection),
+        version => Err(RegistryError::Newer(version)),
+    }
+}
+
+/// A connection that only reads.
+pub(crate) fn reader(path: &Path) -> Result<Connection, RegistryError> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// The connection that writes. A commit that it reports survives a power failure, and readers go on during a transaction.
+///
+/// The table that a database of version 1 lacks is made now.
+pub(crate) fn writer(path: &Path, provider: &CryptoProvider) -> Result<Connection, RegistryError> {
+    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    check_schema(&connection)?;
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    if !has_history(&connection)? {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        history::fill(&transaction, provider)?;
+        transaction.pragma_update(None, "user_version", VERSION)?;
+        transaction.commit()?;
+    }
+    Ok(connection)
+}
+
+/// Creates a database under a temporary name, lets `fill` write into it, and renames it. So no other process sees a partial one.
+pub(crate) fn create(
+    path: &Path,
+    fill: impl FnOnce(&mut Connection) -> Result<(), RegistryError>,
+) -> Result<(), RegistryError> {
+    let file = temporary(path)?;
+    let mut connection = Connection::open(&file)?;
+    connection.pragma_update(None, "application_id", APPLICATION_ID)?;
+    connection.pragma_update(None, "user_version", VERSION)?;
+    connection.execute_batch(SCHEMA)?;
+    connection.execute_batch(history::SCHEMA)?;
+    fill(&mut connection)?;
+    connection.close().map_err(|(_, error)| error)?;
+    persist(file, path)
+}
+
+/// A new empty file beside `path`, with mode 0600.
+pub(crate) fn temporary(path: &Path) -> Result<tempfile::TempPath, RegistryError> {
+    let file = tempfile::Builder::new()
+        .prefix(".dunlin-")
+        .permissions(Permissions::from_mode(0o600))
+        .tempfile_in(directory(path));
+    Ok(file.map_err(|error| RegistryError::file(path, &error))?.into_temp_path())
+}
+
+/// Brings a complete file to the disk and gives it its name, unless another file has it, or an earlier database has left a journal there,
+/// which SQLite would play back into this one.
+pub(crate) fn persist(file: tempfile::TempPath, path: &Path) -> Result<(), RegistryError> {
+    let failed = |error: std::io::Error| RegistryError::file(path, &error);
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let name = beside(path, suffix);
+        if name.symlink_metadata().is_ok() {
+            let why = "an earlier database has left it; move it away together with that database".to_owned();
+            return Err(RegistryError::File { path: name.display().to_string(), why });
+        }
+    }
+    File::open(&file).and_then(|file| file.sync_all()).map_err(failed)?;
+    file.persist_noclobber(path).map_err(|error| failed(error.error))?;
+    File::open(directory(path)).and_then(|directory| directory.sync_all()).map_err(failed)
+}
+
+/// The path with something at its end.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+fn directory(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Makes this process the only one that writes. The lock ends with the process or the returned file. It is a file of its own, because
+/// closing a file takes SQLite's locks off it.
+pub(crate) fn lock(path: &Path) -> Result<File, RegistryError> {
+    let name = beside(path, "-lock");
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(&name);
+    let file = file.map_err(|error| RegistryError::file(&name, &error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(RegistryError::InUse(path.display().to_string())),
+        Err(std::fs::TryLockError::Error(error)) => Err(RegistryError::file(&name, &error)),
+    }
+}
+
+/// Names of rows in `setting`.
+pub(crate) const KEY: &str = "key";
+pub(crate) const CHECKPOINT: &str = "checkpoint";
+
+pub(crate) fn setting(connection: &Connection, name: &str) -> Result<String, RegistryError> {
+    let sql = "SELECT value FROM setting WHERE name = ?1";
+    let value = connection.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?;
+    value.ok_or_else(|| RegistryError::damaged(format!("the setting {name} is missing")))
+}
+
+pub(crate) fn set(connection: &Connection, name: &str, value: &str) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO setting (name, value) VALUES (?1, ?2) ON CONFLICT (name) DO UPDATE SET value = ?2";
+    connection.prepare_cached(sql)?.execute((name, value)).map(drop)
+}
+
+/// How many entries the log has. Their numbers begin with 0 and have no gaps, which an audit checks.
+pub(crate) fn log_size(connection: &Connection) -> Result<u64, RegistryError> {
+    let sql = "SELECT coalesce(max(number) + 1, 0) FROM entry";
+    Ok(unsigned(connection.query_row(sql, [], |row| row.get(0))?))
+}
+
+/// The entries from `first` up to but not including `end`.
+pub(crate) fn entries(connection: &Connection, first: u64, end: u64) -> Result<Vec<Vec<u8>>, RegistryError> {
+    let sql = "SELECT operation FROM entry WHERE number >= ?1 AND number < ?2 ORDER BY number";
+    let mut statement = connection.prepare_cached(sql)?;
+    let rows = statement.query_map((signed(first), signed(end)), |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// How many bytes the bundle of these entries has, with a length of two bytes before each.
+pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Result<u64, RegistryError> {
+    let sql = "SELECT coalesce(sum(length(operation) + 2), 0) FROM entry WHERE number >= ?1 AND number < ?2";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(unsigned(statement.query_row((signed(first), signed(end)), |row| row.get(0))?))
+}
+
+/// How many bytes the database takes on the disk, with what SQLite has not yet moved into its main file.
+pub(crate) fn size_on_disk(path: &Path) -> Result<u64, RegistryError> {
+    let main = std::fs::metadata(path).map_err(|error| RegistryError::file(path, &error))?;
+    let wal = std::fs::metadata(beside(path, "-wal")).map_or(0, |wal| wal.len());
+    Ok(main.len().saturating_add(wal))
+}
+
+/// A document by its hash.
+pub(crate) fn document(connection: &Connection, hash: &Sha256Hash) -> Result<Option<String>, RegistryError> {
+    let sql = "SELECT text FROM document WHERE hash = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let text: Option<Vec<u8>> = statement.query_row([hash.as_bytes()], |row| row.get(0)).optional()?;
+    let text = text.map(String::from_utf8).transpose();
+    text.map_err(|_| RegistryError::damaged(format!("the document {hash} is not UTF-8")))
+}
+
+fn hash(row: &Row<'_>, column: &str) -> rusqlite::Result<Sha256Hash> {
+    row.get(column).map(Sha256Hash::from_bytes)
+}
+
+fn leaf(row: &Row<'_>) -> rusqlite::Result<MapLeaf> {
+    let sequence = unsigned(row.get("sequence")?);
+    Ok(MapLeaf { document: hash(row, "document")?, sequence, active: row.get("active")? })
+}
+
+/// The state map over the DIDs in the database.
+pub(crate) fn state_map(connection: &Connection, hasher: Hasher<'_>) -> Result<StateMap, RegistryError> {
+    let mut statement = connection.prepare("SELECT key, document, sequence, active FROM did ORDER BY key")?;
+    let rows = statement.query_map([], |row| Ok((hash(row, "key")?, leaf(row)?)))?;
+    let mut map = StateMap::default();
+    for row in rows {
+        let (key, leaf) = row?;
+        map = map.with(hasher, key, leaf)?;
+    }
+    Ok(map)
+}
+
+/// The state of a DID and the number of its latest entry.
+pub(crate) fn state(
+    connection: &Connection,
+    key: &Sha256Hash,
+) -> Result<Option<(State, u64)>, RegistryError> {
+    let sql = "SELECT did, document, sequence, active, latest, entry FROM did WHERE key = ?1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let row = statement.query_row([key.as_bytes()], |row| {
+        let did: String = row.get("did")?;
+        Ok((did, leaf(row)?, hash(row, "latest")?, unsigned(row.get("entry")?)))
+    });
+    let Some((did, leaf, latest, entry)) = row.optional()? else { return Ok(None) };
+    let damaged = || RegistryError::damaged(format!("the state of {did} cannot be read"));
+    let text = document(connection, &leaf.document)?.ok_or_else(damaged)?;
+    let id = did.parse().map_err(|_| damaged())?;
+    let document = DidDocument::read(text.as_bytes(), &id).map_err(|_| damaged())?;
+    let state = State::restore(document, leaf.sequence, leaf.active, latest).map_err(|_| damaged())?;
+    Ok(Some((state, entry)))
+}

@@ -1,0 +1,216 @@
+//! The registry over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dunlin_identity::method::dunlin::Operation;
+use dunlin_tokio::TlsAcceptor;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::operator::error::RegistryError;
+use crate::operator::reader::Reader;
+use crate::operator::registry::Registry;
+use crate::operator::writer::Answer;
+
+mod api;
+mod body;
+mod hosts;
+mod page;
+
+use hosts::{Hosts, host};
+
+/// The longest time between two requests of a connection. A response that its client does not read ends then, too.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+
+/// How long the body of a request may take.
+const BODY_TIME: Duration = Duration::from_secs(10);
+
+/// How long a stopping server waits for requests in progress.
+const DRAIN_TIME: Duration = Duration::from_secs(10);
+
+/// How long a server waits after the system could not accept a connection, for example for want of file descriptors.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The largest header of a request, in bytes.
+const MAX_HEADER: usize = 8192;
+
+/// What the server allows its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Simultaneous connections. Further clients wait.
+    pub connections: usize,
+    /// Simultaneous connections of one host, which for IPv6 is a network of 64 bits. The server closes further ones. A network of 48
+    /// bits counts as four hosts, also for operations.
+    pub connections_per_host: usize,
+    /// How many operations a host may submit per minute, in the long run.
+    pub writes_per_minute: u32,
+    /// How many operations a host may submit at once.
+    pub write_burst: u32,
+    /// How many operations all hosts together may append per minute, in the long run and at once. Refused operations and deactivations do
+    /// not count: neither fills the log, and the owner of a stolen key must never wait for others.
+    pub all_writes_per_minute: u32,
+    /// When the database takes this many bytes, the server accepts only deactivations: the log can never become shorter.
+    pub database: u64,
+}
+
+impl Default for Limits {
+    /// 1024 connections, 64 of one host; 60 operations per minute and host, 100 at once; 6000 per minute of all hosts; 32 GiB.
+    fn default() -> Self {
+        Self {
+            connections: 1024,
+            connections_per_host: 64,
+            writes_per_minute: 60,
+            write_burst: 100,
+            all_writes_per_minute: 6000,
+            database: 32 << 30,
+        }
+    }
+}
+
+/// What a server answers from: a registry, or a replica of one.
+pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
+    /// Submits an operation. `answer` is called when it is on the disk, or is refused.
+    ///
+    /// # Errors
+    /// The operation is refused at once; `answer` is then never called.
+    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError>;
+
+    /// Waits until it takes no operations any more.
+    fn ended(&self) -> impl Future<Output = ()> + Send;
+
+    /// Whose signatures checkpoints have, for people: what each signs as, and its key or name.
+    fn signers(&self) -> Vec<(&'static str, String)>;
+}
+
+impl Source for Registry {
+    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError> {
+        Self::submit_then(self, operation, answer)
+    }
+
+    fn ended(&self) -> impl Future<Output = ()> + Send {
+        self.writer_ended()
+    }
+
+    fn signers(&self) -> Vec<(&'static str, String)> {
+        let [log, witness] = self.keys().each_ref().map(ToString::to_string);
+        vec![("As log", log), ("As witness", witness)]
+    }
+}
+
+/// What all connections share.
+struct Shared {
+    acceptor: TlsAcceptor,
+    hosts: Arc<Hosts>,
+}
+
+/// Serves a registry or a replica until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS
+/// configuration; clients of HTTP offer the ALPN protocol `http/1.1`, or none.
+///
+/// # Errors
+/// The socket has no address; the source no longer writes ([`Source::ended`]). Errors of single connections end these alone.
+pub async fn serve<S: Source>(
+    registry: Arc<S>,
+    socket: TcpListener,
+    acceptor: TlsAcceptor,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tracing::info!(address = %socket.local_addr()?, "the registry answers");
+    let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
+    let places = Arc::new(Semaphore::new(limits.connections));
+    let (stopping, stopped) = watch::channel(false);
+    let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
+    let source = Arc::clone(&registry);
+    let mut ended = pin!(source.ended());
+    let served = loop {
+        let accepted = tokio::select! {
+            () = &mut stop => break Ok(()),
+            // Whoever supervises the program can start it again.
+            () = &mut ended => break Err(io::Error::other(RegistryError::Closed)),
+            accepted = accept(&socket, &places) => accepted,
+            Some(_) = connections.join_next() => continue,
+        };
+        let Ok((tcp, from, place)) = accepted else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        // Closing is the answer that costs least.
+        let Some(of_host) = Hosts::connect(&shared, from) else { continue };
+        let (registry, shared, stopped) = (Arc::clone(&registry), Arc::clone(&shared), stopped.clone());
+        connections.spawn(async move {
+            connection(&registry, &shared, tcp, from, stopped).await;
+            drop((place, of_host));
+        });
+    };
+    drop(socket);
+    let _ = stopping.send(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // What is still open then ends with the set.
+    let _ = timeout(DRAIN_TIME, drained).await;
+    served
+}
+
+/// Waits for a place, then for a client.
+async fn accept(
+    socket: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, IpAddr, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    let (tcp, from) = socket.accept().await?;
+    Ok((tcp, host(from.ip()), place))
+}
+
+/// Serves a client until it is done, stays silent, or the server stops.
+async fn connection(
+    registry: &Arc<impl Source>,
+    shared: &Shared,
+    tcp: TcpStream,
+    from: IpAddr,
+    mut stopped: watch::Receiver<bool>,
+) {
+    // Answers are small, and each is a write.
+    let _ = tcp.set_nodelay(true);
+    let mut stopping = pin!(async move { stopped.wait_for(|stopped| *stopped).await.is_ok() });
+    let tls = tokio::select! {
+        tls = shared.acceptor.accept(tcp) => tls,
+        _ = &mut stopping => return,
+    };
+    let tls = match tls {
+        Ok(tls) => tls,
+        Err(error) => {
+            tracing::debug!(client = %from, %error, "TLS handshake failed");
+            return;
+        }
+    };
+    let requested = Notify::new();
+    let service = service_fn(|request| {
+        requested.notify_one();
+        async move { Ok::<_, Infallible>(api::answer(registry, &shared.hosts, from, request).await) }
+    });
+    let mut http = http1::Builder::new();
+    let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME).max_buf_size(MAX_HEADER);
+    let mut served = pin!(http.serve_connection(TokioIo::new(tls), service));
+    let mut ending = false;
+    loop {
+        tokio::select! {
+            // A client that breaks the protocol gets hyper's answer; nothing else is to do.
+            _ = &mut served => return,
+            _ = &mut stopping, if !ending => {
+                ending = true;
+                served.as_mut().graceful_shutdown();
+            }
+            request = timeout(IDLE_TIME, requested.notified()) => if request.is_err() { return },
+        }
+    }
+}

@@ -1,0 +1,440 @@
+//! The one thread that writes. It commits all operations that wait in one transaction, since a transaction costs a write to the disk.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::note::{NoteSigner, Signed};
+use rusqlite::{Connection, TransactionBehavior};
+use tokio::sync::watch;
+
+use crate::operator::database::{self, CHECKPOINT, set, signed};
+use crate::operator::error::RegistryError;
+use crate::operator::history;
+use crate::operator::log::Edge;
+use crate::operator::reader::{Reader, Snapshot};
+use crate::operator::tile::TILE_WIDTH;
+
+/// The most operations of one transaction. The first of them waits for the last.
+pub const MAX_BATCH: usize = 256;
+
+/// The most operations that wait for the writer. Each can take some 100 kB.
+pub const MAX_QUEUE: usize = 1024;
+
+/// The place of an acknowledged operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The number of its entry in the log, from 0. The registry's snapshot has it.
+    pub number: u64,
+}
+
+/// What to do when an operation is on the disk, or is refused. It must not block.
+pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
+
+/// An operation, and what to do with the answer.
+pub(crate) struct Submission {
+    pub(crate) operation: Operation,
+    pub(crate) answer: Answer,
+}
+
+/// What the checkpoint is about. A batch works on a copy, which costs little.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Head {
+    pub(crate) edge: Edge,
+    pub(crate) map: StateMap,
+}
+
+impl Head {
+    /// What the database has, after a check that it is what the newest checkpoint states.
+    pub(crate) fn load(
+        connection: &Connection,
+        hasher: Hasher<'_>,
+        newest: &Checkpoint,
+    ) -> Result<Self, RegistryError> {
+        let size = database::log_size(connection)?;
+        let head =
+            Self { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
+        let found = head.checkpoint(hasher, &newest.origin)?;
+        if newest.size != found.size || newest.root != found.root {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
+        }
+        if newest.map != found.map {
+            return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
+        }
+        check_last_entries(connection, hasher, &head.edge)?;
+        Ok(head)
+    }
+
+    pub(crate) fn checkpoint(&self, hasher: Hasher<'_>, origin: &str) -> Result<Checkpoint, RegistryError> {
+        let (size, root) = (self.edge.size(), self.edge.root(hasher)?);
+        Ok(Checkpoint { origin: origin.to_owned(), size, root, map: self.map.root(hasher) })
+    }
+}
+
+/// The state of the thread.
+pub(crate) struct Writer {
+    connection: Connection,
+    shared: Arc<Reader>,
+    signers: [NoteSigner; 2],
+    clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    refresh: Duration,
+    head: Head,
+    /// The text of the latest checkpoint.
+    newest: String,
+    /// The time of the latest checkpoint, in seconds since 1970.
+    signed_s: u64,
+}
+
+/// Makes the first checkpoint of an empty log.
+pub(crate) fn first_checkpoint(
+    provider: &CryptoProvider,
+    signers: &[NoteSigner; 2],
+    now_s: u64,
+) -> Result<SignedCheckpoint, RegistryError> {
+    sign(provider, signers, &Head::default(), now_s)
+}
+
+fn sign(
+    provider: &CryptoProvider,
+    signers: &[NoteSigner; 2],
+    head: &Head,
+    now_s: u64,
+) -> Result<SignedCheckpoint, RegistryError> {
+    let [log, _] = signers;
+    let checkpoint = head.checkpoint(Hasher(provider.sha256), log.key().name())?;
+    Ok(SignedCheckpoint::sign(provider, checkpoint, signers, now_s)?)
+}
+
+/// What the database says, after a check that the pieces belong together.
+fn load(
+    provider: &CryptoProvider,
+    connection: &Connection,
+    signers: &[NoteSigner; 2],
+) -> Result<(Head, SignedCheckpoint, u64), RegistryError> {
+    let newest = SignedCheckpoint::read(database::setting(connection, CHECKPOINT)?.as_bytes())?;
+    let [log, witness] = signers.each_ref().map(NoteSigner::key);
+    let unsigned = || RegistryError::damaged("its newest checkpoint is not signed with the registry's key");
+    if newest.note().signed_by(provider, log)? == Signed::No {
+        return Err(unsigned());
+    }
+    let Signed::At(signed_s) = newest.note().signed_by(provider, witness)? else { return Err(unsigned()) };
+    if newest.checkpoint().origin != *log.name() {
+        return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
+    }
+    let head = Head::load(connection, Hasher(provider.sha256), newest.checkpoint())?;
+    Ok((head, newest, signed_s))
+}
+
+/// Checks the entries after the last full tile: those that a failure is most likely to have touched. An audit checks all.
+fn check_last_entries(connection: &Connection, hasher: Hasher<'_>, edge: &Edge) -> Result<(), RegistryError> {
+    let (_, number, hashes) = match edge.partial().next() {
+        Some(tile @ (0, ..)) => tile,
+        _ => return Ok(()),
+    };
+    let first = number.saturating_mul(TILE_WIDTH.into());
+    let entries = database::entries(connection, first, edge.size())?;
+    if entries.len() != hashes.len() {
+        return Err(RegistryError::damaged(format!("entries after the number {first} are missing")));
+    }
+    for (number, (entry, hash)) in (first..).zip(entries.iter().zip(hashes)) {
+        if hasher.leaf(entry) != *hash {
+            return Err(RegistryError::damaged(format!("the entry {number} is not that of the log")));
+        }
+    }
+    Ok(())
+}
+
+impl Writer {
+    /// Reads the database. Returns the writer and the first snapshot.
+    pub(crate) fn open(
+        connection: Connection,
+        provider: &CryptoProvider,
+        signers: [NoteSigner; 2],
+        clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+        refresh: Duration,
+        share: impl FnOnce(Snapshot) -> Arc<Reader>,
+    ) -> Result<Self, RegistryError> {
+        let (head, newest, signed_s) = load(provider, &connection, &signers)?;
+        let text = newest.to_string();
+        let shared = share(Snapshot::new(newest, head.map.clone()));
+        Ok(Self { connection, shared, signers, clock, refresh, head, newest: text, signed_s })
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Reader> {
+        &self.shared
+    }
+
+    /// Writes until the registry is closed. `ended` tells those who wait for it by its end.
+    pub(crate) fn run(mut self, queue: &Receiver<Submission>, ended: watch::Sender<()>) {
+        // The registry may have been closed for long.
+        let mut working = self.write(Vec::new());
+        while working {
+            let mut batch = Vec::new();
+            match queue.recv_timeout(self.refresh) {
+                Ok(first) => {
+                    batch.push(first);
+                    batch.extend(queue.try_iter().take(MAX_BATCH - 1));
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            working = self.write(batch);
+        }
+        drop(ended);
+    }
+
+    /// Whether the newest checkpoint is so old that it is time for another one.
+    fn is_due(&self) -> bool {
+        (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
+    }
+
+    /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that every verifier has refused it
+    /// does not count, so that a clock that was wrong once can be corrected.
+    fn last_signed_s(&self) -> u64 {
+        let latest = (self.clock)().saturating_add(MAX_WITNESS_CLOCK_SKEW);
+        if self.signed_s > latest { 0 } else { self.signed_s }
+    }
+
+    /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
+    fn write(&mut self, batch: Vec<Submission>) -> bool {
+        let (operations, answers): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|submission| (submission.operation, submission.answer)).unzip();
+        let outcome = self.commit(&operations);
+        // After a failure, memory must follow the disk again, whatever SQLite has done.
+        let reloaded = match &outcome {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                // Without operations nobody else hears of it, and verifiers refuse the checkpoint that is not signed again.
+                tracing::error!(%error, operations = operations.len(), "the registry could not sign a checkpoint");
+                self.reload()
+            }
+        };
+        if let Err(error) = &reloaded {
+            tracing::error!(%error, "the registry no longer writes, since it cannot read its database");
+        }
+        let working = reloaded.is_ok();
+        let results = match outcome {
+            Ok(results) => results,
+            Err(error) => operations.iter().map(|_| Err(error.clone())).collect(),
+        };
+        answers.into_iter().zip(results).for_each(|(answer, result)| answer(result));
+        working
+    }
+
+    fn reload(&mut self) -> Result<(), RegistryError> {
+        let (head, newest, signed_s) = load(self.shared.provider(), &self.connection, &self.signers)?;
+        self.newest = newest.to_string();
+        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        (self.head, self.signed_s) = (head, signed_s);
+        Ok(())
+    }
+
+    /// Appends the valid operations, and makes the new snapshot visible after the commit.
+    ///
+    /// # Errors
+    /// Nothing was committed.
+    fn commit(
+        &mut self,
+        operations: &[Operation],
+    ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
+        let provider = Arc::clone(self.shared.provider());
+        let (is_due, last_s) = (self.is_due(), self.last_signed_s());
+        if operations.is_empty() && !is_due {
+            return Ok(Vec::new());
+        }
+        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        // The lock is beside the file, so it cannot see a process that reaches the file by another mount. Two that both write would sign two
+        // histories.
+        if database::setting(&transaction, CHECKPOINT)? != self.newest {
+            return Err(self.shared.in_use());
+        }
+        let [log, _] = &self.signers;
+        let mut head = self.head.clone();
+        let mut append = Append {
+            provider: &provider,
+            origin: log.key().name(),
+            transaction: &transaction,
+            head: &mut head,
+        };
+        let results = operations.iter().map(|operation| append.apply(operation));
+        let results = results.collect::<Result<Vec<_>, _>>()?;
+        if append.head.edge.size() == self.head.edge.size() && !is_due {
+            return Ok(results);
+        }
+        append.finish()?;
+        let now_s = (self.clock)().max(last_s);
+        let newest = sign(&provider, &self.signers, &head, now_s)?;
+        let text = newest.to_string();
+        set(&transaction, CHECKPOINT, &text)?;
+        transaction.commit()?;
+        self.newest = text;
+        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        (self.head, self.signed_s) = (head, now_s);
+        Ok(results)
+    }
+}
+
+fn put_tile(transaction: &Connection, level: u8, number: u64, hashes: &[NodeHash]) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO tile (level, number, hashes) VALUES (?1, ?2, ?3) \
+               ON CONFLICT (level, number) DO UPDATE SET hashes = ?3";
+    let mut statement = transaction.prepare_cached(sql)?;
+    statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
+}
+
+/// The place of a DID in the map, and its state with the number of its latest entry.
+type Before = (Sha256Hash, Option<(State, u64)>);
+
+/// The state of the operation's DID before it, and its place in the map.
+fn before(
+    origin: &str,
+    provider: &CryptoProvider,
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Before, RegistryError> {
+    if operation.registry() != origin {
+        return Err(OperationError::OtherRegistry(operation.registry().to_owned()).into());
+    }
+    let key = map_key(provider, operation.did()).map_err(OperationError::from)?;
+    Ok((key, database::state(connection, &key)?))
+}
+
+/// What an operation makes of its DID if it is valid. An operation that is the latest of its DID is acknowledged again: its submitter may
+/// have missed the first answer.
+fn after(
+    provider: &CryptoProvider,
+    connection: &Connection,
+    before: Option<(State, u64)>,
+    operation: &Operation,
+) -> Result<ControlFlow<Receipt, State>, RegistryError> {
+    Ok(ControlFlow::Continue(match before {
+        None => State::create(provider, operation)?,
+        Some((state, number)) if operation.hash(provider)? == state.latest() => {
+            return repeated(connection, number, operation).map(ControlFlow::Break);
+        }
+        Some((state, _)) => state.apply(provider, operation)?,
+    }))
+}
+
+/// Acknowledges an entry again. Its hash does not cover the signature, but the proof for its submitter does.
+fn repeated(connection: &Connection, number: u64, operation: &Operation) -> Result<Receipt, RegistryError> {
+    let entry = operation.canonical()?;
+    let stored = database::entries(connection, number, number.saturating_add(1))?;
+    match stored.iter().any(|stored| stored == entry.as_bytes()) {
+        true => Ok(Receipt { number }),
+        false => Err(RegistryError::OtherSignature(number)),
+    }
+}
+
+/// Whether an operation would be valid now. Returns the receipt if it is the latest of its DID already.
+///
+/// # Errors
+/// The reason why it is not; the database cannot be read.
+pub(crate) fn check(
+    origin: &str,
+    provider: &CryptoProvider,
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Option<Receipt>, RegistryError> {
+    let (_, before) = before(origin, provider, connection, operation)?;
+    Ok(after(provider, connection, before, operation)?.break_value())
+}
+
+/// The inside of a transaction.
+pub(crate) struct Append<'t> {
+    pub(crate) provider: &'t CryptoProvider,
+    pub(crate) origin: &'t str,
+    pub(crate) transaction: &'t Connection,
+    pub(crate) head: &'t mut Head,
+}
+
+impl Append<'_> {
+    /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the others.
+    ///
+    /// # Errors
+    /// The transaction must not be committed.
+    pub(crate) fn apply(
+        &mut self,
+        operation: &Operation,
+    ) -> Result<Result<Receipt, RegistryError>, RegistryError> {
+        let before = match before(self.origin, self.provider, self.transaction, operation) {
+            Err(error @ (RegistryError::Operation(_) | RegistryError::Damaged(_))) => return Ok(Err(error)),
+            before => before?,
+        };
+        match self.operation(operation, before) {
+            Err(
+                error @ (RegistryError::Operation(_)
+                | RegistryError::Map(_)
+                | RegistryError::OtherSignature(_)),
+            ) => Ok(Err(error)),
+            appended => Ok(Ok(appended?)),
+        }
+    }
+
+    /// Writes the partial tiles, after the last operation.
+    pub(crate) fn finish(&self) -> rusqlite::Result<()> {
+        let mut tiles = self.head.edge.partial();
+        tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))
+    }
+
+    /// Appends an operation if it is valid.
+    fn operation(&mut self, operation: &Operation, (key, before): Before) -> Result<Receipt, RegistryError> {
+        let state = match after(self.provider, self.transaction, before, operation)? {
+            ControlFlow::Break(receipt) => return Ok(receipt),
+            ControlFlow::Continue(state) => state,
+        };
+        let entry = operation.canonical()?;
+        // Nothing enters the log, which is for ever, that an auditor cannot read.
+        Operation::read(entry.as_bytes())?;
+        let text = state.document().canonical();
+        let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
+        let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
+        let hasher = Hasher(self.provider.sha256);
+        let map = self.head.map.with(hasher, key, leaf)?;
+        let number = self.head.edge.size();
+        self.write(&state, &key, &document, text, number)?;
+        history::put(self.transaction, &key, state.sequence(), number)?;
+        let sql = "INSERT INTO entry (number, operation) VALUES (?1, ?2)";
+        self.transaction.prepare_cached(sql)?.execute((signed(number), entry.as_bytes()))?;
+        for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(entry.as_bytes())) {
+            put_tile(self.transaction, level, number, &hashes)?;
+        }
+        self.head.map = map;
+        Ok(Receipt { number })
+    }
+
+    /// Writes the state of the DID.
+    fn write(
+        &self,
+        state: &State,
+        key: &Sha256Hash,
+        document: &Sha256Hash,
+        text: &str,
+        entry: u64,
+    ) -> rusqlite::Result<()> {
+        let sql = "INSERT INTO document (hash, text) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
+        self.transaction.prepare_cached(sql)?.execute((document.as_bytes(), text.as_bytes()))?;
+        let sql = "INSERT INTO did (key, did, document, sequence, active, latest, entry) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (key) DO UPDATE \
+                   SET document = ?3, sequence = ?4, active = ?5, latest = ?6, entry = ?7";
+        let (sequence, entry) = (signed(state.sequence()), signed(entry));
+        let (did, latest) = (state.did().as_str(), state.latest());
+        self.transaction
+            .prepare_cached(sql)?
+            .execute((
+                key.as_bytes(),
+                did,
+                document.as_bytes(),
+                sequence,
+                state.is_active(),
+                latest.as_bytes(),
+                entry,
+            ))
+            .map(drop)
+    }
+}
