@@ -138,7 +138,11 @@ pub(crate) fn check_new(paths: &[&Path], existing: Existing) -> Result<(), Error
 }
 
 fn exists(path: &Path) -> Error {
-    Error::failed(path.display(), "exists already", "remove it, choose another name or add --force")
+    Error::failed(
+        path.display(),
+        "exists already",
+        "choose another name; --force, where the command has it, replaces the file",
+    )
 }
 
 /// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content. A new file

@@ -14,11 +14,12 @@ use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::staple::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
-use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WebDocuments};
+use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
+use tokio::time::sleep;
 
 use crate::did::{Own, now_s};
 use crate::error::{Error, misuse, warn};
@@ -235,11 +236,22 @@ impl RegistryOptions {
         }
     }
 
-    /// Begins to watch the issuers that the judge trusts. Gets the first proof of the own DID, and refreshes it from now on. Without a
-    /// proof, peers ask the registry themselves.
+    /// Looks up the issuers that the judge trusts, for as long as a look-up may take, and watches them from now on. Gets the first proof of the
+    /// own DID, and refreshes it. Without a proof, peers ask the registry themselves.
     pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
-        if let Some(PeerJudge::Credentials(verifier)) = judge {
-            self.watch_issuers(&verifier);
+        if let (Some(PeerJudge::Credentials(verifier)), Some(opened)) = (judge, self.opened.get())
+            && opened.registry.is_some()
+        {
+            // A client ends before a look-up beside its handshake would.
+            let first = opened.look_ups.look_up_issuers(&verifier);
+            if tokio::time::timeout(LOOK_UP_TIME, first).await.is_err() {
+                warn("--registry: it does not answer: what is known of the issuers in --trust counts on");
+            }
+            let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(&verifier));
+            tokio::spawn(async move {
+                sleep(WATCH_TIME).await;
+                look_ups.watch_issuers(verifier).await;
+            });
         }
         let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };
         if let Err(error) = stapler.refresh().await {

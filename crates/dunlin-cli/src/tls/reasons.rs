@@ -623,6 +623,9 @@ impl<'a> Explainer<'a> {
             format!("the {peer} refused this {own}, which sent no certificate (alert {alert})"),
             match self.own_source() {
                 None => "give --cert and --key",
+                Some(_) if self.options.verifiable.did.is_some() => {
+                    "both sides must resolve the method of --did: for a did:dunlin, give --registry here, too; or give --cert and --key"
+                }
                 Some(_) => "give --cert and --key of a type that it accepts",
             },
         )

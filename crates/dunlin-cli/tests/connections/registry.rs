@@ -226,6 +226,37 @@ fn sessions_of_bare_dids_end_with_their_keys() {
     assert!(log.contains(&why), "{log}");
 }
 
+/// A client is short-lived, so it learns at its start that an operator has ended its DID.
+#[test]
+fn a_client_looks_issuers_up_before_it_connects() {
+    let place = place();
+    let registry = Registry::new(&place);
+    place.dunlin(&format!("did create --method dunlin --out operator {}", registry.access));
+    place.write("trusted", place.dunlin("did resolve operator --line"));
+    place.tool("cp", "operator/did.json operator.json");
+    let hub = place.dunlin("did create --out hub");
+    place.write("hubs", &hub);
+    place.dunlin(&format!("vc issue --issuer operator --subject {} --out hub.vc", hub.trim_end()));
+    let server = Server::new(&place, "--did hub --vc hub.vc --echo");
+    let client = format!("--trust trusted --document operator.json --peers hubs {}", registry.access);
+    server.echo(&place, &client, "");
+    place.dunlin(&format!("did deactivate operator {}", registry.access));
+    let (client, _) = server.refused(&place, &client);
+    assert!(client.contains("is no longer the latest"), "{client}");
+    // What is made without the registry is published later.
+    let port = registry.port;
+    let access = registry.access.clone();
+    registry.stop();
+    let line = place.dunlin_fails(&format!("did create --method dunlin --out later {access}"), 1);
+    assert!(
+        line.contains(&format!("localhost:{port}")) && line.contains("then run `dunlin did publish later`"),
+        "{line}"
+    );
+    let registry = Registry::at(&place, port);
+    place.dunlin(&format!("did publish later {access}"));
+    registry.stop();
+}
+
 #[test]
 fn a_registry_that_does_not_run_is_named() {
     let place = place();

@@ -86,7 +86,14 @@ pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
     let _lock = files::lock_directory_of(&args.out.join(OPERATIONS))?;
     let document = new.write(&args.out, Existing::from_force(args.force), &provider)?;
     if let Some(client) = &client {
-        publish::publish(&args.out, client, &provider)?;
+        publish::publish(&args.out, client, &provider).map_err(|error| {
+            let ([what, why, advice], out) = (error.parts(), args.out.display());
+            let later = format!(
+                "{advice}; the keys of {} are in {out}: then run `dunlin did publish {out}`",
+                document.id()
+            );
+            Error::failed(what, why, later)
+        })?;
     }
     writeln!(out, "{}", document.id())?;
     Ok(())
