@@ -315,6 +315,8 @@ fn members_of_a_list_prove_their_membership() {
     let [device, other, stranger] =
         ["device", "other", "stranger"].map(|name| party(&place, &registry, name));
     place.write("devices", format!("# hall 3\n{device}\n{other}\n"));
+    let line = place.dunlin_fails("did members trusted --out proofs", 1);
+    assert!(line.contains("trusted: did:key:") && line.contains("is in no registry"), "{line}");
     let root = place.dunlin("did members devices --out proofs");
     assert!(root.starts_with("members 2 ") && root.lines().count() == 1, "{root}");
     place.write("peers", root);
@@ -544,6 +546,7 @@ fn refuses_what_makes_no_registry() {
     for (arguments, status, told) in [
         ("registry init --origin x --out registry".to_owned(), 1, "exists already"),
         ("registry init --origin 'a b' --out new".to_owned(), 2, "a name has 1 to 255"),
+        ("registry init --origin https://a/1 --out new".to_owned(), 2, "an origin has no scheme"),
         ("registry serve none --cert pki/server.pem".to_owned(), 1, "no such file"),
         (format!("registry serve mixed {serve}"), 1, "it is not of the key in registry.key"),
         (format!("registry serve witnessed {serve}"), 2, "it names other witnesses, and none is asked"),

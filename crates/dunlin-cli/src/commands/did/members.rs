@@ -36,6 +36,10 @@ pub(super) fn run(args: &Members, out: &mut dyn Write) -> Result<(), Error> {
     let existing = Existing::from_force(args.force);
     files::check_new(&[&args.out], existing)?;
     let (list, provider) = (did::written_out(&args.list)?, lists::provider());
+    if let Some(other) = list.dids().find(|did| did.method() != "dunlin") {
+        let why = format!("{other} is in no registry, with whose proofs that of its membership would travel");
+        return Err(Error::failed(args.list.display(), why, "list DIDs of did:dunlin"));
+    }
     let members = List::new(&provider, list.dids().cloned());
     let failed =
         |error: &dyn std::fmt::Display| Error::failed(args.list.display(), error, "correct the list");

@@ -32,6 +32,10 @@ pub(super) fn run(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
     let (database, key, public) = (place.database(), place.key(), place.public());
     // Nothing is ever replaced: an empty log under an existing name would be a second history.
     files::check_new(&[&database, &key, &public], Existing::Keep)?;
+    if args.origin.contains("://") {
+        let why = "an origin has no scheme, and DIDs contain it for ever";
+        return Err(Error::usage("--origin", why, "write it as in registry.example/1"));
+    }
     let pair = KeyPair::generate(KeyType::Ed25519)?;
     let signer = key_of(&pair, &key, &place.provider)?;
     let settings = Settings::new(place.provider.clone(), args.origin.clone(), signer);
