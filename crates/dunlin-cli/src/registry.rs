@@ -245,7 +245,9 @@ impl RegistryOptions {
             // A client ends before a look-up beside its handshake would.
             let first = opened.look_ups.look_up_issuers(&verifier);
             if tokio::time::timeout(LOOK_UP_TIME, first).await.is_err() {
-                warn("--registry: it does not answer: what is known of the issuers in --trust counts on");
+                warn(
+                    "--registry: no answer about the issuers in --trust: their documents from --document stay in use",
+                );
             }
             let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(&verifier));
             tokio::spawn(async move {

@@ -243,7 +243,7 @@ fn a_client_looks_issuers_up_before_it_connects() {
     place.dunlin(&format!("did deactivate operator {}", registry.access));
     let (client, _) = server.refused(&place, &client);
     assert!(client.contains("is no longer the latest"), "{client}");
-    // What is made without the registry is published later.
+    // The owner publishes the DID later, when the registry answers again.
     let port = registry.port;
     let access = registry.access.clone();
     registry.stop();

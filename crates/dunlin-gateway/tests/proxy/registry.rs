@@ -329,7 +329,7 @@ async fn ask_with(place: &Place, site: &Site, to: u16, key: &str, more: &str, ha
     }
 }
 
-/// A list of bare DIDs of a registry: looked up, proven, rotated, and as members of whom the gateway knows the root.
+/// The gateway accepts bare DIDs that it looks up, that tunnels prove, after a rotation, and as members under a root.
 #[tokio::test]
 async fn a_gateway_accepts_bare_dids_of_a_registry() {
     let place = Place::new();

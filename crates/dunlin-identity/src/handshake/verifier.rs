@@ -369,7 +369,7 @@ impl CredentialVerifier {
             Err(error) => error,
         };
         if let StatusError::Revoked | StatusError::Suspended = error {
-            // What the issuer says about a revoked credential counts, whoever brings it.
+            // The issuer has signed the revocation, so it does not matter who brings it.
             self.update_status(|lists| lists.merge(&news));
         }
         Err(CredentialError::from(error).into())

@@ -104,7 +104,7 @@ fn refuses_wrong_lists_beside_a_credential() {
     let last = forged.len() - 10;
     forged[last] ^= 1;
     refused(&own(forged), only, Alert::BAD_CERTIFICATE, "status list beside the credential");
-    // What is no list at all, and none.
+    // A credential or text in place of a list, and no list.
     refused(&own(issuer.issue(&device, with_status)), only, Alert::BAD_CERTIFICATE, "status list");
     refused(&own(b"other".to_vec()), only, Alert::DECODE_ERROR, "status list beside the credential");
     refused(&with_bytes(&issuer, &device, vec![]), only, Alert::BAD_CERTIFICATE, "is not at hand");
@@ -165,7 +165,8 @@ fn a_cached_credential_needs_no_list() {
     assert_eq!(error.alert(), Some(Alert::CERTIFICATE_REVOKED), "{error}");
 }
 
-/// What a verifier keeps, and for whom: a list by a key that the profile excludes, and the lists of peers that it refuses, are not kept.
+/// A verifier keeps neither a list by a key that the profile excludes, nor the lists of a peer that it refuses for another reason than its
+/// revocation.
 #[test]
 fn keeps_lists_only_after_all_checks() {
     let (first, second) = (Party::named("did:web:issuer.example"), key(KeyType::Ed25519));
@@ -210,7 +211,7 @@ fn keeps_lists_only_after_all_checks() {
     let kept = accepts.status_lists();
     let kept = kept.iter().next().unwrap();
     assert!(kept.is_by(&document) && kept.is_by(&first.document) && !kept.is_by(&device.document));
-    // What is too old can be looked up.
+    // A program can fetch a newer list.
     let old = judged(&verifier().asking(), &first.published_list(LIST, false, 400_060)).unwrap_err();
     assert!(old.is_missing(), "{old}");
 }

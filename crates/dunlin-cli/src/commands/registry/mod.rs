@@ -99,7 +99,7 @@ impl Place {
         self.directory.join("genesis.json")
     }
 
-    /// Whom verifiers believe: the keys in registry.pub, or the validators of a replica's chain.
+    /// The trust that verifiers have in this registry: in the keys of registry.pub, or in the validators of a replica's chain.
     fn trust(&self) -> Result<RegistryTrust, Error> {
         let (public, genesis) = (self.public(), self.genesis());
         let is_replica = !public.exists() && genesis.exists();
