@@ -9,6 +9,7 @@ use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::credential::status::{StatusList, StatusLists};
 use dunlin_identity::credential::{self, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
+use dunlin_identity::directory::{self, DOCUMENT, OPERATIONS};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{PinnedDocuments, Resolution, Resolver, resolve_listed};
 use dunlin_identity::json::Value;
@@ -21,26 +22,14 @@ use dunlin_pki::KeyPair;
 use crate::error::Error;
 use crate::files;
 
-/// The file of a DID's document, in its directory.
-pub(crate) const DOCUMENT: &str = "did.json";
-
-/// The file of the operations of a `did:dunlin`, one on each line.
-pub(crate) const OPERATIONS: &str = "operations.jsonl";
-
-/// The file of the key that can only deactivate a `did:dunlin`.
-pub(crate) const RECOVERY: &str = "recovery.key";
-
 /// The file of the key of a version.
 pub(crate) fn key_file(directory: &Path, version: u64) -> PathBuf {
-    directory.join(format!("key-{version}.key"))
+    directory.join(directory::key_file(version))
 }
 
 /// The files in a directory that have the name of a version's key.
 pub(crate) fn key_files(directory: &Path) -> Result<Vec<PathBuf>, Error> {
-    let is_key = |name: &OsStr| {
-        let version = name.to_str().and_then(|name| name.strip_prefix("key-")?.strip_suffix(".key"));
-        version.is_some_and(|version| version.parse::<u64>().is_ok())
-    };
+    let is_key = |name: &OsStr| name.to_str().and_then(directory::version_of).is_some();
     let entries = std::fs::read_dir(directory).and_then(|entries| entries.collect::<Result<Vec<_>, _>>());
     let entries = entries
         .map_err(|error| Error::failed(directory.display(), error, "give a directory that can be read"))?;
@@ -137,9 +126,7 @@ pub(crate) fn operations(directory: &Path) -> Result<Option<Vec<Operation>>, Err
     if path.symlink_metadata().is_err() {
         return Ok(None);
     }
-    let content = files::read(&path)?;
-    let lines = content.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-    let operations = lines.map(Operation::read).collect::<Result<Vec<_>, _>>();
+    let operations = directory::read_operations(&files::read(&path)?);
     operations.map(Some).map_err(|error| bad_operations(directory, &error))
 }
 
@@ -247,9 +234,14 @@ pub(crate) fn credential(path: &Path) -> Result<Vec<u8>, Error> {
 
 /// What a credential or status list says, before anything is verified.
 pub(crate) fn unverified(path: &Path) -> Result<Value, Error> {
-    credential::unverified(&credential(path)?).map_err(|error| {
+    let refused = |error: &dyn std::fmt::Display| {
         Error::failed(path.display(), error, "give a credential as `dunlin vc issue` makes it")
-    })
+    };
+    let said = credential::unverified(&credential(path)?).map_err(|error| refused(&error))?;
+    match said.get("credentialSubject") {
+        Some(_) => Ok(said),
+        None => Err(refused(&"it is no credential: it has no member \"credentialSubject\"")),
+    }
 }
 
 /// The DID of the subject.

@@ -115,7 +115,7 @@ pub(crate) fn failed(error: &ClientError) -> Error {
         }
         ClientError::Refused { status: 429 | 503, .. } => "wait, and try again",
         ClientError::Proof { error: StapleError::Deactivated(_), .. } => {
-            "make a new DID with `dunlin did create`"
+            "its holder needs a new DID (`dunlin did create`)"
         }
         ClientError::Proof {
             error: StapleError::Checkpoint(C::OtherRegistry(_) | C::NotTheRegistry(_)),

@@ -1,6 +1,7 @@
-//! Verifiable credentials and bare DIDs: those of peers, and that of a tunnel, from the files that the configuration names.
+//! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the configuration names.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin::auth::Verifier;
@@ -9,12 +10,14 @@ use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
 use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
 use dunlin_identity::did::Did;
+use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialVerifier, IdentifierVerifier, Judge, PinnedDocuments, RegistryDocuments, Resolution, Resolver,
     resolve_listed,
 };
 use dunlin_identity::holding::Holding;
+use dunlin_identity::method::dunlin::State;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::{TrustList, read_membership};
 use dunlin_pki::Item;
@@ -47,16 +50,16 @@ pub struct CredentialTrust {
     pub messages: Option<SsiMessages>,
 }
 
-/// The keys by which a tunnel shows a DID or a verifiable credential.
+/// The keys by which a side shows a DID or a verifiable credential.
 #[derive(Clone, Debug)]
 pub struct OwnCredential {
-    /// `did`: the private key of the DID.
-    pub key: FileField,
-    /// `vc`: the credential; without one, the tunnel shows the DID alone.
+    /// `did`: the directory of the DID, or its private key.
+    pub did: FileField,
+    /// `vc`: the credential; without one, this side shows the DID alone.
     pub credential: Option<FileField>,
-    /// `staple_status`: the status lists of the credential's issuer, which the tunnel sends along.
+    /// `staple_status`: the status lists of the credential's issuer, which this side sends along.
     pub status: Vec<FileField>,
-    /// `membership`: the proofs that DIDs are on a list of members, of which the tunnel sends that of its own along.
+    /// `membership`: the proofs that DIDs are on a list of members, of which this side sends that of its own along.
     pub membership: Option<FileField>,
 }
 
@@ -68,6 +71,8 @@ pub(crate) struct Learnt {
     status: Mutex<StatusLists>,
     /// The verifiers, which learn further lists from peers.
     verifiers: Mutex<Vec<Weak<CredentialVerifier>>>,
+    /// The sources of proofs of own DIDs.
+    staplers: Mutex<Vec<Weak<Stapler>>>,
     /// What registries have shown, by everything on which trust in them rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
 }
@@ -91,6 +96,16 @@ impl Learnt {
     fn watch(&self, verifier: &Arc<CredentialVerifier>) {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.push(Arc::downgrade(verifier));
+    }
+
+    /// Lets a source of proofs begin with the proof of its predecessor, so that a reload leaves no time without one.
+    pub(crate) fn continued(&self, stapler: Stapler) -> Arc<Stapler> {
+        let mut staplers = self.staplers.lock().unwrap_or_else(PoisonError::into_inner);
+        staplers.retain(|stapler| stapler.strong_count() > 0);
+        let earlier = staplers.iter().filter_map(Weak::upgrade);
+        let stapler = Arc::new(earlier.fold(stapler, |stapler, earlier| stapler.continuing(&earlier)));
+        staplers.push(Arc::downgrade(&stapler));
+        stapler
     }
 
     /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
@@ -137,8 +152,8 @@ const MESSAGES: [(&str, SsiMessages); 3] =
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
 impl CredentialTrust {
-    /// Reads the keys. A side that shows a DID of its own uses the documents and the registry for that, too.
-    pub(crate) fn read(section: &mut Section<'_>, shows_did: bool) -> Self {
+    /// Reads the keys. The documents and the registry are also for the DIDs that this side shows.
+    pub(crate) fn read(section: &mut Section<'_>, own: &[&OwnCredential]) -> Self {
         let trust = Self {
             issuers: section.file("vc_issuers"),
             peers: section.file("vc_peers"),
@@ -148,7 +163,7 @@ impl CredentialTrust {
             registry: section.table("registry").and_then(RegistryConfig::read),
             messages: section.one_of("ssi_messages", &MESSAGES),
         };
-        let is_unused = !trust.trusts() && !shows_did;
+        let is_unused = !trust.trusts() && own.is_empty();
         for key in ["did_documents", "registry", "ssi_messages"].into_iter().filter(|_| is_unused) {
             if section.has(key) {
                 let what = format!("{key} has no effect, because no credential or DID is trusted or shown");
@@ -159,6 +174,9 @@ impl CredentialTrust {
             let what = "bare DIDs travel in messages of their own only";
             let advice = "leave ssi_messages out, or write \"beside\" or \"alone\"";
             section.fault(section.place_of("ssi_messages").fault(what, advice));
+        } else if trust.messages == Some(SsiMessages::Off) && own.iter().any(|own| own.is_bare()) {
+            let what = "a DID without vc travels in messages of its own only";
+            section.fault(section.place_of("ssi_messages").fault(what, "leave ssi_messages out, or add vc"));
         }
         let others = trust.peers.iter().chain(&trust.status);
         if let Some(other) = others.take(usize::from(trust.issuers.is_none())).next() {
@@ -175,8 +193,8 @@ impl CredentialTrust {
 
     /// How DIDs travel. Bare ones, of this side or of peers, have messages of their own, which credentials use with peers that do not know
     /// them as certificates.
-    pub(crate) fn messages(&self, shows_bare_did: bool) -> SsiMessages {
-        let needs_them = shows_bare_did || self.dids.is_some();
+    pub(crate) fn messages<'a>(&self, mut own: impl Iterator<Item = &'a OwnCredential>) -> SsiMessages {
+        let needs_them = self.dids.is_some() || own.any(OwnCredential::is_bare);
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
@@ -299,9 +317,14 @@ impl CredentialTrust {
 }
 
 impl OwnCredential {
-    /// Reads the keys. `documents` has the document of a `did:dunlin`.
+    /// Whether it shows the DID alone.
+    fn is_bare(&self) -> bool {
+        self.credential.is_none()
+    }
+
+    /// Reads the keys of the configuration.
     pub(crate) fn read(section: &mut Section<'_>) -> Option<Self> {
-        let (key, credential) = (section.file("did"), section.file("vc"));
+        let (did, credential) = (section.file("did"), section.file("vc"));
         let (status, membership) = (section.files("staple_status"), section.file("membership"));
         if credential.is_none()
             && let Some(list) = status.first()
@@ -309,8 +332,8 @@ impl OwnCredential {
             let what = "staple_status has no effect, because no vc is shown";
             section.fault(list.place.fault(what, "add vc, or leave this out"));
         }
-        match key {
-            Some(key) => Some(Self { key, credential, status, membership }),
+        match did {
+            Some(did) => Some(Self { did, credential, status, membership }),
             None => {
                 if let Some(other) = credential.or(membership) {
                     let what = "it is about the DID of did, which is missing";
@@ -328,15 +351,23 @@ impl OwnCredential {
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
-        let documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
-        let pem = |error: dunlin_pki::Error| in_file(&self.key, &error, &error.advice());
-        let items = dunlin_pki::parse(&Zeroizing::new(content(&self.key)?)).map_err(pem)?;
+        let mut documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
+        let file = match self.did.value.is_dir() {
+            true => {
+                let (document, key) = latest(&self.did, provider)?;
+                documents.insert(0, document);
+                FileField { value: key, place: self.did.place.clone() }
+            }
+            false => self.did.clone(),
+        };
+        let pem = |error: dunlin_pki::Error| in_file(&file, &error, &error.advice());
+        let items = dunlin_pki::parse(&Zeroizing::new(content(&file)?)).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
         let pair = items.into_iter().find_map(private);
         let key =
             pair.ok_or(dunlin_pki::Error::Missing("private key")).and_then(|pair| pair.signing_key(provider));
         let key = key.map_err(pem)?;
-        let shown = self.credential.as_ref().unwrap_or(&self.key);
+        let shown = self.credential.as_ref().unwrap_or(&file);
         let (holding, advice) = match &self.credential {
             Some(credential) => {
                 let bytes = of_file(&content(credential)?).to_vec();
@@ -356,7 +387,8 @@ impl OwnCredential {
         let unnumbered = || in_file(shown, &"the method of its DID has no number in handshakes", advice);
         let registry =
             trust.registry.as_ref().map(|registry| registry.client(provider, learnt)).transpose()?;
-        let (credential, stapler) = stapled(holding, registry, membership.unwrap_or_default(), provider);
+        let (credential, stapler) =
+            stapled(holding, registry, membership.unwrap_or_default(), provider, learnt);
         if let (Some(field), None) = (&self.membership, &stapler) {
             let what = "it travels with the proofs of a registry, which this DID does not have";
             return Err(field.place.fault(what, "add registry for a did:dunlin, or leave this out"));
@@ -377,6 +409,24 @@ impl OwnCredential {
         match self.status.last() {
             Some(last) => holding.with_status(&lists).map_err(|error| in_file(last, &error, advice)),
             None => Ok(holding),
+        }
+    }
+}
+
+/// The latest document of the DID in a directory, and the file of its key.
+fn latest(directory: &FileField, provider: &CryptoProvider) -> Result<(DidDocument, PathBuf), Fault> {
+    let file = |name: &str| FileField { value: directory.value.join(name), place: directory.place.clone() };
+    let (operations, key) = (file(OPERATIONS), |version| directory.value.join(key_file(version)));
+    if operations.value.symlink_metadata().is_err() {
+        return Ok((document(&file(DOCUMENT))?, key(0)));
+    }
+    let state = read_operations(&content(&operations)?).and_then(|all| State::replay(provider, &all));
+    let state = state.map_err(|error| in_file(&operations, &error, "restore the file from a backup"))?;
+    match state.is_active() {
+        true => Ok((state.document().clone(), key(state.sequence()))),
+        false => {
+            let what = format!("{} is deactivated, for ever", state.did());
+            Err(in_file(directory, &what, "make a new DID with `dunlin did create`"))
         }
     }
 }

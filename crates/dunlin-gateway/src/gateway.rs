@@ -12,13 +12,14 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
 use crate::listener::{Live, Settings};
+use crate::lookups::Refreshing;
 use crate::metrics::{Metrics, Role};
 use crate::nodes::{NodeKeys, Nodes};
 use crate::policed::{self, PolicyFile};
 use crate::redirect::Redirecting;
 use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
-use crate::tls::{self, Stores};
+use crate::tls::{self, ServerConfigs, Stores};
 use crate::{acme, listener, plain, shared};
 
 /// A TLS proxy in front of existing servers.
@@ -149,8 +150,14 @@ impl Prepared {
                 faults.push(fault);
                 None
             });
+            let staplers = tls.as_ref().map_or_else(Vec::new, ServerConfigs::staplers);
+            let staplers = staplers.into_iter().filter(|_| opens_stores);
+            let provider = &stores.provider;
+            let refreshing =
+                staplers.filter_map(|stapler| Refreshing::begin(stapler, provider.clone())).collect();
             listeners.extend(tls.map(|tls| Live {
                 config,
+                _refreshing: refreshing,
                 tls,
                 passwords,
                 shared,

@@ -37,6 +37,7 @@ mod listener;
 mod lookups;
 mod metrics;
 mod nodes;
+mod own;
 mod plain;
 mod policed;
 pub mod policy;

@@ -132,11 +132,12 @@ pub(crate) fn stapled(
     registry: Option<RegistryClient>,
     membership: Vec<u8>,
     provider: &CryptoProvider,
+    learnt: &Learnt,
 ) -> (Option<Credential>, Option<Arc<Stapler>>) {
     let registry = registry.filter(|_| holding.did().method() == "dunlin");
     let key = PublicKey::from_spki(holding.signer().public_key()).ok();
     let new = |(registry, key)| {
-        Arc::new(Stapler::new(registry, holding.did().clone(), key).with_membership(membership))
+        learnt.continued(Stapler::new(registry, holding.did().clone(), key).with_membership(membership))
     };
     let stapler = registry.zip(key).map(new);
     let holding = match &stapler {

@@ -18,15 +18,16 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clock::now_s;
-use crate::config::{Fault, Faults, FileField, ListenerConfig, RouteConfig};
+use crate::config::{Fault, Faults, FileField, ListenerConfig, OwnFiles, RouteConfig};
 use crate::listener::{Phase, reached};
+use crate::own::Own;
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,
     Offence, Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
 };
 use crate::redirect::Redirects;
 use crate::service::Shared;
-use crate::tls::{Cache, Files, Own, Stores, reason};
+use crate::tls::{Cache, Files, Stores, reason};
 
 /// How often the gateway looks whether a policy has changed.
 const POLL: Duration = Duration::from_secs(1);
@@ -249,7 +250,7 @@ impl Maker {
         let credentials = match profile.client {
             // With keys alone, a pre-shared key authenticates every client.
             Demand::Psk => vec![],
-            _ => Files::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied()),
+            _ => Own::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied()),
         };
         let has_credentials = !credentials.is_empty();
         let psks = self.files.psks.clone().filter(|_| profile.accepts_psk());
@@ -259,7 +260,7 @@ impl Maker {
         }
         let keeps_details = profile.keeps_details || self.listener.needs_details();
         let builder = builder.x509_details(keeps_details);
-        let builder = builder.ssi_messages(self.listener.clients.credentials.messages(false));
+        let builder = builder.ssi_messages(self.listener.messages());
         let built = builder.alpn(route.alpn.clone()).send_authorities(route.names_authorities()).build()?;
         let config = match psks.map(PskSource::Here) {
             Some(source) if !has_credentials => ServerConfig::psk_only(built, source)?,
@@ -288,9 +289,9 @@ impl Maker {
         route: &RouteConfig,
         own: &[Own],
     ) -> Result<ServerConfig, dunlin::Error> {
-        let own =
-            Files::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied());
+        let own = Own::credentials(self.listener.raw_public_key, certificates(profile, own).iter().copied());
         let builder = profile.builder(&self.stores.provider, own, self.files.trust.clone());
+        let builder = builder.ssi_messages(self.listener.messages());
         let config = ServerConfig::new(builder.alpn(route.alpn.clone()).build()?)?;
         self.stores.over_datagrams(config)
     }
@@ -310,7 +311,7 @@ impl Maker {
 /// Finds what the profiles of a policy name and the listener does not have. It opens no file.
 pub(crate) fn mismatches(config: &ListenerConfig, policy: &Policy) -> Vec<Fault> {
     let (mut faults, listener) = (vec![], &config.name);
-    let names = config.certificates.iter().filter_map(|files| files.name.as_ref());
+    let names = config.certificates.iter().filter_map(OwnFiles::name);
     let known: HashSet<_> = names.map(|name| &name.value).collect();
     for profile in policy.profiles() {
         let Some(places) = policy.places(&profile.name) else { continue };

@@ -3,22 +3,22 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, Verifier, Verifiers, X509Trust};
 use dunlin::cache::{CacheMode, ServerCache};
-use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
 use dunlin::resume::Tickets;
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{
-    ClientAuth, ConnectionIds, CookieKeys, Credential, NodeIds, Profile, ProfileBuilder, PskSource,
-    ServerConfig, Side, Trust,
+    ClientAuth, ConnectionIds, CookieKeys, NodeIds, Profile, ProfileBuilder, PskSource, ServerConfig, Trust,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
-use dunlin_pki::{Item, LoadedCredential};
+use dunlin_pki::Item;
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_registry::stapler::Stapler;
 use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
@@ -29,15 +29,15 @@ use dunlin_store::{
 
 use zeroize::Zeroizing;
 
-use crate::acme;
 use crate::config::{
-    CacheConfig, CertificateFiles, CredentialTrust, Fault, Faults, FileField, FrozenConfig, ListenerConfig,
-    RouteConfig, RouteProtocol, SharedConfig, Verify,
+    CacheConfig, CredentialTrust, Fault, Faults, FileField, FrozenConfig, ListenerConfig, RouteConfig,
+    RouteProtocol, SharedConfig, Verify,
 };
 use crate::credentials::Learnt;
 use crate::frozen::FrozenPlace;
 use crate::listener::Password;
 use crate::nodes::NodeKeys;
+use crate::own::{self, Own};
 use crate::policed::{self, Maker, Memory, Policed, PolicyFile, ProfileDigest};
 use crate::shared::SharedClients;
 
@@ -262,7 +262,7 @@ fn shared_name(listener: &ListenerConfig, shared: &SharedConfig) -> SharedName {
     (shared.store.value.clone(), shared.key.value.clone(), listener.name.clone())
 }
 
-const REPORT: &str = "report this error";
+pub(crate) const REPORT: &str = "report this error";
 
 /// The store at this place, with the settings of `config`.
 pub(crate) fn store_at(place: &str, config: &CacheConfig) -> CacheStore {
@@ -317,6 +317,11 @@ impl ServerConfigs {
             Self::ByRoute(_) => None,
             Self::ByPolicy(policed) => Some(policed),
         }
+    }
+
+    /// The sources of proofs of the listener's DIDs.
+    pub(crate) fn staplers(&self) -> Vec<Arc<Stapler>> {
+        self.maker().files.own.load().iter().filter_map(|own| own.stapler.clone()).collect()
     }
 
     fn maker(&self) -> &Maker {
@@ -458,41 +463,6 @@ pub(crate) fn passwords(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> V
     listener.routes.iter().map(&mut password).collect()
 }
 
-/// A certificate of a listener, and its key as a raw public key.
-#[derive(Clone)]
-pub(crate) struct Own {
-    /// The name under which profiles of a policy list it.
-    pub(crate) name: Option<String>,
-    chain: Credential,
-    raw: Credential,
-    /// Whether it only stands for one that the gateway has not got yet by ACME. Clients do not get it.
-    pub(crate) is_pending: bool,
-}
-
-impl Own {
-    pub(crate) fn new(name: Option<String>, loaded: LoadedCredential) -> Self {
-        let LoadedCredential { credential, key, .. } = loaded;
-        Self { name, chain: credential, raw: Credential::raw_key(key), is_pending: false }
-    }
-
-    pub(crate) fn pending(
-        name: Option<String>,
-        leaf: CertificateDer<'static>,
-        key: Arc<dyn SigningKey>,
-    ) -> Self {
-        let chain = Credential::x509(vec![leaf], key.clone());
-        Self { name, chain, raw: Credential::raw_key(key), is_pending: true }
-    }
-
-    /// The certificate itself, without its chain.
-    pub(crate) fn leaf(&self) -> Option<&CertificateDer<'static>> {
-        match &self.chain {
-            Credential::X509 { chain, .. } => chain.first(),
-            _ => None,
-        }
-    }
-}
-
 /// What the files of a listener contain.
 pub(crate) struct Files {
     /// In the order of the configuration. Those by ACME change.
@@ -503,17 +473,6 @@ pub(crate) struct Files {
     /// Whether certificates, raw public keys or credentials of clients are trusted.
     pub(crate) trusts: bool,
     pub(crate) psks: Option<Arc<dyn FindPsk>>,
-}
-
-impl Files {
-    /// These certificates. With `raw_public_key`, their keys as raw public keys come first.
-    pub(crate) fn credentials<'a>(
-        raw_public_key: bool,
-        own: impl Iterator<Item = &'a Own> + Clone,
-    ) -> Vec<Credential> {
-        let raw = own.clone().filter(|_| raw_public_key).map(|own| own.raw.clone());
-        raw.chain(own.map(|own| own.chain.clone())).collect()
-    }
 }
 
 /// The handshake cache of a listener.
@@ -538,7 +497,7 @@ pub(crate) fn server_configs(
     let (before, clients) = (faults.len(), &listener.clients);
     let is_readable = |part| !faults.iter().any(|fault| listener.place.is_hidden_by(fault, part));
     let (is_complete, has_clients) = (is_readable(""), is_readable(".cert") && is_readable(".clients"));
-    let own = credentials(&listener.certificates, Side::Server, &stores.provider, faults, warnings);
+    let own = own::of_listener(listener, stores, faults, warnings);
     let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
     let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults);
     let files = Files {
@@ -596,9 +555,9 @@ fn profile(
     provider: &Arc<CryptoProvider>,
 ) -> ProfileBuilder {
     let mut profile = Profile::builder(provider.clone())
-        .credentials(Files::credentials(listener.raw_public_key, own.iter().copied()))
+        .credentials(Own::credentials(listener.raw_public_key, own.iter().copied()))
         .trust(files.trust.clone())
-        .ssi_messages(listener.clients.credentials.messages(false))
+        .ssi_messages(listener.messages())
         .x509_details(listener.needs_details());
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();
@@ -641,52 +600,7 @@ fn server_config(
     })
 }
 
-/// Reads the certificates that `side` presents.
-pub(crate) fn credentials(
-    certificates: &[CertificateFiles],
-    side: Side,
-    provider: &CryptoProvider,
-    faults: &mut Vec<Fault>,
-    warnings: &mut Vec<Fault>,
-) -> Vec<Own> {
-    let mut own = vec![];
-    for files in certificates {
-        if let Some(acme) = files.acme.as_ref().filter(|_| !files.chain.value.exists()) {
-            let what = format!("there is no certificate for {} yet", acme.names.join(", "));
-            let advice = "the gateway orders it when it runs, and refuses clients that need it until then";
-            warnings.push(files.chain.place.fault(what, advice));
-            match acme::placeholder(files, acme, provider) {
-                Ok(pending) => own.push(pending),
-                Err(error) => faults.push(files.chain.place.fault(error, REPORT)),
-            }
-            continue;
-        }
-        let key = files.key.as_ref().map(|key| key.value.as_path());
-        let now = SystemTime::now();
-        match LoadedCredential::load(&files.chain.value, key, side, now, provider) {
-            Ok(loaded) => {
-                if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
-                    let what = format!("{}: {refusal}", files.chain.value.display());
-                    let advice = match side {
-                        Side::Server => "clients will refuse it: renew it",
-                        Side::Client => "servers will refuse it: renew it",
-                    };
-                    warnings.push(files.chain.place.fault(what, advice));
-                }
-                let name = files.name.as_ref().map(|name| name.value.clone());
-                own.push(Own::new(name, loaded));
-            }
-            Err(error) => {
-                let of_key = files.key.as_ref().filter(|key| key.value == error.file);
-                let place = of_key.map_or(&files.chain.place, |key| &key.place);
-                faults.push(in_file(place, &error.file, &error.error));
-            }
-        }
-    }
-    own
-}
-
-fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_pki::Error) -> Fault {
+pub(crate) fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_pki::Error) -> Fault {
     place.fault(format!("{}: {error}", file.display()), error.advice())
 }
 

@@ -5,7 +5,7 @@
 //!
 //! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
 //! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials, and [`trust`] says whose count. [`registry`] proves what a `did:dunlin` resolves to. [`handshake`] joins them with the engine.
+//! credentials, and [`trust`] says whose count. [`directory`] names the files of an own DID. [`registry`] proves what a `did:dunlin` resolves to. [`handshake`] joins them with the engine.
 //! [`method`] makes and resolves DIDs:
 //!
 //! ```
@@ -32,6 +32,7 @@ pub mod cbor;
 #[cfg(feature = "std")]
 pub mod credential;
 pub mod did;
+pub mod directory;
 pub mod document;
 #[cfg(feature = "std")]
 pub mod gzip;

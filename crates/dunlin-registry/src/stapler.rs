@@ -47,6 +47,7 @@ pub enum StaplerError {
 }
 
 /// A proof, as it is sent.
+#[derive(Clone)]
 struct Held {
     bytes: Vec<u8>,
     size: u64,
@@ -80,6 +81,26 @@ impl Stapler {
     #[must_use]
     pub fn with_membership(self, membership: Vec<u8>) -> Self {
         Self { membership, ..self }
+    }
+
+    /// Starts with the proof that `other` has, if it is newer and for the same DID, key, registry and membership: the program has read its
+    /// configuration again.
+    #[must_use]
+    pub fn continuing(self, other: &Self) -> Self {
+        let registry = |stapler: &Self| stapler.client.documents().trust().known(None).key_id;
+        let is_same = self.did == other.did && self.membership == other.membership;
+        let theirs = other.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let until = |state: &State| state.held.as_ref().map(|held| held.fresh_until_s);
+        if is_same
+            && own.key == theirs.key
+            && registry(&self) == registry(other)
+            && until(&own) < until(&theirs)
+        {
+            own.held.clone_from(&theirs.held);
+        }
+        drop(own);
+        self
     }
 
     /// The DID.

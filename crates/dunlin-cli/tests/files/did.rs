@@ -92,6 +92,7 @@ fn refuses_to_make_or_resolve_what_cannot_be() {
 fn a_did_dunlin_gets_new_keys_and_ends() {
     let place = Place::new();
     let did = create(&place, "--method dunlin --registry registry.example --out device");
+    let pinned = place.dunlin("did resolve device --line");
     for version in 1..=2 {
         assert_eq!(place.dunlin("did update device"), format!("{did}: version {version}\n"));
         let state = state(&place, "device");
@@ -105,8 +106,12 @@ fn a_did_dunlin_gets_new_keys_and_ends() {
     place.dunlin("did update device");
     assert_eq!((place.read("device/key-4.key"), state(&place, "device").sequence()), (next, 3));
 
-    // This document is not the first one.
-    let line = place.dunlin_fails("did resolve device --line", 1);
+    // A line pins the first document.
+    let output = place.command("did resolve device --line").output().unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), pinned);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("the key has changed since"), "{told}");
+    let line = place.dunlin_fails(&format!("did resolve {did} --line --document device/did.json"), 1);
     assert!(line.contains("not the hash of the first document"), "{line}");
     let line = place.dunlin_fails("did deactivate device --key device/key-0.key", 1);
     assert!(line.contains("give the next key or the recovery key"), "{line}");
@@ -116,7 +121,9 @@ fn a_did_dunlin_gets_new_keys_and_ends() {
         format!("{did}: deactivated\n")
     );
     assert!(!state(&place, "device").is_active());
-    for command in ["did update device", "did deactivate device"] {
+    for command in
+        ["did update device", "did deactivate device", "did resolve device", "did resolve device --line"]
+    {
         let line = place.dunlin_fails(command, 1);
         assert!(line.contains("is deactivated, for ever"), "{line}");
     }
@@ -157,6 +164,13 @@ fn a_new_did_takes_no_key_of_an_earlier_one() {
     }
     place.dunlin("did update device");
     assert_ne!(place.read("device/key-2.key"), stolen);
+    // The recovery key has the same owner as the others.
+    create(&place, "--out device --force");
+    assert!(!place.path("device/recovery.key").exists());
+    create(&place, &format!("{dunlin} --force"));
+    // A DID that cannot be made leaves no directory.
+    place.dunlin_fails("did create --method dunlin --registry régistre.example --out absent", 2);
+    assert!(!place.path("absent").exists());
     // Without --force, such a key stays, and nothing is made.
     place.dunlin("pki raw-key --key-type ed25519 --key x.key --public x.pub");
     std::fs::create_dir(place.path("other")).unwrap();
@@ -305,6 +319,7 @@ fn refuses_credentials_of_others_changed_and_outdated_ones() {
         ("--days 0", 2, "--days"),
         ("--status-list status.vc", 2, "add --status-url"),
         ("--status-url https://x", 2, "--status-list"),
+        ("--status-list status.vc --status-url operator.example", 2, "--status-url: operator.example"),
     ] {
         let line = place.dunlin_fails(
             &format!("vc issue --issuer operator --subject {device} {arguments} --out new.vc"),
@@ -315,6 +330,18 @@ fn refuses_credentials_of_others_changed_and_outdated_ones() {
     }
     let line = place.dunlin_fails("vc issue --issuer operator --subject device --out new.vc", 2);
     assert!(line.contains("begins with"), "{line}");
+    for (subject, told) in [
+        ("did:key:x", "malformed identifier"),
+        ("did:dunlin:device", "it is not the hash of a document"),
+        ("did:web:example.org%3Ax", "port"),
+    ] {
+        let line =
+            place.dunlin_fails(&format!("vc issue --issuer operator --subject {subject} --out new.vc"), 2);
+        assert!(line.contains("--subject") && line.contains(told), "{line}");
+    }
+    place.write("x.json", "{\"a\": 1}");
+    let line = place.dunlin_fails("vc show x.json", 1);
+    assert!(line.contains("x.json: it is no credential"), "{line}");
 }
 
 #[test]
@@ -363,13 +390,16 @@ fn revokes_credentials_in_a_status_list() {
 
     let revoke = "--issuer operator --status-list status.vc";
     let told = place.dunlin(&format!("vc revoke one.vc {revoke}"));
-    assert_eq!(told, "status.vc: status list, revoked 1 credential\n");
+    assert!(told.starts_with("status.vc: status list, renewed until 20"), "{told}");
+    assert!(told.ends_with("Z, revoked 1 credential\n"), "{told}");
     let line = place.dunlin_fails(&verify("one.vc"), 1);
     assert!(line.contains("the issuer has revoked the credential"), "{line}");
     place.dunlin(&verify("two.vc"));
     // A renewal forgets nothing, and revoking twice is no error.
-    place.dunlin(&format!("vc revoke {revoke}"));
-    place.dunlin(&format!("vc revoke one.vc {revoke}"));
+    let told = place.dunlin(&format!("vc revoke {revoke}"));
+    assert!(told.contains(": status list, renewed until 20") && !told.contains("revoked"), "{told}");
+    let told = place.dunlin(&format!("vc revoke one.vc {revoke}"));
+    assert!(told.ends_with("revoked 0 credentials; 1 credential had been revoked before\n"), "{told}");
     place.dunlin_fails(&verify("one.vc"), 1);
 
     place.dunlin(&format!("vc issue --issuer operator --subject {device} --out plain.vc"));

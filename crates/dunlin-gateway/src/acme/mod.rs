@@ -31,8 +31,9 @@ use order::Failure;
 
 use crate::config::{AcmeConfig, CertificateFiles, Fault, ListenerConfig};
 use crate::listener::{Live, Phase, reached};
+use crate::own::Own;
 use crate::service::Shared;
-use crate::tls::{self, Own};
+use crate::tls;
 
 /// How often a task looks at its file, which another gateway may have written.
 const LOOK: Duration = Duration::from_secs(60);
@@ -69,7 +70,7 @@ pub(crate) fn managed(
 ) -> Vec<Managed> {
     let mut all = vec![];
     for (at, files) in listener.certificates.iter().enumerate() {
-        let Some(config) = &files.acme else { continue };
+        let Some(config) = files.acme() else { continue };
         let store = &config.store;
         if store.value.exists() && !store.value.is_dir() {
             let what = format!("{}: it is no directory", store.value.display());
@@ -317,7 +318,7 @@ impl Keeper {
 
     fn policy_name(&self, managed: &Managed) -> Option<String> {
         let files = self.live.config.certificates.get(managed.at)?;
-        files.name.as_ref().map(|name| name.value.clone())
+        files.name().map(|name| name.value.clone())
     }
 
     /// Reads the certificate's file, and puts its content in force.

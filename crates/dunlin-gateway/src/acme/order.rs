@@ -18,7 +18,7 @@ use zeroize::Zeroizing;
 use super::files::{Answer, Home, Key};
 use super::http::AcmeHttp;
 use crate::config::{AcmeChallenge, AcmeConfig};
-use crate::tls::Own;
+use crate::own::Own;
 
 /// How long the gateway waits for an authority: first for the validation of all names, then for the certificate.
 const PATIENCE: Duration = Duration::from_secs(120);

@@ -9,7 +9,7 @@ use dunlin_pki::KeyType;
 use hyper::Uri;
 use toml::de::DeValue;
 
-use super::{Fault, Field, FileField, Kind, ListenerConfig, Place, Section, TransportKind};
+use super::{Fault, Field, FileField, Kind, ListenerConfig, OwnFiles, Place, Section, TransportKind};
 use crate::route::NamePattern;
 
 const DIRECTORY: Kind = Kind {
@@ -168,7 +168,7 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
     let has_tls = listeners.iter().any(|listener| listener.transport == TransportKind::Tls);
     let has_http = listeners.iter().any(|listener| listener.redirect.is_some());
     let all = listeners.iter().flat_map(|listener| {
-        let acme = listener.certificates.iter().filter_map(|certificate| certificate.acme.as_ref());
+        let acme = listener.certificates.iter().filter_map(OwnFiles::acme);
         acme.map(move |acme| (listener, acme))
     });
     for (listener, acme) in all {

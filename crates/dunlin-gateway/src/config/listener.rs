@@ -5,13 +5,18 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use dunlin::SsiMessages;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use toml::de::DeValue;
 
-use super::acme::{self, AcmeConfig};
+use super::acme;
+use super::certificate::{OwnFiles, check_names};
 use super::redirect::RedirectConfig;
 use super::shared::SharedConfig;
-use super::{COUNT, CredentialTrust, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, Place, Section};
+use super::{
+    COUNT, CredentialTrust, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place,
+    Section,
+};
 use crate::policy::Access;
 use crate::route::NamePattern;
 
@@ -117,19 +122,6 @@ pub struct Versions {
     pub tls12: bool,
     /// TLS 1.3.
     pub tls13: bool,
-}
-
-/// A certificate chain and its key.
-#[derive(Clone, Debug)]
-pub struct CertificateFiles {
-    /// The name under which profiles of a policy list the certificate.
-    pub name: Option<Field<String>>,
-    /// The chain in PEM, leaf first.
-    pub chain: FileField,
-    /// The private key; by default it is in the file of the chain.
-    pub key: Option<FileField>,
-    /// The gateway writes the file of the chain, which it orders by ACME. It holds the key, too.
-    pub acme: Option<AcmeConfig>,
 }
 
 /// Whether clients must authenticate themselves.
@@ -247,8 +239,8 @@ pub struct ListenerConfig {
     pub redirect: Option<RedirectConfig>,
     /// The enabled versions.
     pub versions: Versions,
-    /// The server's certificates. The first one that suits the client is used.
-    pub certificates: Vec<CertificateFiles>,
+    /// The server's certificates, credentials and DIDs. The first one that suits the client is used.
+    pub certificates: Vec<OwnFiles>,
     /// Whether clients may get the raw public key of a certificate instead (RFC 7250).
     pub raw_public_key: bool,
     /// The number of tickets after a full handshake.
@@ -280,12 +272,15 @@ impl ListenerConfig {
         let policy = section.file("policy");
         let versions = versions(&mut section, policy.is_some());
         let certificates: Vec<_> =
-            section.tables("certificate").into_iter().filter_map(own_certificate).collect();
-        check_names(&certificates, policy.is_some(), &section);
+            section.tables("certificate").into_iter().filter_map(OwnFiles::read).collect();
+        check_names(certificates.iter().filter_map(OwnFiles::name), policy.is_some(), &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
         let tickets = section.number("tickets", TICKETS, 0, 10).and_then(|n| n.try_into().ok()).unwrap_or(2);
         let clients = match section.table("clients") {
-            Some(clients) => ClientsConfig::read(clients, policy.is_some()),
+            Some(clients) => {
+                let dids: Vec<_> = certificates.iter().filter_map(OwnFiles::did).collect();
+                ClientsConfig::read(clients, policy.is_some(), &dids)
+            }
             None => ClientsConfig::none(place.clone()),
         };
         let cache = section.table("cache").and_then(cache);
@@ -378,6 +373,12 @@ impl ListenerConfig {
         }
     }
 
+    /// How DIDs travel.
+    pub(crate) fn messages(&self) -> SsiMessages {
+        let own = self.certificates.iter().filter_map(OwnFiles::did);
+        self.clients.credentials.messages(own)
+    }
+
     /// Whether sessions must have the certificates of clients.
     pub(crate) fn needs_certificates(&self) -> bool {
         let is_http = |route: &RouteConfig| matches!(route.protocol, RouteProtocol::Http);
@@ -439,57 +440,6 @@ pub(crate) fn versions(section: &mut Section<'_>, has_policy: bool) -> Versions 
     }
 }
 
-/// Checks the names of a listener's certificates.
-pub(crate) fn check_names(certificates: &[CertificateFiles], has_policy: bool, section: &Section<'_>) {
-    let mut names = HashMap::new();
-    for Field { value: name, place } in certificates.iter().filter_map(|files| files.name.as_ref()) {
-        if !has_policy {
-            let what = "a name of a certificate is for the profiles of a policy, but this listener has none";
-            section.fault(place.fault(what, "leave name out, or add the key policy to the listener"));
-        }
-        if let Some(first) = names.insert(name, place) {
-            let what = format!("the name {name:?} is also that of {first}");
-            section.fault(place.fault(what, "give each certificate a name of its own"));
-        }
-    }
-}
-
-/// Reads a table of a certificate.
-pub(crate) fn certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
-    let name = section.text("name");
-    let chain = section.file("chain");
-    let key = section.file("key");
-    if !section.has("chain") {
-        section.missing("chain", "name the file of the certificate chain in PEM, leaf first");
-    }
-    let is_complete = key.is_some() || !section.has("key");
-    section.end();
-    // Without its key, the chain's file would be searched for one.
-    chain.filter(|_| is_complete).map(|chain| CertificateFiles { name, chain, key, acme: None })
-}
-
-/// Reads a table of a server's certificate, which may come by ACME.
-fn own_certificate(mut section: Section<'_>) -> Option<CertificateFiles> {
-    if !section.has("acme") {
-        return certificate(section);
-    }
-    let name = section.text("name");
-    for key in ["chain", "key"] {
-        if section.has(key) {
-            let what = format!(
-                "the gateway itself writes the files of a certificate by ACME, so {key} has no effect"
-            );
-            section.fault(section.place().fault(what, format!("leave {key} out, or the table acme")));
-        }
-    }
-    let _ = (section.file("chain"), section.file("key"));
-    let acme = section.table("acme").and_then(AcmeConfig::read);
-    section.end();
-    let acme = acme?;
-    let chain = Field { value: acme.file(), place: acme.place.clone() };
-    Some(CertificateFiles { name, chain, key: None, acme: Some(acme) })
-}
-
 impl ClientsConfig {
     fn none(place: Place) -> Self {
         Self {
@@ -514,7 +464,7 @@ impl ClientsConfig {
         matches!(self.verify, Verify::Required) && self.psk.is_some() && !self.trusts()
     }
 
-    fn read(mut section: Section<'_>, has_policy: bool) -> Self {
+    fn read(mut section: Section<'_>, has_policy: bool, own: &[&OwnCredential]) -> Self {
         let place = section.place().clone();
         let verify = section.one_of(
             "verify",
@@ -526,7 +476,7 @@ impl ClientsConfig {
         }
         let (ca, crl) = (section.files("ca"), section.files("crl"));
         let raw_keys = section.files("raw_keys");
-        let credentials = CredentialTrust::read(&mut section, false);
+        let credentials = CredentialTrust::read(&mut section, own);
         let psk = section.file("psk");
         let psk_without_dhe = section.switch("psk_without_dhe").unwrap_or(false);
         let trusts = !ca.is_empty() || !raw_keys.is_empty() || credentials.trusts();

@@ -4,6 +4,7 @@
 //! gateway starts or reloads ([`crate::Gateway`]). If the configuration has a fault, `load` reads them itself, to report both kinds at once.
 
 mod acme;
+mod certificate;
 mod frozen;
 mod listener;
 mod nodes;
@@ -21,13 +22,13 @@ pub use crate::document::{Fault, Faults, Field, FileField, Place};
 pub(crate) use crate::document::{Kind, Section, Source};
 pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
+pub use certificate::{CertificateFiles, OwnFiles};
+pub(crate) use certificate::{certificate, check_names};
 pub use frozen::FrozenConfig;
-pub(crate) use listener::{
-    ADDRESS, alpn, cache, certificate, check_names, check_unique, host_and_port, host_of, named, versions,
-};
+pub(crate) use listener::{ADDRESS, alpn, cache, check_unique, host_and_port, host_of, named, versions};
 pub use listener::{
-    CacheConfig, CertificateFiles, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig,
-    RouteProtocol, TransportKind, UserName, Verify, Versions,
+    CacheConfig, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig, RouteProtocol,
+    TransportKind, UserName, Verify, Versions,
 };
 pub use nodes::{NodeConfig, NodesConfig};
 pub use redirect::{Join, RedirectConfig};

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dunlin::pki_types::ServerName;
-use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress, SsiMessages};
+use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
 use dunlin_tokio::Interface;
 use toml::de::DeValue;
 
@@ -250,7 +250,7 @@ impl TunnelListener {
         let alpn = config::alpn(&mut section);
         let certificates: Vec<_> =
             section.tables("certificate").into_iter().filter_map(config::certificate).collect();
-        config::check_names(&certificates, false, &section);
+        config::check_names(certificates.iter().filter_map(|files| files.name.as_ref()), false, &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
         let credential = OwnCredential::read(&mut section);
         let tickets = section.switch("tickets").unwrap_or(true);
@@ -339,12 +339,7 @@ fn trust(section: &mut Section<'_>, has_psk: bool, own: Option<&OwnCredential>) 
         trust.ca = table.files("ca");
         trust.crl = table.files("crl");
         trust.raw_keys = table.files("raw_keys");
-        trust.credentials = CredentialTrust::read(&mut table, own.is_some());
-        let shows_bare_did = own.is_some_and(|own| own.credential.is_none());
-        if shows_bare_did && trust.credentials.messages == Some(SsiMessages::Off) {
-            let what = "a DID without vc travels in messages of its own only";
-            table.fault(table.place_of("ssi_messages").fault(what, "leave ssi_messages out, or add vc"));
-        }
+        trust.credentials = CredentialTrust::read(&mut table, own.as_slice());
         if let Some(issuers) =
             trust.credentials.issuers.as_ref().filter(|_| trust.credentials.peers.is_none())
         {

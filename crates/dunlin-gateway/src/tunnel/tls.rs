@@ -20,7 +20,8 @@ use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
 use crate::config::{CacheConfig, Fault, TransportKind};
 use crate::credentials::Learnt;
-use crate::tls::{self, Files};
+use crate::own::{self, Own};
+use crate::tls;
 
 /// The state that outlives a reload: tickets and handshake caches. A tunnel has one.
 pub(crate) struct Stores {
@@ -92,14 +93,17 @@ pub(crate) fn client_config(
 ) -> Option<Made> {
     let (before, files) = (faults.len(), &listener.trust);
     let is_readable = !faults.iter().any(|fault| listener.place.is_hidden_by(fault, ""));
-    let own = tls::credentials(&listener.certificates, Side::Client, &stores.provider, faults, warnings);
+    let mut own = vec![];
+    for files in &listener.certificates {
+        own.extend(own::certificate(files, Side::Client, &stores.provider, faults, warnings));
+    }
     let shown = listener.credential.as_ref().and_then(|own| {
         let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
     let mut credentials = Vec::from_iter(shown);
-    credentials.extend(Files::credentials(listener.raw_public_key, own.iter()));
+    credentials.extend(Own::credentials(listener.raw_public_key, own.iter()));
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
     let (trust, answers) =
@@ -142,8 +146,7 @@ fn make(
     let has_credential = !credentials.is_empty();
     let mut profile =
         Profile::builder(provider.clone()).credentials(credentials).trust(trust).alpn(listener.alpn.clone());
-    let shows_bare_did = listener.credential.as_ref().is_some_and(|own| own.credential.is_none());
-    profile = profile.ssi_messages(listener.trust.credentials.messages(shows_bare_did));
+    profile = profile.ssi_messages(listener.trust.credentials.messages(listener.credential.iter()));
     let without_dhe = listener.psk.as_ref().is_some_and(|psk| psk.without_dhe);
     if listener.versions.tls12 {
         let mut suites = TLS12_CIPHER_SUITES.to_vec();

@@ -1,7 +1,7 @@
 //! Verifiable credentials of clients, and of a tunnel.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dunlin::auth::Verifiers;
 use dunlin::crypto::SigningKey;
@@ -20,11 +20,13 @@ use dunlin_store::MemoryClientSessions;
 use dunlin_tokio::TlsAcceptor;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::time::timeout;
 
 use crate::acme::Log;
 use crate::http;
 use crate::place::{Client, Place, backend, listener, metric, metric_becomes, recorder, route, within};
+use crate::restart::echo_datagrams;
 
 const LIST: &str = "https://operator.example/status/1";
 
@@ -521,4 +523,115 @@ async fn names_faulty_files() {
     let config = TunnelConfig::parse(&place.path("tunnel.toml"), text).unwrap();
     let Err(faults) = dunlin_gateway::Tunnel::start(config).await else { panic!("it started") };
     assert!(faults.to_string().contains("the key is not the first one for authentication"), "{faults}");
+}
+
+/// What a tunnel with this trust reads from the server that it accepts.
+async fn ask_trusting(place: &Place, to: u16, transport: &str, server: &str) -> Option<String> {
+    let text = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ntransport = \"{transport}\"\n[listener.server]\n{server}"
+    );
+    let (tunnel, port) = place.tunnel(&text).await;
+    let answer = match transport {
+        "dtls" => datagram(port).await,
+        _ => ask(port).await.filter(|answer| !answer.is_empty()),
+    };
+    let kind = match server.split_once(' ') {
+        Some(("vc_issuers", _)) => "vc",
+        Some(("dids", _)) => "did",
+        _ => "x509",
+    };
+    let accepted = format!("dunlin_tunnel_handshakes_completed_total{{server=\"{kind}\"}}");
+    assert_eq!(metric(&tunnel, &accepted) > 0.0, answer.is_some(), "{server}");
+    answer
+}
+
+/// The answer to a datagram through a tunnel. It may be lost while the tunnel connects.
+async fn datagram(port: u16) -> Option<String> {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+    let mut answer = [0; 64];
+    for _ in 0..15 {
+        socket.send_to(b"x", ("127.0.0.1", port)).await.unwrap();
+        if let Ok(read) = timeout(Duration::from_millis(100), socket.recv(&mut answer)).await {
+            return String::from_utf8(answer[..read.unwrap()].to_vec()).ok();
+        }
+    }
+    None
+}
+
+/// Each client gets what it trusts: a certificate, a credential with its status list, or a bare DID; also by a policy that names them.
+#[tokio::test]
+async fn a_listener_shows_credentials_and_dids() {
+    let (operator, hub, other) = (Party::new(), Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("hub.key", &hub.pair.to_pem().unwrap());
+    place.write("hub.vc", &operator.issue(&hub, json!({}), 1));
+    place.write(
+        "policy.toml",
+        "[profile.all]\nrank = 1\nclient = \"none\"\ncertificates = [\"web\", \"hub\"]\n",
+    );
+    place.write("hubs", hub.did());
+    place.write("others", other.did());
+    let trusts = |kind: &str, list: &str| match kind {
+        "vc" => format!("vc_issuers = \"issuers\"\nvc_peers = \"{list}\"\n"),
+        "did" => format!("dids = \"{list}\"\n"),
+        _ => format!("ca = \"{list}\"\n"),
+    };
+    for (transport, policy) in [("tls", ""), ("tls", "policy = \"policy.toml\"\n"), ("dtls", "")] {
+        for (shown, kind) in [("vc = \"hub.vc\"\nstaple_status = \"status.vc\"\n", "vc"), ("", "did")] {
+            let name =
+                |name: &str| if policy.is_empty() { String::new() } else { format!("name = \"{name}\"\n") };
+            let (web, own) = (name("web"), name("hub"));
+            let (to, route) = match transport {
+                "dtls" => (echo_datagrams().await, "protocol = \"udp\"\n"),
+                _ => (backend("one").await, ""),
+            };
+            let text = format!(
+                "[[listener]]\nlisten = \"127.0.0.1:0\"\ntransport = \"{transport}\"\n{policy}\
+                 [[listener.certificate]]\nchain = \"server.pem\"\nkey = \"server.key\"\n{web}\
+                 [[listener.certificate]]\ndid = \"hub.key\"\n{shown}{own}"
+            );
+            let (_gateway, port) = place.start(&(text + &crate::place::route(to, route))).await;
+            let answer = if transport == "dtls" { "x" } else { "one got x" };
+            for (trusted, list, is_accepted) in
+                [(kind, "hubs", true), (kind, "others", false), ("x509", "root.pem", true)]
+            {
+                let got = ask_trusting(&place, port, transport, &trusts(trusted, list)).await;
+                assert_eq!(
+                    got.as_deref(),
+                    is_accepted.then_some(answer),
+                    "{transport} {policy} {trusted} {list}"
+                );
+            }
+        }
+    }
+    // Without a certificate, too.
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\ndid = \"hub.key\"\nvc = \"hub.vc\"\n\
+                staple_status = \"status.vc\"\n";
+    let (_gateway, port) = place.start(&(text.to_owned() + &route(backend("one").await, ""))).await;
+    let got = ask_trusting(&place, port, "tls", &trusts("vc", "hubs")).await;
+    assert_eq!(got.as_deref(), Some("one got x"));
+    assert_eq!(ask_trusting(&place, port, "tls", &trusts("x509", "root.pem")).await, None);
+}
+
+#[test]
+fn names_faulty_keys_of_own_dids() {
+    let found = |own: &str, clients: &str| {
+        let text =
+            format!("[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\n{own}{clients}");
+        Config::parse("gateway.toml".as_ref(), &(text + &route(1, ""))).unwrap_err().to_string()
+    };
+    for (own, clients, says) in [
+        ("did = \"hub\"\nchain = \"x\"\n", "", "a DID has no certificate, so chain has no effect"),
+        ("vc = \"x\"\nchain = \"x\"\n", "", "vc: it is about the DID of did, which is missing"),
+        (
+            "did = \"hub\"\n",
+            "[listener.clients]\nssi_messages = \"off\"\n",
+            "a DID without vc travels in messages",
+        ),
+        ("chain = \"x\"\n", "[listener.clients]\ndid_documents = \"x\"\n", "did_documents has no effect"),
+        ("did = \"hub\"\nname = \"hub\"\n", "", "a name of a certificate is for the profiles of a policy"),
+    ] {
+        let found = found(own, clients);
+        assert!(found.contains(says), "{says}\n{found}");
+    }
 }

@@ -9,6 +9,7 @@ use dunlin::wire::AlertDescription;
 use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
 use dunlin_gateway::{Config, TunnelConfig};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
+use dunlin_identity::directory::key_file;
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{CredentialVerifier, RegistryDocuments};
 use dunlin_identity::holding::Holding;
@@ -315,11 +316,7 @@ async fn ask_with(place: &Place, site: &Site, to: u16, key: &str, more: &str, ha
     let (_tunnel, port) = place.tunnel(&text).await;
     let begin = SystemTime::now();
     loop {
-        let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-        tcp.write_all(b"x").await.unwrap();
-        tcp.shutdown().await.unwrap();
-        let mut answer = String::new();
-        if within(tcp.read_to_string(&mut answer)).await.is_ok() && answer == "one got x" {
+        if asks(port).await {
             return true;
         }
         // A tunnel needs a moment for its proof.
@@ -371,6 +368,78 @@ async fn a_gateway_accepts_bare_dids_of_a_registry() {
     gateway.reload(place.config(&text)).await.unwrap();
     assert!(!ask_with(&place, &site, to, "next", "", false).await);
     assert!(ask_with(&place, &site, to, "next", "membership = \"members\"", true).await);
+}
+
+/// A listener shows the `did:dunlin` in a directory. The client knows the registry's keys, and reaches no registry.
+#[tokio::test]
+async fn a_listener_sends_the_proof_of_its_did() {
+    let place = Place::new();
+    let site = Site::new(&place).await;
+    let provider = dunlin_awslc::provider();
+    let [own, next, later, recovery] = [(); 4].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+    let create = Operation::create(&provider, &*key(&own), &document).unwrap();
+    let state = State::create(&provider, &create).unwrap();
+    let rotated = state.rotated(&public(&next), hash(&later)).unwrap();
+    let update = Operation::update(&provider, &*key(&next), &state, &rotated).unwrap();
+    let end = state.apply(&provider, &update).unwrap();
+    let end = Operation::deactivate(&provider, &*key(&recovery), &end).unwrap();
+    std::fs::create_dir(place.path("hub")).unwrap();
+    for (version, pair) in [&own, &next, &later].into_iter().enumerate() {
+        place.write(&format!("hub/{}", key_file(version as u64)), &pair.to_pem().unwrap());
+    }
+    place.write("hubs", document.id().as_str());
+    let text = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\ntickets = 0\n[[listener.certificate]]\ndid = \"hub\"\n\
+                [listener.clients]\n";
+    let text = text.to_owned() + &Site::table("clients", site.port) + &route(backend("one").await, "");
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let trust = format!("dids = \"hubs\"\n{}", Site::table("server", closed));
+    let reaches = async |to: u16| {
+        let text = format!(
+            "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\n[listener.server]\n{trust}"
+        );
+        let (_tunnel, port) = place.tunnel(&text).await;
+        let begin = SystemTime::now();
+        // The gateway needs a moment for its proof.
+        while !asks(port).await {
+            assert!(begin.elapsed().unwrap() < crate::place::PATIENCE, "the gateway sends no proof");
+        }
+    };
+    let mut operations = String::new();
+    let mut adds = async |operation: &Operation| {
+        operations += &(operation.canonical().unwrap() + "\n");
+        place.write("hub/operations.jsonl", &operations);
+        site.registry.submit(operation.clone()).unwrap();
+    };
+    adds(&create).await;
+    let (gateway, to) = place.start(&text).await;
+    reaches(to).await;
+    // Another reload has no registry to ask, and goes on with the proof at hand.
+    let cut_off = text.replace(&site.port.to_string(), &closed.to_string());
+    gateway.reload(place.config(&cut_off)).await.unwrap_or_else(|faults| panic!("{faults}"));
+    reaches(to).await;
+    adds(&update).await;
+    gateway.reload(place.config(&text)).await.unwrap_or_else(|faults| panic!("{faults}"));
+    reaches(to).await;
+    adds(&end).await;
+    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
+    assert!(refused.contains("is deactivated, for ever"), "{refused}");
+    place.write("hub/operations.jsonl", "junk\n");
+    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
+    assert!(refused.contains("operations.jsonl: "), "{refused}");
+    std::fs::remove_file(place.path("hub/operations.jsonl")).unwrap();
+    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
+    assert!(refused.contains("did.json: "), "{refused}");
+}
+
+/// Whether data go through a tunnel and come back.
+async fn asks(port: u16) -> bool {
+    let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    tcp.write_all(b"x").await.unwrap();
+    tcp.shutdown().await.unwrap();
+    let mut answer = String::new();
+    within(tcp.read_to_string(&mut answer)).await.is_ok() && answer == "one got x"
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ async fn start(place: &Place, text: &str) -> Gateway {
 }
 
 /// A backend that echoes.
-async fn echo() -> u16 {
+pub(crate) async fn echo_datagrams() -> u16 {
     let socket = any_port().await;
     let port = socket.local_addr().unwrap().port();
     tokio::spawn(async move {
@@ -101,7 +101,7 @@ fn frozen(gateway: &Gateway, outcome: &str) -> f64 {
 async fn a_restart_of_one_of_two_gateways_under_traffic_ends_no_association() {
     let place = Place::new();
     write_key(&place);
-    let to = route(echo().await, "");
+    let to = route(echo_datagrams().await, "");
     let [a_port, b_port, a_link, b_link] = free();
     let config = |own, port, link| {
         PATIENT.to_owned() + &nodes(own, link, &[a_link, b_link]) + &listener(port, "") + &to

@@ -1,5 +1,6 @@
 //! `dunlin did create`.
 
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, ValueEnum};
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::did::Did;
+use dunlin_identity::directory::{DOCUMENT, OPERATIONS, RECOVERY};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, first_document};
@@ -14,7 +16,7 @@ use dunlin_identity::method::{JWK, KEY, Method};
 use dunlin_pki::{KeyPair, KeyType};
 
 use super::publish;
-use crate::did::{DOCUMENT, OPERATIONS, RECOVERY, key_file, key_files, key_of};
+use crate::did::{key_file, key_files, key_of};
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::registry::AccessOptions;
@@ -81,10 +83,16 @@ pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
         None => args.registry.clone(),
     };
     let (new, provider) = (New { key_type: args.key_type, method: args.method, registry }, lists::provider());
+    let is_new = args.out.symlink_metadata().is_err();
     // With --force there may be a DID that another run is changing.
     files::create_directory(&args.out)?;
     let _lock = files::lock_directory_of(&args.out.join(OPERATIONS))?;
-    let document = new.write(&args.out, Existing::from_force(args.force), &provider)?;
+    let document = new.write(&args.out, Existing::from_force(args.force), &provider).inspect_err(|_| {
+        if is_new {
+            // An empty directory is of no use. One with keys in it stays.
+            let _ = fs::remove_dir(&args.out);
+        }
+    })?;
     if let Some(client) = &client {
         publish::publish(&args.out, client, &provider).map_err(|error| {
             let ([what, why, advice], out) = (error.parts(), args.out.display());
@@ -128,7 +136,9 @@ impl New {
         all.extend([document_file.as_path(), operations_file.as_path()]);
         files::check_new(&all, existing)?;
         // `update` takes an existing next key for that of an attempt that was interrupted. One of an earlier DID may be in other hands.
-        let others: Vec<_> = key_files(directory)?.into_iter().filter(|file| !keys.contains(file)).collect();
+        let mut others = key_files(directory)?;
+        others.extend([directory.join(RECOVERY)].into_iter().filter(|file| file.symlink_metadata().is_ok()));
+        others.retain(|file| !keys.contains(file));
         files::check_new(&others.iter().map(PathBuf::as_path).collect::<Vec<_>>(), existing)?;
         others.iter().try_for_each(|other| files::remove(other))?;
         let pairs: Vec<_> =

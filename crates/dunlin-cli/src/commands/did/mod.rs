@@ -6,16 +6,18 @@ mod members;
 mod publish;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::directory::DOCUMENT;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::method::dunlin::{Sha256Hash, check_first_document};
+use dunlin_identity::method::dunlin::{Sha256Hash, State, check_first_document};
 use dunlin_registry::lookup::WebDocuments;
 
-use crate::did::{self, DOCUMENT};
-use crate::error::Error;
+use crate::did;
+use crate::error::{Error, warn};
 use crate::registry::{AccessOptions, block_on, failed};
 use crate::tls::lists;
 
@@ -57,7 +59,7 @@ enum Command {
 ///
 /// A did:key or did:jwk contains its document. That of a did:dunlin comes from its registry, with a proof that it is the latest one. Without a
 /// registry it is read from the DID's directory, or from a file, where it must be the first document of the DID: this command then does
-/// not know whether the DID has changed since. That of a did:web is fetched from its web server with --did-web.
+/// not know whether the DID has changed elsewhere since. That of a did:web is fetched from its web server with --did-web.
 #[derive(ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -107,7 +109,7 @@ fn resolve(args: &Resolve, out: &mut dyn Write) -> Result<(), Error> {
     if let Some(document) = looked_up(args)? {
         return write_document(&document, out);
     }
-    let document = document(args)?;
+    let document = document(args, &provider)?;
     let hashed = |document: &DidDocument| {
         check_first_document(&provider, document).map_err(|error| error.to_string())?;
         let text = document.canonical();
@@ -155,7 +157,7 @@ fn looked_up(args: &Resolve) -> Result<Option<DidDocument>, Error> {
     document.map(Some).map_err(|error| Error::failed(did, error, advice))
 }
 
-fn document(args: &Resolve) -> Result<DidDocument, Error> {
+fn document(args: &Resolve, provider: &CryptoProvider) -> Result<DidDocument, Error> {
     if !args.what.starts_with("did:") {
         if args.document.is_some() {
             let why = "a directory has its own document";
@@ -165,7 +167,7 @@ fn document(args: &Resolve) -> Result<DidDocument, Error> {
                 "give a DID instead of the directory, or leave it out",
             ));
         }
-        return did::document(&PathBuf::from(&args.what).join(DOCUMENT));
+        return of_directory(Path::new(&args.what), args.line, provider);
     }
     let did = did::did(&args.what).map_err(|why| Error::usage(&args.what, why, "check the DID"))?;
     let Some(path) = &args.document else { return did::resolve(&did) };
@@ -177,6 +179,26 @@ fn document(args: &Resolve) -> Result<DidDocument, Error> {
             Err(Error::failed(path.display(), why, format!("give that of {did}")))
         }
     }
+}
+
+/// The latest document of the DID in a directory; for a line, the first one.
+fn of_directory(directory: &Path, line: bool, provider: &CryptoProvider) -> Result<DidDocument, Error> {
+    let Some(state) = did::history(directory, provider)? else {
+        return did::document(&directory.join(DOCUMENT));
+    };
+    if !state.is_active() {
+        return Err(did::deactivated(directory, state.did()));
+    }
+    if !line || state.sequence() == 0 {
+        return Ok(state.document().clone());
+    }
+    warn(&format!(
+        "{}: the line pins the first document, and the key has changed since: only peers that ask the registry accept it",
+        directory.display()
+    ));
+    let first = did::operations(directory)?.unwrap_or_default().into_iter().take(1).collect::<Vec<_>>();
+    let first = State::replay(provider, &first).map_err(|error| did::bad_operations(directory, &error))?;
+    Ok(first.document().clone())
 }
 
 fn write_document(document: &DidDocument, out: &mut dyn Write) -> Result<(), Error> {

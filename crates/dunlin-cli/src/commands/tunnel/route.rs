@@ -6,9 +6,7 @@ use clap::Args as ClapArgs;
 use dunlin_gateway::{Fault, Faults};
 
 use crate::commands::program::told_at;
-use crate::did::{DOCUMENT, Own};
 use crate::error::Error;
-use crate::tls::lists;
 
 const HEADING: &str = "Without a configuration";
 
@@ -122,10 +120,8 @@ impl Route {
     /// The options as the text of a configuration. The names of files are relative to the working directory.
     ///
     /// # Errors
-    /// The name of a file is not UTF-8, or the directory of the DID cannot be read.
+    /// The name of a file is not UTF-8.
     pub(super) fn text(&self) -> Result<String, Error> {
-        let (did, own_document) = self.did()?;
-        let documents: Vec<_> = self.document.iter().cloned().chain(own_document).collect();
         let alone = self.peers.as_ref().filter(|_| self.trust.is_none());
         let of_holders = self.peers.as_ref().filter(|_| self.trust.is_some());
         // With a slash, its name is not taken for a kind of store.
@@ -137,7 +133,7 @@ impl Route {
         listener.text("server_name", self.servername.as_deref());
         listener.text("transport", self.udp.then_some("dtls"));
         listener.texts("interfaces", &self.interface);
-        listener.file("did", did.as_ref())?;
+        listener.file("did", self.did.as_ref())?;
         listener.file("vc", self.vc.as_ref())?;
         listener.files("staple_status", &self.staple_status)?;
         listener.file("membership", self.membership.as_ref())?;
@@ -150,7 +146,7 @@ impl Route {
         server.file("vc_issuers", self.trust.as_ref())?;
         server.file("vc_peers", of_holders)?;
         server.file("dids", alone)?;
-        server.files("did_documents", &documents)?;
+        server.files("did_documents", &self.document)?;
         server.files("vc_status", &self.status_list)?;
         let mut registry = Table::new("[listener.server.registry]");
         registry.text("url", self.registry.as_deref());
@@ -164,16 +160,6 @@ impl Route {
         cache.text("mode", store.as_ref().map(|_| "compact"));
         let tables = [listener, certificate, server, registry, psk, cache].into_iter();
         Ok(tables.filter(|table| !table.is_empty).map(|table| table.text).collect())
-    }
-
-    /// The private key of the DID, and its document if it is in a directory.
-    fn did(&self) -> Result<(Option<PathBuf>, Option<PathBuf>), Error> {
-        let Some(path) = &self.did else { return Ok((None, None)) };
-        if !path.is_dir() {
-            return Ok((Some(path.clone()), None));
-        }
-        let own = Own::load(path, None, &[], &lists::provider())?;
-        Ok((Some(own.file), Some(path.join(DOCUMENT))))
     }
 }
 

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args as ClapArgs;
-use dunlin_identity::credential::{Form, Verifier};
+use dunlin_identity::credential::status::StatusError;
+use dunlin_identity::credential::{CredentialError, Form, Verifier};
 use dunlin_identity::json::Value;
 use serde_json::json;
 
@@ -58,10 +59,7 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
     let bytes = did::credential(&args.file)?;
     let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());
-    let verified = verified.map_err(|error| {
-        let advice = "look at it with `dunlin vc show`; --trust names the issuers, --status-list their lists";
-        Error::failed(args.file.display(), error, advice)
-    })?;
+    let verified = verified.map_err(|error| Error::failed(args.file.display(), &error, remedy(&error)))?;
     if args.json {
         let shown = json!({
             "issuer": verified.issuer.as_str(),
@@ -79,6 +77,21 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
         writeln!(out, "status until  {}", time_text(until))?;
     }
     Ok(())
+}
+
+/// What to do about a credential that is refused.
+const fn remedy(error: &CredentialError) -> &'static str {
+    use {CredentialError as C, StatusError as S};
+    match error {
+        C::UntrustedIssuer(_) => "add the issuer to --trust, if you trust it",
+        C::Status(S::Missing(_)) => "give the issuer's list with --status-list",
+        C::Status(S::Stale(_)) => "get the newest list from the issuer (`dunlin vc revoke`)",
+        C::Status(S::Revoked | S::Suspended) => "do not trust its holder; ask the issuer",
+        C::Expired => "get a new credential from the issuer",
+        C::NotYetValid => "check the clock of this machine, or wait",
+        C::TooLong | C::Form | C::Json(_) => "give a credential as `dunlin vc issue` makes it",
+        _ => "do not trust it; `dunlin vc show` shows what it says",
+    }
 }
 
 /// Runs `dunlin vc show`.

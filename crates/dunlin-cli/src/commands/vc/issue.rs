@@ -9,12 +9,15 @@ use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Form, Issuer, Second
 use dunlin_identity::did::Did;
 use dunlin_identity::document::Relationship;
 use dunlin_identity::json::{self, Value};
+use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::method::{MethodError, Methods, web};
 use dunlin_store::psk::time::{format_time, parse_time};
+use dunlin_tokio::https;
 use serde_json::{Map, json};
 
 use super::status::List;
 use crate::did::{self, Own};
-use crate::error::Error;
+use crate::error::{Error, warn};
 use crate::files::{self, Access, Existing};
 use crate::tls::lists;
 
@@ -103,6 +106,7 @@ pub(super) fn time_text(seconds: Seconds) -> String {
 pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
     let (provider, existing) = (lists::provider(), Existing::from_force(args.force));
     files::check_new(&[&args.out], existing)?;
+    check_subject(&args.subject)?;
     let issuer = Own::load(&args.issuer, None, &[], &provider)?;
     let from = args.valid_from.unwrap_or_else(did::now_s);
     let until = from + Seconds::from(args.days) * 24 * 3600;
@@ -127,6 +131,29 @@ pub(super) fn run(args: &Issue, out: &mut dyn Write) -> Result<(), Error> {
     let (path, len, until) = (args.out.display(), bytes.len(), time_text(until));
     writeln!(out, "{path}: credential, {len} bytes, valid until {until}")?;
     Ok(())
+}
+
+/// Refuses a subject that cannot exist, and warns of one that handshakes cannot name.
+fn check_subject(did: &Did) -> Result<(), Error> {
+    let refused = |error: &dyn std::fmt::Display| {
+        Error::usage("--subject", format!("{did}: {error}"), "give the DID as `dunlin did create` prints it")
+    };
+    match Methods::default().resolve(did) {
+        Ok(_) => return Ok(()),
+        Err(MethodError::Unknown(_)) => {}
+        Err(error) => return Err(refused(&error)),
+    }
+    match did.method() {
+        "dunlin" => match format!("z{}", did.identifier()).parse::<Sha256Hash>() {
+            Ok(_) => Ok(()),
+            Err(_) => Err(refused(&"it is not the hash of a document")),
+        },
+        "web" => web::locate(did).map(drop).map_err(|error| refused(&error)),
+        method => {
+            warn(&format!("--subject: peers cannot resolve a DID of the method {method:?} in handshakes"));
+            Ok(())
+        }
+    }
 }
 
 /// The holder with the claims.
@@ -167,6 +194,9 @@ fn list(path: &Path, url: Option<&str>, issuer: &Own, provider: &CryptoProvider)
         let why = "the list does not exist, and has no URL";
         return Err(Error::usage(path.display(), why, "add --status-url"));
     };
+    https::url(url).map_err(|error| {
+        Error::usage("--status-url", error, "give the https URL under which verifiers get the list")
+    })?;
     let list = List::new(path, url);
     list.write_default(issuer, provider)?;
     Ok(list)

@@ -53,6 +53,7 @@ pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
     // Another run must not put its older list in the place of this one.
     let _lock = files::lock_directory_of(&args.status_list)?;
     let mut list = List::read(&args.status_list, &issuer, &provider)?;
+    let mut before = 0;
     for path in &args.credentials {
         let verifier = Verifier::new([issuer.document.clone()]);
         let credential = did::credential(path)?;
@@ -67,11 +68,25 @@ pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
             let why = format!("it has no place in the status list {}", entry.list);
             Error::failed(path.display(), why, "issue it with --status-list, or give another list")
         })?;
-        list.set(own.index)?;
+        if !list.set(own.index)? {
+            before += 1;
+        }
     }
-    list.write(args.days, &issuer, &provider)?;
-    let revoked = count(args.credentials.len() as u64, "credential");
-    writeln!(out, "{}: status list, revoked {revoked}", args.status_list.display())?;
+    let until = list.write(args.days, &issuer, &provider)?;
+    let credentials = |number: u64| count(number, "credential");
+    let revoked = match (args.credentials.len() as u64, before) {
+        (0, _) => String::new(),
+        (all, 0) => format!(", revoked {}", credentials(all)),
+        (all, before) => {
+            format!(
+                ", revoked {}; {} had been revoked before",
+                credentials(all - before),
+                credentials(before)
+            )
+        }
+    };
+    let path = args.status_list.display();
+    writeln!(out, "{path}: status list, renewed until {}{revoked}", time_text(until))?;
     Ok(())
 }
 
@@ -102,11 +117,10 @@ impl List {
         StatusEntry { list: self.url.clone(), index, purpose: StatusPurpose::Revocation }
     }
 
-    /// Sets the bit of a credential.
-    pub(super) fn set(&mut self, index: u64) -> Result<(), Error> {
-        self.bits
-            .set(index, true)
-            .map_err(|error| Error::failed(self.path.display(), error, "give another list"))
+    /// Sets the bit of a credential. Returns whether it was not set before.
+    pub(super) fn set(&mut self, index: u64) -> Result<bool, Error> {
+        let set = self.bits.get(index).and_then(|is_set| self.bits.set(index, true).map(|()| !is_set));
+        set.map_err(|error| Error::failed(self.path.display(), error, "give another list"))
     }
 
     /// Takes a free place, at random, and notes it in a file beside the list.
@@ -140,8 +154,8 @@ impl List {
         Err(Error::failed(self.path.display(), why, "start another list, with another --status-url"))
     }
 
-    /// Signs the list and writes it.
-    pub(super) fn write(&self, days: u32, issuer: &Own, provider: &CryptoProvider) -> Result<(), Error> {
+    /// Signs the list and writes it. Returns until when it is valid.
+    pub(super) fn write(&self, days: u32, issuer: &Own, provider: &CryptoProvider) -> Result<Seconds, Error> {
         let now = did::now_s();
         if let Some(made) = self.made.filter(|made| *made > now) {
             let why = format!("it was made at {}, after the present time", time_text(made));
@@ -153,12 +167,13 @@ impl List {
         let method = issuer.method(Relationship::AssertionMethod)?;
         let signer = Issuer { provider, signer: &*issuer.key, method: &method };
         let text = signer.issue(&credential.map_err(failed)?, &Contexts::default(), now).map_err(failed)?;
-        files::write(&self.path, (text + "\n").as_bytes(), Access::Public, Existing::Replace)
+        files::write(&self.path, (text + "\n").as_bytes(), Access::Public, Existing::Replace)?;
+        Ok(until)
     }
 
     /// As [`Self::write`], for the usual time.
     pub(super) fn write_default(&self, issuer: &Own, provider: &CryptoProvider) -> Result<(), Error> {
-        self.write(LIST_DAYS, issuer, provider)
+        self.write(LIST_DAYS, issuer, provider).map(drop)
     }
 }
 

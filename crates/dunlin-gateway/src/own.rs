@@ -1,0 +1,125 @@
+//! What a listener shows its peers: certificates, credentials and DIDs, from the files that the configuration names.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::pki_types::CertificateDer;
+use dunlin::{Credential, Side};
+use dunlin_pki::LoadedCredential;
+use dunlin_registry::stapler::Stapler;
+
+use crate::acme;
+use crate::config::{CertificateFiles, Fault, ListenerConfig, OwnFiles};
+use crate::tls::{REPORT, Stores, in_file};
+
+/// What a listener shows: a certificate, a credential or a DID.
+#[derive(Clone)]
+pub(crate) struct Own {
+    /// The name under which profiles of a policy list it.
+    pub(crate) name: Option<String>,
+    credential: Credential,
+    /// The key of a certificate as a raw public key.
+    raw: Option<Credential>,
+    /// The source of proofs of a DID.
+    pub(crate) stapler: Option<Arc<Stapler>>,
+    /// Whether it only stands for one that the gateway has not got yet by ACME. Clients do not get it.
+    pub(crate) is_pending: bool,
+}
+
+impl Own {
+    pub(crate) fn new(name: Option<String>, loaded: LoadedCredential) -> Self {
+        let LoadedCredential { credential, key, .. } = loaded;
+        Self { name, credential, raw: Some(Credential::raw_key(key)), stapler: None, is_pending: false }
+    }
+
+    pub(crate) fn pending(
+        name: Option<String>,
+        leaf: CertificateDer<'static>,
+        key: Arc<dyn SigningKey>,
+    ) -> Self {
+        let credential = Credential::x509(vec![leaf], key.clone());
+        Self { name, credential, raw: Some(Credential::raw_key(key)), stapler: None, is_pending: true }
+    }
+
+    /// For handshakes: these, in this order. With `raw_public_key`, the keys of certificates as raw public keys come first.
+    pub(crate) fn credentials<'a>(
+        raw_public_key: bool,
+        own: impl Iterator<Item = &'a Self> + Clone,
+    ) -> Vec<Credential> {
+        let raw = own.clone().filter(|_| raw_public_key).filter_map(|own| own.raw.clone());
+        raw.chain(own.map(|own| own.credential.clone())).collect()
+    }
+
+    /// The certificate itself, without its chain.
+    pub(crate) fn leaf(&self) -> Option<&CertificateDer<'static>> {
+        match &self.credential {
+            Credential::X509 { chain, .. } => chain.first(),
+            _ => None,
+        }
+    }
+}
+
+/// Reads what the listener shows clients.
+pub(crate) fn of_listener(
+    listener: &ListenerConfig,
+    stores: &Stores,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Vec<Own> {
+    let (provider, trust) = (&stores.provider, &listener.clients.credentials);
+    let mut own = vec![];
+    for files in &listener.certificates {
+        own.extend(match files {
+            OwnFiles::Certificate(files) => certificate(files, Side::Server, provider, faults, warnings),
+            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learnt) {
+                Ok((credential, stapler)) => {
+                    let name = name.as_ref().map(|name| name.value.clone());
+                    Some(Own { name, credential, raw: None, stapler, is_pending: false })
+                }
+                Err(fault) => {
+                    faults.push(fault);
+                    None
+                }
+            },
+        });
+    }
+    own
+}
+
+/// Reads a certificate that `side` presents.
+pub(crate) fn certificate(
+    files: &CertificateFiles,
+    side: Side,
+    provider: &CryptoProvider,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Option<Own> {
+    if let Some(acme) = files.acme.as_ref().filter(|_| !files.chain.value.exists()) {
+        let what = format!("there is no certificate for {} yet", acme.names.join(", "));
+        let advice = "the gateway orders it when it runs, and refuses clients that need it until then";
+        warnings.push(files.chain.place.fault(what, advice));
+        let placeholder = acme::placeholder(files, acme, provider);
+        return placeholder.map_err(|error| faults.push(files.chain.place.fault(error, REPORT))).ok();
+    }
+    let key = files.key.as_ref().map(|key| key.value.as_path());
+    match LoadedCredential::load(&files.chain.value, key, side, SystemTime::now(), provider) {
+        Ok(loaded) => {
+            if let Some(refusal) = loaded.refusal.as_ref().filter(|_| files.acme.is_none()) {
+                let what = format!("{}: {refusal}", files.chain.value.display());
+                let advice = match side {
+                    Side::Server => "clients will refuse it: renew it",
+                    Side::Client => "servers will refuse it: renew it",
+                };
+                warnings.push(files.chain.place.fault(what, advice));
+            }
+            Some(Own::new(files.name.as_ref().map(|name| name.value.clone()), loaded))
+        }
+        Err(error) => {
+            let of_key = files.key.as_ref().filter(|key| key.value == error.file);
+            let place = of_key.map_or(&files.chain.place, |key| &key.place);
+            faults.push(in_file(place, &error.file, &error.error));
+            None
+        }
+    }
+}
