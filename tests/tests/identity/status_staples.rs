@@ -6,12 +6,13 @@ use dunlin::auth::VerifiableCredential;
 use dunlin::error::{Malformed, PeerMisbehaved};
 use dunlin::wire::{ExtensionType, HandshakeType as H, Unit, What};
 use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder, SsiMessages};
-use dunlin_tests::tamper::{Secrets, message, rewrite};
-use dunlin_tests::{Leaf, NOW, Pair, awslc};
+use dunlin_tests::tamper::message;
+use dunlin_tests::{Leaf, Pair, awslc};
 
 use crate::ssi_hostile::{SIDES, edited, ends, place, unexpected};
 use crate::wallet::{
-    DID, PROOF, Prover, VC, Wallet, client, credential, own, pki, profile, server, take, trust, x509,
+    DID, PROOF, Prover, VC, Wallet, client, credential, own, pki, profile, server, server_gets_beside, trust,
+    x509,
 };
 
 const LISTS: &[u8] = b"the status lists of an issuer";
@@ -99,26 +100,10 @@ fn takes_status_lists_only_if_it_has_requested_them_and_only_once() {
 #[test]
 fn takes_status_lists_beside_a_certificate_only_if_it_has_requested_them() {
     let gets = |wallet: Arc<Wallet>, lists: &[u8]| {
-        let secrets = Arc::new(Secrets::default());
         let shown = crate::wallet::vc("did:dunlin:device", &pki().client);
         let entry = credential("did:dunlin:device", &pki().client).bytes;
-        let shows = profile(x509(), vec![shown]).key_log(Some(secrets.clone()));
-        let own_of_server = profile(trust(&wallet), vec![pki().server.x509(&awslc())]);
-        let mut pair = Pair::new(&client(shows), &server(own_of_server, ClientAuth::Required));
-        let hello = take(&mut pair.client);
-        pair.server.receive(NOW, &hello).unwrap();
-        let flight = take(&mut pair.server);
-        pair.client.receive(NOW, &flight).unwrap();
-        let flight = take(&mut pair.client);
-        let vector = |size: usize, body: &[u8]| [&body.len().to_be_bytes()[8 - size..], body].concat();
-        let lists = [&ExtensionType::CREDENTIAL_STATUS.0.to_be_bytes()[..], &vector(2, lists)].concat();
-        let list = vector(3, &[vector(3, &entry), vector(2, &lists)].concat());
-        let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
-        let flight = rewrite(&awslc(), awslc().cipher_suites[0].id, &secret, &flight, |mut messages| {
-            messages[0] = message(H::CERTIFICATE.0, &[&[0], &*list].concat());
-            messages
-        });
-        (pair.server.receive(NOW, &flight).unwrap_err(), wallet)
+        let beside = (ExtensionType::CREDENTIAL_STATUS, lists);
+        (server_gets_beside([x509(), trust(&wallet)], shown, &entry, beside), wallet)
     };
     let (error, wallet) = gets(Arc::new(Wallet::accepting_status()), LISTS);
     assert_eq!(error, Error::from(PeerMisbehaved::BadSignature));

@@ -9,19 +9,19 @@ use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::compression::{ZLIB_COMPRESSOR, ZLIB_DECOMPRESSOR};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
 use dunlin::resume::Tickets;
-use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, HandshakeType, What};
+use dunlin::wire::{AlertDescription, CertificateType, DidMethod, ExtensionType, What};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, PeerIdentity, ProfileBuilder,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
-use dunlin_tests::tamper::{Secrets, extension_at, message, rewrite};
+use dunlin_tests::tamper::extension_at;
 use dunlin_tests::{Leaf, NOW, Pair, awslc, localhost};
 
 use crate::wallet::{
     PROOF, TRANSPORTS, VC, Wallet, client, credential, failure, negotiated, negotiated_over, own, pki,
-    profile, server, stapled, take, trust, types, vc, x509,
+    profile, server, server_gets_beside, stapled, trust, types, vc, x509,
 };
 
 #[test]
@@ -287,25 +287,8 @@ fn asks_the_verifier_once_for_both_client_hellos() {
 
 /// The server's error when a client sends this entry with a proof beside it.
 fn server_gets_a_proof(own: Credential, entry: &[u8], trust: Verifiers) -> Error {
-    let secrets = Arc::new(Secrets::default());
     let believer = trust_in_both(&Arc::new(Wallet::asking_for_proofs()));
-    let client = client(profile(believer, vec![own]).key_log(Some(secrets.clone())));
-    let server = server(profile(trust, vec![pki().server.x509(&awslc())]), ClientAuth::Required);
-    let mut pair = Pair::new(&client, &server);
-    let hello = take(&mut pair.client);
-    pair.server.receive(NOW, &hello).unwrap();
-    let flight = take(&mut pair.server);
-    pair.client.receive(NOW, &flight).unwrap();
-    let flight = take(&mut pair.client);
-    let vector = |size: usize, body: &[u8]| [&body.len().to_be_bytes()[8 - size..], body].concat();
-    let proof = [&ExtensionType::DID_PROOF.0.to_be_bytes()[..], &vector(2, b"a proof")].concat();
-    let list = vector(3, &[vector(3, entry), vector(2, &proof)].concat());
-    let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
-    let flight = rewrite(&awslc(), awslc().cipher_suites[0].id, &secret, &flight, |mut messages| {
-        messages[0] = message(HandshakeType::CERTIFICATE.0, &[&[0], &*list].concat());
-        messages
-    });
-    pair.server.receive(NOW, &flight).unwrap_err()
+    server_gets_beside([believer, trust], own, entry, (ExtensionType::DID_PROOF, b"a proof"))
 }
 
 fn trust_in_both(wallet: &Arc<Wallet>) -> Verifiers {

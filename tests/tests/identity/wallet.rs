@@ -9,12 +9,13 @@ use dunlin::auth::{
     VerifiableCredential, Verified, Verifier, Verifiers,
 };
 use dunlin::error::AuthenticationFailure;
-use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::wire::{CertificateType, DidMethod, ExtensionType, HandshakeType};
 use dunlin::{
     ClientAuth, ClientConfig, Credential, DtlsConnection, Error, Negotiated, Now, PeerIdentity, Profile,
     ProfileBuilder, ServerConfig, TlsConnection,
 };
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
+use dunlin_tests::tamper::{Secrets, message, rewrite};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
 
 pub(crate) const VC: CertificateType = CertificateType::VERIFIABLE_CREDENTIAL;
@@ -26,6 +27,33 @@ pub(crate) const PROOF: &[u8] = b"a proof of the current document";
 
 pub(crate) fn pki() -> &'static Pki {
     Pki::shared(KeyType::P256)
+}
+
+/// The server's error when a client sends this entry as its certificate, with this extension beside it.
+pub(crate) fn server_gets_beside(
+    [of_client, of_server]: [Verifiers; 2],
+    own: Credential,
+    entry: &[u8],
+    (extension, content): (ExtensionType, &[u8]),
+) -> Error {
+    let secrets = Arc::new(Secrets::default());
+    let client = client(profile(of_client, vec![own]).key_log(Some(secrets.clone())));
+    let server = server(profile(of_server, vec![pki().server.x509(&awslc())]), ClientAuth::Required);
+    let mut pair = Pair::new(&client, &server);
+    let hello = take(&mut pair.client);
+    pair.server.receive(NOW, &hello).unwrap();
+    let flight = take(&mut pair.server);
+    pair.client.receive(NOW, &flight).unwrap();
+    let flight = take(&mut pair.client);
+    let vector = |size: usize, body: &[u8]| [&body.len().to_be_bytes()[8 - size..], body].concat();
+    let beside = [&extension.0.to_be_bytes()[..], &vector(2, content)].concat();
+    let list = vector(3, &[vector(3, entry), vector(2, &beside)].concat());
+    let secret = secrets.get("CLIENT_HANDSHAKE_TRAFFIC_SECRET");
+    let flight = rewrite(&awslc(), awslc().cipher_suites[0].id, &secret, &flight, |mut messages| {
+        messages[0] = message(HandshakeType::CERTIFICATE.0, &[&[0], &*list].concat());
+        messages
+    });
+    pair.server.receive(NOW, &flight).unwrap_err()
 }
 
 /// Believes every identity that contains a key of the tests: a credential is `name NUL key`, an identifier ends with the key in
