@@ -191,6 +191,9 @@ impl<'a> Explainer<'a> {
             Error::PeerMisbehaved(P::IllegalParameter(What::Extension(ExtensionType::COOKIE))) => {
                 "the client can connect again: its cookie is for another address, or too old".into()
             }
+            Error::PeerMisbehaved(P::BadSignature) if self.options.verifiable.trusts() => {
+                format!("check that the {peer} has the latest key of its DID, or the key of its certificate")
+            }
             Error::PeerMisbehaved(P::BadSignature) => {
                 format!("check that the {peer} has the key of its certificate")
             }
@@ -489,10 +492,12 @@ impl<'a> Explainer<'a> {
                 refused(String::new()),
                 match *alert {
                     AlertDescription::UNKNOWN_CA if self.options.verifiable.trust.is_none() => {
-                        "add the DID to the file of --peers".into()
+                        "add the DID to the file of --peers, or let a member send its proof (--membership)".into()
                     }
                     AlertDescription::UNKNOWN_CA => {
-                        "add the issuer to the file of --trust, and the DID to that of --peers if there is one".into()
+                        "add the issuer to the file of --trust, and the DID to that of --peers if there is one; a member sends its proof \
+                         (--membership)"
+                            .into()
                     }
                     AlertDescription::CERTIFICATE_REVOKED if self.options.verifiable.trust.is_none() => {
                         format!("give the {peer} a new DID")
@@ -505,11 +510,12 @@ impl<'a> Explainer<'a> {
                     }
                     AlertDescription::CERTIFICATE_REVOKED => format!("give the {peer} a new DID and credential"),
                     AlertDescription::CERTIFICATE_EXPIRED => format!(
-                        "check the clock; issue the credential again, or let the {peer} refresh the proof of its DID"
+                        "check the clock; issue the credential again, get the newest status list, or let the {peer} refresh the proof of its DID"
                     ),
-                    _ => "look at the credential with `dunlin vc show`; give what is missing with --status-list, --document or --registry, and \
-                          check that the registry runs"
-                        .to_owned(),
+                    _ => format!(
+                        "look at the credential with `dunlin vc show`; give what is missing with --status-list, --document or --registry, \
+                         check that the registry runs, or let the {peer} send its status list (--staple-status)"
+                    ),
                 },
             ),
             _ => Explanation::new(refused(String::new()), "look at it with `dunlin pki show`"),
@@ -533,6 +539,14 @@ impl<'a> Explainer<'a> {
                     None => format!("refused this {own}, which has no credential"),
                 }),
                 match alert {
+                    A::CERTIFICATE_REVOKED if self.options.verifiable.did.is_some() => {
+                        format!(
+                            "give this {own} a new DID and credential: neither revocation nor deactivation ends"
+                        )
+                    }
+                    A::CERTIFICATE_EXPIRED if self.options.verifiable.did.is_some() => format!(
+                        "give this {own} a new credential, or the newest status list with --staple-status, or correct the {peer}'s clock if it is wrong"
+                    ),
                     A::CERTIFICATE_REVOKED => {
                         format!("give this {own} a new key and certificate: a revocation is permanent")
                     }

@@ -134,7 +134,7 @@ impl<'a> Section<'a> {
 
     /// Demands a value that the file does not contain.
     pub(crate) fn missing(&self, key: &str, advice: &str) {
-        let what = format!("the key {key} is missing");
+        let what = format!("{key} is missing");
         self.fault(self.place.fault(what, advice));
     }
 

@@ -43,7 +43,7 @@ to = "192.0.2.1:1883"
         "gateway.toml:9: listener[0].listen: \"8883\" is not an IP address with a port; write it as in \"0.0.0.0:8883\" or \
          \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
         "gateway.toml:10: listener[0].versions[0]: \"1.1\" is not an enabled version; write \"1.2\" or \"1.3\", or both in an array",
-        "gateway.toml:12: listener[0].certificate[0]: the key chain is missing; name the file of the certificate chain in PEM, \
+        "gateway.toml:12: listener[0].certificate[0]: chain is missing; name the file of the certificate chain in PEM, \
          leaf first",
         "gateway.toml:15: listener[0].clients: verify demands an identity, but no ca, raw_keys, vc_issuers, dids or psk is given; add one of them",
         "gateway.toml:19: listener[0].route[0].sni[0]: \"a b\" is not a host name; write it as in \"mqtt.example.org\", or \

@@ -301,7 +301,7 @@ async fn faults_of_nodes_name_their_place() {
         dunlin_gateway::Config::parse(&path, &(text.to_owned() + &rest)).unwrap_err().to_string()
     };
     for (text, expected) in [
-        ("[nodes]\n", "nodes: the key own is missing"),
+        ("[nodes]\n", "nodes: own is missing"),
         (
             "[nodes]\nown = 3\nkey = \"k\"\n[[nodes.node]]\nnumber = 1\naddress = \"127.0.0.1:1\"\n",
             "nodes.own: no table [[nodes.node]] has the number 3",

@@ -451,11 +451,11 @@ async fn names_faulty_registries() {
     let found = parse("url = \"http://localhost\"\nkey = \"registry.pub\"\n");
     assert!(found.contains("http://localhost: not a URL of HTTPS"), "{found}");
     let found = parse("");
-    assert!(found.contains("the key url is missing") && found.contains("the key key is missing"), "{found}");
+    assert!(found.contains("url is missing") && found.contains("key is missing"), "{found}");
     let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"127.0.0.1:1\"\n\
                 [listener.server]\nca = \"root.pem\"\n[listener.server.registry]\nuri = \"x\"\n";
     let found = TunnelConfig::parse("tunnel.toml".as_ref(), text).unwrap_err().to_string();
-    assert!(found.contains("uri") && found.contains("the key url is missing"), "{found}");
+    assert!(found.contains("uri") && found.contains("url is missing"), "{found}");
 
     let place = Place::new();
     let site = Site::new(&place).await;

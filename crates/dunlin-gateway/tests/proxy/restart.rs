@@ -251,7 +251,7 @@ async fn faults_of_frozen_associations_name_their_place() {
             one.replace("transport = \"dtls\"", ""),
             "listener[0].frozen: only DTLS associations survive a restart; ",
         ),
-        (one.replace("ids =", "id ="), "listener[0].frozen: the key ids is missing; "),
+        (one.replace("ids =", "id ="), "listener[0].frozen: ids is missing; "),
         (one.clone() + &one.replace("\"coap\"", "\"other\""), "frozen-0 is also the file of "),
     ] {
         let faults = told(&text);

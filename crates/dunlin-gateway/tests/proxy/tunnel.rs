@@ -247,8 +247,8 @@ file = "frozen"
         "tunnel.toml:13: listener[1]: without connection IDs, a change of the interface ends the association; leave connection_ids \
          out, or write multihoming = \"linkable\"",
         "tunnel.toml:13: listener[1]: associations over several interfaces cannot be frozen; leave interfaces out, or the table [frozen]",
-        "tunnel.toml:19: listener[1].psk: the key file is missing; name a file with the key, as `dunlin psk new` makes it",
-        "tunnel.toml:22: frozen: the key ids is missing; name a store of IDs: a directory, sqlite:FILE or redis://HOST:PORT/DB",
+        "tunnel.toml:19: listener[1].psk: file is missing; name a file with the key, as `dunlin psk new` makes it",
+        "tunnel.toml:22: frozen: ids is missing; name a store of IDs: a directory, sqlite:FILE or redis://HOST:PORT/DB",
     ];
     let found = faults(text);
     for (found, expected) in found.iter().zip(expected) {
