@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::wire::DidMethod;
 use dunlin_identity::credential::status::{StatusList, StatusLists};
-use dunlin_identity::credential::{self, Seconds, Verifier};
+use dunlin_identity::credential::{self, CredentialError, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::directory::{self, DOCUMENT, OPERATIONS};
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{PinnedDocuments, Resolution, Resolver, resolve_listed};
+use dunlin_identity::handshake::{ListedIssuers, PinnedDocuments, Resolver};
 use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, OperationError, State};
@@ -51,6 +52,8 @@ pub(crate) fn did(text: &str) -> Result<Did, String> {
 pub(crate) struct Own {
     pub(crate) key: Arc<dyn SigningKey>,
     pub(crate) document: DidDocument,
+    /// The documents before a rotation, the newest first.
+    earlier: Vec<DidDocument>,
     /// The file of the key.
     pub(crate) file: PathBuf,
 }
@@ -65,14 +68,16 @@ impl Own {
         provider: &CryptoProvider,
     ) -> Result<Self, Error> {
         if path.is_dir() {
-            let (document, version) = match history(path, provider)? {
-                Some(state) if state.is_active() => (state.document().clone(), state.sequence()),
+            let (document, version, earlier) = match history(path, provider)? {
+                Some(state) if state.is_active() => {
+                    (state.document().clone(), state.sequence(), earlier(path, provider)?)
+                }
                 Some(state) => return Err(deactivated(path, state.did())),
-                None => (document(&path.join(DOCUMENT))?, 0),
+                None => (document(&path.join(DOCUMENT))?, 0, vec![]),
             };
             let file = key_file(path, version);
             let key = signing_key(&file, provider)?;
-            return Ok(Self { key, document, file });
+            return Ok(Self { key, document, earlier, file });
         }
         let key = signing_key(path, provider)?;
         let failed = |error: &dyn std::fmt::Display| {
@@ -93,7 +98,23 @@ impl Own {
             Some(document) => document.clone(),
             None => resolve(&did)?,
         };
-        Ok(Self { key, document, file: path.to_owned() })
+        Ok(Self { key, document, earlier: vec![], file: path.to_owned() })
+    }
+
+    /// Verifies what this DID has issued, now or before a rotation.
+    ///
+    /// # Errors
+    /// That of the latest document.
+    pub(crate) fn verify<T>(
+        &self,
+        check: impl Fn(&Verifier) -> Result<T, CredentialError>,
+    ) -> Result<T, CredentialError> {
+        let by = |document: &DidDocument| check(&Verifier::new([document.clone()]));
+        let refused = match by(&self.document) {
+            Ok(checked) => return Ok(checked),
+            Err(error) => error,
+        };
+        self.earlier.iter().find_map(|document| by(document).ok()).ok_or(refused)
     }
 
     pub(crate) fn did(&self) -> &Did {
@@ -135,6 +156,22 @@ pub(crate) fn history(directory: &Path, provider: &CryptoProvider) -> Result<Opt
     let Some(operations) = operations(directory)? else { return Ok(None) };
     let state = State::replay(provider, &operations);
     state.map(Some).map_err(|error| bad_operations(directory, &error))
+}
+
+/// The documents of the `did:dunlin` in a directory but for the latest, the newest first.
+fn earlier(directory: &Path, provider: &CryptoProvider) -> Result<Vec<DidDocument>, Error> {
+    let operations = operations(directory)?.unwrap_or_default();
+    let all = || {
+        let mut operations = operations.iter();
+        let Some(first) = operations.next() else { return Ok(vec![]) };
+        let (mut state, mut documents) = (State::create(provider, first)?, vec![]);
+        for operation in operations {
+            documents.insert(0, state.document().clone());
+            state = state.apply(provider, operation)?;
+        }
+        Ok(documents)
+    };
+    all().map_err(|error| bad_operations(directory, &error))
 }
 
 pub(crate) fn bad_operations(directory: &Path, error: &OperationError) -> Error {
@@ -213,16 +250,18 @@ pub(crate) fn pinned(
         .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))
 }
 
-/// What the issuers on a list resolve to.
+/// What the issuers on a list resolve to. Those of the methods `later` may have no document at hand.
 pub(crate) fn issuers(
     path: &Path,
     documents: &[DidDocument],
+    later: &[DidMethod],
     provider: &CryptoProvider,
-) -> Result<Vec<Resolution>, Error> {
+) -> Result<ListedIssuers, Error> {
     let list = written_out(path)?;
     let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
-    resolve_listed(&list, &resolvers, now_s()).map_err(|error| {
-        let advice = "list DIDs of did:key and did:jwk, or did:dunlin with the hash of the document, and give it with --document";
+    ListedIssuers::of(&list, &resolvers, later, now_s()).map_err(|error| {
+        let advice = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for did:web \
+                      add --did-web";
         Error::failed(path.display(), error, advice)
     })
 }
@@ -258,16 +297,36 @@ pub(crate) fn subject(path: &Path, credential: &Value) -> Result<Did, Error> {
     })
 }
 
+const GET_LIST: &str = "get the newest list from its issuer (`dunlin vc revoke`)";
+
 /// Reads and verifies a status list of one of the issuers.
 pub(crate) fn status_list(
     path: &Path,
     issuers: &[DidDocument],
     provider: &CryptoProvider,
 ) -> Result<StatusList, Error> {
-    let verifier = Verifier::new(issuers.iter().cloned());
-    StatusList::verify_file(&verifier, provider, &files::read(path)?, now_s()).map_err(|error| {
-        Error::failed(path.display(), error, "get the newest list from its issuer (`dunlin vc revoke`)")
+    let (verifier, content) = (Verifier::new(issuers.iter().cloned()), files::read(path)?);
+    let list = StatusList::verify_file(&verifier, provider, &content, now_s());
+    list.map_err(|error| {
+        let advice = match error {
+            CredentialError::UntrustedIssuer(_) => {
+                "give a list of an issuer in --trust, and the issuer's --document also beside a registry"
+            }
+            _ => GET_LIST,
+        };
+        Error::failed(path.display(), error, advice)
     })
+}
+
+/// Reads and verifies a status list of this issuer, made now or before a rotation.
+pub(crate) fn own_status_list(
+    path: &Path,
+    issuer: &Own,
+    provider: &CryptoProvider,
+) -> Result<StatusList, Error> {
+    let content = files::read(path)?;
+    let list = issuer.verify(|verifier| StatusList::verify_file(verifier, provider, &content, now_s()));
+    list.map_err(|error| Error::failed(path.display(), error, GET_LIST))
 }
 
 /// Reads status lists. None may be older than the one of the same name in `newest`, which takes them.
@@ -279,9 +338,7 @@ pub(crate) fn newest_status_lists(
 ) -> Result<StatusLists, Error> {
     for path in paths {
         let list = status_list(path, issuers, provider)?;
-        newest.insert(list).map_err(|error| {
-            Error::failed(path.display(), error, "get the newest list from its issuer (`dunlin vc revoke`)")
-        })?;
+        newest.insert(list).map_err(|error| Error::failed(path.display(), error, GET_LIST))?;
     }
     status_lists(paths, issuers, provider)
 }

@@ -6,15 +6,18 @@ use std::sync::{Arc, OnceLock};
 use clap::Args;
 use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
+use dunlin::wire::DidMethod;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_identity::did::Did;
+use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{CredentialVerifier, Judge, RegistryDocuments};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::staple::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
-use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUps, WATCH_TIME, WebDocuments};
+use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
@@ -61,6 +64,22 @@ impl AccessOptions {
         let client =
             nodes.try_fold(first.map_err(|error| not_https(&error))?, |client, url| client.with_node(url));
         client.map_err(|error| not_https(&error))
+    }
+
+    /// The registry at this URL, if there is one, and look-ups there; with `did_web`, also on web servers.
+    pub(crate) fn look_ups(
+        &self,
+        registry: Option<&str>,
+        did_web: bool,
+    ) -> Result<(Option<RegistryClient>, LookUps), Error> {
+        let registry = registry.map(|url| self.client(url)).transpose()?;
+        let provider = Arc::new(lists::provider());
+        let web = match did_web {
+            true => Some(WebDocuments::new(provider.clone(), self.https(&provider)?)),
+            false => None,
+        };
+        let look_ups = LookUps::new(registry.iter().cloned().collect(), web);
+        Ok((registry, look_ups))
     }
 
     /// A client of HTTPS that trusts the given authorities.
@@ -139,6 +158,29 @@ pub(crate) fn failed(error: &ClientError) -> Error {
     Error::failed("registry", error, advice)
 }
 
+/// The methods whose documents a registry has, or web servers have.
+pub(crate) fn methods(registry: Option<&str>, did_web: bool) -> Vec<DidMethod> {
+    let web = did_web.then_some(DidMethod::WEB);
+    registry.map(|_| DidMethod::DUNLIN).into_iter().chain(web).collect()
+}
+
+/// The latest documents of these DIDs.
+pub(crate) fn documents(look_ups: &LookUps, dids: &[Did]) -> Result<Vec<DidDocument>, Error> {
+    let resolved = block_on(async {
+        let mut resolved = vec![];
+        for did in dids {
+            resolved.push((did, look_ups.resolve(did).await));
+        }
+        resolved
+    });
+    let told = |did: &Did, error: LookUpError| match error {
+        LookUpError::Registry(error) => failed(&error),
+        error => Error::failed(did, error, "check the DID, and that its web server has the document"),
+    };
+    let all = resolved?.into_iter();
+    all.map(|(did, resolved)| resolved.map_err(|error| told(did, error))).collect()
+}
+
 /// Runs what asks the network, in a command that does nothing else meanwhile.
 pub(crate) fn block_on<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -174,13 +216,7 @@ impl RegistryOptions {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let registry = self.registry.as_ref().map(|url| self.access.client(url)).transpose()?;
-        let provider = Arc::new(lists::provider());
-        let web = match self.did_web {
-            true => Some(WebDocuments::new(provider.clone(), self.access.https(&provider)?)),
-            false => None,
-        };
-        let look_ups = LookUps::new(registry.iter().cloned().collect(), web);
+        let (registry, look_ups) = self.access.look_ups(self.registry.as_deref(), self.did_web)?;
         Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
     }
 
@@ -197,6 +233,11 @@ impl RegistryOptions {
     pub(crate) fn answers(&self, judge: Option<PeerJudge>) -> Option<LookUpAnswers> {
         let look_ups = &self.opened.get()?.look_ups;
         Some(look_ups.answers(Arc::new(lists::provider()), vec![judge?.judge()]))
+    }
+
+    /// The methods whose documents the registry or web servers have.
+    pub(crate) fn methods(&self) -> Vec<DidMethod> {
+        methods(self.registry.as_deref(), self.did_web)
     }
 
     /// Whether peers may have a did:web.
@@ -230,7 +271,7 @@ impl RegistryOptions {
     /// another document or has ended its DID. Before the program has begun, [`Self::start`] does so.
     pub(crate) fn watch_issuers(&self, verifier: &Arc<CredentialVerifier>) {
         let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
-        if opened.registry.is_some() {
+        if !self.methods().is_empty() {
             let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(verifier));
             runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
         }
@@ -240,13 +281,13 @@ impl RegistryOptions {
     /// own DID, and refreshes it. Without a proof, peers ask the registry themselves.
     pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
         if let (Some(PeerJudge::Credentials(verifier)), Some(opened)) = (judge, self.opened.get())
-            && opened.registry.is_some()
+            && !self.methods().is_empty()
         {
             // A client ends before a look-up beside its handshake would.
             let first = opened.look_ups.look_up_issuers(&verifier);
             if tokio::time::timeout(LOOK_UP_TIME, first).await.is_err() {
                 warn(
-                    "--registry: no answer about the issuers in --trust: their documents from --document stay in use",
+                    "no answer about the issuers in --trust: their documents from --document stay in use, and those without one are asked for again",
                 );
             }
             let (look_ups, verifier) = (opened.look_ups.clone(), Arc::downgrade(&verifier));

@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
+use dunlin::wire::DidMethod;
 use dunlin::{Credential, SsiMessages};
 use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
-use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
+use dunlin_identity::credential::{self, Contexts, CredentialError, Seconds, of_file};
 use dunlin_identity::did::Did;
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge, PinnedDocuments, RegistryDocuments, Resolution, Resolver,
-    resolve_listed,
+    CredentialVerifier, IdentifierVerifier, Judge, ListedIssuers, PinnedDocuments, RegistryDocuments,
+    Resolution, Resolver,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::method::dunlin::State;
@@ -83,12 +84,15 @@ impl Learnt {
     }
 
     /// Adds the newer lists of these issuers that peers have sent.
-    fn add_sent(&self, lists: &mut StatusLists, issuers: &[Resolution]) {
+    fn add_sent(&self, lists: &mut StatusLists, issuers: &[Resolution], looked_up: &[Did]) {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.retain(|verifier| verifier.strong_count() > 0);
         for verifier in verifiers.iter().filter_map(Weak::upgrade) {
             let sent = verifier.status_lists();
-            lists.merge(sent.iter().filter(|list| issuers.iter().any(|issuer| list.is_by(&issuer.document))));
+            lists.merge(sent.iter().filter(|list| {
+                issuers.iter().any(|issuer| list.is_by(&issuer.document))
+                    || looked_up.iter().any(|did| did.as_str() == list.issuer())
+            }));
         }
     }
 
@@ -278,22 +282,32 @@ impl CredentialTrust {
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        let trusted =
-            resolve_listed(&list, &[pinned(&list, issuers, documents, provider)?], now).map_err(|error| {
-                in_file(issuers, &error, "give the document of a did:dunlin in did_documents")
-            })?;
+        let later: &[DidMethod] = if look_ups.is_some() { &[DidMethod::DUNLIN] } else { &[] };
+        let resolvers = [pinned(&list, issuers, documents, provider)?];
+        let listed = ListedIssuers::of(&list, &resolvers, later, now).map_err(|error| {
+            let advice = "add registry for a did:dunlin, or give its document in did_documents";
+            in_file(issuers, &error, advice)
+        })?;
+        let trusted = listed.resolved;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let mut lists = StatusLists::default();
+        let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
         for field in &self.status {
-            let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
             let content = content(field)?;
             let list = StatusList::verify_file(&judge, provider, &content, now);
-            let list = list.map_err(|error| in_file(field, &error, advice))?;
+            let list = list.map_err(|error| match error {
+                CredentialError::UntrustedIssuer(_) => {
+                    let advice = "give a list of one of vc_issuers, and the issuer's document in did_documents also beside a registry";
+                    in_file(field, &error, advice)
+                }
+                error => in_file(field, &error, advice),
+            })?;
             learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
-        learnt.add_sent(&mut lists, &trusted);
-        let mut verifier = CredentialVerifier::new(provider.clone(), trusted).with_status(lists);
+        learnt.add_sent(&mut lists, &trusted, &listed.others);
+        let verifier = CredentialVerifier::new(provider.clone(), trusted);
+        let mut verifier = verifier.with_resolved_issuers(listed.others).with_status(lists);
         if let Some(look_ups) = look_ups {
             // What a registry knows comes before pinned documents, which never change.
             verifier = verifier.asking_with(look_ups.resolvers());

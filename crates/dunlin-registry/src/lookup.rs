@@ -159,10 +159,26 @@ impl LookUps {
         Err(refusal)
     }
 
-    /// Looks up the issuers of `did:dunlin` that a verifier with [`Self::resolvers`] trusts, so that it learns when one has another document
-    /// or has ended its DID. Failures are logged.
+    /// Looks a DID up, and returns its document.
+    ///
+    /// # Errors
+    /// [`LookUpError`].
+    pub async fn resolve(&self, did: &Did) -> Result<DidDocument, LookUpError> {
+        self.look_up(did).await?;
+        let mut resolved = self.resolvers().into_iter().map(|resolver| resolver.resolve(did, None, now_s()));
+        let found = resolved.find(|resolved| !matches!(resolved, Err(ResolveError::NotAtHand(_))));
+        Ok(found.ok_or(LookUpError::Method)??.document)
+    }
+
+    /// Looks up the issuers that a verifier with [`Self::resolvers`] trusts, so that it has their documents, and learns when one has another
+    /// document or has ended its DID. Failures are logged.
     pub async fn look_up_issuers(&self, verifier: &CredentialVerifier) {
-        for did in verifier.issuers().filter(|did| did.method() == "dunlin") {
+        let is_known = |did: &&Did| match did.method() {
+            "dunlin" => !self.registries.is_empty(),
+            "web" => self.web.is_some(),
+            _ => false,
+        };
+        for did in verifier.issuers().filter(is_known) {
             if let Err(error) = self.look_up(did).await {
                 tracing::warn!(%did, %error, "a trusted issuer cannot be looked up; what is known of it counts on");
             }

@@ -7,6 +7,7 @@ mod hub;
 mod node;
 mod site;
 
+use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
@@ -21,7 +22,9 @@ use dunlin::crypto::SigningKey;
 use dunlin::wire::AlertDescription as Alert;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, RegistryDocuments, Stapled};
+use dunlin_identity::handshake::{
+    CredentialVerifier, IdentifierVerifier, Judge as _, RegistryDocuments, Stapled,
+};
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::web;
 use dunlin_identity::registry::checkpoint::DEFAULT_CHECKPOINT_AGE;
@@ -30,7 +33,7 @@ use dunlin_identity::trust::TrustList;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Registry;
 use dunlin_registry::client::RegistryClient;
-use dunlin_registry::lookup::LookUps;
+use dunlin_registry::lookup::{LookUps, WebDocuments};
 use dunlin_registry::server::Limits;
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::DtlsEndpoint;
@@ -411,6 +414,48 @@ async fn documents_of_did_web_come_over_https() {
     let hub = Hub::of_web(&operator, node.connector.clone());
     let why = format!("cannot be looked up: {}/.well-known/did.json: ", node.url());
     hub.refuses(operator.shown(&document, key, None), Alert::BAD_CERTIFICATE, &why).await;
+}
+
+/// The verifier knows only the DIDs of its issuers.
+#[tokio::test]
+async fn issuer_and_holder_are_looked_up_in_one_handshake() {
+    let [issuer, holder] =
+        [(); 2].map(|()| KeyPair::generate(KeyType::P256).unwrap().signing_key(&provider()).unwrap());
+    let served = Arc::new(std::sync::RwLock::new(HashMap::<String, Vec<u8>>::new()));
+    let answers = Arc::clone(&served);
+    let node = Node::new(move |path| match answers.read().unwrap().get(path) {
+        Some(text) => (200, text.clone()),
+        None => (404, Vec::new()),
+    })
+    .await;
+    let of = |name: &str, key: &Arc<dyn SigningKey>| {
+        let did = web::create("localhost", node.port, &[name]).unwrap();
+        DidDocument::of_key(&did, "key-1", &PublicKey::from_spki(key.public_key()).unwrap()).unwrap()
+    };
+    let (of_issuer, of_holder) = (of("issuer", &issuer), of("holder", &holder));
+    let operator = Operator { key: issuer, document: of_issuer.clone() };
+    let own = || operator.shown(&of_holder, holder.clone(), None);
+    let hub = || {
+        let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
+        let look_ups = LookUps::new(Vec::new(), Some(web));
+        let verifier = CredentialVerifier::new(provider(), Vec::<DidDocument>::new());
+        let verifier = verifier.with_resolved_issuers([of_issuer.id().clone()]);
+        Hub::of(verifier.asking_with(look_ups.resolvers()), SsiMessages::Off, Some(&look_ups))
+    };
+    let serve = |document: &DidDocument, name: &str| {
+        let path = format!("/{name}/did.json");
+        served.write().unwrap().insert(path, document.canonical().as_bytes().to_vec());
+    };
+    let why = |name: &str| format!("cannot be looked up: {}/{name}/did.json: status 404", node.url());
+    hub().refuses(own(), Alert::BAD_CERTIFICATE, &why("issuer")).await;
+    serve(&of_issuer, "issuer");
+    hub().refuses(own(), Alert::BAD_CERTIFICATE, &why("holder")).await;
+    serve(&of_holder, "holder");
+    let hub = hub();
+    assert_eq!(&hub.accepts(own()).await.did, of_holder.id());
+    // Both are at hand now.
+    served.write().unwrap().clear();
+    hub.accepts(own()).await;
 }
 
 /// The registry's key has signed both histories. The proof of the second one comes along, or the registry answers with it.

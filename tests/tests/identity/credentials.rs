@@ -28,8 +28,8 @@ use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Sec
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, DocumentCache, MAX_SHOWN_DID, PinnedDocuments, Refusal,
-    Resolution, ResolveError, Resolver, Stapled, resolve_listed,
+    CredentialIdentity, CredentialVerifier, DocumentCache, ListedIssuers, MAX_SHOWN_DID, PinnedDocuments,
+    Refusal, Resolution, ResolveError, Resolver, Stapled,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
@@ -548,7 +548,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     let documents = [issuer.document.clone(), device.document.clone()];
     let pinned = || Arc::new(PinnedDocuments::new(&provider, &list, documents.clone()).unwrap());
     let of_issuer = TrustList::new([issuer.did().clone()]);
-    let issuers = resolve_listed(&of_issuer, &[pinned()], NOW_S).unwrap();
+    let issuers = ListedIssuers::of(&of_issuer, &[pinned()], &[], NOW_S).unwrap().resolved;
     let verifier = || CredentialVerifier::new(provider.clone(), issuers.clone()).with_resolver(pinned());
     let own = device.shows(issuer.issue(&device, unchanged));
     let server = server(profile(trust(verifier()), vec![own.clone()]));
@@ -556,7 +556,8 @@ fn accepts_a_pinned_document_of_did_dunlin() {
 
     let unpinned = other.shows(issuer.issue(&other, unchanged));
     refused(&unpinned, verifier, Alert::BAD_CERTIFICATE, "is not at hand");
-    assert_eq!(resolve_listed(&of_issuer, &[], NOW_S), Err(ResolveError::Unsupported(issuer.did().clone())));
+    let unknown = ListedIssuers::of(&of_issuer, &[], &[], NOW_S).unwrap_err();
+    assert_eq!(unknown, ResolveError::Unsupported(issuer.did().clone()));
     let not_pinned = |list: &str, document: &DidDocument| {
         PinnedDocuments::new(&provider, &TrustList::read(list).unwrap(), [document.clone()]).unwrap_err()
     };

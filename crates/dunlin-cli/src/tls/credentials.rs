@@ -67,8 +67,8 @@ pub(crate) struct CredentialOptions {
     /// repeated; the first that suits the peer is used.
     #[arg(long, value_name = "FILE", requires = "did", help_heading = "Identity")]
     pub(crate) vc: Vec<PathBuf>,
-    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin also the hash of its
-    /// document (`dunlin did resolve --line`). Certificates are then accepted only with --CAfile. A credential is not bound to a host
+    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin with --document also the
+    /// hash of its document (`dunlin did resolve --line`). Certificates are then accepted only with --CAfile. A credential is not bound to a host
     /// name: without --peers, a client accepts every holder as its server.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) trust: Option<PathBuf>,
@@ -175,10 +175,12 @@ impl CredentialOptions {
             return Ok(Some(PeerJudge::Identifiers(Arc::new(verifier.with_resolver(Arc::new(pinned))))));
         };
         let documents = did::documents(&self.document)?;
-        let issuers = did::issuers(trust, &documents, provider)?;
-        let of_issuers: Vec<_> = issuers.iter().map(|issuer| issuer.document.clone()).collect();
+        let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
+        let of_issuers: Vec<_> = issuers.resolved.iter().map(|issuer| issuer.document.clone()).collect();
         let lists = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
-        let verifier = CredentialVerifier::new(provider.clone(), issuers).with_status(lists);
+        let verifier = CredentialVerifier::new(provider.clone(), issuers.resolved)
+            .with_resolved_issuers(issuers.others)
+            .with_status(lists);
         let mut verifier = self.registry.extend(verifier)?;
         if let Some(list) = peers {
             let pinned = did::pinned(&list, &documents, provider)?;
@@ -218,13 +220,14 @@ impl CredentialOptions {
         files.filter(|_| self.trusts()).cloned().collect()
     }
 
-    /// The signature schemes of the trusted issuers' keys; `None` without --trust.
+    /// The signature schemes of the trusted issuers' keys, as far as they are known; `None` without --trust.
     pub(super) fn issuer_schemes(
         &self,
         provider: &CryptoProvider,
     ) -> Result<Option<Vec<SignatureScheme>>, Error> {
         let Some(trust) = &self.trust else { return Ok(None) };
-        let issuers = did::issuers(trust, &did::documents(&self.document)?, provider)?;
+        let documents = did::documents(&self.document)?;
+        let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?.resolved;
         let keys = issuers.iter().flat_map(|issuer| issuer.document.keys(Relationship::AssertionMethod));
         let mut schemes = Vec::new();
         for scheme in keys.map(|(_, key)| key.key_type().default_scheme()) {

@@ -243,6 +243,8 @@ fn a_client_looks_issuers_up_before_it_connects() {
     place.dunlin(&format!("did deactivate operator {}", registry.access));
     let (client, _) = server.refused(&place, &client);
     assert!(client.contains("is no longer the latest"), "{client}");
+    let line = place.dunlin_fails(&format!("vc verify hub.vc --trust trusted {}", registry.access), 1);
+    assert!(line.contains("is deactivated"), "{line}");
     // The owner publishes the DID later, when the registry answers again.
     let port = registry.port;
     let access = registry.access.clone();
@@ -254,6 +256,47 @@ fn a_client_looks_issuers_up_before_it_connects() {
     );
     let registry = Registry::at(&place, port);
     place.dunlin(&format!("did publish later {access}"));
+    registry.stop();
+}
+
+/// The list names the operator's DID alone, and the registry has its document, also after a rotation.
+#[test]
+fn documents_of_issuers_come_from_the_registry() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let access = &registry.access;
+    let operator = place.dunlin(&format!("did create --method dunlin --out operator {access}"));
+    place.write("trusted", &operator);
+    let hub = place.dunlin("did create --out hub");
+    place.write("hubs", &hub);
+    let issue = || {
+        let list = "--status-list status.vc --status-url https://operator.example/1 --force";
+        place.dunlin(&format!("vc issue --issuer operator --subject {} --out hub.vc {list}", hub.trim_end()))
+    };
+    issue();
+    let line = place.dunlin_fails("vc verify hub.vc --trust trusted", 1);
+    assert!(line.contains("trusted: ") && line.contains("add --registry"), "{line}");
+    let staple = "--staple-status status.vc";
+    let server = Server::new(&place, &format!("--did hub --vc hub.vc {staple} --echo"));
+    let client = format!("--trust trusted --peers hubs {access}");
+    let told = server.echo(&place, &client, "");
+    assert!(told.contains(&format!("\nIssuer             {operator}")), "{told}");
+    // The server of this client asks during the handshake.
+    let asking = Server::new(&place, &format!("{SERVER} --Verify {client}"));
+    let shows = format!("{CLIENT} --did hub --vc hub.vc {staple}");
+    asking.echo(&place, &shows, "");
+    let line = place.dunlin_fails(&format!("client localhost:1 {client} --status-list status.vc"), 1);
+    assert!(line.contains("status.vc: ") && line.contains("--document also beside a registry"), "{line}");
+
+    // The operator can still revoke what it has issued before, and goes on with its list.
+    place.dunlin(&format!("did update operator {access}"));
+    let (refused, _) = server.refused(&place, &client);
+    assert!(refused.contains("the DID document has no verification method"), "{refused}");
+    place.dunlin("vc revoke hub.vc --issuer operator --status-list status.vc");
+    issue();
+    let told = place.dunlin(&format!("vc verify hub.vc --trust trusted --status-list status.vc {access}"));
+    assert!(told.starts_with("hub.vc: valid\n"), "{told}");
+    server.echo(&place, &client, "");
     registry.stop();
 }
 

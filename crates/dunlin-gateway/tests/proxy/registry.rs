@@ -8,6 +8,7 @@ use dunlin::crypto::SigningKey;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
 use dunlin_gateway::{Config, TunnelConfig};
+use dunlin_identity::credential::status::{Bitstring, StatusPurpose};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
 use dunlin_identity::directory::key_file;
 use dunlin_identity::document::{DidDocument, Relationship};
@@ -23,7 +24,7 @@ use dunlin_pki::{Item, KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve};
 use dunlin_registry::{Registry, Settings};
 use dunlin_tokio::TlsAcceptor;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -95,16 +96,19 @@ impl Site {
     }
 
     fn issue(&self, subject: &DidDocument) -> String {
-        let (pair, document) = &self.operator;
-        let credential = json!({
+        self.sign(&json!({
             "@context": [CREDENTIALS_V2],
             "type": ["VerifiableCredential"],
-            "issuer": document.id().as_str(),
+            "issuer": self.operator.1.id().as_str(),
             "credentialSubject": {"id": subject.id().as_str()},
-        });
+        }))
+    }
+
+    fn sign(&self, credential: &Value) -> String {
+        let (pair, document) = &self.operator;
         let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
         let issuer = Issuer { provider: &dunlin_awslc::provider(), signer: &*key(pair), method };
-        issuer.issue_jwt(&credential, &Contexts::default()).unwrap()
+        issuer.issue_jwt(credential, &Contexts::default()).unwrap()
     }
 
     /// The table that names the registry, at this port.
@@ -174,6 +178,36 @@ async fn a_gateway_looks_up_the_dids_of_clients() {
     let error = site.visit(&place, port).await.unwrap_err();
     let received = error.get_ref().and_then(|error| error.downcast_ref::<Error>());
     assert_eq!(received, Some(&Error::AlertReceived(AlertDescription::BAD_CERTIFICATE)), "{error}");
+}
+
+/// The list names an issuer's `did:dunlin` alone. Its document comes from the registry.
+#[tokio::test]
+async fn a_gateway_looks_up_the_issuers_of_clients() {
+    let place = Place::new();
+    let mut site = Site::new(&place).await;
+    let (pair, document, _) = site.device();
+    place.write("issuers", document.id().as_str());
+    site.operator = (pair, document);
+    let route = route(backend("one").await, "");
+    let text = listener("") + CLIENTS + &Site::table("clients", site.port) + &route;
+    let (gateway, port) = place.start(&text).await;
+    assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
+    gateway.reload(place.config(&text)).await.unwrap();
+    assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
+    // Without a registry, nobody has the document.
+    let Err(faults) = dunlin_gateway::Gateway::start(place.config(&(listener("") + CLIENTS + &route))).await
+    else {
+        panic!("it started")
+    };
+    assert!(faults.to_string().contains("add registry for a did:dunlin"), "{faults}");
+    // A status list in a file is verified before there is an answer.
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
+    let (url, of_issuer) = ("https://operator.example/status/1", site.operator.1.id());
+    let list = Bitstring::default().credential(of_issuer, url, StatusPurpose::Revocation, now, now + 1000);
+    place.write("status.vc", &site.sign(&list.unwrap()));
+    let text = text.replace("vc_issuers", "vc_status = \"status.vc\"\nvc_issuers");
+    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
+    assert!(refused.contains("in did_documents also beside a registry"), "{refused}");
 }
 
 /// The gateway knows only the root over its peers, and only with a registry can they prove their membership.

@@ -425,6 +425,14 @@ pub fn unverified(credential: &[u8]) -> Result<Value, CredentialError> {
     if credential.len() > limit(&value) { Err(CredentialError::TooLong) } else { Ok(value) }
 }
 
+/// The issuer of a credential, before anything is verified.
+pub(crate) fn issuer(credential: &[u8], contexts: &Contexts) -> Result<String, CredentialError> {
+    if credential.len() > MAX_CREDENTIAL {
+        return Err(CredentialError::TooLong);
+    }
+    Ok(Claims::read(&unverified(credential)?, contexts)?.issuer)
+}
+
 /// The issuer of a credential about `holder`, before anything is verified.
 pub(crate) fn parties(
     credential: &[u8],

@@ -25,6 +25,8 @@ pub struct CredentialIdentity {
     pub did: Did,
     /// The issuer of the credential.
     pub issuer: Did,
+    /// The hash of the issuer's document and its version, if a resolver has shown it; `None` if the program has given the document.
+    pub issuer_document: Option<(Sha256Hash, u64)>,
     /// What the issuer says about the peer: the credential's subject without its id. `None` if it is too long for sessions and cache
     /// entries; then nobody may conclude anything from a claim that is not there.
     pub claims: Option<Map<String, Value>>,
@@ -61,6 +63,10 @@ impl CredentialIdentity {
         Some(Self {
             did,
             issuer: text("issuer")?.parse().ok()?,
+            issuer_document: match (text("issuerDocument"), text("issuerSequence")) {
+                (Some(document), Some(sequence)) => Some((document.parse().ok()?, sequence.parse().ok()?)),
+                _ => None,
+            },
             claims: members.get("claims").and_then(Value::as_object).cloned(),
             document: text("document")?.parse().ok()?,
             sequence: text("sequence")?.parse().ok()?,
@@ -79,6 +85,10 @@ impl CredentialIdentity {
             "sequence": self.sequence.to_string(),
             "resolved": self.resolved.to_string(),
         });
+        if let Some((document, sequence)) = self.issuer_document {
+            details["issuerDocument"] = document.to_string().into();
+            details["issuerSequence"] = sequence.to_string().into();
+        }
         if let Some(until) = self.valid_until {
             details["until"] = until.to_string().into();
         }

@@ -82,6 +82,7 @@ impl LinksVerifier {
         let identity = CredentialIdentity {
             did: verified.subject,
             issuer,
+            issuer_document: None,
             // Such a credential says nothing else about its subject.
             claims: Some(Map::new()),
             document,

@@ -157,17 +157,42 @@ pub(super) fn resolve(
     Err(refusal)
 }
 
-/// What the DIDs on a list of issuers resolve to. Beside `did:key` and `did:jwk`, these resolvers are asked.
-///
-/// # Errors
-/// The first DID that does not resolve.
-pub fn resolve_listed(
-    list: &TrustList,
-    resolvers: &[Arc<dyn Resolver>],
-    now: Seconds,
-) -> Result<Vec<Resolution>, ResolveError> {
-    let resolvers = [self_contained().as_slice(), resolvers].concat();
-    list.dids().map(|did| resolve(&resolvers, did, None, now)).collect()
+/// The DIDs on a list of issuers.
+#[derive(Clone, Debug, Default)]
+pub struct ListedIssuers {
+    /// What those resolve to whose documents are at hand.
+    pub resolved: Vec<Resolution>,
+    /// The others ([`CredentialVerifier::with_resolved_issuers`](super::CredentialVerifier::with_resolved_issuers)).
+    pub others: Vec<Did>,
+}
+
+impl ListedIssuers {
+    /// Resolves the DIDs on a list. Beside `did:key` and `did:jwk`, these resolvers are asked. The DIDs of the methods `later` may have
+    /// no document at hand yet.
+    ///
+    /// # Errors
+    /// The first DID that does not resolve.
+    pub fn of(
+        list: &TrustList,
+        resolvers: &[Arc<dyn Resolver>],
+        later: &[DidMethod],
+        now: Seconds,
+    ) -> Result<Self, ResolveError> {
+        let resolvers = [self_contained().as_slice(), resolvers].concat();
+        let mut listed = Self::default();
+        for did in list.dids() {
+            match resolve(&resolvers, did, None, now) {
+                Ok(resolution) => listed.resolved.push(resolution),
+                Err(ResolveError::NotAtHand(_) | ResolveError::Unsupported(_))
+                    if did_method(did).is_some_and(|method| later.contains(&method)) =>
+                {
+                    listed.others.push(did.clone());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(listed)
+    }
 }
 
 /// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, until another resolver

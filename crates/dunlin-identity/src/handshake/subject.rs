@@ -79,6 +79,15 @@ impl Subjects {
         Ok(Subject { key: key.spki().clone(), document: hash, sequence, until: resolution.until })
     }
 
+    /// What an issuer resolves to whose document the resolvers have.
+    pub(super) fn resolve_issuer(&self, did: &Did, now: Seconds) -> Result<Resolution, ResolveError> {
+        let resolution = resolve(&self.resolvers, did, None, now)?;
+        match self.is_latest(did, &self.hash(&resolution.document)?, resolution.sequence) {
+            true => Ok(resolution),
+            false => Err(ResolveError::Outdated(did.clone())),
+        }
+    }
+
     /// The hash by which [`Self::is_latest`] knows a document.
     pub(super) fn hash(&self, document: &DidDocument) -> Result<Sha256Hash, ResolveError> {
         Ok(Sha256Hash::of(&self.provider, document.canonical().as_bytes())?)

@@ -18,7 +18,7 @@ use crate::credential::jwt::JwtError;
 use crate::credential::links::LinksError;
 use crate::credential::proof::ProofError;
 use crate::credential::status::{SentList, StatusError, StatusList, StatusLists};
-use crate::credential::{CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
+use crate::credential::{self, CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
 use crate::did::{Did, DidError};
 use crate::document::{DidDocument, DocumentError};
 use crate::holding::issuer_name;
@@ -203,13 +203,13 @@ fn of_key(error: &KeyError) -> Alert {
 ///
 /// use dunlin::auth::Verifiers;
 /// use dunlin::crypto::CryptoProvider;
-/// use dunlin_identity::handshake::{CredentialVerifier, resolve_listed};
+/// use dunlin_identity::handshake::{CredentialVerifier, ListedIssuers};
 /// use dunlin_identity::trust::TrustList;
 ///
 /// /// Trusts the issuers on this list.
 /// fn trust(provider: Arc<CryptoProvider>, list: &str, now_s: i64) -> Result<Verifiers, Box<dyn std::error::Error>> {
-///     let issuers = resolve_listed(&TrustList::read(list)?, &[], now_s)?;
-///     Ok(Verifiers::default().with(Arc::new(CredentialVerifier::new(provider, issuers))))
+///     let issuers = ListedIssuers::of(&TrustList::read(list)?, &[], &[], now_s)?;
+///     Ok(Verifiers::default().with(Arc::new(CredentialVerifier::new(provider, issuers.resolved))))
 /// }
 /// ```
 #[derive(Debug)]
@@ -217,6 +217,8 @@ pub struct CredentialVerifier {
     issuers: Verifier,
     /// What the issuers have resolved to: their documents, and until when these are the latest.
     resolved: Vec<Resolution>,
+    /// The issuers whose documents the resolvers have.
+    looked_up: Vec<Did>,
     subjects: Subjects,
     status: RwLock<StatusLists>,
     asks: bool,
@@ -224,7 +226,7 @@ pub struct CredentialVerifier {
 
 impl CredentialVerifier {
     /// Trusts the issuers with these documents, and resolves peers of `did:key` and `did:jwk`. What an issuer has resolved to
-    /// ([`resolve_listed`](super::resolve_listed)) counts as long as it is the latest, as far as the resolvers know; a document alone has no
+    /// ([`ListedIssuers`](super::ListedIssuers)) counts as long as it is the latest, as far as the resolvers know; a document alone has no
     /// end of its own.
     pub fn new(
         provider: Arc<CryptoProvider>,
@@ -238,7 +240,16 @@ impl CredentialVerifier {
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
         let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
-        Self { issuers, resolved, subjects: Subjects::new(provider), status: RwLock::default(), asks: false }
+        let (subjects, status) = (Subjects::new(provider), RwLock::default());
+        Self { issuers, resolved, looked_up: Vec::new(), subjects, status, asks: false }
+    }
+
+    /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer may change its key, and issues
+    /// its credentials again then.
+    #[must_use]
+    pub fn with_resolved_issuers(mut self, issuers: impl IntoIterator<Item = Did>) -> Self {
+        self.looked_up.extend(issuers);
+        self
     }
 
     /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
@@ -269,7 +280,7 @@ impl CredentialVerifier {
 
     /// The issuers that it trusts.
     pub fn issuers(&self) -> impl Iterator<Item = &Did> {
-        self.issuers.issuers().iter().map(DidDocument::id)
+        self.issuers.issuers().iter().map(DidDocument::id).chain(&self.looked_up)
     }
 
     /// Changes the status lists, for example by a list that the program has fetched.
@@ -292,17 +303,25 @@ impl CredentialVerifier {
     ) -> Result<Box<Verified>, Refusal> {
         let [credential] = entries else { return Err(Refusal::Entries) };
         let provider = &self.subjects.provider;
-        let mut verified = self.issuers.verify_but_for_status(provider, credential, None, now)?;
+        let shown = self.resolve_issuer(credential, now)?;
+        let issuers = match &shown {
+            Some(issuer) => {
+                let issuers = Verifier::new([issuer.document.clone()]);
+                &issuers.with_contexts(self.issuers.contexts().clone())
+            }
+            None => &self.issuers,
+        };
+        let mut verified = issuers.verify_but_for_status(provider, credential, None, now)?;
         if !self.subjects.accepts(verified.scheme, algorithms) {
             return Err(Refusal::Algorithm(verified.scheme));
         }
-        let issuer_until = match self.resolved.iter().find(|issuer| *issuer.document.id() == verified.issuer)
-        {
-            Some(issuer) => self.subjects.issuer_until(issuer, now)?,
-            None => None,
+        let issuer_until = match (&shown, self.given(&verified.issuer)) {
+            (Some(issuer), _) => issuer.until,
+            (None, Some(issuer)) => self.subjects.issuer_until(issuer, now)?,
+            (None, None) => None,
         };
         let sent = stapled.credential_status.unwrap_or_default();
-        let (status_until, news) = self.check_status(&verified, sent, algorithms, now)?;
+        let (status_until, news) = self.check_status(issuers, &verified, sent, algorithms, now)?;
         verified.status_until = status_until;
         // After the other checks, so that only a trusted issuer can make this side look a DID up.
         let Subject { key, document, sequence, until } =
@@ -316,12 +335,33 @@ impl CredentialVerifier {
         let validity = limit(validity, AskAgain::Status, verified.status_until);
         let validity = limit(validity, AskAgain::Resolution, until);
         let validity = limit(validity, AskAgain::Resolution, issuer_until);
-        let identity = identity(verified, document, sequence, now);
+        let mut identity = identity(verified, document, sequence, now);
+        if let Some(Resolution { document, sequence, .. }) = &shown {
+            let hash = self.subjects.hash(document).map_err(Refusal::from)?;
+            identity.issuer_document = Some((hash, *sequence));
+        }
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
         if !news.is_empty() {
             self.update_status(|lists| lists.merge(&news));
         }
         Ok(Verified::new(key, identity, validity))
+    }
+
+    /// What the issuer of a credential resolves to, if the resolvers have its document. Nothing of the credential is verified yet.
+    fn resolve_issuer(&self, credential: &[u8], now: Seconds) -> Result<Option<Resolution>, Refusal> {
+        if self.looked_up.is_empty() {
+            return Ok(None);
+        }
+        let issuer = credential::issuer(credential, self.issuers.contexts())?;
+        match self.looked_up.iter().find(|did| did.as_str() == issuer) {
+            Some(did) => Ok(Some(self.subjects.resolve_issuer(did, now)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// The issuer with this DID, if the program has given its document.
+    fn given(&self, issuer: &Did) -> Option<&Resolution> {
+        self.resolved.iter().find(|resolved| resolved.document.id() == issuer)
     }
 
     /// The status lists at hand.
@@ -337,6 +377,7 @@ impl CredentialVerifier {
     /// of the latter is news.
     fn check_status(
         &self,
+        issuers: &Verifier,
         verified: &VerifiedCredential,
         sent: &[u8],
         algorithms: &[&dyn SignatureVerificationAlgorithm],
@@ -350,7 +391,7 @@ impl CredentialVerifier {
         }
         let (mut news, mut old) = (Vec::new(), Vec::new());
         for SentList { url, credential, .. } in sent {
-            match StatusList::verify(&self.issuers, provider, credential, &url, now) {
+            match StatusList::verify(issuers, provider, credential, &url, now) {
                 Ok(list) if list.issuer() != issuer => {
                     return Err(Refusal::StatusList(StatusError::OtherIssuer(url).into()));
                 }
@@ -377,8 +418,7 @@ impl CredentialVerifier {
 
     /// Whether no resolver knows of a later document of this issuer, or of its end.
     fn is_latest_issuer(&self, issuer: &Did) -> bool {
-        let of_issuer = self.resolved.iter().find(|resolved| resolved.document.id() == issuer);
-        of_issuer.is_some_and(|Resolution { document, sequence, .. }| {
+        self.given(issuer).is_some_and(|Resolution { document, sequence, .. }| {
             self.subjects.hash(document).is_ok_and(|hash| self.subjects.is_latest(issuer, &hash, *sequence))
         })
     }
@@ -396,7 +436,18 @@ fn identity(
     claims.remove("id");
     let (claims, statuses) = (Some(claims), verified.statuses);
     let (did, issuer, valid_until) = (verified.subject, verified.issuer, verified.valid_until);
-    CredentialIdentity { did, issuer, claims, document, sequence, resolved, valid_until, statuses }
+    let issuer_document = None;
+    CredentialIdentity {
+        did,
+        issuer,
+        issuer_document,
+        claims,
+        document,
+        sequence,
+        resolved,
+        valid_until,
+        statuses,
+    }
 }
 
 /// The time of the handshake.
@@ -430,6 +481,10 @@ impl dunlin::auth::Verifier for CredentialVerifier {
             // The DID alone would not change with its keys. A document without a canonical form verifies nothing.
             add(issuer.canonical().as_bytes());
         }
+        for did in &self.looked_up {
+            add(b"resolved issuer");
+            add(did.as_str().as_bytes());
+        }
         for context in self.issuers.contexts().all() {
             add(context.url.as_bytes());
             add(context.sha256.as_bytes());
@@ -450,15 +505,14 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     }
 
     fn check(&self) -> Result<(), &'static str> {
-        match self.issuers.issuers().is_empty() {
+        match self.issuers.issuers().is_empty() && self.looked_up.is_empty() {
             true => Err("no issuers of verifiable credentials are trusted"),
             false => Ok(()),
         }
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        let name = |issuer: &DidDocument| issuer_name(&self.subjects.provider, issuer.id().as_str()).to_vec();
-        self.issuers.issuers().iter().map(name).collect()
+        self.issuers().map(|issuer| issuer_name(&self.subjects.provider, issuer.as_str()).to_vec()).collect()
     }
 
     fn did_methods(&self) -> Vec<DidMethod> {
@@ -478,7 +532,13 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     fn still_believes(&self, identity: &PeerIdentity) -> bool {
         let Some(peer) = CredentialIdentity::of(identity) else { return false };
         self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
-            && self.is_latest_issuer(&peer.issuer)
+            && match peer.issuer_document {
+                Some((document, sequence)) => {
+                    self.looked_up.contains(&peer.issuer)
+                        && self.subjects.is_latest(&peer.issuer, &document, sequence)
+                }
+                None => self.is_latest_issuer(&peer.issuer),
+            }
             && !self.lists().refuses(&peer.issuer, &peer.statuses)
     }
 }

@@ -41,7 +41,7 @@ fn refuses_deactivated_and_outdated_issuers() {
         let known = cache();
         known.insert(issuer.document.clone(), 1, resolved_s).unwrap();
         let resolver: Arc<dyn Resolver> = known.clone();
-        let resolved = resolve_listed(&listed, &[resolver], resolved_s).unwrap();
+        let resolved = ListedIssuers::of(&listed, &[resolver], &[], resolved_s).unwrap().resolved;
         (CredentialVerifier::new(awslc(), resolved).with_resolver(known.clone()), known)
     };
     let rotated = |known: &DocumentCache| {
@@ -76,6 +76,66 @@ fn refuses_deactivated_and_outdated_issuers() {
     assert!(verifier.still_believes(&verified.identity));
     rotated(&known);
     assert!(!verifier.still_believes(&verified.identity));
+}
+
+/// An issuer whose document the program has not given: the latest that a resolver knows counts.
+#[test]
+fn a_resolved_issuer_counts_with_its_latest_document() {
+    use dunlin::auth::Verifier as _;
+    let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
+    let known = cache();
+    let listed = TrustList::new([issuer.did().clone()]);
+    let of_list = |later: &[DidMethod]| ListedIssuers::of(&listed, &[known.clone()], later, NOW_S);
+    assert_eq!(of_list(&[]).unwrap_err(), ResolveError::NotAtHand(issuer.did().clone()));
+    let listed = of_list(&[DidMethod::WEB]).unwrap();
+    assert_eq!((listed.resolved.len(), &listed.others[..]), (0, &[issuer.did().clone()][..]));
+    let verifier = || {
+        let verifier = CredentialVerifier::new(awslc(), listed.resolved.clone());
+        verifier.with_resolved_issuers(listed.others.clone()).with_resolver(known.clone())
+    };
+    let provider = awslc();
+    let judged = |credential: Vec<u8>, lists: Option<&[u8]>| {
+        let stapled = Stapled { credential_status: lists, ..Stapled::default() };
+        verifier().judge(&[CertificateDer::from(credential)], stapled, provider.signatures.all, NOW_S)
+    };
+    let old = || issuer.issue(&device, unchanged);
+    let missing = judged(old(), None).unwrap_err();
+    assert_eq!((missing.wanted(), missing.is_missing()), (Some(issuer.did()), true), "{missing}");
+    refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "issuer.example is not at hand");
+    // Nobody asks for the documents of others.
+    let stranger = Party::named("did:web:stranger.example");
+    let by_stranger = judged(stranger.issue(&device, unchanged), None).unwrap_err();
+    assert_eq!((by_stranger.alert(), by_stranger.wanted()), (Alert::UNKNOWN_CA, None), "{by_stranger}");
+
+    known.insert(issuer.document.clone(), 1, NOW_S - 600).unwrap();
+    let first = judged(old(), None).unwrap();
+    assert_eq!(first.validity.until_s(), u64::try_from(NOW_S + 3000).unwrap());
+    assert_eq!(first.validity.reason(), AskAgain::Resolution);
+    let peer = CredentialIdentity::of(&first.identity).unwrap();
+    let hash = Sha256Hash::of(&provider, issuer.document.canonical().as_bytes()).unwrap();
+    assert_eq!(peer.issuer_document, Some((hash, 1)));
+    // Lists beside the credential are by the same document.
+    let staple = |list: Vec<u8>| dunlin_identity::credential::status::write_staple(&[list]).unwrap();
+    let with_list = issuer.issue(&device, with_status);
+    judged(with_list.clone(), Some(&staple(issuer.published_list(LIST, false, 60)))).unwrap();
+    let revoked = judged(with_list, Some(&staple(issuer.published_list(LIST, true, 60)))).unwrap_err();
+    assert_eq!(revoked.alert(), Alert::CERTIFICATE_REVOKED, "{revoked}");
+    let server = server(profile(trust(verifier()), vec![device.shows(old())]));
+    let mut pair = Pair::new(&client(profile(trust(verifier()), vec![device.shows(old())])), &server);
+    pair.connect().unwrap();
+    // With the document itself, the same verdict would rest on something else.
+    assert!(verifier().still_believes(&first.identity));
+    assert!(!issuer.verifier().with_resolver(known.clone()).still_believes(&first.identity));
+
+    let rotated = Party::named(issuer.did().as_str());
+    known.insert(rotated.document.clone(), 2, NOW_S).unwrap();
+    let second = judged(rotated.issue(&device, unchanged), None).unwrap();
+    assert!(verifier().still_believes(&second.identity) && !verifier().still_believes(&first.identity));
+    refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "signature");
+    known.deactivate(issuer.did().clone());
+    assert!(!verifier().still_believes(&second.identity));
+    let later = device.shows(rotated.issue(&device, unchanged));
+    refused(&later, verifier, Alert::CERTIFICATE_REVOKED, "did:web:issuer.example is deactivated");
 }
 
 /// A verifier that must look a document up asks, and only for a credential by a trusted issuer.

@@ -12,6 +12,7 @@ use serde_json::json;
 use super::issue::time_text;
 use crate::did;
 use crate::error::{Error, printable};
+use crate::registry::{self, AccessOptions};
 use crate::tls::lists;
 
 /// Verify a credential: its issuer, signature, times and status.
@@ -20,12 +21,14 @@ use crate::tls::lists;
 Examples:
   dunlin vc verify device.vc --trust trusted
   dunlin vc verify device.vc --trust trusted --status-list status.vc --json
+  dunlin vc verify device.vc --trust trusted --registry https://registry.example --registry-key registry.pub
 
 Anybody can show this file. Only a handshake, in which the holder proves its key, shows that the holder is there.")]
 pub(super) struct Verify {
     /// The credential.
     file: PathBuf,
-    /// The list of the trusted issuers: a DID on each line; for a did:dunlin also the hash of its document (`dunlin did resolve --line`).
+    /// The list of the trusted issuers: a DID on each line; for a did:dunlin with --document also the hash of its document
+    /// (`dunlin did resolve --line`).
     #[arg(long, value_name = "FILE")]
     trust: PathBuf,
     /// The document of a did:dunlin on the list. May be repeated.
@@ -34,6 +37,14 @@ pub(super) struct Verify {
     /// A status list of an issuer. May be repeated.
     #[arg(long, value_name = "FILE")]
     status_list: Vec<PathBuf>,
+    /// The registry of did:dunlin, which has the latest documents of issuers without --document.
+    #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
+    registry: Option<String>,
+    /// Fetch the documents of issuers with a did:web over HTTPS.
+    #[arg(long, help_heading = "Registry")]
+    did_web: bool,
+    #[command(flatten)]
+    access: AccessOptions,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -54,8 +65,11 @@ pub(super) struct Show {
 pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let provider = lists::provider();
     let documents = did::documents(&args.document)?;
-    let issuers = did::issuers(&args.trust, &documents, &provider)?;
-    let issuers: Vec<_> = issuers.into_iter().map(|issuer| issuer.document).collect();
+    let (_, look_ups) = args.access.look_ups(args.registry.as_deref(), args.did_web)?;
+    let later = registry::methods(args.registry.as_deref(), args.did_web);
+    let listed = did::issuers(&args.trust, &documents, &later, &provider)?;
+    let mut issuers = registry::documents(&look_ups, &listed.others)?;
+    issuers.extend(listed.resolved.into_iter().map(|issuer| issuer.document));
     let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
     let bytes = did::credential(&args.file)?;
     let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());

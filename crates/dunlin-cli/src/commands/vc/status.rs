@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, value_parser};
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusLists, StatusPurpose};
-use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds, Verifier};
+use dunlin_identity::credential::{Contexts, CredentialError, Issuer, Seconds};
 use dunlin_identity::document::Relationship;
 
 use super::issue::time_text;
@@ -55,12 +55,11 @@ pub(super) fn revoke(args: &Revoke, out: &mut dyn Write) -> Result<(), Error> {
     let mut list = List::read(&args.status_list, &issuer, &provider)?;
     let mut before = 0;
     for path in &args.credentials {
-        let verifier = Verifier::new([issuer.document.clone()]);
         let credential = did::credential(path)?;
         // Others' credentials may name places in this list, too.
         let (entry, now) = (list.entry(0), did::now_s());
-        let verified = verifier
-            .statuses(&provider, &credential, now)
+        let verified = issuer
+            .verify(|verifier| verifier.statuses(&provider, &credential, now))
             .map_err(|error| Error::failed(path.display(), error, "give a credential of this issuer"))?;
         let mut here =
             verified.into_iter().filter(|own| own.list == entry.list && own.purpose == entry.purpose);
@@ -102,7 +101,7 @@ pub(super) struct List {
 impl List {
     /// Reads a list of this issuer.
     pub(super) fn read(path: &Path, issuer: &Own, provider: &CryptoProvider) -> Result<Self, Error> {
-        let list = did::status_list(path, std::slice::from_ref(&issuer.document), provider)?;
+        let list = did::own_status_list(path, issuer, provider)?;
         let (url, bits) = (list.url().to_owned(), list.bits().clone());
         Ok(Self { path: path.to_owned(), url, bits, made: Some(list.made()) })
     }
@@ -183,6 +182,10 @@ pub(super) fn lists_of(
     issuer: &Own,
     provider: &CryptoProvider,
 ) -> Result<StatusLists, Error> {
-    let paths: Vec<_> = path.into_iter().map(Path::to_owned).collect();
-    did::status_lists(&paths, std::slice::from_ref(&issuer.document), provider)
+    let mut lists = StatusLists::default();
+    if let Some(path) = path {
+        let list = did::own_status_list(path, issuer, provider)?;
+        lists.insert(list).map_err(|error| Error::failed(path.display(), error, "report it"))?;
+    }
+    Ok(lists)
 }
