@@ -85,7 +85,8 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let (issuer, device) = (Party::named("did:web:issuer.example"), Party::new(KeyType::P256));
     let known = cache();
     let listed = TrustList::new([issuer.did().clone()]);
-    let of_list = |later: &[DidMethod]| ListedIssuers::of(&listed, &[known.clone()], later, NOW_S);
+    let resolvers: [Arc<dyn Resolver>; 1] = [known.clone()];
+    let of_list = |later: &[DidMethod]| ListedIssuers::of(&listed, &resolvers, later, NOW_S);
     assert_eq!(of_list(&[]).unwrap_err(), ResolveError::NotAtHand(issuer.did().clone()));
     let listed = of_list(&[DidMethod::WEB]).unwrap();
     assert_eq!((listed.resolved.len(), &listed.others[..]), (0, &[issuer.did().clone()][..]));
