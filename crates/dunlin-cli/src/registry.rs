@@ -11,8 +11,9 @@ use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{CredentialVerifier, Judge, RegistryDocuments};
+use dunlin_identity::handshake::{CredentialVerifier, Judge, ListedIssuer, RegistryDocuments, ResolveError};
 use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::staple::StapleError;
@@ -164,21 +165,32 @@ pub(crate) fn methods(registry: Option<&str>, did_web: bool) -> Vec<DidMethod> {
     registry.map(|_| DidMethod::DUNLIN).into_iter().chain(web).collect()
 }
 
-/// The latest documents of these DIDs.
-pub(crate) fn documents(look_ups: &LookUps, dids: &[Did]) -> Result<Vec<DidDocument>, Error> {
+/// The documents of these issuers.
+pub(crate) fn documents(look_ups: &LookUps, issuers: &[ListedIssuer]) -> Result<Vec<DidDocument>, Error> {
+    let provider = lists::provider();
     let resolved = block_on(async {
         let mut resolved = vec![];
-        for did in dids {
-            resolved.push((did, look_ups.resolve(did).await));
+        for issuer in issuers {
+            resolved.push((issuer, look_ups.resolve(&issuer.did).await));
         }
         resolved
     });
+    let pinned = |issuer: &ListedIssuer, document: DidDocument| {
+        let hash = Sha256Hash::of(&provider, document.canonical().as_bytes()).map_err(ResolveError::from);
+        let checked = hash.and_then(|hash| issuer.check(&hash));
+        let advice = "leave its hash out of the list if the latest document counts";
+        checked.map(|()| document).map_err(|error| Error::failed("--trust", error, advice))
+    };
     let told = |did: &Did, error: LookUpError| match error {
         LookUpError::Registry(error) => failed(&error),
         error => Error::failed(did, error, "check the DID, and that its web server has the document"),
     };
     let all = resolved?.into_iter();
-    all.map(|(did, resolved)| resolved.map_err(|error| told(did, error))).collect()
+    all.map(|(issuer, resolved)| {
+        let document = resolved.map_err(|error| told(&issuer.did, error))?;
+        pinned(issuer, document)
+    })
+    .collect()
 }
 
 /// Runs what asks the network, in a command that does nothing else meanwhile.

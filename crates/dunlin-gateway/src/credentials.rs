@@ -14,8 +14,8 @@ use dunlin_identity::did::Did;
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge, ListedIssuers, PinnedDocuments, RegistryDocuments,
-    Resolution, Resolver,
+    CredentialVerifier, IdentifierVerifier, Judge, ListedIssuer, ListedIssuers, PinnedDocuments,
+    RegistryDocuments, Resolution, Resolver,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::method::dunlin::State;
@@ -84,14 +84,14 @@ impl Learnt {
     }
 
     /// Adds the newer lists of these issuers that peers have sent.
-    fn add_sent(&self, lists: &mut StatusLists, issuers: &[Resolution], looked_up: &[Did]) {
+    fn add_sent(&self, lists: &mut StatusLists, issuers: &[Resolution], looked_up: &[ListedIssuer]) {
         let mut verifiers = self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
         verifiers.retain(|verifier| verifier.strong_count() > 0);
         for verifier in verifiers.iter().filter_map(Weak::upgrade) {
             let sent = verifier.status_lists();
             lists.merge(sent.iter().filter(|list| {
                 issuers.iter().any(|issuer| list.is_by(&issuer.document))
-                    || looked_up.iter().any(|did| did.as_str() == list.issuer())
+                    || looked_up.iter().any(|issuer| issuer.did.as_str() == list.issuer())
             }));
         }
     }

@@ -28,8 +28,8 @@ use dunlin_identity::credential::{CREDENTIALS_V2, Context, Contexts, Issuer, Sec
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, DocumentCache, ListedIssuers, MAX_SHOWN_DID, PinnedDocuments,
-    Refusal, Resolution, ResolveError, Resolver, Stapled,
+    CredentialIdentity, CredentialVerifier, DocumentCache, ListedIssuer, ListedIssuers, MAX_SHOWN_DID,
+    PinnedDocuments, Refusal, Resolution, ResolveError, Resolver, Stapled,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;

@@ -67,8 +67,8 @@ pub(crate) struct CredentialOptions {
     /// repeated; the first that suits the peer is used.
     #[arg(long, value_name = "FILE", requires = "did", help_heading = "Identity")]
     pub(crate) vc: Vec<PathBuf>,
-    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin with --document also the
-    /// hash of its document (`dunlin did resolve --line`). Certificates are then accepted only with --CAfile. A credential is not bound to a host
+    /// Accept verifiable credentials of peers, by the issuers on this list: a DID on each line, for a did:dunlin without
+    /// --registry also the hash of its document (`dunlin did resolve --line`), which --document gives. Certificates are then accepted only with --CAfile. A credential is not bound to a host
     /// name: without --peers, a client accepts every holder as its server.
     #[arg(long, value_name = "FILE", help_heading = "Identity")]
     pub(crate) trust: Option<PathBuf>,

@@ -274,6 +274,7 @@ fn documents_of_issuers_come_from_the_registry() {
         place.dunlin(&format!("vc issue --issuer operator --subject {} --out hub.vc {list}", hub.trim_end()))
     };
     issue();
+    place.write("pinned", place.dunlin("did resolve operator --line"));
     let line = place.dunlin_fails("vc verify hub.vc --trust trusted", 1);
     assert!(line.contains("trusted: ") && line.contains("add --registry"), "{line}");
     let staple = "--staple-status status.vc";
@@ -281,6 +282,8 @@ fn documents_of_issuers_come_from_the_registry() {
     let client = format!("--trust trusted --peers hubs {access}");
     let told = server.echo(&place, &client, "");
     assert!(told.contains(&format!("\nIssuer             {operator}")), "{told}");
+    let pinned = client.replace("trusted", "pinned");
+    server.echo(&place, &pinned, "");
     // The server of this client asks during the handshake.
     let asking = Server::new(&place, &format!("{SERVER} --Verify {client}"));
     let shows = format!("{CLIENT} --did hub --vc hub.vc {staple}");
@@ -296,7 +299,14 @@ fn documents_of_issuers_come_from_the_registry() {
     issue();
     let told = place.dunlin(&format!("vc verify hub.vc --trust trusted --status-list status.vc {access}"));
     assert!(told.starts_with("hub.vc: valid\n"), "{told}");
-    server.echo(&place, &client, "");
+    let again = Server::new(&place, &format!("--did hub --vc hub.vc {staple} --echo"));
+    again.echo(&place, &client, "");
+    // A pinned document never changes.
+    let (refused, _) = again.refused(&place, &pinned);
+    assert!(refused.contains("is no longer the latest"), "{refused}");
+    let verify = format!("vc verify hub.vc --trust pinned --status-list status.vc {access}");
+    let line = place.dunlin_fails(&verify, 1);
+    assert!(line.contains("is no longer the latest; leave its hash out"), "{line}");
     registry.stop();
 }
 

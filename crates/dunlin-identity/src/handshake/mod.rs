@@ -24,7 +24,8 @@ pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
 pub use links::LinksVerifier;
 pub use registry::{LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{
-    DocumentCache, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution, ResolveError, Resolver,
+    DocumentCache, ListedIssuer, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution,
+    ResolveError, Resolver,
 };
 pub use verifier::{CredentialVerifier, Refusal};
 

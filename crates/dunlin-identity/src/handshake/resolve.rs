@@ -163,7 +163,36 @@ pub struct ListedIssuers {
     /// What those resolve to whose documents are at hand.
     pub resolved: Vec<Resolution>,
     /// The others ([`CredentialVerifier::with_resolved_issuers`](super::CredentialVerifier::with_resolved_issuers)).
-    pub others: Vec<Did>,
+    pub others: Vec<ListedIssuer>,
+}
+
+/// An issuer on a list whose document is not at hand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedIssuer {
+    /// Its DID.
+    pub did: Did,
+    /// The hash of the only document that counts; `None`: the latest counts.
+    pub pin: Option<Sha256Hash>,
+}
+
+impl ListedIssuer {
+    /// Checks that a document with this hash counts.
+    ///
+    /// # Errors
+    /// [`ResolveError::Outdated`].
+    pub fn check(&self, document: &Sha256Hash) -> Result<(), ResolveError> {
+        match self.pin.is_none_or(|pin| pin == *document) {
+            true => Ok(()),
+            false => Err(ResolveError::Outdated(self.did.clone())),
+        }
+    }
+}
+
+impl From<Did> for ListedIssuer {
+    /// An issuer whose latest document counts.
+    fn from(did: Did) -> Self {
+        Self { did, pin: None }
+    }
 }
 
 impl ListedIssuers {
@@ -186,7 +215,7 @@ impl ListedIssuers {
                 Err(ResolveError::NotAtHand(_) | ResolveError::Unsupported(_))
                     if did_method(did).is_some_and(|method| later.contains(&method)) =>
                 {
-                    listed.others.push(did.clone());
+                    listed.others.push(ListedIssuer { did: did.clone(), pin: list.pin(did) });
                 }
                 Err(error) => return Err(error),
             }

@@ -8,7 +8,7 @@ use dunlin::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer}
 use dunlin::wire::{DidMethod, SignatureScheme};
 
 use super::Refusal;
-use super::resolve::{Resolution, ResolveError, Resolver, resolve, self_contained};
+use super::resolve::{ListedIssuer, Resolution, ResolveError, Resolver, resolve, self_contained};
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::document::{DidDocument, Relationship};
@@ -80,9 +80,16 @@ impl Subjects {
     }
 
     /// What an issuer resolves to whose document the resolvers have.
-    pub(super) fn resolve_issuer(&self, did: &Did, now: Seconds) -> Result<Resolution, ResolveError> {
+    pub(super) fn resolve_issuer(
+        &self,
+        listed: &ListedIssuer,
+        now: Seconds,
+    ) -> Result<Resolution, ResolveError> {
+        let did = &listed.did;
         let resolution = resolve(&self.resolvers, did, None, now)?;
-        match self.is_latest(did, &self.hash(&resolution.document)?, resolution.sequence) {
+        let hash = self.hash(&resolution.document)?;
+        listed.check(&hash)?;
+        match self.is_latest(did, &hash, resolution.sequence) {
             true => Ok(resolution),
             false => Err(ResolveError::Outdated(did.clone())),
         }

@@ -10,7 +10,7 @@ use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, SignatureScheme};
 use serde_json::Value;
 
-use super::resolve::{Resolution, ResolveError, Resolver};
+use super::resolve::{ListedIssuer, Resolution, ResolveError, Resolver};
 use super::subject::{Subject, Subjects};
 use super::{CredentialIdentity, Judge, Stapled};
 use crate::credential::cose::CoseError;
@@ -218,7 +218,7 @@ pub struct CredentialVerifier {
     /// What the issuers have resolved to: their documents, and until when these are the latest.
     resolved: Vec<Resolution>,
     /// The issuers whose documents the resolvers have.
-    looked_up: Vec<Did>,
+    looked_up: Vec<ListedIssuer>,
     subjects: Subjects,
     status: RwLock<StatusLists>,
     asks: bool,
@@ -245,10 +245,13 @@ impl CredentialVerifier {
     }
 
     /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer may change its key, and issues
-    /// its credentials again then.
+    /// its credentials again then. One that is pinned to a document may not.
     #[must_use]
-    pub fn with_resolved_issuers(mut self, issuers: impl IntoIterator<Item = Did>) -> Self {
-        self.looked_up.extend(issuers);
+    pub fn with_resolved_issuers(
+        mut self,
+        issuers: impl IntoIterator<Item = impl Into<ListedIssuer>>,
+    ) -> Self {
+        self.looked_up.extend(issuers.into_iter().map(Into::into));
         self
     }
 
@@ -280,7 +283,8 @@ impl CredentialVerifier {
 
     /// The issuers that it trusts.
     pub fn issuers(&self) -> impl Iterator<Item = &Did> {
-        self.issuers.issuers().iter().map(DidDocument::id).chain(&self.looked_up)
+        let given = self.issuers.issuers().iter().map(DidDocument::id);
+        given.chain(self.looked_up.iter().map(|issuer| &issuer.did))
     }
 
     /// Changes the status lists, for example by a list that the program has fetched.
@@ -353,8 +357,8 @@ impl CredentialVerifier {
             return Ok(None);
         }
         let issuer = credential::issuer(credential, self.issuers.contexts())?;
-        match self.looked_up.iter().find(|did| did.as_str() == issuer) {
-            Some(did) => Ok(Some(self.subjects.resolve_issuer(did, now)?)),
+        match self.looked_up.iter().find(|listed| listed.did.as_str() == issuer) {
+            Some(listed) => Ok(Some(self.subjects.resolve_issuer(listed, now)?)),
             None => Ok(None),
         }
     }
@@ -481,9 +485,10 @@ impl dunlin::auth::Verifier for CredentialVerifier {
             // The DID alone would not change with its keys. A document without a canonical form verifies nothing.
             add(issuer.canonical().as_bytes());
         }
-        for did in &self.looked_up {
+        for ListedIssuer { did, pin } in &self.looked_up {
             add(b"resolved issuer");
             add(did.as_str().as_bytes());
+            add(pin.as_ref().map_or(&[][..], |pin| pin.as_bytes()));
         }
         for context in self.issuers.contexts().all() {
             add(context.url.as_bytes());
@@ -534,7 +539,8 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
             && match peer.issuer_document {
                 Some((document, sequence)) => {
-                    self.looked_up.contains(&peer.issuer)
+                    let mut listed = self.looked_up.iter().filter(|listed| listed.did == peer.issuer);
+                    listed.any(|listed| listed.check(&document).is_ok())
                         && self.subjects.is_latest(&peer.issuer, &document, sequence)
                 }
                 None => self.is_latest_issuer(&peer.issuer),

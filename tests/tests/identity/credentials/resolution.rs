@@ -89,7 +89,7 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let of_list = |later: &[DidMethod]| ListedIssuers::of(&listed, &resolvers, later, NOW_S);
     assert_eq!(of_list(&[]).unwrap_err(), ResolveError::NotAtHand(issuer.did().clone()));
     let listed = of_list(&[DidMethod::WEB]).unwrap();
-    assert_eq!((listed.resolved.len(), &listed.others[..]), (0, &[issuer.did().clone()][..]));
+    assert_eq!((listed.resolved.len(), &listed.others[..]), (0, &[issuer.did().clone().into()][..]));
     let verifier = || {
         let verifier = CredentialVerifier::new(awslc(), listed.resolved.clone());
         verifier.with_resolved_issuers(listed.others.clone()).with_resolver(known.clone())
@@ -133,6 +133,18 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let second = judged(rotated.issue(&device, unchanged), None).unwrap();
     assert!(verifier().still_believes(&second.identity) && !verifier().still_believes(&first.identity));
     refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "signature");
+    // One that is pinned to its first document does not change its key.
+    let pinned = |document: &DidDocument| {
+        let pin = Some(Sha256Hash::of(&provider, document.canonical().as_bytes()).unwrap());
+        let verifier = CredentialVerifier::new(awslc(), Vec::<DidDocument>::new());
+        let issuer = ListedIssuer { did: document.id().clone(), pin };
+        verifier.with_resolved_issuers([issuer]).with_resolver(known.clone())
+    };
+    let by_second = device.shows(rotated.issue(&device, unchanged));
+    let outdated = "the document of did:web:issuer.example is no longer the latest";
+    refused(&by_second, || pinned(&issuer.document), Alert::CERTIFICATE_REVOKED, outdated);
+    assert!(!pinned(&issuer.document).still_believes(&second.identity));
+    assert!(pinned(&rotated.document).still_believes(&second.identity));
     known.deactivate(issuer.did().clone());
     assert!(!verifier().still_believes(&second.identity));
     let later = device.shows(rotated.issue(&device, unchanged));
