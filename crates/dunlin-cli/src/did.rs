@@ -259,7 +259,7 @@ pub(crate) fn issuers(
 ) -> Result<ListedIssuers, Error> {
     let list = written_out(path)?;
     let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
-    ListedIssuers::of(&list, &resolvers, later, now_s()).map_err(|error| {
+    ListedIssuers::of(provider, &list, &resolvers, later, now_s()).map_err(|error| {
         let advice = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for did:web \
                       add --did-web";
         Error::failed(path.display(), error, advice)
@@ -281,6 +281,13 @@ pub(crate) fn unverified(path: &Path) -> Result<Value, Error> {
         Some(_) => Ok(said),
         None => Err(refused(&"it is no credential: it has no member \"credentialSubject\"")),
     }
+}
+
+/// The DID that a credential names as its issuer, before anything is verified.
+pub(crate) fn issuer(path: &Path) -> Result<Option<Did>, Error> {
+    let said = unverified(path)?;
+    let issuer = said.get("issuer").map(|issuer| issuer.get("id").unwrap_or(issuer));
+    Ok(issuer.and_then(Value::as_str).and_then(|did| did.parse().ok()))
 }
 
 /// The DID of the subject.
@@ -310,7 +317,8 @@ pub(crate) fn status_list(
     list.map_err(|error| {
         let advice = match error {
             CredentialError::UntrustedIssuer(_) => {
-                "give a list of an issuer in --trust, and the issuer's --document also beside a registry"
+                "give a list of an issuer in --trust; with a registry, pin the issuer by the hash of its document there, and add --document, or \
+                 let peers send the list (--staple-status)"
             }
             _ => GET_LIST,
         };

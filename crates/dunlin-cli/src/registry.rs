@@ -9,7 +9,6 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{CredentialVerifier, Judge, ListedIssuer, RegistryDocuments, ResolveError};
 use dunlin_identity::key::PublicKey;
@@ -165,32 +164,17 @@ pub(crate) fn methods(registry: Option<&str>, did_web: bool) -> Vec<DidMethod> {
     registry.map(|_| DidMethod::DUNLIN).into_iter().chain(web).collect()
 }
 
-/// The documents of these issuers.
-pub(crate) fn documents(look_ups: &LookUps, issuers: &[ListedIssuer]) -> Result<Vec<DidDocument>, Error> {
-    let provider = lists::provider();
-    let resolved = block_on(async {
-        let mut resolved = vec![];
-        for issuer in issuers {
-            resolved.push((issuer, look_ups.resolve(&issuer.did).await));
-        }
-        resolved
-    });
-    let pinned = |issuer: &ListedIssuer, document: DidDocument| {
-        let hash = Sha256Hash::of(&provider, document.canonical().as_bytes()).map_err(ResolveError::from);
-        let checked = hash.and_then(|hash| issuer.check(&hash));
-        let advice = "leave its hash out of the list if the latest document counts";
-        checked.map(|()| document).map_err(|error| Error::failed("--trust", error, advice))
-    };
-    let told = |did: &Did, error: LookUpError| match error {
+/// The document of an issuer, if it is the one to which the list pins it.
+pub(crate) fn document(look_ups: &LookUps, issuer: &ListedIssuer) -> Result<DidDocument, Error> {
+    let did = &issuer.did;
+    let document = block_on(look_ups.resolve(did))?.map_err(|error| match error {
         LookUpError::Registry(error) => failed(&error),
         error => Error::failed(did, error, "check the DID, and that its web server has the document"),
-    };
-    let all = resolved?.into_iter();
-    all.map(|(issuer, resolved)| {
-        let document = resolved.map_err(|error| told(&issuer.did, error))?;
-        pinned(issuer, document)
-    })
-    .collect()
+    })?;
+    let hash = Sha256Hash::of(&lists::provider(), document.canonical().as_bytes());
+    let checked = hash.map_err(ResolveError::from).and_then(|hash| issuer.check(&hash));
+    let advice = "leave its hash and --document out if the latest document counts";
+    checked.map(|()| document).map_err(|error| Error::failed("--trust", error, advice))
 }
 
 /// Runs what asks the network, in a command that does nothing else meanwhile.
@@ -203,7 +187,7 @@ pub(crate) fn block_on<T>(asked: impl Future<Output = T>) -> Result<T, Error> {
 #[derive(Args, Clone, Default)]
 pub(crate) struct RegistryOptions {
     /// The registry of did:dunlin. The document of a peer's DID comes from the proof that the peer sends along; without one, the
-    /// registry is asked, for at most 5 seconds. The own did:dunlin sends its proof along, which is refreshed in the background.
+    /// registry is asked, for at most 6 seconds. The own did:dunlin sends its proof along, which is refreshed in the background.
     #[arg(long, value_name = "URL", requires = "registry_key", help_heading = "Registry")]
     registry: Option<String>,
     /// Accept peers with a did:web, whose documents are fetched from their web servers over HTTPS.
@@ -244,7 +228,7 @@ impl RegistryOptions {
     /// The answers to the questions of this judge; `None` if it has none.
     pub(crate) fn answers(&self, judge: Option<PeerJudge>) -> Option<LookUpAnswers> {
         let look_ups = &self.opened.get()?.look_ups;
-        Some(look_ups.answers(Arc::new(lists::provider()), vec![judge?.judge()]))
+        Some(look_ups.answers(vec![judge?.judge()]))
     }
 
     /// The methods whose documents the registry or web servers have.

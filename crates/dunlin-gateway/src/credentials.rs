@@ -246,7 +246,7 @@ impl CredentialTrust {
                 Err(fault) => faults.push(fault),
             }
         }
-        let answers = look_ups.map(|look_ups| look_ups.answers(provider.clone(), judges.clone()));
+        let answers = look_ups.map(|look_ups| look_ups.answers(judges.clone()));
         (judges.into_iter().map(|judge| judge as Arc<dyn Verifier>).collect(), answers)
     }
 
@@ -284,7 +284,7 @@ impl CredentialTrust {
         }
         let later: &[DidMethod] = if look_ups.is_some() { &[DidMethod::DUNLIN] } else { &[] };
         let resolvers = [pinned(&list, issuers, documents, provider)?];
-        let listed = ListedIssuers::of(&list, &resolvers, later, now).map_err(|error| {
+        let listed = ListedIssuers::of(provider, &list, &resolvers, later, now).map_err(|error| {
             let advice = "add registry for a did:dunlin, or give its document in did_documents";
             in_file(issuers, &error, advice)
         })?;
@@ -297,7 +297,8 @@ impl CredentialTrust {
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| match error {
                 CredentialError::UntrustedIssuer(_) => {
-                    let advice = "give a list of one of vc_issuers, and the issuer's document in did_documents also beside a registry";
+                    let advice = "give a list of one of vc_issuers; with a registry, pin the issuer by the hash of its document there, and give that in \
+                                  did_documents, or let clients send the list";
                     in_file(field, &error, advice)
                 }
                 error => in_file(field, &error, advice),

@@ -19,7 +19,7 @@ use crate::policed::{self, PolicyFile};
 use crate::redirect::Redirecting;
 use crate::service::{self, Bound, Running, Service};
 use crate::sockets::Sockets;
-use crate::tls::{self, ServerConfigs, Stores};
+use crate::tls::{self, Stores};
 use crate::{acme, listener, plain, shared};
 
 /// A TLS proxy in front of existing servers.
@@ -47,6 +47,8 @@ pub struct Gateway {
     /// The tasks that follow the files of policies and shared ticket keys, and those that renew certificates.
     followers: Mutex<Vec<JoinHandle<()>>>,
     redirects: Mutex<Vec<RunningRedirect>>,
+    /// Keeps the proofs of the listeners' DIDs fresh.
+    refreshing: Mutex<Vec<Refreshing>>,
     /// The table `[nodes]` with which the gateway has started.
     nodes: OnceLock<Option<NodesConfig>>,
 }
@@ -150,14 +152,8 @@ impl Prepared {
                 faults.push(fault);
                 None
             });
-            let staplers = tls.as_ref().map_or_else(Vec::new, ServerConfigs::staplers);
-            let staplers = staplers.into_iter().filter(|_| opens_stores);
-            let provider = &stores.provider;
-            let refreshing =
-                staplers.filter_map(|stapler| Refreshing::begin(stapler, provider.clone())).collect();
             listeners.extend(tls.map(|tls| Live {
                 config,
-                _refreshing: refreshing,
                 tls,
                 passwords,
                 shared,
@@ -205,6 +201,7 @@ impl Gateway {
             service: Service::new(Metrics::new(Role::Gateway), sockets),
             stores: Arc::new(Stores::new()),
             followers: Mutex::default(),
+            refreshing: Mutex::default(),
             redirects: Mutex::default(),
             nodes: OnceLock::new(),
         };
@@ -310,6 +307,8 @@ impl Gateway {
         let mut tasks = policed::follow(&self.service.shared, policed);
         tasks.extend(acme::follow(&self.service.shared, next));
         tasks.extend(shared::follow(&self.service.shared, next));
+        let staplers = next.iter().flat_map(|live| live.tls.staplers());
+        Refreshing::replace(&self.refreshing, staplers, &self.stores.provider);
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
         let followers = std::mem::replace(&mut *followers, tasks);
         followers.iter().for_each(JoinHandle::abort);

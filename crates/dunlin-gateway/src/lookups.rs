@@ -1,6 +1,6 @@
 //! Look-ups of DIDs in a registry, and proofs of an own DID from there.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
@@ -108,8 +108,18 @@ pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifie
 pub(crate) struct Refreshing(AbortHandle);
 
 impl Refreshing {
+    /// Refreshes these proofs instead of those before a reload.
+    pub(crate) fn replace(
+        all: &Mutex<Vec<Self>>,
+        staplers: impl Iterator<Item = Arc<Stapler>>,
+        provider: &Arc<CryptoProvider>,
+    ) {
+        let next = staplers.filter_map(|stapler| Self::begin(stapler, provider.clone())).collect();
+        *all.lock().unwrap_or_else(PoisonError::into_inner) = next;
+    }
+
     /// Begins. Failures are logged.
-    pub(crate) fn begin(stapler: Arc<Stapler>, provider: Arc<CryptoProvider>) -> Option<Self> {
+    fn begin(stapler: Arc<Stapler>, provider: Arc<CryptoProvider>) -> Option<Self> {
         // Without a runtime nobody can connect either.
         let runtime = Handle::try_current().ok()?;
         let task = runtime.spawn(async move {

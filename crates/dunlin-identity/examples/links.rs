@@ -350,7 +350,7 @@ impl Program {
 
     /// The answer to the engine's question about a peer whose document is not at hand.
     fn judge(&self, accepted: &Accepted, question: Question) -> Result<Answer, Failure> {
-        let Question::Verify { certificates, certificate_type, .. } = question else {
+        let Question::Verify { certificates, certificate_type, algorithms, .. } = question else {
             return Ok(Answer::Failed);
         };
         let now = now_s()?;
@@ -359,7 +359,7 @@ impl Program {
                 CertificateType::DECENTRALISED_IDENTIFIER => {
                     accepted.identifiers.judge(&certificates, None, now)
                 }
-                _ => accepted.credentials.judge(&certificates, self.provider.signatures.all, now),
+                _ => accepted.credentials.judge(&certificates, &algorithms, now),
             }
         };
         let mut judged = judge();

@@ -1,11 +1,12 @@
 //! Looks up the documents of peers while their handshakes wait: those of `did:dunlin` in registries, those of `did:web` on web servers.
 //!
 //! Only the handshake that asks waits, and for a limited time. A verifier asks last: after the proof that the peer sends along, and after what
-//! this side has learnt before.
+//! this side has learnt before. About one DID, one request at a time is under way, however many handshakes wait for it.
 
+use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant, SystemTime};
 
 use dunlin::auth::Acceptance;
 use dunlin::crypto::CryptoProvider;
@@ -27,14 +28,23 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout_at};
 
 use crate::client::{ClientError, RegistryClient};
 
 /// How long a look-up may take, unless the program says otherwise: half of a handshake's usual time.
 pub const LOOK_UP_TIME: Duration = Duration::from_secs(5);
 
-/// How often the issuers of `did:dunlin` are looked up: the longest that a verifier misses the rotation or deactivation of one, while the
+/// How long the look-ups for one handshake may take together: those of the issuer and of the peer.
+const ALL_LOOK_UPS: Duration = Duration::from_secs(6);
+
+/// How long a failure serves those who ask again.
+const RETRY_PAUSE: Duration = Duration::from_millis(250);
+
+/// The most DIDs about which failures are remembered.
+const MAX_REMEMBERED: usize = 1024;
+
+/// How often the issuers of `did:dunlin` and `did:web` are looked up: the longest that a verifier misses the rotation or deactivation of one, while the
 /// registry answers.
 pub const WATCH_TIME: Duration = Duration::from_secs(3600);
 
@@ -73,6 +83,9 @@ pub enum LookUpError {
     /// Too many other handshakes wait for look-ups.
     #[error("{MAX_LOOK_UPS} look-ups are under way already")]
     Busy,
+    /// The look-up of the issuer has taken the time.
+    #[error("the look-up of its issuer has left no time")]
+    Late,
     /// There is no registry and no web client for DIDs of this method.
     #[error("nobody is asked about DIDs of its method")]
     Method,
@@ -118,12 +131,16 @@ pub struct LookUps {
     registries: Vec<RegistryClient>,
     web: Option<WebDocuments>,
     places: Arc<Semaphore>,
+    recent: Arc<Mutex<HashMap<Did, Arc<Recent>>>>,
 }
+
+/// The look-up of one DID that was made last. Who makes one holds the lock.
+type Recent = tokio::sync::Mutex<Option<(Instant, Result<(), LookUpError>)>>;
 
 impl LookUps {
     /// Asks these registries, all at once, and web servers if there is a client for them.
     pub fn new(registries: Vec<RegistryClient>, web: Option<WebDocuments>) -> Self {
-        Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)) }
+        Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)), recent: Arc::default() }
     }
 
     /// The resolvers that know what was looked up. A verifier asks with them ([`Judge::asking_with`]).
@@ -139,7 +156,41 @@ impl LookUps {
     /// # Errors
     /// [`LookUpError`]; of several registries that of the last one to answer.
     pub async fn look_up(&self, did: &Did) -> Result<(), LookUpError> {
-        let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;
+        self.shared(did, async || {
+            let _place = self.places.try_acquire().map_err(|_| LookUpError::Busy)?;
+            self.ask(did).await
+        })
+        .await
+    }
+
+    /// Shares a look-up with all that wait for it.
+    async fn shared(
+        &self,
+        did: &Did,
+        ask: impl AsyncFnOnce() -> Result<(), LookUpError>,
+    ) -> Result<(), LookUpError> {
+        let begin = Instant::now();
+        let recent = self.recent_of(did);
+        let mut recent = recent.lock().await;
+        if let Some((at, result)) = &*recent
+            && (*at >= begin || (result.is_err() && at.elapsed() < RETRY_PAUSE))
+        {
+            return result.clone();
+        }
+        let result = ask().await;
+        *recent = Some((Instant::now(), result.clone()));
+        result
+    }
+
+    fn recent_of(&self, did: &Did) -> Arc<Recent> {
+        let mut all = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_REMEMBERED {
+            all.retain(|_, recent| Arc::strong_count(recent) > 1);
+        }
+        all.entry(did.clone()).or_default().clone()
+    }
+
+    async fn ask(&self, did: &Did) -> Result<(), LookUpError> {
         if let (Some(web), "web") = (&self.web, did.method()) {
             return web.resolve(did).await.map(drop);
         }
@@ -179,8 +230,9 @@ impl LookUps {
             _ => false,
         };
         for did in verifier.issuers().filter(is_known) {
-            if let Err(error) = self.look_up(did).await {
-                tracing::warn!(%did, %error, "a trusted issuer cannot be looked up; what is known of it counts on");
+            // Handshakes may have taken all places, which must not keep this side from what it has to know.
+            if let Err(error) = self.shared(did, async || self.ask(did).await).await {
+                tracing::warn!(%did, %error, "a trusted issuer cannot be looked up: its credentials count as long as its document does");
             }
         }
     }
@@ -194,10 +246,9 @@ impl LookUps {
         }
     }
 
-    /// The answers to the questions of these verifiers with [`Self::resolvers`], one of each type. `algorithms` of the profile have
-    /// verified the issuer's signature before the verifier asks.
-    pub fn answers(&self, provider: Arc<CryptoProvider>, verifiers: Vec<Arc<dyn Judge>>) -> LookUpAnswers {
-        LookUpAnswers { provider, look_ups: self.clone(), verifiers }
+    /// The answers to the questions of these verifiers with [`Self::resolvers`], one of each type.
+    pub fn answers(&self, verifiers: Vec<Arc<dyn Judge>>) -> LookUpAnswers {
+        LookUpAnswers { look_ups: self.clone(), verifiers }
     }
 }
 
@@ -210,14 +261,15 @@ impl fmt::Debug for LookUps {
 /// Answers whether a peer is trusted whose document the verifier did not have at hand.
 #[derive(Clone, Debug)]
 pub struct LookUpAnswers {
-    provider: Arc<CryptoProvider>,
     look_ups: LookUps,
     verifiers: Vec<Arc<dyn Judge>>,
 }
 
 impl Answers for LookUpAnswers {
     async fn answer(&self, question: Question) -> Answer {
-        let Question::Verify { certificates, certificate_type, did_proof, credential_status, .. } = question
+        let Question::Verify {
+            certificates, certificate_type, did_proof, credential_status, algorithms, ..
+        } = question
         else {
             return Answer::Failed;
         };
@@ -226,15 +278,19 @@ impl Answers for LookUpAnswers {
         else {
             return Answer::Failed;
         };
-        let algorithms = self.provider.signatures.all;
         let stapled =
             Stapled { did_proof: did_proof.as_deref(), credential_status: credential_status.as_deref() };
-        let judge = || verifier.judge(&certificates, stapled, algorithms, now_s());
+        let judge = || verifier.judge(&certificates, stapled, &algorithms, now_s());
         let mut judged = judge();
+        let end = tokio::time::Instant::now() + ALL_LOOK_UPS;
         // The issuer's document first, then the peer's.
-        for _ in 0..2 {
+        for is_second in [false, true] {
             let Some(did) = judged.as_ref().err().and_then(Refusal::wanted).cloned() else { break };
-            let looked_up = self.look_ups.look_up(&did).await;
+            let asked = self.look_ups.look_up(&did);
+            let looked_up = match is_second {
+                true => timeout_at(end, asked).await.unwrap_or(Err(LookUpError::Late)),
+                false => asked.await,
+            };
             judged = judge().map_err(|refusal| match looked_up {
                 // Only a refusal for want of the document has to do with the look-up. It may also have told that the DID has ended.
                 Err(error) if refusal.wanted() == Some(&did) => {

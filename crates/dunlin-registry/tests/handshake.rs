@@ -9,7 +9,7 @@ mod site;
 
 use std::collections::HashMap;
 use std::pin::pin;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use common::{Holder, Place};
 use dunlin::SsiMessages;
 use dunlin::auth::{DidProofs, KnownRegistry};
 use dunlin::crypto::SigningKey;
-use dunlin::wire::AlertDescription as Alert;
+use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
@@ -33,7 +33,7 @@ use dunlin_identity::trust::TrustList;
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Registry;
 use dunlin_registry::client::RegistryClient;
-use dunlin_registry::lookup::{LookUps, WebDocuments};
+use dunlin_registry::lookup::{LookUpError, LookUps, WebDocuments};
 use dunlin_registry::server::Limits;
 use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::DtlsEndpoint;
@@ -451,11 +451,50 @@ async fn issuer_and_holder_are_looked_up_in_one_handshake() {
     serve(&of_issuer, "issuer");
     hub().refuses(own(), Alert::BAD_CERTIFICATE, &why("holder")).await;
     serve(&of_holder, "holder");
+    // Also after a look-up, the profile says which signatures of issuers count. The document in which the key is says nothing.
+    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
+    let look_ups = LookUps::new(Vec::new(), Some(web));
+    let verifier = CredentialVerifier::new(provider(), Vec::<DidDocument>::new());
+    let verifier = verifier.with_resolved_issuers([of_issuer.id().clone()]).asking_with(look_ups.resolvers());
+    let strict = Hub::with(verifier, SsiMessages::Off, Some(&look_ups), |profile| {
+        profile.certificate_signature_schemes(Some(vec![SignatureScheme::ED25519]))
+    });
+    for _ in 0..2 {
+        strict.refuses(own(), Alert::UNSUPPORTED_CERTIFICATE, "which is not accepted here").await;
+    }
     let hub = hub();
     assert_eq!(&hub.accepts(own()).await.did, of_holder.id());
     // Both are at hand now.
     served.write().unwrap().clear();
     hub.accepts(own()).await;
+}
+
+/// However many handshakes wait for one DID, one request is under way. A failure serves those who ask at once.
+#[tokio::test]
+async fn look_ups_of_one_did_are_shared() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let node = Node::new(move |_| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        (404, Vec::new())
+    })
+    .await;
+    let web = WebDocuments::new(provider(), HttpsClient::new(node.connector.clone()));
+    let look_ups = LookUps::new(Vec::new(), Some(web));
+    let did = web::create("localhost", node.port, &[]).unwrap();
+    let all = (0..200).map(|_| {
+        let (look_ups, did) = (look_ups.clone(), did.clone());
+        tokio::spawn(async move { look_ups.look_up(&did).await })
+    });
+    for one in all.collect::<Vec<_>>() {
+        assert!(matches!(one.await.unwrap(), Err(LookUpError::Status { status: 404, .. })));
+    }
+    assert!(asked.load(Ordering::SeqCst) < 20, "{asked:?}");
+    // After a pause, it asks again.
+    let before = asked.load(Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    look_ups.look_up(&did).await.unwrap_err();
+    assert_eq!(asked.load(Ordering::SeqCst), before + 1);
 }
 
 /// The registry's key has signed both histories. The proof of the second one comes along, or the registry answers with it.

@@ -548,7 +548,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
     let documents = [issuer.document.clone(), device.document.clone()];
     let pinned = || Arc::new(PinnedDocuments::new(&provider, &list, documents.clone()).unwrap());
     let of_issuer = TrustList::new([issuer.did().clone()]);
-    let issuers = ListedIssuers::of(&of_issuer, &[pinned()], &[], NOW_S).unwrap().resolved;
+    let issuers = ListedIssuers::of(&provider, &of_issuer, &[pinned()], &[], NOW_S).unwrap().resolved;
     let verifier = || CredentialVerifier::new(provider.clone(), issuers.clone()).with_resolver(pinned());
     let own = device.shows(issuer.issue(&device, unchanged));
     let server = server(profile(trust(verifier()), vec![own.clone()]));
@@ -556,7 +556,7 @@ fn accepts_a_pinned_document_of_did_dunlin() {
 
     let unpinned = other.shows(issuer.issue(&other, unchanged));
     refused(&unpinned, verifier, Alert::BAD_CERTIFICATE, "is not at hand");
-    let unknown = ListedIssuers::of(&of_issuer, &[], &[], NOW_S).unwrap_err();
+    let unknown = ListedIssuers::of(&provider, &of_issuer, &[], &[], NOW_S).unwrap_err();
     assert_eq!(unknown, ResolveError::Unsupported(issuer.did().clone()));
     let not_pinned = |list: &str, document: &DidDocument| {
         PinnedDocuments::new(&provider, &TrustList::read(list).unwrap(), [document.clone()]).unwrap_err()

@@ -227,10 +227,14 @@ impl CredentialOptions {
     ) -> Result<Option<Vec<SignatureScheme>>, Error> {
         let Some(trust) = &self.trust else { return Ok(None) };
         let documents = did::documents(&self.document)?;
-        let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?.resolved;
-        let keys = issuers.iter().flat_map(|issuer| issuer.document.keys(Relationship::AssertionMethod));
+        let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
+        let keys =
+            issuers.resolved.iter().flat_map(|issuer| issuer.document.keys(Relationship::AssertionMethod));
         let mut schemes = Vec::new();
-        for scheme in keys.map(|(_, key)| key.key_type().default_scheme()) {
+        // The keys of others are not known yet; most issuers have one of these.
+        let usual = [SignatureScheme::ED25519, SignatureScheme::ECDSA_SECP256R1_SHA256];
+        let others = usual.into_iter().filter(|_| !issuers.others.is_empty());
+        for scheme in keys.map(|(_, key)| key.key_type().default_scheme()).chain(others) {
             if !schemes.contains(&scheme) {
                 schemes.push(scheme);
             }

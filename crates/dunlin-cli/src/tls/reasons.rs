@@ -541,7 +541,8 @@ impl<'a> Explainer<'a> {
                 match alert {
                     A::CERTIFICATE_REVOKED if self.options.verifiable.did.is_some() => {
                         format!(
-                            "give this {own} a new DID and credential: neither revocation nor deactivation ends"
+                            "give this {own} the latest key of its DID, and a credential that the issuer has neither revoked nor signed with a \
+                             replaced key; the log of the {peer} says more"
                         )
                     }
                     A::CERTIFICATE_EXPIRED if self.options.verifiable.did.is_some() => format!(

@@ -311,6 +311,10 @@ impl ListenerConfig {
             let advice = "add a table [[listener.certificate]], or psk in [listener.clients]";
             section.missing("certificate", advice);
         }
+        if let Some(did) = certificates.iter().find_map(OwnFiles::did).filter(|_| !versions.tls13) {
+            let what = "only TLS 1.3 and DTLS 1.3 have DIDs";
+            section.fault(did.did.place.fault(what, "add \"1.3\" to versions, or leave did out"));
+        }
         let has_http = routes.iter().any(|route| matches!(route.protocol, RouteProtocol::Http));
         if let Some(cache) = &cache
             && has_http

@@ -17,7 +17,6 @@ use tokio::sync::watch;
 use crate::acme::Managed;
 use crate::config::{Field, ListenerConfig, TransportKind};
 use crate::frozen::FrozenPlace;
-use crate::lookups::Refreshing;
 use crate::service::{Serve, Shared, Socket};
 use crate::shared::SharedClients;
 use crate::tls::ServerConfigs;
@@ -26,8 +25,6 @@ use crate::tls::ServerConfigs;
 pub(crate) struct Live {
     pub(crate) config: ListenerConfig,
     pub(crate) tls: ServerConfigs,
-    /// The proofs of the listener's DIDs.
-    pub(crate) _refreshing: Vec<Refreshing>,
     /// The password of each route, for its broker.
     pub(crate) passwords: Vec<Option<Password>>,
     /// The ticket keys that other gateways have, too.

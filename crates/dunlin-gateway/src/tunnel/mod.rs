@@ -18,6 +18,7 @@ use arc_swap::ArcSwap;
 use dunlin::ClientConfig;
 use dunlin::crypto::SecureRandom;
 use dunlin_registry::lookup::LookUpAnswers;
+use dunlin_registry::stapler::Stapler;
 use dunlin_tokio::HandshakeError;
 use tokio::sync::watch;
 
@@ -37,8 +38,8 @@ pub(crate) struct Live {
     tls: Arc<ClientConfig>,
     /// The answers about servers whose documents are in a registry.
     answers: Option<LookUpAnswers>,
-    /// Keeps the proof of the own DID fresh.
-    _refreshing: Option<Refreshing>,
+    /// The source of proofs of the own DID.
+    stapler: Option<Arc<Stapler>>,
     /// For jitter.
     random: Arc<dyn SecureRandom>,
     /// Takes associations that survive the tunnel.
@@ -119,11 +120,14 @@ impl Prepared {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
             let (freezer, thawed) = (freezer.cloned(), Mutex::default());
-            listeners.extend(tls.map(|Made { config: tls, answers, stapler }| {
-                let stapler = stapler.filter(|_| opens_stores);
-                let provider = &stores.provider;
-                let _refreshing = stapler.and_then(|stapler| Refreshing::begin(stapler, provider.clone()));
-                Live { config, tls, answers, _refreshing, random, freezer, thawed }
+            listeners.extend(tls.map(|Made { config: tls, answers, stapler }| Live {
+                config,
+                tls,
+                answers,
+                stapler,
+                random,
+                freezer,
+                thawed,
             }));
         }
         Faults::none_in(faults)?;
@@ -151,6 +155,8 @@ pub struct Tunnel {
     service: Service<Live>,
     stores: Arc<Stores>,
     freezer: Option<Arc<Freezer>>,
+    /// Keeps the proofs of the listeners' DIDs fresh.
+    refreshing: Mutex<Vec<Refreshing>>,
 }
 
 impl Tunnel {
@@ -192,7 +198,7 @@ impl Tunnel {
                 Some(Arc::new(service::off_thread(open).await?))
             }
         };
-        let tunnel = Self { service, stores, freezer };
+        let tunnel = Self { service, stores, freezer, refreshing: Mutex::default() };
         tunnel.replace(config, true).await?;
         tunnel.service.warn_of_sockets().await;
         Ok(tunnel)
@@ -218,6 +224,8 @@ impl Tunnel {
     async fn replace(&self, config: TunnelConfig, thaws: bool) -> Result<(), Faults> {
         let running = self.service.lock().await;
         let bound = self.stores.learnt.during(self.bind(&running, config, thaws)).await?;
+        let staplers: Vec<_> = bound.listeners.iter().filter_map(|(live, _)| live.stapler.clone()).collect();
+        Refreshing::replace(&self.refreshing, staplers.into_iter(), &self.stores.provider);
         self.service.replace(running, bound);
         Ok(())
     }

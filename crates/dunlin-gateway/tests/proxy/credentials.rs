@@ -620,6 +620,10 @@ fn names_faulty_keys_of_own_dids() {
             format!("[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\n{own}{clients}");
         Config::parse("gateway.toml".as_ref(), &(text + &route(1, ""))).unwrap_err().to_string()
     };
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\nversions = \"1.2\"\n[[listener.certificate]]\ndid = \"hub\"\n";
+    let old =
+        Config::parse("gateway.toml".as_ref(), &(text.to_owned() + &route(1, ""))).unwrap_err().to_string();
+    assert!(old.contains("certificate[0].did: only TLS 1.3 and DTLS 1.3 have DIDs"), "{old}");
     for (own, clients, says) in [
         ("did = \"hub\"\nchain = \"x\"\n", "", "a DID has no certificate, so chain has no effect"),
         ("vc = \"x\"\nchain = \"x\"\n", "", "vc: it is about the DID of did, which is missing"),

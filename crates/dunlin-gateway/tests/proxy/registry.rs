@@ -207,7 +207,7 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
     place.write("status.vc", &site.sign(&list.unwrap()));
     let text = text.replace("vc_issuers", "vc_status = \"status.vc\"\nvc_issuers");
     let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
-    assert!(refused.contains("in did_documents also beside a registry"), "{refused}");
+    assert!(refused.contains("pin the issuer by the hash of its document there"), "{refused}");
 }
 
 /// The gateway knows only the root over its peers, and only with a registry can they prove their membership.

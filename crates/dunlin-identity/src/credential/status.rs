@@ -531,6 +531,11 @@ impl StatusLists {
         self.lists.iter()
     }
 
+    /// Keeps only these lists.
+    pub fn retain(&mut self, keep: impl Fn(&StatusList) -> bool) {
+        self.lists.retain(keep);
+    }
+
     /// Takes those of the lists that are newer than the ones at hand. Older ones change nothing.
     pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
         for list in others {

@@ -271,6 +271,10 @@ impl Resolver for RegistryDocuments {
         vec![self.trust().known(self.newest().as_ref())]
     }
 
+    fn keep(&self, did: &Did) {
+        self.known.keep(did);
+    }
+
     fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
         self.known.is_latest(did, document, sequence)
     }

@@ -107,6 +107,14 @@ pub trait Resolver: Send + Sync + fmt::Debug {
     /// [`ResolveError`]; [`ResolveError::NotAtHand`] lets the next resolver try.
     fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError>;
 
+    /// Whether its documents count for issuers. Those to which a list pins peers do not.
+    fn resolves_issuers(&self) -> bool {
+        true
+    }
+
+    /// Never forgets what it knows of this DID, for want of space.
+    fn keep(&self, _did: &Did) {}
+
     /// The registries whose proofs it accepts.
     fn registries(&self) -> Vec<KnownRegistry> {
         Vec::new()
@@ -200,8 +208,9 @@ impl ListedIssuers {
     /// no document at hand yet.
     ///
     /// # Errors
-    /// The first DID that does not resolve.
+    /// The first DID that does not resolve, or to another document than the list pins it to.
     pub fn of(
+        provider: &CryptoProvider,
         list: &TrustList,
         resolvers: &[Arc<dyn Resolver>],
         later: &[DidMethod],
@@ -210,12 +219,19 @@ impl ListedIssuers {
         let resolvers = [self_contained().as_slice(), resolvers].concat();
         let mut listed = Self::default();
         for did in list.dids() {
+            let pin = list.pin(did);
             match resolve(&resolvers, did, None, now) {
-                Ok(resolution) => listed.resolved.push(resolution),
+                Ok(resolution) => {
+                    let hash = Sha256Hash::of(provider, resolution.document.canonical().as_bytes())?;
+                    if pin.is_some_and(|pin| pin != hash) {
+                        return Err(ResolveError::NotPinned(did.clone()));
+                    }
+                    listed.resolved.push(resolution);
+                }
                 Err(ResolveError::NotAtHand(_) | ResolveError::Unsupported(_))
                     if did_method(did).is_some_and(|method| later.contains(&method)) =>
                 {
-                    listed.others.push(ListedIssuer { did: did.clone(), pin: list.pin(did) });
+                    listed.others.push(ListedIssuer { did: did.clone(), pin });
                 }
                 Err(error) => return Err(error),
             }
@@ -261,6 +277,10 @@ impl Resolver for PinnedDocuments {
         self.0.keys().for_each(|did| add(did.as_str().as_bytes()));
     }
 
+    fn resolves_issuers(&self) -> bool {
+        false
+    }
+
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, _now: Seconds) -> Result<Resolution, ResolveError> {
         let document = self.0.get(did).ok_or_else(|| ResolveError::NotAtHand(did.clone()))?;
         Ok(Resolution::constant(document.clone()))
@@ -283,6 +303,8 @@ struct Known {
     documents: BTreeMap<Did, Cached>,
     by_age: BTreeSet<(Seconds, Did)>,
     ended: BTreeSet<Did>,
+    /// What is never forgotten.
+    kept: BTreeSet<Did>,
 }
 
 impl Known {
@@ -359,7 +381,7 @@ impl DocumentCache {
         }
         known.forget(&did);
         if known.documents.len() >= self.capacity
-            && let Some((_, oldest)) = known.by_age.first().cloned()
+            && let Some((_, oldest)) = known.by_age.iter().find(|(_, did)| !known.kept.contains(did)).cloned()
         {
             known.forget(&oldest);
         }
@@ -373,8 +395,11 @@ impl DocumentCache {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         known.forget(&did);
         // Documents and deactivations have a limit of their own, so neither displaces the other.
-        if known.ended.len() >= self.capacity && !known.ended.contains(&did) {
-            known.ended.pop_first();
+        if known.ended.len() >= self.capacity
+            && !known.ended.contains(&did)
+            && let Some(first) = known.ended.iter().find(|did| !known.kept.contains(*did)).cloned()
+        {
+            known.ended.remove(&first);
         }
         known.ended.insert(did);
     }
@@ -400,6 +425,10 @@ impl Resolver for DocumentCache {
         let Cached { document, sequence, until, .. } =
             cached.ok_or_else(|| ResolveError::NotAtHand(did.clone()))?.clone();
         Ok(Resolution { document, sequence, until: Some(until), membership: None })
+    }
+
+    fn keep(&self, did: &Did) {
+        self.known.write().unwrap_or_else(PoisonError::into_inner).kept.insert(did.clone());
     }
 
     fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {

@@ -46,6 +46,11 @@ impl Subjects {
         self.resolvers.push(resolver);
     }
 
+    /// Remembers what is known of an issuer.
+    pub(super) fn keep(&self, issuer: &Did) {
+        self.resolvers.iter().for_each(|resolver| resolver.keep(issuer));
+    }
+
     pub(super) fn only(self, peers: TrustList) -> Self {
         Self { peers: Some(peers), ..self }
     }
@@ -86,7 +91,8 @@ impl Subjects {
         now: Seconds,
     ) -> Result<Resolution, ResolveError> {
         let did = &listed.did;
-        let resolution = resolve(&self.resolvers, did, None, now)?;
+        let resolvers = self.resolvers.iter().filter(|resolver| resolver.resolves_issuers()).cloned();
+        let resolution = resolve(&resolvers.collect::<Vec<_>>(), did, None, now)?;
         let hash = self.hash(&resolution.document)?;
         listed.check(&hash)?;
         match self.is_latest(did, &hash, resolution.sequence) {

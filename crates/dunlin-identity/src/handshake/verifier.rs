@@ -208,7 +208,7 @@ fn of_key(error: &KeyError) -> Alert {
 ///
 /// /// Trusts the issuers on this list.
 /// fn trust(provider: Arc<CryptoProvider>, list: &str, now_s: i64) -> Result<Verifiers, Box<dyn std::error::Error>> {
-///     let issuers = ListedIssuers::of(&TrustList::read(list)?, &[], &[], now_s)?;
+///     let issuers = ListedIssuers::of(&provider, &TrustList::read(list)?, &[], &[], now_s)?;
 ///     Ok(Verifiers::default().with(Arc::new(CredentialVerifier::new(provider, issuers.resolved))))
 /// }
 /// ```
@@ -252,13 +252,20 @@ impl CredentialVerifier {
         issuers: impl IntoIterator<Item = impl Into<ListedIssuer>>,
     ) -> Self {
         self.looked_up.extend(issuers.into_iter().map(Into::into));
+        self.keep_issuers();
         self
+    }
+
+    /// Many peers must not make a resolver forget what it knows of an issuer.
+    fn keep_issuers(&self) {
+        self.issuers().for_each(|issuer| self.subjects.keep(issuer));
     }
 
     /// Resolves the DIDs of further methods. Of several resolvers for one method, the first that has an answer counts.
     #[must_use]
     pub fn with_resolver(mut self, resolver: Arc<dyn Resolver>) -> Self {
         self.subjects.add_resolver(resolver);
+        self.keep_issuers();
         self
     }
 
@@ -324,6 +331,9 @@ impl CredentialVerifier {
             (None, Some(issuer)) => self.subjects.issuer_until(issuer, now)?,
             (None, None) => None,
         };
+        if let Some(issuer) = &shown {
+            self.forget_lists_of_others(&issuer.document);
+        }
         let sent = stapled.credential_status.unwrap_or_default();
         let (status_until, news) = self.check_status(issuers, &verified, sent, algorithms, now)?;
         verified.status_until = status_until;
@@ -360,6 +370,14 @@ impl CredentialVerifier {
         match self.looked_up.iter().find(|listed| listed.did.as_str() == issuer) {
             Some(listed) => Ok(Some(self.subjects.resolve_issuer(listed, now)?)),
             None => Ok(None),
+        }
+    }
+
+    /// Forgets the status lists that an issuer has signed with a key which its document no longer has.
+    fn forget_lists_of_others(&self, issuer: &DidDocument) {
+        let is_old = |list: &StatusList| list.issuer() == issuer.id().as_str() && !list.is_by(issuer);
+        if self.lists().iter().any(is_old) {
+            self.update_status(|lists| lists.retain(|list| !is_old(list)));
         }
     }
 

@@ -9,8 +9,8 @@ use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::error::{AuthenticationFailure, PeerMisbehaved};
 use dunlin::wire::AlertDescription as Alert;
 use dunlin::{
-    ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ServerAddress, ServerConfig,
-    SsiMessages,
+    ClientAuth, ClientConfig, Credential, Error, PeerIdentity, Profile, ProfileBuilder, ServerAddress,
+    ServerConfig, SsiMessages,
 };
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
 use dunlin_identity::did::Did;
@@ -191,6 +191,16 @@ impl Hub {
         messages: SsiMessages,
         look_ups: Option<&LookUps>,
     ) -> Self {
+        Self::with(verifier, messages, look_ups, |profile| profile)
+    }
+
+    /// As [`Self::of`], with further settings.
+    pub(crate) fn with(
+        verifier: impl Judge + 'static,
+        messages: SsiMessages,
+        look_ups: Option<&LookUps>,
+        change: impl FnOnce(ProfileBuilder) -> ProfileBuilder,
+    ) -> Self {
         let verifier = Arc::new(verifier);
         let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 1).unwrap()).unwrap();
         let key = tree.server.key.signing_key(&provider()).unwrap();
@@ -198,9 +208,9 @@ impl Hub {
             .credentials(vec![Credential::x509(tree.server.chain.clone(), key)])
             .trust(Verifiers::default().with(verifier.clone()))
             .ssi_messages(messages);
-        let config = ServerConfig::new(profile.build().unwrap()).unwrap();
+        let config = ServerConfig::new(change(profile).build().unwrap()).unwrap();
         let config = Arc::new(config.with_client_auth(ClientAuth::Required).unwrap());
-        let answers = look_ups.map(|look_ups| look_ups.answers(provider(), vec![verifier]));
+        let answers = look_ups.map(|look_ups| look_ups.answers(vec![verifier]));
         let x509 = Some(X509Trust::anchors(tree.root.chain().to_vec()).unwrap());
         Self { config, answers, trust: Trust { x509, raw_key: None }, messages }
     }

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use pki_types::{CertificateDer, ServerName};
+use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm};
 
 use crate::auth::{Acceptance, PeerIdentity, Psk, Validity};
 use crate::cache::Ticket;
@@ -103,6 +103,8 @@ pub enum Question {
         did_proof: Option<Vec<u8>>,
         /// The status lists of the issuer of the peer's verifiable credential, if the peer has sent them. The engine has not checked them.
         credential_status: Option<Vec<u8>>,
+        /// The algorithms that may verify signatures in certificates and credentials. The profile determines them.
+        algorithms: Vec<&'static dyn SignatureVerificationAlgorithm>,
     },
     /// What is the signature by the key called `label`? Answer: [`Answer::Signature`].
     Sign {

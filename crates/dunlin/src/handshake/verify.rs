@@ -162,6 +162,7 @@ impl Subject {
                 ocsp_response: self.staples.ocsp_response.clone(),
                 did_proof: self.staples.did_proof.clone(),
                 credential_status: self.staples.credential_status.clone(),
+                algorithms: self.profile.chain_algorithms.clone(),
             }),
         })
     }

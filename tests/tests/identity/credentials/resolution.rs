@@ -41,7 +41,7 @@ fn refuses_deactivated_and_outdated_issuers() {
         let known = cache();
         known.insert(issuer.document.clone(), 1, resolved_s).unwrap();
         let resolver: Arc<dyn Resolver> = known.clone();
-        let resolved = ListedIssuers::of(&listed, &[resolver], &[], resolved_s).unwrap().resolved;
+        let resolved = ListedIssuers::of(&awslc(), &listed, &[resolver], &[], resolved_s).unwrap().resolved;
         (CredentialVerifier::new(awslc(), resolved).with_resolver(known.clone()), known)
     };
     let rotated = |known: &DocumentCache| {
@@ -86,7 +86,7 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let known = cache();
     let listed = TrustList::new([issuer.did().clone()]);
     let resolvers: [Arc<dyn Resolver>; 1] = [known.clone()];
-    let of_list = |later: &[DidMethod]| ListedIssuers::of(&listed, &resolvers, later, NOW_S);
+    let of_list = |later: &[DidMethod]| ListedIssuers::of(&awslc(), &listed, &resolvers, later, NOW_S);
     assert_eq!(of_list(&[]).unwrap_err(), ResolveError::NotAtHand(issuer.did().clone()));
     let listed = of_list(&[DidMethod::WEB]).unwrap();
     assert_eq!((listed.resolved.len(), &listed.others[..]), (0, &[issuer.did().clone().into()][..]));
@@ -132,6 +132,16 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     known.insert(rotated.document.clone(), 2, NOW_S).unwrap();
     let second = judged(rotated.issue(&device, unchanged), None).unwrap();
     assert!(verifier().still_believes(&second.identity) && !verifier().still_believes(&first.identity));
+    // A list by the previous key is forgotten, and does not hide one by the new key, though that was made before.
+    let remembers = verifier();
+    remembers.update_status(|lists| lists.insert(issuer.list(false, 0))).unwrap();
+    let entry = [CertificateDer::from(rotated.issue(&device, with_status))];
+    let judge = |stapled| remembers.judge(&entry, stapled, provider.signatures.all, NOW_S);
+    let missing = judge(Stapled::default()).unwrap_err();
+    assert!(missing.to_string().contains("is not at hand"), "{missing}");
+    let staple = staple(rotated.published_list(LIST, false, 60));
+    judge(Stapled { credential_status: Some(&staple), ..Stapled::default() }).unwrap();
+    judge(Stapled::default()).unwrap();
     refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "signature");
     // One that is pinned to its first document does not change its key.
     let pinned = |document: &DidDocument| {
@@ -151,6 +161,35 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     refused(&later, verifier, Alert::CERTIFICATE_REVOKED, "did:web:issuer.example is deactivated");
 }
 
+/// What a list pins peers to says nothing about issuers, of which the latest document counts.
+#[test]
+fn pins_of_peers_resolve_no_issuer() {
+    let provider = awslc();
+    let hash = || Sha256Hash::of_key(&provider, &public(&key(KeyType::P256))).unwrap();
+    let own = key(KeyType::P256);
+    let document = first_document(&provider, "registry.example", &public(&own), hash(), hash()).unwrap();
+    let issuer = Party { key: own, document };
+    let pin = Sha256Hash::of(&provider, issuer.document.canonical().as_bytes()).unwrap();
+    let list = TrustList::read(&format!("{} {pin}", issuer.did())).unwrap();
+    let pinned = || Arc::new(PinnedDocuments::new(&provider, &list, [issuer.document.clone()]).unwrap());
+    let registry = Arc::new(DocumentCache::new(awslc(), vec![DidMethod::DUNLIN], 3600));
+    let verifier = || {
+        let verifier = CredentialVerifier::new(awslc(), Vec::<DidDocument>::new());
+        let verifier = verifier.with_resolved_issuers([issuer.did().clone()]).with_resolver(pinned());
+        verifier.with_peers(list.clone()).with_resolver(registry.clone())
+    };
+    let own = issuer.shows(issuer.issue(&issuer, unchanged));
+    refused(&own, verifier, Alert::BAD_CERTIFICATE, "is not at hand");
+    registry.insert(issuer.document.clone(), 0, NOW_S).unwrap();
+    let server = server(profile(trust(verifier()), vec![own.clone()]));
+    Pair::new(&client(profile(trust(verifier()), vec![own])), &server).connect().unwrap();
+    // A pin to another document than the one at hand.
+    let wrong = TrustList::read(&format!("{} {}", issuer.did(), hash())).unwrap();
+    let resolvers: [Arc<dyn Resolver>; 1] = [registry];
+    let listed = ListedIssuers::of(&provider, &wrong, &resolvers, &[], NOW_S);
+    assert_eq!(listed.unwrap_err(), ResolveError::NotPinned(issuer.did().clone()));
+}
+
 /// A verifier that must look a document up asks, and only for a credential by a trusted issuer.
 #[test]
 fn asks_for_a_document_that_is_not_at_hand() {
@@ -164,11 +203,12 @@ fn asks_for_a_document_that_is_not_at_hand() {
     let mut pair = Pair::new(&shows(issuer.issue(&device, unchanged)), &server);
     pair.run().unwrap();
     let (id, question) = pair.server_question().unwrap();
-    let Question::Verify { certificates, did_proof, .. } = question else { panic!("{question:?}") };
+    let Question::Verify { certificates, did_proof, algorithms, .. } = question else {
+        panic!("{question:?}")
+    };
     known.insert(device.document.clone(), 1, NOW_S).unwrap();
-    let provider = awslc();
     let stapled = Stapled { did_proof: did_proof.as_deref(), ..Stapled::default() };
-    let verified = verifier.judge(&certificates, stapled, provider.signatures.all, NOW_S).unwrap();
+    let verified = verifier.judge(&certificates, stapled, &algorithms, NOW_S).unwrap();
     let answer = Acceptance::within(verified.validity).with_peer(verified);
     pair.server.answer(NOW, id, Answer::Verified(Ok(answer))).unwrap();
     pair.connect().unwrap();
@@ -193,6 +233,11 @@ fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
     known.insert(parties[2].document.clone(), 0, NOW_S + 2).unwrap();
     let missing = |party: &Party| known.resolve(party.did(), None, NOW_S + 2).is_err();
     assert_eq!([0, 1, 2].map(|at| missing(&parties[at])), [true, false, false]);
+    // What is to be kept is, whatever else comes.
+    known.keep(parties[1].did());
+    known.insert(Party::named("did:web:device-8.example").document, 0, NOW_S + 3).unwrap();
+    assert_eq!([1, 2].map(|at| missing(&parties[at])), [false, true]);
+    known.insert(parties[2].document.clone(), 0, NOW_S + 4).unwrap();
     // Deactivations take no place of a document. Of too many, one is forgotten.
     for number in 4..7 {
         known.deactivate(Party::named(&format!("did:web:device-{number}.example")).did().clone());

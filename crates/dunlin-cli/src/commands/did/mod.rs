@@ -193,7 +193,7 @@ fn of_directory(directory: &Path, line: bool, provider: &CryptoProvider) -> Resu
         return Ok(state.document().clone());
     }
     warn(&format!(
-        "{}: the line pins the first document, and the key has changed since: only peers that ask the registry accept it",
+        "{}: the key has changed since the first document, to which the line pins the DID: where a registry is asked, list the DID alone",
         directory.display()
     ));
     let first = did::operations(directory)?.unwrap_or_default().into_iter().take(1).collect::<Vec<_>>();

@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use clap::Args as ClapArgs;
 use dunlin_identity::credential::status::StatusError;
 use dunlin_identity::credential::{CredentialError, Form, Verifier};
+use dunlin_identity::did::Did;
+use dunlin_identity::handshake::{ListedIssuer, ResolveError, did_method};
 use dunlin_identity::json::Value;
+use dunlin_identity::method::dunlin::Sha256Hash;
 use serde_json::json;
 
 use super::issue::time_text;
@@ -68,8 +71,20 @@ pub(super) fn verify(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let (_, look_ups) = args.access.look_ups(args.registry.as_deref(), args.did_web)?;
     let later = registry::methods(args.registry.as_deref(), args.did_web);
     let listed = did::issuers(&args.trust, &documents, &later, &provider)?;
-    let mut issuers = registry::documents(&look_ups, &listed.others)?;
-    issuers.extend(listed.resolved.into_iter().map(|issuer| issuer.document));
+    let mut issuers: Vec<_> = listed.resolved.into_iter().map(|issuer| issuer.document).collect();
+    // Others have no say, and their documents may be out of reach.
+    let issuer = did::issuer(&args.file)?;
+    let is_issuer = |did: &Did| Some(did) == issuer.as_ref();
+    if let Some(other) = listed.others.iter().find(|other| is_issuer(&other.did)) {
+        issuers.push(registry::document(&look_ups, other)?);
+    } else if let Some(given) = issuers.iter().find(|given| is_issuer(given.id()))
+        && did_method(given.id()).is_some_and(|method| later.contains(&method))
+    {
+        // The registry knows whether this document is the latest.
+        let pin = Some(Sha256Hash::of(&provider, given.canonical().as_bytes()).map_err(ResolveError::from));
+        let pin = pin.transpose().map_err(|error| Error::failed("--document", error, "report it"))?;
+        registry::document(&look_ups, &ListedIssuer { did: given.id().clone(), pin })?;
+    }
     let lists = did::status_lists(&args.status_list, &issuers, &provider)?;
     let bytes = did::credential(&args.file)?;
     let verified = Verifier::new(issuers).verify_presented(&provider, &bytes, &lists, did::now_s());

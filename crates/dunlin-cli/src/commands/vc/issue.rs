@@ -187,6 +187,7 @@ fn list(path: &Path, url: Option<&str>, issuer: &Own, provider: &CryptoProvider)
                 let why = format!("the list is published at {}", list.entry(0).list);
                 Err(Error::usage("--status-url", why, "leave it out, or give another --status-list"))
             }
+            None if list.is_outdated => list.write_default(issuer, provider).map(|()| list),
             None => Ok(list),
         };
     }

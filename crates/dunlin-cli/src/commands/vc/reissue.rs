@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::credential::Form;
 use dunlin_identity::credential::status::StatusEntry;
+use dunlin_identity::credential::{Form, Verifier};
 use dunlin_identity::did::Did;
 use dunlin_identity::json::Value;
 
@@ -39,13 +39,13 @@ impl Reissue {
             Error::failed(
                 path.display(),
                 error,
-                "give a valid credential by --issuer about the old DID; --status-list if it has a status",
+                "give a valid credential about the old DID by the present key of --issuer; --status-list if it has a status",
             )
         };
-        let now = did::now_s();
-        let verified = issuer
-            .verify(|verifier| verifier.verify_with_status(provider, &bytes, holder, &lists, now))
-            .map_err(refused)?;
+        // What only an earlier key has signed may be by a thief.
+        let verifier = Verifier::new([issuer.document.clone()]);
+        let verified =
+            verifier.verify_with_status(provider, &bytes, holder, &lists, did::now_s()).map_err(refused)?;
         let form = Form::of(&bytes).map_err(refused)?;
         let (list, out) = (list.map(Path::to_owned), PathBuf::new());
         let (credential, statuses) = (verified.credential, verified.statuses);

@@ -96,6 +96,8 @@ pub(super) struct List {
     bits: Bitstring,
     /// When the present list was made.
     made: Option<Seconds>,
+    /// Whether the issuer has rotated the key of the present list, so that verifiers refuse it.
+    pub(super) is_outdated: bool,
 }
 
 impl List {
@@ -103,12 +105,19 @@ impl List {
     pub(super) fn read(path: &Path, issuer: &Own, provider: &CryptoProvider) -> Result<Self, Error> {
         let list = did::own_status_list(path, issuer, provider)?;
         let (url, bits) = (list.url().to_owned(), list.bits().clone());
-        Ok(Self { path: path.to_owned(), url, bits, made: Some(list.made()) })
+        let is_outdated = !list.is_by(&issuer.document);
+        Ok(Self { path: path.to_owned(), url, bits, made: Some(list.made()), is_outdated })
     }
 
     /// A new list, which the issuer will publish at `url`.
     pub(super) fn new(path: &Path, url: &str) -> Self {
-        Self { path: path.to_owned(), url: url.to_owned(), bits: Bitstring::default(), made: None }
+        Self {
+            path: path.to_owned(),
+            url: url.to_owned(),
+            bits: Bitstring::default(),
+            made: None,
+            is_outdated: false,
+        }
     }
 
     /// The entry of a credential.
