@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::DidMethod;
-use dunlin_identity::credential::status::{StatusList, StatusLists};
+use dunlin_identity::credential::status::{self, StatusList, StatusLists};
 use dunlin_identity::credential::{self, CredentialError, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::directory::{self, DOCUMENT, OPERATIONS};
@@ -316,10 +316,7 @@ pub(crate) fn status_list(
     let list = StatusList::verify_file(&verifier, provider, &content, now_s());
     list.map_err(|error| {
         let advice = match error {
-            CredentialError::UntrustedIssuer(_) => {
-                "give a list of an issuer in --trust; with a registry, pin the issuer by the hash of its document there, and add --document, or \
-                 let peers send the list (--staple-status)"
-            }
+            CredentialError::UntrustedIssuer(_) => "give a list of an issuer in --trust",
             _ => GET_LIST,
         };
         Error::failed(path.display(), error, advice)
@@ -334,21 +331,37 @@ pub(crate) fn own_status_list(
 ) -> Result<StatusList, Error> {
     let content = files::read(path)?;
     let list = issuer.verify(|verifier| StatusList::verify_file(verifier, provider, &content, now_s()));
-    list.map_err(|error| Error::failed(path.display(), error, GET_LIST))
+    list.map_err(|error| {
+        let advice = match error {
+            CredentialError::UntrustedIssuer(_) => "give a list of --issuer",
+            _ => GET_LIST,
+        };
+        Error::failed(path.display(), error, advice)
+    })
 }
 
-/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them.
+/// Reads status lists. None may be older than the one of the same name in `newest`, which takes them. Returns also those of issuers whose
+/// documents are not at hand.
 pub(crate) fn newest_status_lists(
     paths: &[PathBuf],
-    issuers: &[DidDocument],
+    issuers: &ListedIssuers,
     newest: &mut StatusLists,
     provider: &CryptoProvider,
-) -> Result<StatusLists, Error> {
+) -> Result<(StatusLists, Vec<Vec<u8>>), Error> {
+    let documents: Vec<_> = issuers.resolved.iter().map(|issuer| issuer.document.clone()).collect();
+    let (mut known, mut unverified) = (vec![], vec![]);
     for path in paths {
-        let list = status_list(path, issuers, provider)?;
+        let content = credential(path)?;
+        let issuer = status::list_issuer(&content).unwrap_or_default();
+        if issuers.others.iter().any(|other| other.did.as_str() == issuer) {
+            unverified.push(content);
+            continue;
+        }
+        let list = status_list(path, &documents, provider)?;
         newest.insert(list).map_err(|error| Error::failed(path.display(), error, GET_LIST))?;
+        known.push(path.clone());
     }
-    status_lists(paths, issuers, provider)
+    Ok((status_lists(&known, &documents, provider)?, unverified))
 }
 
 /// Reads status lists.

@@ -8,8 +8,8 @@ use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 use dunlin::{Credential, SsiMessages};
-use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists};
-use dunlin_identity::credential::{self, Contexts, CredentialError, Seconds, of_file};
+use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists, list_issuer};
+use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
 use dunlin_identity::did::Did;
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
@@ -153,6 +153,8 @@ impl Learnt {
 const MESSAGES: [(&str, SsiMessages); 3] =
     [("off", SsiMessages::Off), ("beside", SsiMessages::Beside), ("alone", SsiMessages::Alone)];
 
+const OWN_DID: &str = "give the directory that `dunlin did create` has made, or its private key";
+
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
 impl CredentialTrust {
@@ -282,7 +284,8 @@ impl CredentialTrust {
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        let later: &[DidMethod] = if look_ups.is_some() { &[DidMethod::DUNLIN] } else { &[] };
+        // A registry with a fault is told itself.
+        let later: &[DidMethod] = if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] };
         let resolvers = [pinned(&list, issuers, documents, provider)?];
         let listed = ListedIssuers::of(provider, &list, &resolvers, later, now).map_err(|error| {
             let advice = "add registry for a did:dunlin, or give its document in did_documents";
@@ -290,25 +293,26 @@ impl CredentialTrust {
         })?;
         let trusted = listed.resolved;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
-        let mut lists = StatusLists::default();
+        let (mut lists, mut unverified) = (StatusLists::default(), vec![]);
         let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
         for field in &self.status {
             let content = content(field)?;
+            let issuer = list_issuer(of_file(&content)).unwrap_or_default();
+            if listed.others.iter().any(|other| other.did.as_str() == issuer) {
+                unverified.push(content);
+                continue;
+            }
             let list = StatusList::verify_file(&judge, provider, &content, now);
-            let list = list.map_err(|error| match error {
-                CredentialError::UntrustedIssuer(_) => {
-                    let advice = "give a list of one of vc_issuers; with a registry, pin the issuer by the hash of its document there, and give that in \
-                                  did_documents, or let clients send the list";
-                    in_file(field, &error, advice)
-                }
-                error => in_file(field, &error, advice),
-            })?;
+            let list = list.map_err(|error| in_file(field, &error, advice))?;
             learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
         learnt.add_sent(&mut lists, &trusted, &listed.others);
         let verifier = CredentialVerifier::new(provider.clone(), trusted);
-        let mut verifier = verifier.with_resolved_issuers(listed.others).with_status(lists);
+        let mut verifier = verifier
+            .with_resolved_issuers(listed.others)
+            .with_status(lists)
+            .with_unverified_status(unverified);
         if let Some(look_ups) = look_ups {
             // What a registry knows comes before pinned documents, which never change.
             verifier = verifier.asking_with(look_ups.resolvers());
@@ -375,7 +379,7 @@ impl OwnCredential {
             }
             false => self.did.clone(),
         };
-        let pem = |error: dunlin_pki::Error| in_file(&file, &error, &error.advice());
+        let pem = |error: dunlin_pki::Error| in_file(&file, &error, OWN_DID);
         let items = dunlin_pki::parse(&Zeroizing::new(content(&file)?)).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
         let pair = items.into_iter().find_map(private);
@@ -386,6 +390,11 @@ impl OwnCredential {
         let (holding, advice) = match &self.credential {
             Some(credential) => {
                 let bytes = of_file(&content(credential)?).to_vec();
+                if let Some(document) = documents.first().filter(|_| self.did.value.is_dir()) {
+                    is_about(&bytes, document.id()).map_err(|what| {
+                        in_file(credential, &what, "give a credential about the DID of did")
+                    })?;
+                }
                 let holding = Holding::for_handshakes(key, bytes, &documents, &Contexts::default());
                 let advice = "give a credential about the DID of this key, and the document of a did:dunlin in did_documents";
                 (holding, advice)
@@ -428,12 +437,26 @@ impl OwnCredential {
     }
 }
 
+/// Whether a credential, which is not verified, is about this DID.
+fn is_about(credential: &[u8], did: &Did) -> Result<(), String> {
+    let said = credential::unverified(credential).map_err(|error| error.to_string())?;
+    match said["credentialSubject"]["id"].as_str() {
+        Some(subject) if subject == did.as_str() => Ok(()),
+        Some(subject) => Err(format!("it is about {subject:?}, and did is {did}")),
+        None => Err("it is no credential about a DID".to_owned()),
+    }
+}
+
 /// The latest document of the DID in a directory, and the file of its key.
 fn latest(directory: &FileField, provider: &CryptoProvider) -> Result<(DidDocument, PathBuf), Fault> {
     let file = |name: &str| FileField { value: directory.value.join(name), place: directory.place.clone() };
     let (operations, key) = (file(OPERATIONS), |version| directory.value.join(key_file(version)));
     if operations.value.symlink_metadata().is_err() {
-        return Ok((document(&file(DOCUMENT))?, key(0)));
+        let document_file = file(DOCUMENT);
+        if document_file.value.symlink_metadata().is_err() {
+            return Err(in_file(directory, &format!("it has no {DOCUMENT}"), OWN_DID));
+        }
+        return Ok((document(&document_file)?, key(0)));
     }
     let state = read_operations(&content(&operations)?).and_then(|all| State::replay(provider, &all));
     let state = state.map_err(|error| in_file(&operations, &error, "restore the file from a backup"))?;

@@ -176,11 +176,11 @@ impl CredentialOptions {
         };
         let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
-        let of_issuers: Vec<_> = issuers.resolved.iter().map(|issuer| issuer.document.clone()).collect();
-        let lists = did::newest_status_lists(&self.status_list, &of_issuers, newest, provider)?;
+        let (lists, unverified) = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers.resolved)
             .with_resolved_issuers(issuers.others)
-            .with_status(lists);
+            .with_status(lists)
+            .with_unverified_status(unverified);
         let mut verifier = self.registry.extend(verifier)?;
         if let Some(list) = peers {
             let pinned = did::pinned(&list, &documents, provider)?;

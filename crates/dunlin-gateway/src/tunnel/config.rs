@@ -253,6 +253,10 @@ impl TunnelListener {
         config::check_names(certificates.iter().filter_map(|files| files.name.as_ref()), false, &section);
         let raw_public_key = section.switch("raw_public_key").unwrap_or(false);
         let credential = OwnCredential::read(&mut section);
+        if let Some(own) = credential.as_ref().filter(|_| !versions.tls13) {
+            let what = "only TLS 1.3 and DTLS 1.3 have DIDs";
+            section.fault(own.did.place.fault(what, "add \"1.3\" to versions, or leave did out"));
+        }
         let tickets = section.switch("tickets").unwrap_or(true);
         let psk = section.table("psk").and_then(psk);
         let has_psk = section.has("psk");

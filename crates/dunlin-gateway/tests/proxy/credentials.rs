@@ -477,6 +477,8 @@ fn names_faulty_keys() {
     assert!(found.contains("membership: it is about the DID of did, which is missing"), "{found}");
     let found = tunnel("did = \"key\"\nstaple_status = \"status.vc\"", "ca = \"root.pem\"");
     assert!(found.contains("staple_status has no effect, because no vc is shown"), "{found}");
+    let found = tunnel("did = \"key\"\nversions = \"1.2\"", "ca = \"root.pem\"");
+    assert!(found.contains("did: only TLS 1.3 and DTLS 1.3 have DIDs"), "{found}");
     let found = tunnel("did = \"key\"", "ca = \"root.pem\"\nssi_messages = \"off\"");
     assert!(found.contains("a DID without vc travels in messages of its own only"), "{found}");
     let found = tunnel("", "ca = \"root.pem\"\ndid_documents = \"x\"");

@@ -8,7 +8,7 @@ use dunlin::crypto::SigningKey;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientAuth, Credential, Error, Profile, ServerConfig};
 use dunlin_gateway::{Config, TunnelConfig};
-use dunlin_identity::credential::status::{Bitstring, StatusPurpose};
+use dunlin_identity::credential::status::{Bitstring, StatusEntry, StatusPurpose};
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
 use dunlin_identity::directory::key_file;
 use dunlin_identity::document::{DidDocument, Relationship};
@@ -29,9 +29,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use crate::place::{Place, backend, listener, route, within};
+use crate::place::{Place, backend, listener, metric, route, within};
 
 const ORIGIN: &str = "registry.example/1";
+const LIST: &str = "https://operator.example/status/1";
 
 fn key(pair: &KeyPair) -> Arc<dyn SigningKey> {
     pair.signing_key(&dunlin_awslc::provider()).unwrap()
@@ -104,6 +105,27 @@ impl Site {
         }))
     }
 
+    /// With a status.
+    fn issue_with(&self, subject: &DidDocument, entry: &StatusEntry) -> String {
+        self.sign(&json!({
+            "@context": [CREDENTIALS_V2],
+            "type": ["VerifiableCredential"],
+            "issuer": self.operator.1.id().as_str(),
+            "credentialSubject": {"id": subject.id().as_str(), "role": "sensor"},
+            "credentialStatus": entry.to_value(),
+        }))
+    }
+
+    /// The operator's list of this age, with or without the bit 7.
+    fn list(&self, revoked: bool, age: i64) -> String {
+        let now: i64 = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
+        let mut bits = Bitstring::default();
+        bits.set(7, revoked).unwrap();
+        let (did, made) = (self.operator.1.id(), now - age);
+        let list = bits.credential(did, LIST, StatusPurpose::Revocation, made, made + 1000);
+        self.sign(&list.unwrap())
+    }
+
     fn sign(&self, credential: &Value) -> String {
         let (pair, document) = &self.operator;
         let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
@@ -133,7 +155,31 @@ impl Site {
         document: &DidDocument,
         proof: Option<Vec<u8>>,
     ) -> std::io::Result<String> {
-        let credential = self.issue(document).into_bytes();
+        self.shown(place, port, own, document, self.issue(document), proof).await
+    }
+
+    /// As [`Self::visit_as`], with this credential and without a proof.
+    async fn visit_with(
+        &self,
+        place: &Place,
+        port: u16,
+        own: &KeyPair,
+        document: &DidDocument,
+        credential: String,
+    ) -> std::io::Result<String> {
+        self.shown(place, port, own, document, credential, None).await
+    }
+
+    async fn shown(
+        &self,
+        place: &Place,
+        port: u16,
+        own: &KeyPair,
+        document: &DidDocument,
+        credential: String,
+        proof: Option<Vec<u8>>,
+    ) -> std::io::Result<String> {
+        let credential = credential.into_bytes();
         let documents = std::slice::from_ref(document);
         let holding = Holding::for_handshakes(key(own), credential, documents, &Contexts::default()).unwrap();
         let holding = match proof {
@@ -200,14 +246,47 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
         panic!("it started")
     };
     assert!(faults.to_string().contains("add registry for a did:dunlin"), "{faults}");
-    // A status list in a file is verified before there is an answer.
-    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
-    let (url, of_issuer) = ("https://operator.example/status/1", site.operator.1.id());
-    let list = Bitstring::default().credential(of_issuer, url, StatusPurpose::Revocation, now, now + 1000);
-    place.write("status.vc", &site.sign(&list.unwrap()));
+    // A status list in a file counts as soon as the issuer's document is at hand, and a reload never goes back.
+    let (own, of_device, _) = site.device();
+    let entry = StatusEntry { list: LIST.to_owned(), index: 7, purpose: StatusPurpose::Revocation };
+    let visit = || site.visit_with(&place, port, &own, &of_device, site.issue_with(&of_device, &entry));
     let text = text.replace("vc_issuers", "vc_status = \"status.vc\"\nvc_issuers");
-    let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
-    assert!(refused.contains("pin the issuer by the hash of its document there"), "{refused}");
+    visit().await.unwrap_err();
+    for (revoked, age, is_accepted) in [(false, 60, true), (true, 30, false), (false, 60, false)] {
+        place.write("status.vc", &site.list(revoked, age));
+        gateway.reload(place.config(&text)).await.unwrap_or_else(|faults| panic!("{faults}"));
+        assert_eq!(visit().await.is_ok(), is_accepted, "{revoked} {age}");
+    }
+}
+
+/// Sessions of clients whose documents, issuer and status list the gateway has learnt from them and from the registry.
+#[tokio::test]
+async fn what_a_gateway_has_learnt_serves_sessions() {
+    let place = Place::new();
+    let mut site = Site::new(&place).await;
+    let (pair, document, _) = site.device();
+    place.write("issuers", document.id().as_str());
+    site.operator = (pair, document);
+    let (own, of_device, _) = site.device();
+    place.write("status.vc", &site.list(false, 0));
+    let entry = StatusEntry { list: LIST.to_owned(), index: 7, purpose: StatusPurpose::Revocation };
+    place.write("device.vc", &site.issue_with(&of_device, &entry));
+    place.write("device.key", &own.to_pem().unwrap());
+    place.write("device.json", of_device.canonical());
+    let text = listener("") + CLIENTS + &Site::table("clients", site.port) + &route(backend("one").await, "");
+    let (gateway, to) = place.start(&text).await;
+    let tunnel = format!(
+        "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:{to}\"\ndid = \"device.key\"\nvc = \"device.vc\"\n\
+         staple_status = \"status.vc\"\n\
+         [listener.server]\nca = \"root.pem\"\ndid_documents = \"device.json\"\n{}",
+        Site::table("server", site.port)
+    );
+    let (_tunnel, port) = place.tunnel(&tunnel).await;
+    for _ in 0..3 {
+        assert!(asks(port).await);
+    }
+    let resumed = "dunlin_gateway_handshakes_completed_total{client=\"vc\",kind=\"resumed\"}";
+    assert_eq!(metric(&gateway, resumed), 2.0, "{}", gateway.metrics());
 }
 
 /// The gateway knows only the root over its peers, and only with a registry can they prove their membership.
@@ -449,6 +528,14 @@ async fn a_listener_sends_the_proof_of_its_did() {
     adds(&create).await;
     let (gateway, to) = place.start(&text).await;
     reaches(to).await;
+    let (_, other, _) = site.device();
+    place.write("other.vc", &site.issue(&other));
+    let of_other = text.replace("did = \"hub\"\n", "did = \"hub\"\nvc = \"other.vc\"\n");
+    let refused = gateway.reload(place.config(&of_other)).await.unwrap_err().to_string();
+    assert!(
+        refused.contains(&format!("it is about \"{}\", and did is {}", other.id(), document.id())),
+        "{refused}"
+    );
     // Another reload has no registry to ask, and goes on with the proof at hand.
     let cut_off = text.replace(&site.port.to_string(), &closed.to_string());
     gateway.reload(place.config(&cut_off)).await.unwrap_or_else(|faults| panic!("{faults}"));
@@ -464,7 +551,10 @@ async fn a_listener_sends_the_proof_of_its_did() {
     assert!(refused.contains("operations.jsonl: "), "{refused}");
     std::fs::remove_file(place.path("hub/operations.jsonl")).unwrap();
     let refused = gateway.reload(place.config(&text)).await.unwrap_err().to_string();
-    assert!(refused.contains("did.json: "), "{refused}");
+    assert!(
+        refused.contains("hub: it has no did.json; give the directory that `dunlin did create`"),
+        "{refused}"
+    );
 }
 
 /// Whether data go through a tunnel and come back.

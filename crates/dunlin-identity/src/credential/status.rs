@@ -158,6 +158,23 @@ impl StatusEntry {
         })
     }
 
+    /// The entry in few bytes: the list, the index and the purpose.
+    pub(crate) fn to_compact(&self) -> Value {
+        json!([self.list, self.index.to_string(), self.purpose.name()])
+    }
+
+    /// Reads an array of entries in few bytes.
+    pub(crate) fn read_compact(entries: Option<&Value>) -> Result<Vec<Self>, StatusError> {
+        let malformed = || StatusError::Member("status");
+        let read = |entry: &Value| {
+            let text = |at: usize| entry.get(at).and_then(Value::as_str).ok_or_else(malformed);
+            let (list, purpose) = (text(0)?.to_owned(), StatusPurpose::read(text(2)?)?);
+            Ok(Self { list, index: text(1)?.parse().map_err(|_| malformed())?, purpose })
+        };
+        let Some(entries) = entries else { return Ok(Vec::new()) };
+        entries.as_array().ok_or_else(malformed)?.iter().map(read).collect()
+    }
+
     /// The statuses of a credential.
     pub(crate) fn read_all(credential: &Map<String, Value>) -> Result<Vec<Self>, StatusError> {
         match credential.get("credentialStatus") {
@@ -335,6 +352,17 @@ pub fn read_staple(staple: &[u8]) -> Result<Vec<&[u8]>, StatusError> {
 /// [`CredentialError`] of what cannot be read; [`StatusError::Member`] without an `id`.
 pub fn list_url(credential: &[u8]) -> Result<String, CredentialError> {
     Ok(url_of(&super::unverified(credential)?)?.to_owned())
+}
+
+/// The issuer that a credential names, before anything is verified.
+///
+/// # Errors
+/// [`CredentialError`] of what cannot be read; [`CredentialError::Member`] without an issuer.
+pub fn list_issuer(credential: &[u8]) -> Result<String, CredentialError> {
+    let list = super::unverified(credential)?;
+    let issuer = list.get("issuer").map(|issuer| issuer.get("id").unwrap_or(issuer));
+    let issuer = issuer.and_then(Value::as_str).ok_or(CredentialError::Member("issuer"))?;
+    Ok(issuer.to_owned())
 }
 
 fn url_of(list: &Value) -> Result<&str, StatusError> {

@@ -72,7 +72,7 @@ impl CredentialIdentity {
             sequence: text("sequence")?.parse().ok()?,
             resolved: text("resolved")?.parse().ok()?,
             valid_until: text("until").map(str::parse).transpose().ok()?,
-            statuses: StatusEntry::read_all(&members).ok()?,
+            statuses: StatusEntry::read_compact(members.get("status")).ok()?,
         })
     }
 
@@ -93,7 +93,8 @@ impl CredentialIdentity {
             details["until"] = until.to_string().into();
         }
         if !self.statuses.is_empty() {
-            details["credentialStatus"] = self.statuses.iter().map(StatusEntry::to_value).collect();
+            // A ticket must fit into a ClientHello.
+            details["status"] = self.statuses.iter().map(StatusEntry::to_compact).collect();
         }
         let without_claims = json::canonical(&details).ok()?;
         details["claims"] = self.claims.clone().into();

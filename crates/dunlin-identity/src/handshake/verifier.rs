@@ -1,6 +1,6 @@
 //! The verifier of peers with credentials.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use dunlin::PeerIdentity;
 use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
@@ -221,7 +221,17 @@ pub struct CredentialVerifier {
     looked_up: Vec<ListedIssuer>,
     subjects: Subjects,
     status: RwLock<StatusLists>,
+    /// Lists whose issuers' documents were not at hand.
+    waiting: Mutex<Vec<WaitingList>>,
     asks: bool,
+}
+
+/// A status list that nobody has verified yet.
+#[derive(Debug)]
+struct WaitingList {
+    content: Vec<u8>,
+    /// The document by which it could not be verified.
+    refused_by: Option<Sha256Hash>,
 }
 
 impl CredentialVerifier {
@@ -240,8 +250,9 @@ impl CredentialVerifier {
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
         let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
-        let (subjects, status) = (Subjects::new(provider), RwLock::default());
-        Self { issuers, resolved, looked_up: Vec::new(), subjects, status, asks: false }
+        let (subjects, looked_up) = (Subjects::new(provider), Vec::new());
+        let (status, waiting) = (RwLock::default(), Mutex::default());
+        Self { issuers, resolved, looked_up, subjects, status, waiting, asks: false }
     }
 
     /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer may change its key, and issues
@@ -279,6 +290,14 @@ impl CredentialVerifier {
     #[must_use]
     pub fn with_status(self, lists: StatusLists) -> Self {
         Self { status: RwLock::new(lists), ..self }
+    }
+
+    /// Starts with these status lists of issuers whose documents the resolvers have, as [`StatusList::verify_file`] takes them. Each counts
+    /// from the first credential on at which its issuer's document is at hand.
+    #[must_use]
+    pub fn with_unverified_status(self, lists: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let waiting = lists.into_iter().map(|content| WaitingList { content, refused_by: None }).collect();
+        Self { waiting: Mutex::new(waiting), ..self }
     }
 
     /// Asks the caller ([`dunlin::Question::Verify`]) where a document or status list is not at hand. The caller looks it up, adds it, and
@@ -333,6 +352,7 @@ impl CredentialVerifier {
         };
         if let Some(issuer) = &shown {
             self.forget_lists_of_others(&issuer.document);
+            self.take_waiting_lists(issuers, &issuer.document, now)?;
         }
         let sent = stapled.credential_status.unwrap_or_default();
         let (status_until, news) = self.check_status(issuers, &verified, sent, algorithms, now)?;
@@ -379,6 +399,39 @@ impl CredentialVerifier {
         if self.lists().iter().any(is_old) {
             self.update_status(|lists| lists.retain(|list| !is_old(list)));
         }
+    }
+
+    /// Takes the waiting lists that the document of an issuer verifies.
+    fn take_waiting_lists(
+        &self,
+        verifier: &Verifier,
+        issuer: &DidDocument,
+        now: Seconds,
+    ) -> Result<(), Refusal> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_empty() {
+            return Ok(());
+        }
+        let hash = self.subjects.hash(issuer)?;
+        waiting.retain_mut(|list| {
+            if list.refused_by == Some(hash) {
+                return true;
+            }
+            match StatusList::verify_file(verifier, &self.subjects.provider, &list.content, now) {
+                Ok(list) => {
+                    self.update_status(|lists| lists.merge([&list]));
+                    false
+                }
+                Err(error) => {
+                    // It may be by the key of a later document. That of another issuer has not been asked.
+                    if !matches!(error, CredentialError::UntrustedIssuer(_)) {
+                        list.refused_by = Some(hash);
+                    }
+                    true
+                }
+            }
+        });
+        Ok(())
     }
 
     /// The issuer with this DID, if the program has given its document.

@@ -254,8 +254,13 @@ pub(crate) fn names_len(identity: &PeerIdentity) -> usize {
         }
         PeerIdentity::RawKey(_) => 0,
         PeerIdentity::Psk(id) => id.identity.len(),
-        PeerIdentity::Other(id) => id.id().len() + id.text().len() + id.details().len(),
+        PeerIdentity::Other(id) => id.id().len() + other_text(id).len() + id.details().len(),
     }
+}
+
+/// The text of an identity; empty if it is the identity itself, which tickets need not repeat.
+fn other_text(id: &OtherIdentity) -> &str {
+    if id.text().as_bytes() == id.id() { "" } else { id.text() }
 }
 
 /// An upper bound of the length that [`write`] writes, in bytes.
@@ -296,7 +301,7 @@ pub(crate) fn write(w: &mut Writer, identity: &PeerIdentity) -> Result<(), Error
             w.u8(id.certificate_type().0);
             w.put(id.key_fingerprint());
             write_vec(w, id.id())?;
-            write_vec(w, id.text().as_bytes())?;
+            write_vec(w, other_text(id).as_bytes())?;
             write_vec(w, id.details())
         }
     }
@@ -334,8 +339,11 @@ pub(crate) fn read(
             if [CertificateType::X509, CertificateType::RAW_PUBLIC_KEY].contains(&certificate_type) {
                 return Err(r.bad_value().into());
             }
-            let id = read_vec(r)?.to_vec();
-            let id = OtherIdentity::decoded(certificate_type, fingerprint, id, read_text(r)?);
+            let (id, mut text) = (read_vec(r)?.to_vec(), read_text(r)?);
+            if text.is_empty() {
+                text = str::from_utf8(&id).unwrap_or_default().into();
+            }
+            let id = OtherIdentity::decoded(certificate_type, fingerprint, id, text);
             let details = read_vec(r)?.to_vec();
             let id = id.and_then(|id| id.with_details(details));
             PeerIdentity::Other(id.map_err(|_| r.bad_length())?)

@@ -118,6 +118,7 @@ const fn remedy(error: &CredentialError) -> &'static str {
         C::Status(S::Revoked | S::Suspended) => "do not trust its holder; ask the issuer",
         C::Expired => "get a new credential from the issuer",
         C::NotYetValid => "check the clock of this machine, or wait",
+        C::IssuerKey(_) => "get a new credential: the issuer may have replaced its key",
         C::TooLong | C::Form | C::Json(_) => "give a credential as `dunlin vc issue` makes it",
         _ => "do not trust it; `dunlin vc show` shows what it says",
     }
