@@ -585,6 +585,24 @@ fn cache() -> Arc<DocumentCache> {
     Arc::new(DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600))
 }
 
+/// Both with a handshake cache, or with sessions.
+fn remembering(
+    client: &ClientConfig,
+    server: &ServerConfig,
+    cached: bool,
+) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+    let (client, server) = (client.clone(), server.clone());
+    if !cached {
+        let client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
+        let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+        return (Arc::new(client), Arc::new(server.with_tickets(Tickets::stateless(seal))));
+    }
+    let (ours, theirs) = (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
+    let client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
+    let server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE);
+    (Arc::new(client), Arc::new(server.unwrap()))
+}
+
 /// Rule 7: sessions and cache entries end when this side hears of a rotation, a deactivation or a revocation, or the credential ends.
 #[test]
 fn resumes_only_as_long_as_nothing_has_changed() {
@@ -612,20 +630,9 @@ fn resumes_only_as_long_as_nothing_has_changed() {
             let own = device.shows(issuer.issue(&device, with_status));
             // The server asks for DIDs of the methods that both sides resolve.
             let resolves = issuer.verifier().with_resolver(cache());
-            let mut client = (*client(profile(trust(resolves), vec![own]))).clone();
+            let client = client(profile(trust(resolves), vec![own]));
             let own = hub.shows(issuer.issue(&hub, unchanged));
-            let mut server = (*server(profile(trusts, vec![own]))).clone();
-            if cached {
-                let (ours, theirs) =
-                    (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
-                client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
-                server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
-            } else {
-                client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
-                let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
-                server = server.with_tickets(Tickets::stateless(seal));
-            }
-            let (client, server) = (Arc::new(client), Arc::new(server));
+            let (client, server) = remembering(&client, &server(profile(trusts, vec![own])), cached);
             let connected = || {
                 let mut pair = Pair::new(&client, &server);
                 pair.connect().unwrap();

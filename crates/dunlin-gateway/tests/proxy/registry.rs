@@ -240,7 +240,7 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
     assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
     gateway.reload(place.config(&text)).await.unwrap();
     assert_eq!(site.visit(&place, port).await.unwrap(), "one got ");
-    // Without a registry, nobody has the document.
+    // Without a registry, the gateway has no document of the issuer.
     let Err(faults) = dunlin_gateway::Gateway::start(place.config(&(listener("") + CLIENTS + &route))).await
     else {
         panic!("it started")
@@ -439,17 +439,40 @@ async fn ask_with(place: &Place, site: &Site, to: u16, key: &str, more: &str, ha
     }
 }
 
+/// A `did:dunlin` from its creation to its end.
+struct Life {
+    /// The keys of the first two versions, and the next one.
+    keys: [KeyPair; 3],
+    document: DidDocument,
+    rotated: DidDocument,
+    /// Creation, rotation and deactivation.
+    operations: [Operation; 3],
+}
+
+impl Life {
+    fn new() -> Self {
+        let provider = dunlin_awslc::provider();
+        let [own, next, later, recovery] = [(); 4].map(|()| KeyPair::generate(KeyType::P256).unwrap());
+        let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
+        let document =
+            first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
+        let create = Operation::create(&provider, &*key(&own), &document).unwrap();
+        let state = State::create(&provider, &create).unwrap();
+        let rotated = state.rotated(&public(&next), hash(&later)).unwrap();
+        let update = Operation::update(&provider, &*key(&next), &state, &rotated).unwrap();
+        let state = state.apply(&provider, &update).unwrap();
+        let end = Operation::deactivate(&provider, &*key(&recovery), &state).unwrap();
+        Self { keys: [own, next, later], document, rotated, operations: [create, update, end] }
+    }
+}
+
 /// The gateway accepts bare DIDs that it looks up, that tunnels prove, after a rotation, and as members under a root.
 #[tokio::test]
 async fn a_gateway_accepts_bare_dids_of_a_registry() {
     let place = Place::new();
     let site = Site::new(&place).await;
     let provider = dunlin_awslc::provider();
-    let [own, next, later, recovery] = [(); 4].map(|()| KeyPair::generate(KeyType::P256).unwrap());
-    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
-    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
-    let create = Operation::create(&provider, &*key(&own), &document).unwrap();
-    let state = State::create(&provider, &create).unwrap();
+    let Life { keys: [own, next, _], document, rotated, operations: [create, update, _] } = Life::new();
     site.registry.submit(create).unwrap();
     let (stranger, other, _) = site.device();
     for (name, pair, document) in [("own", &own, &document), ("stranger", &stranger, &other)] {
@@ -464,8 +487,7 @@ async fn a_gateway_accepts_bare_dids_of_a_registry() {
     assert!(ask_with(&place, &site, to, "own", "", false).await);
     assert!(!ask_with(&place, &site, to, "stranger", "", false).await);
     // The proof tells the gateway of the new key, so the previous one no longer counts, also after a reload.
-    let rotated = state.rotated(&public(&next), hash(&later)).unwrap();
-    site.registry.submit(Operation::update(&provider, &*key(&next), &state, &rotated).unwrap()).unwrap();
+    site.registry.submit(update).unwrap();
     place.write("next.key", &next.to_pem().unwrap());
     place.write("next.json", rotated.canonical());
     assert!(ask_with(&place, &site, to, "next", "", true).await);
@@ -488,16 +510,7 @@ async fn a_gateway_accepts_bare_dids_of_a_registry() {
 async fn a_listener_sends_the_proof_of_its_did() {
     let place = Place::new();
     let site = Site::new(&place).await;
-    let provider = dunlin_awslc::provider();
-    let [own, next, later, recovery] = [(); 4].map(|()| KeyPair::generate(KeyType::P256).unwrap());
-    let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
-    let document = first_document(&provider, ORIGIN, &public(&own), hash(&next), hash(&recovery)).unwrap();
-    let create = Operation::create(&provider, &*key(&own), &document).unwrap();
-    let state = State::create(&provider, &create).unwrap();
-    let rotated = state.rotated(&public(&next), hash(&later)).unwrap();
-    let update = Operation::update(&provider, &*key(&next), &state, &rotated).unwrap();
-    let end = state.apply(&provider, &update).unwrap();
-    let end = Operation::deactivate(&provider, &*key(&recovery), &end).unwrap();
+    let Life { keys: [own, next, later], document, operations: [create, update, end], .. } = Life::new();
     std::fs::create_dir(place.path("hub")).unwrap();
     for (version, pair) in [&own, &next, &later].into_iter().enumerate() {
         place.write(&format!("hub/{}", key_file(version as u64)), &pair.to_pem().unwrap());

@@ -303,7 +303,7 @@ struct Known {
     documents: BTreeMap<Did, Cached>,
     by_age: BTreeSet<(Seconds, Did)>,
     ended: BTreeSet<Did>,
-    /// What is never forgotten.
+    /// The DIDs whose documents and ends stay, whatever else is added.
     kept: BTreeSet<Did>,
 }
 

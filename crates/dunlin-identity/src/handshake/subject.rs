@@ -46,7 +46,7 @@ impl Subjects {
         self.resolvers.push(resolver);
     }
 
-    /// Remembers what is known of an issuer.
+    /// Makes the resolvers keep what they know of an issuer.
     pub(super) fn keep(&self, issuer: &Did) {
         self.resolvers.iter().for_each(|resolver| resolver.keep(issuer));
     }

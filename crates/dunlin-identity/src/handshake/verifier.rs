@@ -226,7 +226,7 @@ pub struct CredentialVerifier {
     asks: bool,
 }
 
-/// A status list that nobody has verified yet.
+/// A status list in a file, not verified yet.
 #[derive(Debug)]
 struct WaitingList {
     content: Vec<u8>,

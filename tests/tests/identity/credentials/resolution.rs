@@ -103,7 +103,7 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let missing = judged(old(), None).unwrap_err();
     assert_eq!((missing.wanted(), missing.is_missing()), (Some(issuer.did()), true), "{missing}");
     refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "issuer.example is not at hand");
-    // Nobody asks for the documents of others.
+    // The verifier asks for no documents of other issuers.
     let stranger = Party::named("did:web:stranger.example");
     let by_stranger = judged(stranger.issue(&device, unchanged), None).unwrap_err();
     assert_eq!((by_stranger.alert(), by_stranger.wanted()), (Alert::UNKNOWN_CA, None), "{by_stranger}");
@@ -233,7 +233,7 @@ fn a_cache_of_documents_keeps_the_latest_version_and_a_limited_number() {
     known.insert(parties[2].document.clone(), 0, NOW_S + 2).unwrap();
     let missing = |party: &Party| known.resolve(party.did(), None, NOW_S + 2).is_err();
     assert_eq!([0, 1, 2].map(|at| missing(&parties[at])), [true, false, false]);
-    // What is to be kept is, whatever else comes.
+    // A DID that the cache keeps stays, whatever else is added.
     known.keep(parties[1].did());
     known.insert(Party::named("did:web:device-8.example").document, 0, NOW_S + 3).unwrap();
     assert_eq!([1, 2].map(|at| missing(&parties[at])), [false, true]);

@@ -223,20 +223,10 @@ fn sessions_and_cache_entries_begin_with_a_stapled_status() {
     let good = issuer.published_list(LIST, false, 60);
     for cached in [false, true] {
         let own = beside(&issuer, &device, std::slice::from_ref(&good));
-        let mut client = (*client(profile(trust(issuer.verifier()), vec![own]))).clone();
+        let client = client(profile(trust(issuer.verifier()), vec![own]));
         let own = hub.shows(issuer.issue(&hub, unchanged));
-        let mut server = (*server(profile(trust(issuer.verifier()), vec![own]))).clone();
-        if cached {
-            let (ours, theirs) =
-                (Arc::new(MemoryClientCache::default()), Arc::new(MemoryServerCache::new(8)));
-            client = client.with_handshake_cache(CacheMode::Compact, ours, DEFAULT_MAX_AGE);
-            server = server.with_handshake_cache(CacheMode::Compact, theirs, DEFAULT_MAX_AGE).unwrap();
-        } else {
-            client = client.with_sessions(Arc::new(MemoryClientSessions::new(8, 8)));
-            server =
-                server.with_tickets(Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap())));
-        }
-        let (client, server) = (Arc::new(client), Arc::new(server));
+        let server = server(profile(trust(issuer.verifier()), vec![own]));
+        let (client, server) = remembering(&client, &server, cached);
         let connected = || {
             let mut pair = Pair::new(&client, &server);
             pair.connect().unwrap();
