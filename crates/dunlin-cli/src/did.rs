@@ -20,7 +20,7 @@ use dunlin_identity::method::{KEY, Method, MethodError, Methods};
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::KeyPair;
 
-use crate::error::Error;
+use crate::error::{Error, warn};
 use crate::files;
 
 /// The file of the key of a version.
@@ -239,15 +239,23 @@ pub(crate) fn written_out(path: &Path) -> Result<TrustList, Error> {
     }
 }
 
-/// The documents that the list pins.
-pub(crate) fn pinned(
+/// What a list pins of these documents, and what its DIDs resolve to. Those of the methods `later` may have no document at hand. `path` is
+/// the file of the list.
+pub(crate) fn listed(
     list: &TrustList,
+    path: &Path,
     documents: &[DidDocument],
+    later: &[DidMethod],
     provider: &CryptoProvider,
-) -> Result<PinnedDocuments, Error> {
+) -> Result<(Arc<dyn Resolver>, ListedIssuers), Error> {
     let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
-    PinnedDocuments::new(provider, list, of_list)
-        .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))
+    let pinned = PinnedDocuments::new(provider, list, of_list)
+        .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))?;
+    let pinned: Arc<dyn Resolver> = Arc::new(pinned);
+    let listed = ListedIssuers::of(provider, list, std::slice::from_ref(&pinned), later, now_s());
+    let advice = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for did:web \
+                  add --did-web";
+    Ok((pinned, listed.map_err(|error| Error::failed(path.display(), error, advice))?))
 }
 
 /// What the issuers on a list resolve to. Those of the methods `later` may have no document at hand.
@@ -257,13 +265,7 @@ pub(crate) fn issuers(
     later: &[DidMethod],
     provider: &CryptoProvider,
 ) -> Result<ListedIssuers, Error> {
-    let list = written_out(path)?;
-    let resolvers: [Arc<dyn Resolver>; 1] = [Arc::new(pinned(&list, documents, provider)?)];
-    ListedIssuers::of(provider, &list, &resolvers, later, now_s()).map_err(|error| {
-        let advice = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for did:web \
-                      add --did-web";
-        Error::failed(path.display(), error, advice)
-    })
+    listed(&written_out(path)?, path, documents, later, provider).map(|(_, listed)| listed)
 }
 
 /// Reads a credential.
@@ -358,6 +360,12 @@ pub(crate) fn newest_status_lists(
             continue;
         }
         let list = status_list(path, &documents, provider)?;
+        if newest.is_stale(&list, now_s()) {
+            let path = path.display();
+            warn(&format!(
+                "{path}: older than 24 hours, so credentials with a status in it are refused: {GET_LIST}"
+            ));
+        }
         newest.insert(list).map_err(|error| Error::failed(path.display(), error, GET_LIST))?;
         known.push(path.clone());
     }

@@ -134,16 +134,18 @@ impl Learnt {
         new
     }
 
-    /// Waits for a reload, and forgets the status lists that it has read if it is refused.
+    /// Waits for a reload. If it is refused, forgets the status lists that it has read, and its verifiers, which some tasks may still hold for
+    /// a while: a later reload takes nothing from them.
     pub(crate) async fn during<T>(
         &self,
         reload: impl Future<Output = Result<T, Faults>>,
     ) -> Result<T, Faults> {
         let lists = || self.status.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = lists().clone();
+        let verifiers = || self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = (lists().clone(), verifiers().clone());
         let done = reload.await;
         if done.is_err() {
-            *lists() = before;
+            (*lists(), *verifiers()) = before;
         }
         done
     }
@@ -154,6 +156,8 @@ const MESSAGES: [(&str, SsiMessages); 3] =
     [("off", SsiMessages::Off), ("beside", SsiMessages::Beside), ("alone", SsiMessages::Alone)];
 
 const OWN_DID: &str = "give the directory that `dunlin did create` has made, or its private key";
+
+const STALE: &str = "the status list is older than 24 hours, so credentials with a status in it are refused";
 
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
@@ -204,12 +208,14 @@ impl CredentialTrust {
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
-    /// Reads the files. Returns the verifiers, and what answers their questions if they ask a registry.
+    /// Reads the files. Returns the verifiers, and what answers their questions if they ask a registry. Problems with which they work are
+    /// added to `warnings`.
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
         faults: &mut Vec<Fault>,
+        warnings: &mut Vec<Fault>,
     ) -> (Vec<Arc<dyn Verifier>>, Option<LookUpAnswers>) {
         if !self.trusts() {
             return (vec![], None);
@@ -236,7 +242,8 @@ impl CredentialTrust {
             }
         }
         if let Some(issuers) = &self.issuers {
-            let verifier = self.try_verifier(issuers, &documents, look_ups.as_ref(), provider, learnt);
+            let verifier =
+                self.try_verifier(issuers, &documents, look_ups.as_ref(), provider, learnt, warnings);
             match verifier.map(Arc::new) {
                 Ok(verifier) => {
                     learnt.watch(&verifier);
@@ -261,7 +268,7 @@ impl CredentialTrust {
         provider: &Arc<CryptoProvider>,
     ) -> Result<IdentifierVerifier, Fault> {
         let list = self.peers(dids)?;
-        let pinned = pinned(&list, dids, documents, provider)?;
+        let (pinned, _) = self.listed(&list, dids, documents, provider)?;
         let verifier = IdentifierVerifier::new(provider.clone(), list);
         // What a registry knows comes before pinned documents, which never change.
         let verifier = match look_ups {
@@ -278,19 +285,13 @@ impl CredentialTrust {
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
+        warnings: &mut Vec<Fault>,
     ) -> Result<CredentialVerifier, Fault> {
-        let now = Seconds::try_from(now_s()).unwrap_or(Seconds::MAX);
-        let list = list(issuers)?;
+        let (now, list) = (now(), list(issuers)?);
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        // A registry with a fault is told itself.
-        let later: &[DidMethod] = if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] };
-        let resolvers = [pinned(&list, issuers, documents, provider)?];
-        let listed = ListedIssuers::of(provider, &list, &resolvers, later, now).map_err(|error| {
-            let advice = "add registry for a did:dunlin, or give its document in did_documents";
-            in_file(issuers, &error, advice)
-        })?;
+        let (_, listed) = self.listed(&list, issuers, documents, provider)?;
         let trusted = listed.resolved;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let (mut lists, mut unverified) = (StatusLists::default(), vec![]);
@@ -304,6 +305,9 @@ impl CredentialTrust {
             }
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| in_file(field, &error, advice))?;
+            if lists.is_stale(&list, now) {
+                warnings.push(in_file(field, &STALE, advice));
+            }
             learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
@@ -319,7 +323,24 @@ impl CredentialTrust {
         }
         let Some(field) = &self.peers else { return Ok(verifier) };
         let list = self.peers(field)?;
-        Ok(verifier.with_resolver(pinned(&list, field, documents, provider)?).with_peers(list))
+        let (pinned, _) = self.listed(&list, field, documents, provider)?;
+        Ok(verifier.with_resolver(pinned).with_peers(list))
+    }
+
+    /// What a list pins of these documents, and what its DIDs resolve to. Each has a document at hand, or a registry may have it.
+    fn listed(
+        &self,
+        list: &TrustList,
+        of: &FileField,
+        documents: &[DidDocument],
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<(Arc<dyn Resolver>, ListedIssuers), Fault> {
+        let pinned = pinned(list, of, documents, provider)?;
+        // A registry with a fault is told itself.
+        let later: &[DidMethod] = if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] };
+        let listed = ListedIssuers::of(provider, list, std::slice::from_ref(&pinned), later, now());
+        let advice = "for a did:dunlin add registry, or its document in did_documents and the hash on the list (`dunlin did resolve --line`)";
+        Ok((pinned, listed.map_err(|error| in_file(of, &error, advice))?))
     }
 
     /// Reads a list of the DIDs that peers may have.
@@ -363,12 +384,14 @@ impl OwnCredential {
         }
     }
 
-    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`.
+    /// Reads the files. The proofs of a `did:dunlin` come from the registry of `trust`. What makes peers refuse the credential is added to
+    /// `warnings`.
     pub(crate) fn load(
         &self,
         trust: &CredentialTrust,
         provider: &Arc<CryptoProvider>,
         learnt: &Learnt,
+        warnings: &mut Vec<Fault>,
     ) -> Result<(Credential, Option<Arc<Stapler>>), Fault> {
         let mut documents = trust.documents.iter().map(document).collect::<Result<Vec<_>, _>>()?;
         let file = match self.did.value.is_dir() {
@@ -405,6 +428,9 @@ impl OwnCredential {
             }
         };
         let holding = holding.map_err(|error| in_file(shown, &error, advice))?;
+        if let Err(error) = holding.check_time(now()) {
+            warnings.push(in_file(shown, &error, "peers will refuse it: get a new one from its issuer"));
+        }
         let holding = self.with_status(holding)?;
         let membership =
             self.membership.as_ref().map(|field| membership(field, holding.did())).transpose()?;
@@ -469,6 +495,10 @@ fn latest(directory: &FileField, provider: &CryptoProvider) -> Result<(DidDocume
     }
 }
 
+fn now() -> Seconds {
+    Seconds::try_from(now_s()).unwrap_or(Seconds::MAX)
+}
+
 fn in_file(field: &FileField, error: &dyn std::fmt::Display, advice: &str) -> Fault {
     field.place.fault(format!("{}: {error}", field.value.display()), advice)
 }
@@ -518,6 +548,27 @@ mod tests {
     use dunlin_identity::registry::chain::{ChainTrust, DEFAULT_TRUSTING_PERIOD};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_refused_reload_leaves_no_verifier() {
+        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let verifier = || Arc::new(CredentialVerifier::new(provider.clone(), Vec::<DidDocument>::new()));
+        let is_watched = |verifier: &Arc<CredentialVerifier>| {
+            let watched = learnt.verifiers.lock().expect("a lock");
+            watched.iter().any(|other| other.ptr_eq(&Arc::downgrade(verifier)))
+        };
+        let (accepted, refused) = (verifier(), verifier());
+        let reload = |verifier| {
+            learnt.watch(verifier);
+            Ok(())
+        };
+        assert!(learnt.during(async { reload(&accepted) }).await.is_ok());
+        let fault = Err::<(), _>(Faults::one(Fault::elsewhere("a fault", "mend it")));
+        let reload = learnt.during(async { reload(&refused).and(fault) });
+        assert!(reload.await.is_err());
+        // As a task that looks up its issuers, this test still holds it.
+        assert!(is_watched(&accepted) && !is_watched(&refused));
+    }
 
     #[test]
     fn a_reload_confirms_the_validators_of_a_registry() {

@@ -72,7 +72,7 @@ pub(crate) fn of_listener(
     for files in &listener.certificates {
         own.extend(match files {
             OwnFiles::Certificate(files) => certificate(files, Side::Server, provider, faults, warnings),
-            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learnt) {
+            OwnFiles::Did { name, did } => match did.load(trust, provider, &stores.learnt, warnings) {
                 Ok((credential, stapler)) => {
                     let name = name.as_ref().map(|name| name.value.clone());
                     Some(Own { name, credential, raw: None, stapler, is_pending: false })

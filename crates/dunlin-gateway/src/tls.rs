@@ -499,7 +499,8 @@ pub(crate) fn server_configs(
     let (is_complete, has_clients) = (is_readable(""), is_readable(".cert") && is_readable(".clients"));
     let own = own::of_listener(listener, stores, faults, warnings);
     let x509 = trust([&clients.ca, &clients.crl, &clients.raw_keys], faults);
-    let (trust, answers) = verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults);
+    let (trust, answers) =
+        verifiers(x509, &clients.credentials, &stores.provider, &stores.learnt, faults, warnings);
     let files = Files {
         own: ArcSwap::from_pointee(own),
         trust,
@@ -645,6 +646,7 @@ pub(crate) fn verifiers(
     provider: &Arc<CryptoProvider>,
     learnt: &Learnt,
     faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
 ) -> (Verifiers, Option<LookUpAnswers>) {
     let Trust { x509, raw_key } = trust;
     let x509 =
@@ -652,7 +654,7 @@ pub(crate) fn verifiers(
     let raw_key = raw_key.map(|trust| Arc::new(trust) as Arc<dyn Verifier>);
     // The type with the smaller messages comes first, which is the last one that is added.
     let verifiers = x509.into_iter().chain(raw_key).fold(Verifiers::default(), Verifiers::with);
-    let (judges, answers) = credentials.verifiers(provider, learnt, faults);
+    let (judges, answers) = credentials.verifiers(provider, learnt, faults, warnings);
     (judges.into_iter().fold(verifiers, Verifiers::with), answers)
 }
 

@@ -7,7 +7,7 @@ use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::wire::SignatureScheme;
 
 use crate::credential::status::{self, StatusEntry, StatusError};
-use crate::credential::{Contexts, CredentialError, parties, unverified};
+use crate::credential::{Contexts, CredentialError, Seconds, check_dates, parties, unverified};
 use crate::did::{Did, DidUrl};
 use crate::document::{DidDocument, Relationship};
 use crate::handshake::did_method;
@@ -147,6 +147,14 @@ impl Holding {
         let Some(credential) = self.credential() else { return Ok(Vec::new()) };
         let credential = unverified(credential)?;
         Ok(credential.as_object().map(StatusEntry::read_all).transpose()?.unwrap_or_default())
+    }
+
+    /// Checks that the credential has begun and not expired, as far as it says so itself: peers refuse another one.
+    ///
+    /// # Errors
+    /// [`CredentialError::NotYetValid`], [`CredentialError::Expired`]; [`CredentialError::Member`] of a malformed time.
+    pub fn check_time(&self, now: Seconds) -> Result<(), CredentialError> {
+        self.credential().map_or(Ok(()), |credential| check_dates(credential, now))
     }
 
     /// The credential for handshakes, or the DID if there is no credential; `None` if the DID's method has no number there. Whether the key

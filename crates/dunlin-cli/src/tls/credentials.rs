@@ -13,12 +13,12 @@ use dunlin_identity::credential::{Contexts, CredentialError};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS};
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, Judge};
+use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier, Judge, Resolver};
 use dunlin_identity::holding::Holding;
 use dunlin_identity::trust::{TrustList, read_membership};
 
 use crate::did::{self, Own};
-use crate::error::Error;
+use crate::error::{Error, warn};
 use crate::files;
 use crate::registry::RegistryOptions;
 
@@ -166,15 +166,17 @@ impl CredentialOptions {
         newest: &mut StatusLists,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Option<PeerJudge>, Error> {
-        let peers = self.peers.as_ref().map(|path| self.peers(path)).transpose()?;
+        if !self.trusts() {
+            return Ok(None);
+        }
+        let documents = did::documents(&self.document)?;
+        let peers = self.peers.as_ref().map(|path| self.peers(path, &documents, provider)).transpose()?;
         let Some(trust) = &self.trust else {
-            let Some(list) = peers else { return Ok(None) };
-            let pinned = did::pinned(&list, &did::documents(&self.document)?, provider)?;
+            let Some((list, pinned)) = peers else { return Ok(None) };
             // What a registry knows comes before pinned documents, which never change.
             let verifier = self.registry.extend(IdentifierVerifier::new(provider.clone(), list))?;
-            return Ok(Some(PeerJudge::Identifiers(Arc::new(verifier.with_resolver(Arc::new(pinned))))));
+            return Ok(Some(PeerJudge::Identifiers(Arc::new(verifier.with_resolver(pinned)))));
         };
-        let documents = did::documents(&self.document)?;
         let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
         let (lists, unverified) = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers.resolved)
@@ -182,25 +184,28 @@ impl CredentialOptions {
             .with_status(lists)
             .with_unverified_status(unverified);
         let mut verifier = self.registry.extend(verifier)?;
-        if let Some(list) = peers {
-            let pinned = did::pinned(&list, &documents, provider)?;
-            verifier = verifier.with_resolver(Arc::new(pinned)).with_peers(list);
+        if let Some((list, pinned)) = peers {
+            verifier = verifier.with_resolver(pinned).with_peers(list);
         }
         let verifier = Arc::new(verifier);
         self.registry.watch_issuers(&verifier);
         Ok(Some(PeerJudge::Credentials(verifier)))
     }
 
-    /// The list of --peers.
-    fn peers(&self, path: &Path) -> Result<TrustList, Error> {
+    /// The list of --peers, and what it pins of these documents.
+    fn peers(
+        &self,
+        path: &Path,
+        documents: &[DidDocument],
+        provider: &CryptoProvider,
+    ) -> Result<(TrustList, Arc<dyn Resolver>), Error> {
         let list = did::trust_list(path)?;
-        match list.roots().is_empty() || self.registry.has_registry() {
-            true => Ok(list),
-            false => {
-                let why = "proofs for \"members\" come with those of a registry";
-                Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"))
-            }
+        if !list.roots().is_empty() && !self.registry.has_registry() {
+            let why = "proofs for \"members\" come with those of a registry";
+            return Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"));
         }
+        let (pinned, _) = did::listed(&list, path, documents, &self.registry.methods(), provider)?;
+        Ok((list, pinned))
     }
 
     /// What the command line names as this side's identities: the credentials, or the DID without one.
@@ -263,6 +268,9 @@ impl CredentialOptions {
         let holding = Holding::of_credential(own.key.clone(), method, credential, &Contexts::default());
         let refused = |error: CredentialError| Error::failed(path.display(), error, advice);
         let holding = holding.map_err(refused)?;
+        if let Err(error) = holding.check_time(did::now_s()) {
+            warn(&format!("{}: {error}: peers will refuse it", path.display()));
+        }
         let statuses = holding.statuses().map_err(refused)?;
         let mut beside = Vec::new();
         for list in lists.iter_mut().filter(|list| statuses.iter().any(|status| status.list == list.url)) {

@@ -199,6 +199,11 @@ fn refuses_credentials_that_do_not_count() {
         let (client, log) = server.refused(&place, &format!("--trust trusted --did device --vc {vc}"));
         assert!(client.contains(&format!("(alert {alert})")) && client.contains(vc), "{client}");
         assert!(log.contains(why), "{log}");
+        assert_eq!(
+            client.contains(": peers will refuse it"),
+            ["late.vc", "early.vc"].contains(&vc),
+            "{client}"
+        );
     }
     // Without the list, the status is unknown.
     let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
@@ -241,6 +246,13 @@ fn accepts_pinned_documents_of_did_dunlin() {
     // The key alone, with the document beside it.
     let key = "--did device-2/key-0.key --document device-2/did.json --vc device-2.vc";
     server.echo(&place, &format!("{CLIENT} {key}"), "");
+    // A DID without a document can never authenticate.
+    for unpinned in
+        ["--peers device-2.did --document device-2/did.json", "--trust trusted --peers device-2.did"]
+    {
+        let told = place.dunlin_fails(&format!("client localhost:1 {unpinned}"), 1);
+        assert!(told.contains("device-2.did: did:dunlin:") && told.contains("--document"), "{told}");
+    }
     // Without --document, the server does not say that it resolves the method.
     let server = Server::new(&place, &format!("{SERVER} {VERIFY}"));
     let (client, _) = server.refused(&place, client);
@@ -267,9 +279,16 @@ fn follows_status_lists() {
     assert!(client.contains("(alert certificate_revoked)"), "{client}");
     assert!(log.contains("has revoked the credential"), "{log}");
     // A stored copy from before the revocation does not undo it.
-    place.write("status.vc", list_of_an_hour_ago(&place));
+    place.write("status.vc", list_of_age(&place, 1));
     let (_, log) = server.refused(&place, device);
     assert!(log.contains("has revoked the credential"), "{log}");
+    // The server tells of lists that have become useless.
+    for (hours, is_stale) in [(23, false), (25, true)] {
+        place.write("status.vc", list_of_age(&place, hours));
+        let server = Server::new(&place, &format!("{HUB} {VERIFY} --status-list status.vc"));
+        let told = server.warnings;
+        assert_eq!(told.contains("status.vc: older than 24 hours"), is_stale, "{told}");
+    }
 }
 
 /// The device sends the status list along, so the server needs none, and the server's client neither.
@@ -316,15 +335,15 @@ fn a_stapled_status_list_needs_no_list_at_the_peer() {
     assert!(told.contains("trusted: ") && told.contains("give a status list"), "{told}");
 }
 
-/// A status list of the operator that has revoked nothing.
-fn list_of_an_hour_ago(place: &Place) -> String {
+/// A status list of the operator that has revoked nothing, so many hours old.
+fn list_of_age(place: &Place, hours: i64) -> String {
     let provider = dunlin_awslc::provider();
     let document = DidDocument::read_any(place.read("operator/did.json").as_bytes()).unwrap();
     let items = dunlin_pki::parse(place.read("operator/key-0.key").as_bytes()).unwrap();
     let private = |item| if let dunlin_pki::Item::PrivateKey(pair) = item { Some(pair) } else { None };
     let key = items.into_iter().find_map(private).unwrap().signing_key(&provider).unwrap();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
-    let (url, made) = ("https://operator.example/1", now - 3600);
+    let (url, made) = ("https://operator.example/1", now - hours * 3600);
     let purpose = StatusPurpose::Revocation;
     let list = Bitstring::default().credential(document.id(), url, purpose, made, now + 3600).unwrap();
     let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;

@@ -98,7 +98,7 @@ pub(crate) fn client_config(
         own.extend(own::certificate(files, Side::Client, &stores.provider, faults, warnings));
     }
     let shown = listener.credential.as_ref().and_then(|own| {
-        let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt);
+        let loaded = own.load(&files.credentials, &stores.provider, &stores.learnt, warnings);
         loaded.map_err(|fault| faults.push(fault)).ok()
     });
     let (shown, stapler) = shown.map_or((None, None), |(shown, stapler)| (Some(shown), stapler));
@@ -107,7 +107,7 @@ pub(crate) fn client_config(
     let trust = tls::trust([&files.ca, &files.crl, &files.raw_keys], faults);
     let has_trust = trust.x509.is_some() || trust.raw_key.is_some() || files.credentials.trusts();
     let (trust, answers) =
-        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.learnt, faults);
+        tls::verifiers(trust, &files.credentials, &stores.provider, &stores.learnt, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
         Some(psk) => psks(psk, listener.transport, &stores.provider)

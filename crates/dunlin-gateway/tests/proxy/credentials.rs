@@ -192,6 +192,45 @@ async fn a_refused_reload_does_not_make_the_previous_status_list_too_old() {
     gateway.reload(place.config(&text)).await.unwrap_or_else(|faults| panic!("{faults}"));
 }
 
+/// The gateway starts with files that have become too old, and says so.
+#[test]
+fn warns_of_old_credentials_and_status_lists() {
+    let (operator, hub) = (Party::new(), Party::new());
+    let place = place(&operator);
+    place.write("hub.key", &hub.pair.to_pem().unwrap());
+    let certificate = "[[listener.certificate]]\ndid = \"hub.key\"\nvc = \"hub.vc\"\n";
+    let text = format!("[[listener]]\nlisten = \"127.0.0.1:0\"\n{certificate}{CLIENTS}{}", route(1, ""));
+    let check = |valid_from: &str, valid_until: &str, age| {
+        place.write(
+            "hub.vc",
+            &operator.sign(&json!({
+                "@context": [CREDENTIALS_V2],
+                "type": ["VerifiableCredential"],
+                "issuer": operator.did(),
+                "validFrom": valid_from,
+                "validUntil": valid_until,
+                "credentialSubject": {"id": hub.did()},
+            })),
+        );
+        place.write("status.vc", &operator.list_of_age(&[], age));
+        let warnings = dunlin_gateway::Gateway::check(place.config(&text));
+        let warnings = warnings.unwrap_or_else(|faults| panic!("{faults}"));
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let (past, begin, future) = ("2020-01-01T00:00:00Z", "2020-02-01T00:00:00Z", "2199-01-01T00:00:00Z");
+    assert_eq!(check(begin, future, 0), Vec::<String>::new());
+    let day = 24 * 3600;
+    for (found, file, says) in [
+        (check(past, begin, 0), "hub.vc", "it has expired; peers will refuse it"),
+        (check(future, future, 0), "hub.vc", "it is not valid yet; peers will refuse it"),
+        (check(begin, future, day + 1), "status.vc", "older than 24 hours"),
+    ] {
+        let [warning] = &found[..] else { panic!("{found:?}") };
+        assert!(warning.contains(file) && warning.contains(says), "{warning}");
+    }
+    assert_eq!(check(past, begin, day + 1).len(), 2);
+}
+
 /// The gateway tells backends the whole DID.
 #[tokio::test]
 async fn backends_learn_the_did() {
@@ -517,6 +556,16 @@ async fn names_faulty_files() {
         place.write(file, &content);
         let found = refused().await;
         assert!(found.contains(says), "{says}\n{found}");
+    }
+    // Nobody could ever have such a DID here.
+    let unpinned = format!("did:dunlin:z{}", "2".repeat(43));
+    for list in ["vc_issuers = \"issuers\"\nvc_peers = \"dids\"\n", "dids = \"dids\"\n"] {
+        place.write("issuers", operator.did());
+        place.write("dids", &format!("{}\n{unpinned}\n", device.did()));
+        let text = format!("{}[listener.clients]\n{list}{}", listener(""), route(1, ""));
+        let Err(faults) = dunlin_gateway::Gateway::check(place.config(&text)) else { panic!("{list}") };
+        let found = faults.to_string();
+        assert!(found.contains(&unpinned) && found.contains("for a did:dunlin add registry"), "{found}");
     }
     place.write("device.key", &device.pair.to_pem().unwrap());
     place.write("other.vc", &operator.issue(&operator, json!({}), 1));

@@ -487,15 +487,34 @@ impl Secured {
 
     /// Checks when the credential is presented. Returns the last second in which it is valid.
     fn check_times(&self, now: Seconds) -> Result<Option<Seconds>, CredentialError> {
-        let (from, until) = (self.claims.valid_from, self.claims.valid_until.map(DateTime::seconds));
-        if from.is_some_and(|from| from.seconds() > now) {
-            return Err(CredentialError::NotYetValid);
-        }
-        if until.is_some_and(|until| until < now) {
-            return Err(CredentialError::Expired);
-        }
-        Ok(until.into_iter().chain(self.valid_until).min())
+        let (from, until) = (self.claims.valid_from, self.claims.valid_until);
+        check_times(from, until, now)?;
+        Ok(until.map(DateTime::seconds).into_iter().chain(self.valid_until).min())
     }
+}
+
+/// VC Data Model 2.0 §4.9: checks the validity period of a credential.
+fn check_times(from: Option<DateTime>, until: Option<DateTime>, now: Seconds) -> Result<(), CredentialError> {
+    if from.is_some_and(|from| from.seconds() > now) {
+        return Err(CredentialError::NotYetValid);
+    }
+    match until.is_some_and(|until| until.seconds() < now) {
+        true => Err(CredentialError::Expired),
+        false => Ok(()),
+    }
+}
+
+/// Checks the times that a credential gives, before anything is verified.
+pub(crate) fn check_dates(credential: &[u8], now: Seconds) -> Result<(), CredentialError> {
+    let value = unverified(credential)?;
+    let [from, until] = ["validFrom", "validUntil"].map(|name| time(&value, name));
+    check_times(from?, until?, now)
+}
+
+/// A point in time in a credential.
+fn time(credential: &Value, name: &'static str) -> Result<Option<DateTime>, CredentialError> {
+    let Some(value) = credential.get(name) else { return Ok(None) };
+    DateTime::read(value).map(Some).ok_or(CredentialError::Member(name))
 }
 
 /// What a credential says, before it is believed.
@@ -528,16 +547,12 @@ impl Claims {
         // One subject: of several, no presenter is all.
         let subject = object.get("credentialSubject").and_then(|subject| subject.get("id"));
         let subject = subject.and_then(Value::as_str).map(ToOwned::to_owned);
-        let time = |name| match object.get(name) {
-            None => Ok(None),
-            Some(value) => DateTime::read(value).map(Some).ok_or(CredentialError::Member(name)),
-        };
         Ok(Self {
             issuer: issuer.to_owned(),
             subject,
             statuses: StatusEntry::read_all(object)?,
-            valid_from: time("validFrom")?,
-            valid_until: time("validUntil")?,
+            valid_from: time(credential, "validFrom")?,
+            valid_until: time(credential, "validUntil")?,
         })
     }
 }

@@ -577,6 +577,11 @@ impl StatusLists {
         self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
     }
 
+    /// Whether a list no longer counts, because it is too old for these lists or has expired.
+    pub fn is_stale(&self, list: &StatusList, now: Seconds) -> bool {
+        now > self.end(list)
+    }
+
     /// The last second in which a list counts.
     fn end(&self, list: &StatusList) -> Seconds {
         let end = list.made.saturating_add(self.max_age);
@@ -613,8 +618,7 @@ impl StatusLists {
                 Some(_) => StatusError::OtherIssuer(shown(&entry.list)),
                 None => StatusError::Missing(shown(&entry.list)),
             })?;
-            let end = self.end(list);
-            if now > end {
+            if self.is_stale(list, now) {
                 return Err(StatusError::Stale(shown(&entry.list)));
             }
             if !list.purposes.contains(&entry.purpose) {
@@ -623,6 +627,7 @@ impl StatusLists {
             if list.bits.get(entry.index)? {
                 return Err(entry.purpose.refusal());
             }
+            let end = self.end(list);
             until = Some(until.map_or(end, |until: Seconds| until.min(end)));
         }
         Ok(until)
