@@ -245,7 +245,7 @@ async fn a_gateway_looks_up_the_issuers_of_clients() {
     else {
         panic!("it started")
     };
-    assert!(faults.to_string().contains("add registry for a did:dunlin"), "{faults}");
+    assert!(faults.to_string().contains("for a did:dunlin add registry"), "{faults}");
     // A status list in a file counts as soon as the issuer's document is at hand, and a reload never goes back.
     let (own, of_device, _) = site.device();
     let entry = StatusEntry { list: LIST.to_owned(), index: 7, purpose: StatusPurpose::Revocation };
