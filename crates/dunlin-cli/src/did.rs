@@ -12,7 +12,7 @@ use dunlin_identity::credential::{self, CredentialError, Seconds, Verifier};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::directory::{self, DOCUMENT, OPERATIONS};
 use dunlin_identity::document::{DidDocument, Relationship};
-use dunlin_identity::handshake::{ListedIssuers, PinnedDocuments, Resolver};
+use dunlin_identity::handshake::{ListedIssuers, PinnedDocuments, Resolver, Unresolvable};
 use dunlin_identity::json::Value;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::dunlin::{Operation, OperationError, State};
@@ -20,7 +20,7 @@ use dunlin_identity::method::{KEY, Method, MethodError, Methods};
 use dunlin_identity::trust::TrustList;
 use dunlin_pki::KeyPair;
 
-use crate::error::{Error, warn};
+use crate::error::{Error, warn_once};
 use crate::files;
 
 /// The file of the key of a version.
@@ -239,23 +239,19 @@ pub(crate) fn written_out(path: &Path) -> Result<TrustList, Error> {
     }
 }
 
-/// What a list pins of these documents, and what its DIDs resolve to. Those of the methods `later` may have no document at hand. `path` is
-/// the file of the list.
-pub(crate) fn listed(
+const UNRESOLVABLE: &str = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for \
+                            did:web add --did-web";
+
+/// The documents that the list pins.
+fn pinned(
     list: &TrustList,
-    path: &Path,
     documents: &[DidDocument],
-    later: &[DidMethod],
     provider: &CryptoProvider,
-) -> Result<(Arc<dyn Resolver>, ListedIssuers), Error> {
+) -> Result<Arc<dyn Resolver>, Error> {
     let of_list = documents.iter().filter(|document| list.pin(document.id()).is_some()).cloned();
-    let pinned = PinnedDocuments::new(provider, list, of_list)
-        .map_err(|error| Error::failed("--document", error, "give the document whose hash is on the list"))?;
-    let pinned: Arc<dyn Resolver> = Arc::new(pinned);
-    let listed = ListedIssuers::of(provider, list, std::slice::from_ref(&pinned), later, now_s());
-    let advice = "list DIDs of did:key and did:jwk; for did:dunlin add --registry, or the hash of the document and --document; for did:web \
-                  add --did-web";
-    Ok((pinned, listed.map_err(|error| Error::failed(path.display(), error, advice))?))
+    let pinned = PinnedDocuments::new(provider, list, of_list);
+    let refused = |error| Error::failed("--document", error, "give the document whose hash is on the list");
+    Ok(Arc::new(pinned.map_err(refused)?))
 }
 
 /// What the issuers on a list resolve to. Those of the methods `later` may have no document at hand.
@@ -265,7 +261,26 @@ pub(crate) fn issuers(
     later: &[DidMethod],
     provider: &CryptoProvider,
 ) -> Result<ListedIssuers, Error> {
-    listed(&written_out(path)?, path, documents, later, provider).map(|(_, listed)| listed)
+    let list = written_out(path)?;
+    let resolvers = [pinned(&list, documents, provider)?];
+    let listed = ListedIssuers::of(provider, &list, &resolvers, later, now_s());
+    listed.map_err(|error| Error::failed(path.display(), error, UNRESOLVABLE))
+}
+
+/// A list of peers, and what it pins of these documents. Other programs, which resolve more, may have the same list, so a DID that can
+/// never authenticate here gives a warning.
+pub(crate) fn peers(
+    path: &Path,
+    documents: &[DidDocument],
+    later: &[DidMethod],
+    provider: &CryptoProvider,
+) -> Result<(TrustList, Arc<dyn Resolver>), Error> {
+    let list = trust_list(path)?;
+    let pinned = pinned(&list, documents, provider)?;
+    if let Some(dids) = Unresolvable::on(&list, std::slice::from_ref(&pinned), later, now_s()) {
+        warn_once(format!("{}: {dids}; {UNRESOLVABLE}", path.display()));
+    }
+    Ok((list, pinned))
 }
 
 /// Reads a credential.
@@ -354,18 +369,17 @@ pub(crate) fn newest_status_lists(
     let (mut known, mut unverified) = (vec![], vec![]);
     for path in paths {
         let content = credential(path)?;
+        if status::is_old(&content, now_s()) {
+            let what =
+                "older than 24 hours, so credentials with a status in it are refused without a newer one";
+            warn_once(format!("{}: {what}; {GET_LIST}", path.display()));
+        }
         let issuer = status::list_issuer(&content).unwrap_or_default();
         if issuers.others.iter().any(|other| other.did.as_str() == issuer) {
             unverified.push(content);
             continue;
         }
         let list = status_list(path, &documents, provider)?;
-        if newest.is_stale(&list, now_s()) {
-            let path = path.display();
-            warn(&format!(
-                "{path}: older than 24 hours, so credentials with a status in it are refused: {GET_LIST}"
-            ));
-        }
         newest.insert(list).map_err(|error| Error::failed(path.display(), error, GET_LIST))?;
         known.push(path.clone());
     }

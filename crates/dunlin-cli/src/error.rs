@@ -1,9 +1,11 @@
 //! The error that ends a command, in one line: what failed, why, and what to do.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 
 use anstyle::{AnsiColor, Style};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
@@ -234,6 +236,16 @@ pub(crate) fn reason(error: &dunlin::Error) -> String {
 /// Prints a warning to stderr.
 pub(crate) fn warn(text: &str) {
     anstream::eprintln!("dunlin: warning: {}", printable(text));
+}
+
+/// Prints a warning about a file, unless this process has printed the same one before: a server reads its files again and again.
+pub(crate) fn warn_once(text: String) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !told.contains(&text) {
+        warn(&text);
+        told.insert(text);
+    }
 }
 
 /// Returns `text`, which may repeat an argument, without the password of a URL.

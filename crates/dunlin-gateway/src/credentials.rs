@@ -8,14 +8,14 @@ use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 use dunlin::{Credential, SsiMessages};
-use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists, list_issuer};
-use dunlin_identity::credential::{self, Contexts, Seconds, of_file};
+use dunlin_identity::credential::status::{StatusError, StatusList, StatusLists, is_old, list_issuer};
+use dunlin_identity::credential::{self, Contexts, CredentialError, Seconds, of_file};
 use dunlin_identity::did::Did;
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialVerifier, IdentifierVerifier, Judge, ListedIssuer, ListedIssuers, PinnedDocuments,
-    RegistryDocuments, Resolution, Resolver,
+    RegistryDocuments, Resolution, Resolver, Unresolvable,
 };
 use dunlin_identity::holding::Holding;
 use dunlin_identity::method::dunlin::State;
@@ -157,7 +157,9 @@ const MESSAGES: [(&str, SsiMessages); 3] =
 
 const OWN_DID: &str = "give the directory that `dunlin did create` has made, or its private key";
 
-const STALE: &str = "the status list is older than 24 hours, so credentials with a status in it are refused";
+const OLD: &str = "the status list is older than 24 hours, so credentials with a status in it are refused without a newer one";
+
+const UNRESOLVABLE: &str = "for a did:dunlin add registry, or its document in did_documents and the hash on the list (`dunlin did resolve --line`)";
 
 const LIST: &str = "write a DID on each line, for a did:dunlin also the hash of its document";
 
@@ -236,7 +238,7 @@ impl CredentialTrust {
             return (vec![], None);
         }
         if let Some(dids) = &self.dids {
-            match self.identifiers(dids, &documents, look_ups.as_ref(), provider) {
+            match self.identifiers(dids, &documents, look_ups.as_ref(), provider, warnings) {
                 Ok(verifier) => judges.push(Arc::new(verifier)),
                 Err(fault) => faults.push(fault),
             }
@@ -266,9 +268,9 @@ impl CredentialTrust {
         documents: &[DidDocument],
         look_ups: Option<&LookUps>,
         provider: &Arc<CryptoProvider>,
+        warnings: &mut Vec<Fault>,
     ) -> Result<IdentifierVerifier, Fault> {
-        let list = self.peers(dids)?;
-        let (pinned, _) = self.listed(&list, dids, documents, provider)?;
+        let (list, pinned) = self.peers(dids, documents, provider, warnings)?;
         let verifier = IdentifierVerifier::new(provider.clone(), list);
         // What a registry knows comes before pinned documents, which never change.
         let verifier = match look_ups {
@@ -291,13 +293,18 @@ impl CredentialTrust {
         if !list.roots().is_empty() {
             return Err(in_file(issuers, &"\"members\" is for vc_peers and dids", LIST));
         }
-        let (_, listed) = self.listed(&list, issuers, documents, provider)?;
+        let resolvers = [pinned(&list, issuers, documents, provider)?];
+        let listed = ListedIssuers::of(provider, &list, &resolvers, self.later(), now);
+        let listed = listed.map_err(|error| in_file(issuers, &error, UNRESOLVABLE))?;
         let trusted = listed.resolved;
         let judge = credential::Verifier::new(trusted.iter().map(|issuer| issuer.document.clone()));
         let (mut lists, mut unverified) = (StatusLists::default(), vec![]);
         let advice = "get the newest list from its issuer (`dunlin vc revoke`)";
         for field in &self.status {
             let content = content(field)?;
+            if is_old(of_file(&content), now) {
+                warnings.push(in_file(field, &OLD, advice));
+            }
             let issuer = list_issuer(of_file(&content)).unwrap_or_default();
             if listed.others.iter().any(|other| other.did.as_str() == issuer) {
                 unverified.push(content);
@@ -305,9 +312,6 @@ impl CredentialTrust {
             }
             let list = StatusList::verify_file(&judge, provider, &content, now);
             let list = list.map_err(|error| in_file(field, &error, advice))?;
-            if lists.is_stale(&list, now) {
-                warnings.push(in_file(field, &STALE, advice));
-            }
             learnt.insert(list.clone()).map_err(|error| in_file(field, &error, advice))?;
             lists.insert(list).map_err(|error| in_file(field, &error, "name each list once"))?;
         }
@@ -322,37 +326,33 @@ impl CredentialTrust {
             verifier = verifier.asking_with(look_ups.resolvers());
         }
         let Some(field) = &self.peers else { return Ok(verifier) };
-        let list = self.peers(field)?;
-        let (pinned, _) = self.listed(&list, field, documents, provider)?;
+        let (list, pinned) = self.peers(field, documents, provider, warnings)?;
         Ok(verifier.with_resolver(pinned).with_peers(list))
     }
 
-    /// What a list pins of these documents, and what its DIDs resolve to. Each has a document at hand, or a registry may have it.
-    fn listed(
-        &self,
-        list: &TrustList,
-        of: &FileField,
-        documents: &[DidDocument],
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<(Arc<dyn Resolver>, ListedIssuers), Fault> {
-        let pinned = pinned(list, of, documents, provider)?;
-        // A registry with a fault is told itself.
-        let later: &[DidMethod] = if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] };
-        let listed = ListedIssuers::of(provider, list, std::slice::from_ref(&pinned), later, now());
-        let advice = "for a did:dunlin add registry, or its document in did_documents and the hash on the list (`dunlin did resolve --line`)";
-        Ok((pinned, listed.map_err(|error| in_file(of, &error, advice))?))
+    /// The methods whose documents a registry may have. One with a fault is told itself.
+    const fn later(&self) -> &'static [DidMethod] {
+        if self.registry.is_some() { &[DidMethod::DUNLIN] } else { &[] }
     }
 
-    /// Reads a list of the DIDs that peers may have.
-    fn peers(&self, field: &FileField) -> Result<TrustList, Fault> {
+    /// Reads a list of the DIDs that peers may have, and what it pins of these documents. Other programs, which resolve more, may have the same
+    /// list, so a DID that can never authenticate here gives a warning.
+    fn peers(
+        &self,
+        field: &FileField,
+        documents: &[DidDocument],
+        provider: &Arc<CryptoProvider>,
+        warnings: &mut Vec<Fault>,
+    ) -> Result<(TrustList, Arc<dyn Resolver>), Fault> {
         let list = list(field)?;
-        match list.roots().is_empty() || self.registry.is_some() {
-            true => Ok(list),
-            false => {
-                let what = "proofs for \"members\" come with those of a registry";
-                Err(in_file(field, &what, "add registry, or write the DIDs out"))
-            }
+        if !list.roots().is_empty() && self.registry.is_none() {
+            let what = "proofs for \"members\" come with those of a registry";
+            return Err(in_file(field, &what, "add registry, or write the DIDs out"));
         }
+        let pinned = pinned(&list, field, documents, provider)?;
+        let unresolvable = Unresolvable::on(&list, std::slice::from_ref(&pinned), self.later(), now());
+        warnings.extend(unresolvable.map(|dids| in_file(field, &dids, UNRESOLVABLE)));
+        Ok((list, pinned))
     }
 }
 
@@ -429,7 +429,11 @@ impl OwnCredential {
         };
         let holding = holding.map_err(|error| in_file(shown, &error, advice))?;
         if let Err(error) = holding.check_time(now()) {
-            warnings.push(in_file(shown, &error, "peers will refuse it: get a new one from its issuer"));
+            let advice = match error {
+                CredentialError::NotYetValid => "peers will refuse it: check the clock",
+                _ => "peers will refuse it: get a new one from its issuer",
+            };
+            warnings.push(in_file(shown, &error, advice));
         }
         let holding = self.with_status(holding)?;
         let membership =

@@ -149,7 +149,7 @@ impl Holding {
         Ok(credential.as_object().map(StatusEntry::read_all).transpose()?.unwrap_or_default())
     }
 
-    /// Checks that the credential has begun and not expired, as far as it says so itself: peers refuse another one.
+    /// Checks that the credential is valid by its `validFrom` and `validUntil`: peers refuse another one. Its proof or JWT may have further times.
     ///
     /// # Errors
     /// [`CredentialError::NotYetValid`], [`CredentialError::Expired`]; [`CredentialError::Member`] of a malformed time.

@@ -18,7 +18,7 @@ use dunlin_identity::holding::Holding;
 use dunlin_identity::trust::{TrustList, read_membership};
 
 use crate::did::{self, Own};
-use crate::error::{Error, warn};
+use crate::error::{Error, warn_once};
 use crate::files;
 use crate::registry::RegistryOptions;
 
@@ -199,13 +199,14 @@ impl CredentialOptions {
         documents: &[DidDocument],
         provider: &CryptoProvider,
     ) -> Result<(TrustList, Arc<dyn Resolver>), Error> {
-        let list = did::trust_list(path)?;
-        if !list.roots().is_empty() && !self.registry.has_registry() {
-            let why = "proofs for \"members\" come with those of a registry";
-            return Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"));
+        let (list, pinned) = did::peers(path, documents, &self.registry.methods(), provider)?;
+        match list.roots().is_empty() || self.registry.has_registry() {
+            true => Ok((list, pinned)),
+            false => {
+                let why = "proofs for \"members\" come with those of a registry";
+                Err(Error::usage("--peers", why, "add --registry, or write the DIDs out"))
+            }
         }
-        let (pinned, _) = did::listed(&list, path, documents, &self.registry.methods(), provider)?;
-        Ok((list, pinned))
     }
 
     /// What the command line names as this side's identities: the credentials, or the DID without one.
@@ -269,7 +270,7 @@ impl CredentialOptions {
         let refused = |error: CredentialError| Error::failed(path.display(), error, advice);
         let holding = holding.map_err(refused)?;
         if let Err(error) = holding.check_time(did::now_s()) {
-            warn(&format!("{}: {error}: peers will refuse it", path.display()));
+            warn_once(format!("{}: {error}: peers will refuse it", path.display()));
         }
         let statuses = holding.statuses().map_err(refused)?;
         let mut beside = Vec::new();

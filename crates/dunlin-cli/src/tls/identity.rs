@@ -16,7 +16,7 @@ use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, Short
 use pki_types::SubjectPublicKeyInfoDer;
 use zeroize::Zeroizing;
 
-use crate::error::{Error, reason, warn};
+use crate::error::{Error, reason, warn, warn_once};
 use crate::files;
 use crate::psk;
 use crate::tls::lists::{self, List};
@@ -412,7 +412,7 @@ pub(crate) fn load(
         CredentialFault::Key(error) => Error::in_file(key, &error),
     })?;
     if let Some(refusal) = &loaded.refusal {
-        warn(&format!("{}: {refusal}: peers will refuse it", cert.display()));
+        warn_once(format!("{}: {refusal}: peers will refuse it", cert.display()));
     }
     Ok(loaded)
 }

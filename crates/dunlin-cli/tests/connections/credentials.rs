@@ -247,11 +247,11 @@ fn accepts_pinned_documents_of_did_dunlin() {
     let key = "--did device-2/key-0.key --document device-2/did.json --vc device-2.vc";
     server.echo(&place, &format!("{CLIENT} {key}"), "");
     // A DID without a document can never authenticate.
-    for unpinned in
-        ["--peers device-2.did --document device-2/did.json", "--trust trusted --peers device-2.did"]
-    {
-        let told = place.dunlin_fails(&format!("client localhost:1 {unpinned}"), 1);
-        assert!(told.contains("device-2.did: did:dunlin:") && told.contains("--document"), "{told}");
+    place.write("mixed", place.read("device.did") + "\n" + did.trim_end() + "\ndid:web:device.example\n");
+    for unpinned in ["--peers mixed --document device-2/did.json", "--trust trusted --peers mixed"] {
+        let server = Server::new(&place, &format!("{SERVER} --Verify {unpinned}"));
+        let told = format!("mixed: {} and 1 more can never authenticate: ", did.trim_end());
+        assert!(server.warnings.contains(&told), "{}", server.warnings);
     }
     // Without --document, the server does not say that it resolves the method.
     let server = Server::new(&place, &format!("{SERVER} {VERIFY}"));

@@ -221,14 +221,46 @@ fn warns_of_old_credentials_and_status_lists() {
     assert_eq!(check(begin, future, 0), Vec::<String>::new());
     let day = 24 * 3600;
     for (found, file, says) in [
-        (check(past, begin, 0), "hub.vc", "it has expired; peers will refuse it"),
-        (check(future, future, 0), "hub.vc", "it is not valid yet; peers will refuse it"),
+        (check(past, begin, 0), "hub.vc", "it has expired; peers will refuse it: get a new one"),
+        (check(future, future, 0), "hub.vc", "it is not valid yet; peers will refuse it: check the clock"),
         (check(begin, future, day + 1), "status.vc", "older than 24 hours"),
     ] {
         let [warning] = &found[..] else { panic!("{found:?}") };
         assert!(warning.contains(file) && warning.contains(says), "{warning}");
     }
     assert_eq!(check(past, begin, day + 1).len(), 2);
+}
+
+/// Other programs may resolve the DIDs of the same list.
+#[test]
+fn warns_of_peers_that_can_never_authenticate() {
+    let operator = Party::new();
+    let place = place(&operator);
+    let unpinned = format!("did:dunlin:z{}", "2".repeat(43));
+    for keys in ["vc_issuers = \"issuers\"\nvc_peers = \"peers\"\n", "dids = \"peers\"\n"] {
+        let text = format!("{}[listener.clients]\n{keys}{}", listener(""), route(1, ""));
+        let check = |others: &str| {
+            place.write("peers", &format!("{}\n{others}", operator.did()));
+            let warnings = dunlin_gateway::Gateway::check(place.config(&text));
+            let warnings = warnings.unwrap_or_else(|faults| panic!("{faults}"));
+            warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(check(""), Vec::<String>::new());
+        let all = format!(
+            "{unpinned}\ndid:web:device.example\ndid:key:z6LSbysY2xFMRpGMhb7tFTLMpeuPRaqaWM1yECx2AtzE3KCc\n"
+        );
+        for (others, says) in [
+            (unpinned.as_str(), format!("{unpinned} can never")),
+            (&all, format!("{unpinned} and 2 more can never")),
+        ] {
+            let found = check(others);
+            let [warning] = &found[..] else { panic!("{found:?}") };
+            assert!(
+                warning.contains(&says) && warning.contains("for a did:dunlin add registry"),
+                "{warning}"
+            );
+        }
+    }
 }
 
 /// The gateway tells backends the whole DID.
@@ -556,16 +588,6 @@ async fn names_faulty_files() {
         place.write(file, &content);
         let found = refused().await;
         assert!(found.contains(says), "{says}\n{found}");
-    }
-    // Nobody could ever have such a DID here.
-    let unpinned = format!("did:dunlin:z{}", "2".repeat(43));
-    for list in ["vc_issuers = \"issuers\"\nvc_peers = \"dids\"\n", "dids = \"dids\"\n"] {
-        place.write("issuers", operator.did());
-        place.write("dids", &format!("{}\n{unpinned}\n", device.did()));
-        let text = format!("{}[listener.clients]\n{list}{}", listener(""), route(1, ""));
-        let Err(faults) = dunlin_gateway::Gateway::check(place.config(&text)) else { panic!("{list}") };
-        let found = faults.to_string();
-        assert!(found.contains(&unpinned) && found.contains("for a did:dunlin add registry"), "{found}");
     }
     place.write("device.key", &device.pair.to_pem().unwrap());
     place.write("other.vc", &operator.issue(&operator, json!({}), 1));

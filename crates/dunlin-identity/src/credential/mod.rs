@@ -504,7 +504,7 @@ fn check_times(from: Option<DateTime>, until: Option<DateTime>, now: Seconds) ->
     }
 }
 
-/// Checks the times that a credential gives, before anything is verified.
+/// Checks `validFrom` and `validUntil` of a credential, before anything is verified.
 pub(crate) fn check_dates(credential: &[u8], now: Seconds) -> Result<(), CredentialError> {
     let value = unverified(credential)?;
     let [from, until] = ["validFrom", "validUntil"].map(|name| time(&value, name));

@@ -365,6 +365,12 @@ pub fn list_issuer(credential: &[u8]) -> Result<String, CredentialError> {
     Ok(issuer.to_owned())
 }
 
+/// Whether a list is older than [`DEFAULT_STATUS_AGE`] by the time that it gives, before anything is verified. Then it counts no longer.
+pub fn is_old(credential: &[u8], now: Seconds) -> bool {
+    let made = super::unverified(credential).ok().and_then(|list| DateTime::read(list.get("validFrom")?));
+    made.is_some_and(|made| now > made.seconds().saturating_add(DEFAULT_STATUS_AGE))
+}
+
 fn url_of(list: &Value) -> Result<&str, StatusError> {
     list.get("id").and_then(Value::as_str).ok_or(StatusError::Member("id"))
 }
@@ -577,11 +583,6 @@ impl StatusLists {
         self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
     }
 
-    /// Whether a list no longer counts, because it is too old for these lists or has expired.
-    pub fn is_stale(&self, list: &StatusList, now: Seconds) -> bool {
-        now > self.end(list)
-    }
-
     /// The last second in which a list counts.
     fn end(&self, list: &StatusList) -> Seconds {
         let end = list.made.saturating_add(self.max_age);
@@ -618,7 +619,8 @@ impl StatusLists {
                 Some(_) => StatusError::OtherIssuer(shown(&entry.list)),
                 None => StatusError::Missing(shown(&entry.list)),
             })?;
-            if self.is_stale(list, now) {
+            let end = self.end(list);
+            if now > end {
                 return Err(StatusError::Stale(shown(&entry.list)));
             }
             if !list.purposes.contains(&entry.purpose) {
@@ -627,7 +629,6 @@ impl StatusLists {
             if list.bits.get(entry.index)? {
                 return Err(entry.purpose.refusal());
             }
-            let end = self.end(list);
             until = Some(until.map_or(end, |until: Seconds| until.min(end)));
         }
         Ok(until)

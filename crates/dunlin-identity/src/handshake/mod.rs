@@ -25,7 +25,7 @@ pub use links::LinksVerifier;
 pub use registry::{LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{
     DocumentCache, ListedIssuer, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution,
-    ResolveError, Resolver,
+    ResolveError, Resolver, Unresolvable,
 };
 pub use verifier::{CredentialVerifier, Refusal};
 

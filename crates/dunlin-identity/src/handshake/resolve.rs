@@ -240,6 +240,44 @@ impl ListedIssuers {
     }
 }
 
+/// The DIDs on a list of peers that can never authenticate, because nothing resolves them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolvable {
+    /// The first of them.
+    pub first: Did,
+    /// Why it does not resolve.
+    pub error: ResolveError,
+    /// How many others there are.
+    pub others: usize,
+}
+
+impl Unresolvable {
+    /// Looks for such DIDs; `None` if there are none. `did:key` and `did:jwk` resolve, what these resolvers know, and the DIDs of the methods
+    /// `later`, whose documents come with the peers or by a look-up.
+    pub fn on(
+        list: &TrustList,
+        resolvers: &[Arc<dyn Resolver>],
+        later: &[DidMethod],
+        now: Seconds,
+    ) -> Option<Self> {
+        let resolvers = [self_contained().as_slice(), resolvers].concat();
+        let now_or_never = |did: &&Did| did_method(did).is_none_or(|method| !later.contains(&method));
+        let fails = |did: &Did| resolve(&resolvers, did, None, now).err().map(|error| (did.clone(), error));
+        let mut all = list.dids().filter(now_or_never).filter_map(fails);
+        let (first, error) = all.next()?;
+        Some(Self { first, error, others: all.count() })
+    }
+}
+
+impl fmt::Display for Unresolvable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.others {
+            0 => write!(f, "{} can never authenticate: {}", self.first, self.error),
+            others => write!(f, "{} and {others} more can never authenticate: {}", self.first, self.error),
+        }
+    }
+}
+
 /// The first documents of `did:dunlin`, which a trust list pins by their hashes. They count without a registry, until another resolver
 /// knows that such a DID has been rotated or deactivated.
 #[derive(Clone, Debug, Default)]
