@@ -1,18 +1,11 @@
 //! Associations that survive a restart: a sealed file, and the store of IDs that lets it be thawed once (docs/frozen-associations.md).
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_store::frozen::{
-    DirectoryIds, FrozenError, FrozenFile, FrozenIds, FrozenWriter, IdsFault, RedisIds, SqliteIds, are_same,
-};
+use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, FrozenWriter};
 
 use crate::config::{Fault, FrozenConfig};
-
-/// How long a process waits for an answer of Redis.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A file of frozen associations, and the store of its ID.
 pub(crate) struct FrozenPlace {
@@ -24,22 +17,15 @@ impl FrozenPlace {
     /// Opens the key and the store of IDs. Both must work: without them the process could not freeze its associations when it ends.
     pub(crate) fn open(config: &FrozenConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
         let (path, place) = (&config.file.value, &config.file.place);
-        let mut default = path.as_os_str().to_owned();
-        default.push(".key");
-        let key = config.key.as_ref().map_or_else(|| default.into(), |key| key.value.clone());
-        let store = config.ids.value.strip_prefix("sqlite:").unwrap_or(&config.ids.value);
-        if are_same(path, &key) || are_same(path, Path::new(store)) {
-            return Err(place.fault("it is also the key or the store of IDs", "give each a path of its own"));
-        }
         let told = |error: FrozenError| place.fault(error.to_string(), error.advice());
         // The text of the store may contain a password, so only its error is shown.
-        let ids = ids(&config.ids.value).map_err(|fault| {
+        let ids = config.ids.value.frozen_ids().map_err(|fault| {
             config.ids.place.fault(
                 fault.to_string(),
                 "name a directory, sqlite:FILE or redis://HOST:PORT/DB that can be used",
             )
         })?;
-        let file = FrozenFile::open(provider, path, &key).map_err(told)?;
+        let file = FrozenFile::open(provider, path, &config.key_file()).map_err(told)?;
         file.try_store(&*ids).map_err(told)?;
         Ok(Self { file, ids })
     }
@@ -77,13 +63,4 @@ impl FrozenPlace {
     pub(crate) fn create(&self) -> Result<FrozenWriter<'_>, FrozenError> {
         self.file.create(&*self.ids)
     }
-}
-
-/// Opens the store of IDs.
-fn ids(store: &str) -> Result<Box<dyn FrozenIds>, IdsFault> {
-    Ok(match store.split_once(':') {
-        Some(("sqlite", path)) => Box::new(SqliteIds::open(path)?),
-        Some(("redis" | "redis+unix", _)) => Box::new(RedisIds::open(store, PATIENCE)?),
-        _ => Box::new(DirectoryIds::open(store)?),
-    })
 }

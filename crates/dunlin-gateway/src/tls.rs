@@ -25,6 +25,7 @@ use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
 use dunlin_store::{
     MemoryServerCache, MemoryServerSessions, RememberedVerdicts, RotatingTickets, SharedLog, SharedTickets,
+    StoreUrl,
 };
 
 use zeroize::Zeroizing;
@@ -87,7 +88,7 @@ type SharedName = (String, PathBuf, String);
 #[derive(Clone, PartialEq, Eq, Hash)]
 enum CacheName {
     Memory(String),
-    Store(String),
+    Store(StoreUrl),
 }
 
 impl Stores {
@@ -264,14 +265,9 @@ fn shared_name(listener: &ListenerConfig, shared: &SharedConfig) -> SharedName {
 
 pub(crate) const REPORT: &str = "report this error";
 
-/// The store at this place, with the settings of `config`.
-pub(crate) fn store_at(place: &str, config: &CacheConfig) -> CacheStore {
-    let store = match place.split_once(':') {
-        Some(("sqlite", file)) => CacheStore::sqlite(file),
-        Some(("redis" | "redis+unix", _)) => CacheStore::redis(place),
-        _ => CacheStore::file(place),
-    };
-    let store = store.with_max_age(config.max_age);
+/// The handshake cache in this store, with the settings of `config`.
+pub(crate) fn store_at(store: &StoreUrl, config: &CacheConfig) -> CacheStore {
+    let store = store.cache().with_max_age(config.max_age);
     match &config.key {
         Some(key) => store.with_key_file(&key.value),
         None => store,

@@ -6,6 +6,7 @@
 //!   servers share the keys of tickets through Redis, and messages: `SharedTickets` and `SharedLog`, with the feature `redis`.
 //! * The handshake cache: [`MemoryClientCache`], [`MemoryServerCache`], and in the module [`cache`] stores that outlive the process.
 //! * Associations that survive a restart: the module [`frozen`].
+//! * The names of stores in options and configurations: `StoreUrl`, with the features `redis` and `sqlite`.
 //! * Verdicts about certificates that come again: [`RememberedVerdicts`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
@@ -24,6 +25,8 @@ mod server;
 #[cfg(feature = "redis")]
 mod shared;
 mod tickets;
+#[cfg(all(feature = "redis", feature = "sqlite"))]
+mod url;
 mod verdicts;
 
 pub use cache::{MemoryClientCache, MemoryServerCache};
@@ -33,4 +36,6 @@ pub use server::MemoryServerSessions;
 #[cfg(feature = "redis")]
 pub use shared::{MAX_MESSAGE, MAX_SENT, SharedLog, SharedTickets};
 pub use tickets::RotatingTickets;
+#[cfg(all(feature = "redis", feature = "sqlite"))]
+pub use url::{StoreUrl, StoreUrlFault};
 pub use verdicts::RememberedVerdicts;

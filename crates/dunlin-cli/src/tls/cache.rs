@@ -9,7 +9,7 @@ use dunlin::ClientConfig;
 use dunlin::cache::{CacheMode, ClientCache, DEFAULT_MAX_AGE, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin_store::cache::{CacheFault, CacheStore, KeyFault, OpenError, Report};
-use dunlin_store::{MemoryClientCache, MemoryServerCache};
+use dunlin_store::{MemoryClientCache, MemoryServerCache, StoreUrl, StoreUrlFault};
 
 use super::lists::seconds;
 use crate::error::{Error, printable, warn};
@@ -160,7 +160,7 @@ impl CacheOptions {
         open: impl FnOnce(CacheStore, Report) -> Result<C, OpenError>,
     ) -> Result<Option<C>, Error> {
         let Some(place) = place else { return Ok(None) };
-        let store = place.store()?.with_max_age(self.max_age());
+        let store = place.store()?.cache().with_max_age(self.max_age());
         let store = match &self.cache_key {
             Some(key) => store.with_key_file(key),
             None => store,
@@ -169,30 +169,23 @@ impl CacheOptions {
             Ok(cache) => return Ok(Some(cache)),
             Err(error) => error,
         };
-        match (&error, &place) {
-            (OpenError::Store(CacheFault::OtherSide { store, .. }), _) => {
+        match &error {
+            OpenError::Store(CacheFault::OtherSide { store, .. }) => {
                 let why =
                     "a client and a server cannot share a store, and this one belongs to the other side";
                 let what = format!("--cache-store {}", store.display());
                 Err(Error::usage(what, why, "give each side its own file"))
             }
-            // An unreachable Redis is not an error here, so the URL must be wrong.
-            (OpenError::Store(_), Place::Redis(_)) => {
-                Err(Error::usage("--cache-store", "not a Redis URL", URL))
-            }
-            (OpenError::Store(_), Place::RedisIn(path)) => {
-                Err(Error::failed(path.display(), "not a Redis URL", URL))
-            }
-            (OpenError::Store(fault), _) => {
+            OpenError::Store(fault) => {
                 warn(&format!("{fault}; {IN_MEMORY}"));
                 Ok(None)
             }
-            (OpenError::Key { fault: KeyFault::Unwritable(_), .. }, _) => {
+            OpenError::Key { fault: KeyFault::Unwritable(_), .. } => {
                 warn(&format!("{error}; {}; {IN_MEMORY}", error.advice()));
                 Ok(None)
             }
-            (OpenError::Key { file, fault }, _) => Err(Error::failed(file.display(), fault, error.advice())),
-            (OpenError::KeyIsStore(_), _) => {
+            OpenError::Key { file, fault } => Err(Error::failed(file.display(), fault, error.advice())),
+            OpenError::KeyIsStore(_) => {
                 Err(Error::usage("--cache-key", "it is the file of --cache-store", error.advice()))
             }
             _ => Err(Error::failed("--cache-store", &error, error.advice())),
@@ -224,10 +217,7 @@ fn max_age(text: &str) -> Result<Duration, String> {
 
 /// A place where entries outlive the process.
 pub(super) enum Place {
-    File(PathBuf),
-    Sqlite(PathBuf),
-    /// A Redis by its URL.
-    Redis(String),
+    Store(StoreUrl),
     /// A file with the URL of a Redis.
     RedisIn(PathBuf),
 }
@@ -235,65 +225,39 @@ pub(super) enum Place {
 impl Place {
     /// Parses the place that `option` names, of one of the `kinds`. No error repeats a text that may hold a password.
     pub(super) fn parse(option: &str, text: &str, kinds: &str) -> Result<Self, Error> {
-        let refused = |(why, advice)| Error::usage(option, why, advice);
-        let behind = |path: &str| match path.split_once(':') {
-            _ if path.is_empty() => Err(("missing file name after the colon", kinds)),
-            Some((name, _)) if !name.contains('/') => Err(("invalid file name after the colon", kinds)),
-            _ => Ok(path.into()),
-        };
-        match text.split_once(':') {
-            _ if text.is_empty() => Err(("the value is empty", kinds)),
-            // A mistyped URL, which no message may repeat.
-            Some((kind, rest)) if kind.contains('/') && rest.contains('@') => {
-                Err(("unknown kind of store", kinds))
-            }
-            Some(("sqlite", path)) => behind(path).map(Self::Sqlite),
-            Some(("redis+file", path)) => behind(path).map(Self::RedisIn),
-            Some(("redis" | "redis+unix", _)) => check_url(text).map(|()| Self::Redis(text.to_owned())),
-            Some(("rediss", _)) => {
-                Err(("TLS to Redis is not supported", "write redis://: entries are sealed anyway"))
-            }
-            // A mistyped kind must not become a file name.
-            Some((kind, _)) if !kind.contains('/') => Err(("unknown kind of store", kinds)),
-            _ => Ok(Self::File(text.into())),
-        }
-        .map_err(refused)
+        let parsed = StoreUrl::in_file(text).and_then(|file| match file {
+            Some(file) => Ok(Self::RedisIn(file)),
+            None => StoreUrl::parse(text).map(Self::Store),
+        });
+        parsed.map_err(|fault| Error::usage(option, fault, fault.advice().unwrap_or(kinds)))
     }
 
     const fn is_redis(&self) -> bool {
-        matches!(self, Self::Redis(_) | Self::RedisIn(_))
+        matches!(self, Self::Store(StoreUrl::Redis(_)) | Self::RedisIn(_))
     }
 
-    fn store(&self) -> Result<CacheStore, Error> {
-        Ok(match self {
-            Self::File(path) => CacheStore::file(path),
-            Self::Sqlite(path) => CacheStore::sqlite(path),
-            Self::Redis(url) => CacheStore::redis(url),
-            Self::RedisIn(path) => CacheStore::redis(url_in(path)?),
-        })
-    }
-}
-
-/// Reads the URL of a Redis from a file.
-pub(super) fn url_in(path: &Path) -> Result<String, Error> {
-    files::warn_of_access(path, "the password");
-    let content = files::read(path)?;
-    let url = str::from_utf8(&content).map_or("", str::trim);
-    match check_url(url) {
-        Ok(()) => Ok(url.to_owned()),
-        Err((why, advice)) => Err(Error::failed(path.display(), why, advice)),
-    }
-}
-
-/// Checks the form of a Redis URL. The error says what to do.
-fn check_url(url: &str) -> Result<(), (&'static str, &'static str)> {
-    match url.strip_prefix("redis://").map(|rest| rest.rsplit_once('@')) {
-        // Otherwise the parser would take a part of the password for the host, and an error would reveal it.
-        Some(Some((user, _))) if user.contains(['/', '?', '#']) => {
-            Err(("its user or password contains /, ? or #", "write / as %2F, ? as %3F and # as %23 there"))
+    /// The file that the place names.
+    pub(super) fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Store(store) => store.path(),
+            Self::RedisIn(path) => Some(path),
         }
-        Some(_) => Ok(()),
-        None if url.starts_with("redis+unix:///") => Ok(()),
-        None => Err(("not a Redis URL", URL)),
+    }
+
+    /// The store. Reads the URL of a Redis from its file.
+    pub(super) fn store(self) -> Result<StoreUrl, Error> {
+        let path = match self {
+            Self::Store(store) => return Ok(store),
+            Self::RedisIn(path) => path,
+        };
+        files::warn_of_access(&path, "the password");
+        let content = files::read(&path)?;
+        let failed =
+            |fault: StoreUrlFault| Error::failed(path.display(), fault, fault.advice().unwrap_or(URL));
+        match StoreUrl::parse(str::from_utf8(&content).map_or("", str::trim)) {
+            Ok(store @ StoreUrl::Redis(_)) => Ok(store),
+            Err(fault @ (StoreUrlFault::Password | StoreUrlFault::Redis)) => Err(failed(fault)),
+            Ok(_) | Err(_) => Err(failed(StoreUrlFault::Redis)),
+        }
     }
 }

@@ -1,18 +1,15 @@
 //! Associations that survive a restart of the server: the options, and the file with its store.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{DtlsConnection, Now, ServerConfig};
-use dunlin_store::frozen::{
-    DirectoryIds, FrozenError, FrozenFile, FrozenIds, IdsFault, RedisIds, SqliteIds, are_same,
-};
+use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, are_same};
 use dunlin_tokio::{DtlsEndpoint, Frozen};
 
-use super::cache::{Place, url_in};
+use super::cache::Place;
 use crate::error::Error;
 
 const HEADING: &str = "Datagrams";
@@ -22,9 +19,6 @@ const STORE: &str = "--frozen-store";
 
 /// The forms of `--frozen-store`.
 const KINDS: &str = "use DIRECTORY (./DIRECTORY if its name has a colon), sqlite:FILE, redis://HOST:PORT/DB or redis+file:FILE";
-
-/// How long the server waits for an answer of Redis.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The options of a server whose associations survive a restart.
 #[derive(Args, Clone, Default)]
@@ -78,30 +72,19 @@ impl FrozenOptions {
                 advice,
             ));
         }
-        if let Place::File(store) | Place::Sqlite(store) | Place::RedisIn(store) = &store {
-            let is_other = |other: &Path| !are_same(store, other);
-            if !is_other(path) || !is_other(&key) {
-                let why = format!("{} is the file of --frozen or --frozen-key", store.display());
-                return Err(Error::usage(STORE, why, advice));
-            }
+        if let Some(store) = store.path()
+            && (are_same(store, path) || are_same(store, &key))
+        {
+            let why = format!("{} is the file of --frozen or --frozen-key", store.display());
+            return Err(Error::usage(STORE, why, advice));
         }
-        let ids = ids(store)?;
+        let ids = store.store()?.frozen_ids();
+        let ids = ids.map_err(|fault| Error::failed(STORE, fault, "give a store that can be used"))?;
         let file = FrozenFile::open(provider, path, &key);
         let file = file.map_err(|error| Error::failed("--frozen-key", &error, error.advice()))?;
         file.try_store(&*ids).map_err(|error| Error::failed(STORE, &error, error.advice()))?;
         Ok(Some(FrozenPlace { path: path.clone(), file, ids }))
     }
-}
-
-/// Opens the store of IDs.
-fn ids(place: Place) -> Result<Box<dyn FrozenIds>, Error> {
-    let failed = |fault: IdsFault| Error::failed(STORE, fault, "give a store that can be used");
-    Ok(match place {
-        Place::File(path) => Box::new(DirectoryIds::open(path).map_err(failed)?),
-        Place::Sqlite(path) => Box::new(SqliteIds::open(path).map_err(failed)?),
-        Place::Redis(url) => Box::new(RedisIds::open(&url, PATIENCE).map_err(failed)?),
-        Place::RedisIn(path) => Box::new(RedisIds::open(&url_in(&path)?, PATIENCE).map_err(failed)?),
-    })
 }
 
 impl FrozenPlace {

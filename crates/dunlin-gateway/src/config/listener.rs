@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use dunlin::SsiMessages;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin_store::StoreUrl;
 use toml::de::DeValue;
 
 use super::acme;
 use super::certificate::{OwnFiles, check_names};
 use super::redirect::RedirectConfig;
 use super::shared::SharedConfig;
+use super::store;
 use super::{
     COUNT, CredentialTrust, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place,
     Section,
@@ -162,7 +164,7 @@ pub struct CacheConfig {
     /// Which certificates both sides omit.
     pub mode: CacheMode,
     /// Where entries outlive the process: a file, `sqlite:FILE` or a Redis URL. `None`: in memory.
-    pub store: Option<Field<String>>,
+    pub store: Option<Field<StoreUrl>>,
     /// The key file of the store.
     pub key: Option<FileField>,
     /// How long verified certificates stay valid.
@@ -514,26 +516,10 @@ pub(crate) fn cache(mut section: Section<'_>) -> Option<CacheConfig> {
     let modes =
         [("rfc7924", CacheMode::Rfc7924), ("bithac", CacheMode::Bithac), ("compact", CacheMode::Compact)];
     let mode = section.one_of("mode", &modes);
-    let store = section.text("store").map(|store| {
-        let beside = |path: &str| section.resolve(path).display().to_string();
-        let value = match store.value.split_once(':') {
-            None => beside(&store.value),
-            Some(("sqlite", path)) => format!("sqlite:{}", beside(path)),
-            Some(_) => store.value,
-        };
-        Field { value, place: store.place }
-    });
+    let forms = "write the name of a file, sqlite:FILE or redis://HOST:PORT/DB";
+    let store = store::store(&mut section, "store", forms);
     let key = section.file("key");
     let max_age = section.duration("max_age").unwrap_or(DEFAULT_MAX_AGE);
-    if let Some(store) = &store {
-        let kind = store.value.split_once(':').map(|(kind, _)| kind).filter(|kind| !kind.contains('/'));
-        if kind.is_some_and(|kind| !["sqlite", "redis", "redis+unix"].contains(&kind)) {
-            // The text may contain a password, so it is not repeated.
-            let what = "unknown kind of store";
-            let advice = "write the name of a file, sqlite:FILE or redis://HOST:PORT/DB";
-            section.fault(store.place.fault(what, advice));
-        }
-    }
     if !section.has("mode") {
         section.missing("mode", "write \"compact\", which saves the most bytes, \"bithac\" or \"rfc7924\"");
     }

@@ -10,6 +10,7 @@ mod listener;
 mod nodes;
 mod redirect;
 mod shared;
+mod store;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

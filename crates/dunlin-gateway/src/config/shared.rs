@@ -1,6 +1,8 @@
 //! The table `[shared]`: what several gateways have in common.
 
-use super::{Field, FileField, Section, single};
+use dunlin_store::StoreUrl;
+
+use super::{Field, FileField, Section, single, store};
 
 /// The table `[shared]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,15 +17,17 @@ impl SharedConfig {
     /// Reads the table of all files.
     pub(super) fn read(sections: &mut [Section<'_>]) -> Option<Self> {
         let mut section = single(sections, "shared")?;
-        let store = section.text("store");
-        let key = section.file("key");
         let advice = "write the URL of a Redis, as in \"redis://10.0.0.1:6379/0\"";
-        if let Some(store) = &store
-            && !["redis://", "redis+unix://"].iter().any(|kind| store.value.starts_with(kind))
-        {
-            // The text may contain a password, so it is not repeated.
-            section.fault(store.place.fault("not the URL of a Redis", advice));
-        }
+        let store = store::store(&mut section, "store", advice);
+        let key = section.file("key");
+        let store = match store {
+            Some(Field { value: StoreUrl::Redis(value), place }) => Some(Field { value, place }),
+            Some(Field { place, .. }) => {
+                section.fault(place.fault("not the URL of a Redis", advice));
+                None
+            }
+            None => None,
+        };
         for (name, advice) in
             [("store", advice), ("key", "name a file with 32 random bytes, which all gateways have")]
         {

@@ -14,7 +14,7 @@ use dunlin_registry::stapler::Stapler;
 use dunlin_store::cache::{KeyFault, OpenError};
 use dunlin_store::psk::file::PskFile;
 use dunlin_store::psk::{Identity, PskRecord, PskSet, ShortKeys, State};
-use dunlin_store::{MemoryClientCache, MemoryClientSessions};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, StoreUrl};
 
 use super::config::{TunnelListener, TunnelPsk};
 use crate::clock::now_s;
@@ -29,7 +29,7 @@ pub(crate) struct Stores {
     /// The tickets of all listeners. The engine tells them apart by the server and the settings.
     sessions: Arc<MemoryClientSessions>,
     /// Handshake caches by their stores; `None`: the one in memory.
-    caches: Mutex<HashMap<Option<String>, Arc<dyn ClientCache>>>,
+    caches: Mutex<HashMap<Option<StoreUrl>, Arc<dyn ClientCache>>>,
     /// What issuers and registries have shown.
     pub(super) learnt: Learnt,
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dunlin_gateway::Gateway;
+use dunlin_gateway::{Gateway, TunnelConfig};
 use dunlin_tokio::DtlsAssociation;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
