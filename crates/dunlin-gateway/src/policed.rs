@@ -221,10 +221,7 @@ impl Maker {
                 _ => made,
             };
             match made {
-                Ok(server) => servers.push(match &self.files.psks {
-                    Some(psks) => server.with_psks(psks.clone()),
-                    None => server,
-                }),
+                Ok(server) => servers.push(server),
                 Err(Broken(profile, error)) => {
                     let places = profile.and_then(|name| policy.places(&name)).map(|places| &places.table);
                     let of_listener = self.listener.policy.as_ref().map(|file| &file.place);
@@ -434,12 +431,7 @@ impl Policed {
         let server = servers.get(route).ok_or("its route is gone")?;
         let used = server.policy().profiles().iter().find(|profile| profile.name == negotiated.profile);
         let used = used.ok_or("the policy no longer has its profile")?;
-        let mut client = negotiated.peer.as_ref().map(Client::of);
-        if let (Some(client), Some(validity)) = (&mut client, negotiated.peer_validity)
-            && client.has_unknown_end()
-        {
-            client.set_not_after_s(validity.until_s());
-        }
+        let client = negotiated.peer.as_ref().map(|peer| Client::proven(peer, negotiated.peer_validity));
         let hints = Hints::default();
         let turn = Turn::Impossible;
         let finished = Finished { used, client: client.as_ref(), hints: &hints, is_resumed: true, turn };

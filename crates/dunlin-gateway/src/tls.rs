@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use dunlin::auth::{FindPsk, RawKeyTrust, Revocation, Verifier, Verifiers, X509Trust};
+use dunlin::auth::{FindPsk, Psk, RawKeyTrust, Revocation, Verifier, Verifiers, X509Trust};
 use dunlin::cache::{CacheMode, ServerCache};
 use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, SubjectPublicKeyInfoDer};
@@ -680,6 +680,19 @@ pub(crate) fn trust([ca, crl, raw_keys]: [&[FileField]; 3], faults: &mut Vec<Fau
         x509 = trust.map_err(|error| faults.push(file.place.fault(reason(&error), advice))).ok();
     }
     Trust { x509, raw_key: (!keys.is_empty()).then_some(RawKeyTrust::Keys(keys)) }
+}
+
+impl ListenerConfig {
+    /// The pre-shared key that the listener finds now under this identity.
+    ///
+    /// # Errors
+    /// The keys cannot be read.
+    pub fn find_psk(&self, identity: &[u8]) -> Result<Option<Arc<Psk>>, Faults> {
+        let mut faults = vec![];
+        let keys = psks(self, &Arc::new(dunlin_awslc::provider()), &mut faults);
+        Faults::none_in(faults)?;
+        Ok(keys.and_then(|keys| keys.find(identity, dunlin_tokio::now())))
+    }
 }
 
 fn psks(

@@ -207,3 +207,65 @@ fn finds_the_policy_of_a_listener() {
     let error = place.dunlin_fails("gateway explain -c policy.toml --listener one --psk-identity a", 2);
     assert!(error.contains("policy.toml is no configuration of a gateway"), "{error}");
 }
+
+#[test]
+fn looks_up_the_device_of_a_key_as_the_listener_does() {
+    let place = place();
+    let policy = POLICY.replace("when.psk = \"meter-*\"", "when.device = \"hall 3\"");
+    place.write("policy.toml", &policy);
+    let key = "key = \"000102030405060708090a0b0c0d0e0f\"\n";
+    let keys = |device: &str| format!("[[psk]]\nidentity = \"meter-1\"\nname = \"{device}\"\n{key}");
+    let listener = |name: &str, keys: &str| {
+        format!(
+            "[[listener]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\npolicy = \"policy.toml\"\n\
+             [listener.clients]\npsk = \"{keys}\"\n[[listener.route]]\nto = \"127.0.0.1:1\"\nallow = [{{ device = \"hall 3\" }}]\n"
+        )
+    };
+    place.write("three.toml", keys("hall 3"));
+    place.write("four.toml", keys("hall 4"));
+    let listeners = [listener("a", "three.toml"), listener("b", "four.toml"), listener("c", "three.toml")];
+    place.write("gateway.toml", listeners.concat());
+    let text = place.dunlin("gateway explain -c gateway.toml --psk-identity meter-1");
+    let (three, four) = text.split_once("\n\n").unwrap();
+    for (text, listeners, device, profile, access) in [
+        (
+            three,
+            "listeners: a, c\n",
+            "device = \"hall 3\"\n",
+            "after Finished:         profile meter (rank 20)",
+            "access: admitted",
+        ),
+        (
+            four,
+            "listeners: b\n",
+            "device = \"hall 4\"\n",
+            "before the ServerHello: profile strong",
+            "access: denied",
+        ),
+    ] {
+        for part in [listeners, device, profile, access] {
+            assert!(text.contains(part), "{part}\n{text}");
+        }
+    }
+    // The policy alone does not tell the device.
+    let text = place.dunlin("gateway explain -c policy.toml --psk-identity meter-1");
+    assert!(text.contains("unknown meters (policy.toml:22): profile meter\n"), "{text}");
+}
+
+/// A session keeps no public key of a certificate.
+#[test]
+fn knows_less_of_a_client_in_a_later_connection() {
+    let place = place();
+    place.dunlin("pki demo --out demo");
+    let other = "[[rule]]\nname = \"other\"\nwhen.key = \"".to_owned()
+        + &"0".repeat(64)
+        + "\"\nprofile = \"admin\"\n";
+    place.write("policy.toml", POLICY.replacen("[[rule]]", &(other + "[[rule]]"), 1));
+    let text = place.dunlin("gateway explain -c policy.toml --cert demo/client.pem");
+    for part in [
+        "after Finished:         profile strong (rank 100) by rule devices",
+        "later, by its session:  profile admin (rank 200) by rule other (policy.toml:18): perhaps key = ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+}

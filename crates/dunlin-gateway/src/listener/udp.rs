@@ -193,7 +193,7 @@ impl Listener {
         let max = self.shared.max_connections();
         let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
         let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
-        let (route, terms) = match self.goes_on(live, dtls.negotiated(), from) {
+        let (route, terms) = match Self::goes_on(live, dtls.negotiated()) {
             Ok(goes_on) => goes_on,
             Err(why) => {
                 self.shared.metrics.frozen(name, "refused", 1);
@@ -212,16 +212,9 @@ impl Listener {
         Ok(())
     }
 
-    /// The route and the terms with which a thawed association goes on, or why it ends.
-    fn goes_on<'a>(
-        &self,
-        live: &'a Live,
-        negotiated: &Negotiated,
-        from: SocketAddr,
-    ) -> Result<(&'a RouteConfig, Terms), String> {
-        if live.refuses(&self.shared, from) {
-            return Err("the blacklist has its network".to_owned());
-        }
+    /// The route and the terms with which a thawed association goes on, or why it ends. The client has authenticated, so the blacklist,
+    /// which is about new connections, does not matter.
+    fn goes_on<'a>(live: &'a Live, negotiated: &Negotiated) -> Result<(&'a RouteConfig, Terms), String> {
         let routes = &live.config.routes;
         let at = route::of(routes, negotiated);
         let (at, route) = at.and_then(|at| Some((at, routes.get(at)?))).ok_or("its route is gone")?;

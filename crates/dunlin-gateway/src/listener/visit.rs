@@ -195,7 +195,7 @@ impl Visit {
         let used = progress.answered(&client.profile)?;
         let mut answered = server.profile_of(client, &used, &progress.hints, now());
         if client.is_proven {
-            let described = Client::of(&client.identity);
+            let described = Client::proven(&client.identity, client.validity);
             progress.is_foreign = server.policy().refuses(&described, &progress.hints, now_s());
             let other = progress.redirected().filter(|claimed| !has_facts(&described, claimed)).cloned();
             if let Some(claimed) = other
@@ -249,7 +249,7 @@ impl Visit {
             policed.memory().handshakes.decided(self.from, &decision, None, now_s());
             return Some(decision.label().to_owned());
         }
-        let client = negotiated.peer.as_ref().map(Client::of);
+        let client = negotiated.peer.as_ref().map(|peer| Client::proven(peer, negotiated.peer_validity));
         let decision = match (progress.decision.take(), &client) {
             (Some((decision, true)), Some(_)) => decision,
             // The engine asks for the profile of a session's client before it resumes the session.
@@ -284,13 +284,7 @@ impl Visit {
         if route.access.is_open() {
             return true;
         }
-        let mut client = negotiated.peer.as_ref().map(Client::of);
-        // Only the engine knows the end of a certificate of another type.
-        if let (Some(client), Some(validity)) = (&mut client, negotiated.peer_validity)
-            && client.has_unknown_end()
-        {
-            client.set_not_after_s(validity.until_s());
-        }
+        let client = negotiated.peer.as_ref().map(|peer| Client::proven(peer, negotiated.peer_validity));
         if route.access.admits(client.as_ref(), Some(self.from.ip()), now_s()) {
             return true;
         }

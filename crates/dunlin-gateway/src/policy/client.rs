@@ -8,7 +8,7 @@ use const_oid::db::{rfc3280, rfc4519};
 use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, Utf8StringRef};
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
-use dunlin::auth::{SubjectName, X509Identity};
+use dunlin::auth::{SubjectName, Validity, X509Identity};
 use dunlin::wire::CertificateType;
 use dunlin_identity::handshake::CredentialIdentity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -135,6 +135,16 @@ pub struct Client {
 }
 
 impl Client {
+    /// The client that has proved this identity. `validity` is the time span in which the engine's verdict on it holds, if it has a limit.
+    pub fn proven(identity: &PeerIdentity, validity: Option<Validity>) -> Self {
+        let mut client = Self::of(identity);
+        // Only the engine knows the end of a certificate of another type.
+        if let Some(validity) = validity.filter(|_| client.has_unknown_end()) {
+            client.set_not_after_s(validity.until_s());
+        }
+        client
+    }
+
     /// A client that has proved this identity, or claims it. What the identity has lost since the full handshake (a session ticket
     /// carries no certificate) is unknown, which differs from absent.
     pub fn of(identity: &PeerIdentity) -> Self {
@@ -148,7 +158,13 @@ impl Client {
                 client
             }
             PeerIdentity::RawKey(key) => Self::with_raw_key(key),
-            PeerIdentity::Psk(id) => Self::with_psk(&id.identity, id.name.as_deref()),
+            PeerIdentity::Psk(id) => {
+                let mut client = Self::with_psk(&id.identity, id.name.as_deref());
+                if !id.is_name_known {
+                    client.set_unknown(Attribute::Device);
+                }
+                client
+            }
             PeerIdentity::Other(id) => {
                 if let Some(credential) = CredentialIdentity::of(identity) {
                     return Self::of_credential(&credential, id.key_fingerprint());
@@ -229,10 +245,27 @@ impl Client {
                 return client;
             }
             (None, Some(name)) => client.add(Attribute::Name, name.clone()),
-            // The engine keeps the common name only of certificates without other names.
-            (None, None) => client.unknown.push(Attribute::Name),
+            (None, None) => {}
         }
-        client.unknown.extend([Attribute::Email, Attribute::Subject, Attribute::Issuer]);
+        // The engine keeps at most one common name, and only of certificates without other names.
+        client.unknown.extend([Attribute::Name, Attribute::Email, Attribute::Subject, Attribute::Issuer]);
+        client
+    }
+
+    /// The client as a session or an entry of the handshake cache names it: its certificate is gone. `keeps_details` says whether these
+    /// keep subject, issuer and e-mail addresses.
+    #[must_use]
+    pub fn without_its_certificate(&self, keeps_details: bool) -> Self {
+        let mut client = self.clone();
+        if !client.values(&Attribute::Kind).any(|kind| kind == "x509") {
+            return client;
+        }
+        let details = [Attribute::Email, Attribute::Issuer, Attribute::Name, Attribute::Subject];
+        let lost = details.into_iter().filter(|_| !keeps_details).chain([Attribute::Key]);
+        lost.for_each(|attribute| {
+            client.facts.retain(|(known, _)| *known != attribute);
+            client.set_unknown(attribute);
+        });
         client
     }
 

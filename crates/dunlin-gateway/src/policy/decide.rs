@@ -231,10 +231,12 @@ impl Policy {
         Decision { next, ..self.decision(Stage::Finished, verdict, profile, &found, why) }
     }
 
-    /// Whether a rule refuses a client with this proven identity, under every profile. `now_s` is the time in seconds since 1970.
+    /// Whether a rule refuses a client with this proven identity, under every profile. A rule that only may hold does not count.
+    /// `now_s` is the time in seconds since 1970.
     pub(crate) fn refuses(&self, client: &Client, hints: &Hints, now_s: u64) -> bool {
         let view = View { hello: Some(&hints.hello), address: hints.address, client: Some(client), now_s };
-        matches!(self.raised(&view, Scope::ByIdentity, &mut Vec::new()).action, Action::Refuse)
+        let found = self.raised(&view, Scope::ByIdentity, &mut Vec::new());
+        found.action == Action::Refuse && !found.is_uncertain
     }
 
     /// Whether the connection renegotiates to the profile of its client.

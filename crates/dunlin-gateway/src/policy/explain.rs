@@ -119,8 +119,10 @@ impl Policy {
         let (used, turn) = (before.profile.as_ref(), hints.turn);
         let finished = Finished { used, client, hints, is_resumed: false, turn };
         let after = self.after(&finished, now_s);
+        let keeps_details = self.profiles.iter().any(|profile| profile.keeps_details);
         let later = client.map(|client| {
-            let claims = vec![Claim { source: Source::Session, client: client.clone() }];
+            let client = client.without_its_certificate(keeps_details);
+            let claims = vec![Claim { source: Source::Session, client }];
             (&self.before(&Hints { claims, ..hints.clone() }, now_s)).into()
         });
         let facts = client.or(claimed).map(Client::facts).unwrap_or_default();

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use dunlin::auth::FindPsk;
 use dunlin::cache::ServerCache;
 use dunlin::{ClientHelloInfo, Error, IdentifiedClient, Now, ServerConfig, ServerProfiles};
 
@@ -15,9 +14,6 @@ use super::hints::{Claim, Hints, Source, Turn};
 use super::profile::PolicyProfile;
 use super::{AddressTable, Policy};
 
-/// The identities of a ClientHello that are looked up. The engine looks up as many.
-const MAX_IDENTITIES: usize = 5;
-
 /// A policy, and a configuration of the engine for each of its profiles.
 ///
 /// A server accepts connections with [`ServerProfiles::server`], and answers [`dunlin::Question::ChooseProfile`] by [`Self::choose`] and
@@ -26,7 +22,6 @@ const MAX_IDENTITIES: usize = 5;
 pub struct PolicyServer {
     policy: Arc<Policy>,
     profiles: ServerProfiles,
-    psks: Option<Arc<dyn FindPsk>>,
     /// For redirected clients that prove nothing.
     unauthenticated: Option<ServerProfiles>,
 }
@@ -65,14 +60,7 @@ impl PolicyServer {
             };
             Ok::<_, E>(build(profile)?.map_handshake_cache(judged))
         })?;
-        Ok(Self { policy, profiles, psks: None, unauthenticated: None })
-    }
-
-    /// Also recognizes clients by the identities of these pre-shared keys, which the default profile need not accept.
-    #[must_use]
-    pub fn with_psks(mut self, psks: Arc<dyn FindPsk>) -> Self {
-        self.psks = Some(psks);
-        self
+        Ok(Self { policy, profiles, unauthenticated: None })
     }
 
     /// Gives redirected clients the profile of the client whom they name without a proof, as the paper CAN-SEAT does. Anyone can name any
@@ -117,7 +105,7 @@ impl PolicyServer {
         let now_s = now.unix_ms / 1000;
         let known = self.profiles.recognize(now, info);
         let remembered = addresses.and_then(|addresses| addresses.claim(address, now_s));
-        let known = known.as_ref().map(Claim::from).or_else(|| self.by_psk(info, now));
+        let known = known.as_ref().map(Claim::from);
         let redirected = redirected.map(|client| Claim { source: Source::Redirect, client });
         let claims = known.into_iter().chain(redirected).chain(remembered).collect();
         let hints = Hints::of(info, address, claims);
@@ -144,11 +132,7 @@ impl PolicyServer {
         hints: &Hints,
         now: Now,
     ) -> Answered {
-        let mut described = Client::of(&client.identity);
-        // Only the engine knows the end of a certificate of another type.
-        if let Some(validity) = client.validity.filter(|_| described.has_unknown_end()) {
-            described.set_not_after_s(validity.until_s());
-        }
+        let described = Client::proven(&client.identity, client.validity);
         // Before a resumption, the identity is that of the session.
         let is_resumed = !client.is_proven;
         let turn = if is_resumed { Turn::Impossible } else { hints.turn };
@@ -160,13 +144,6 @@ impl PolicyServer {
             _ => self.config(&decision),
         };
         Answered { decision, config, is_unauthenticated: false }
-    }
-
-    fn by_psk(&self, info: &ClientHelloInfo, now: Now) -> Option<Claim> {
-        let psks = self.psks.as_ref()?;
-        let mut offered = info.psk_identities.iter().take(MAX_IDENTITIES);
-        let (identity, psk) = offered.find_map(|identity| Some((identity, psks.find(identity, now)?)))?;
-        Some(Claim { source: Source::Psk, client: Client::with_psk(identity, psk.name()) })
     }
 
     fn config(&self, decision: &Decision) -> Option<Arc<ServerConfig>> {

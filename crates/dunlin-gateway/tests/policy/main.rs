@@ -10,6 +10,7 @@ mod faults;
 mod input;
 #[path = "../common/kernel.rs"]
 mod kernel;
+mod known;
 mod nft;
 mod properties;
 mod reload;

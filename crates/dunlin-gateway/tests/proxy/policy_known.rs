@@ -16,6 +16,7 @@ use crate::place::{Client, PATIENCE, Place, backend, metric, metric_becomes, rou
 use crate::policy::{
     LISTENER, LOW, POLICY_RELOADED, RENEGOTIATED, STRONG, decided, device, echo, place, visit,
 };
+use crate::restart::KEYS;
 
 const CACHE: &str = "[listener.cache]\nmode = \"compact\"\n";
 
@@ -104,6 +105,27 @@ async fn a_cached_client_gets_its_profile_with_one_handshake() {
             assert_eq!(decided(&gateway, "finished", "devices", "serve", "low"), before + 2.0);
             assert_eq!(metric(&gateway, RENEGOTIATED), renegotiated);
         }
+    }
+}
+
+/// A ticket carries no device. The gateway looks it up in the key file, although the default profile accepts no keys.
+#[tokio::test]
+async fn a_session_of_a_pre_shared_key_gets_the_profile_of_the_device() {
+    let place = Place::new();
+    place.write("keys.toml", KEYS);
+    place.write(
+        "policy.toml",
+        "[profile.strong]\nrank = 100\nclient = \"certificate\"\n[profile.meter]\nrank = 20\nclient = \"psk\"\n\
+         [[rule]]\nname = \"meters\"\nwhen.device = \"meter in hall *\"\nprofile = \"meter\"\n",
+    );
+    let listener = "[[listener]]\nname = \"test\"\nlisten = \"127.0.0.1:0\"\npolicy = \"policy.toml\"\n\
+         [[listener.certificate]]\nchain = \"server.pem\"\nkey = \"server.key\"\n\
+         [listener.clients]\nca = \"root.pem\"\npsk = \"keys.toml\"\n";
+    let (gateway, port) = place.start(&(listener.to_owned() + &route(echo().await, ""))).await;
+    let client = Client { psk: true, sessions: Some(Arc::default()), ..place.client("root.pem") };
+    for (kind, decisions) in [(HandshakeKind::Full, 1.0), (HandshakeKind::Resumed, 2.0)] {
+        assert_eq!(meet(&client, port).await.1, kind);
+        assert_eq!(decided(&gateway, "hello", "meters", "serve", "meter"), decisions);
     }
 }
 

@@ -167,12 +167,19 @@ struct Policed {
 impl Policed {
     /// The gateway has stopped.
     async fn new() -> Self {
+        Self::under(POLICY).await
+    }
+
+    /// The gateway has stopped. Its key file says to which device the client's key belongs.
+    async fn under(policy: &str) -> Self {
         let place = Place::new();
-        place.write("policy.toml", POLICY);
+        place.write("policy.toml", policy);
+        place.write("keys.toml", KEYS);
         let backend = any_port().await;
         let [listen] = free();
         let to = route(backend.local_addr().unwrap().port(), "");
-        let config = PATIENT.to_owned() + &listener(listen, "policy = \"policy.toml\"") + &to;
+        let listener = listener(listen, "policy = \"policy.toml\"").replace("keys.psk", "keys.toml");
+        let config = PATIENT.to_owned() + &listener + &to;
         let gateway = start(&place, &config).await;
         let client = Client { psk: true, ..place.client("root.pem") };
         let dtls = Balancer::new(listen).await.connect(&client).await;
@@ -194,6 +201,48 @@ impl Policed {
         let mut buffer = [0; 64];
         let (len, _) = within(self.backend.recv_from(&mut buffer)).await.unwrap();
         assert_eq!(buffer[..len], *text);
+    }
+}
+
+/// As `keys.psk`, with the device.
+pub(crate) const KEYS: &str = "[[psk]]\nidentity = \"sensor-7\"\nname = \"meter in hall 3\"\nkey = \"000102030405060708090a0b0c0d0e0f\"\n";
+
+#[tokio::test]
+async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
+    let by_device = POLICY.replace("when.psk = \"sensor-*\"", "when.device = \"meter in hall *\"");
+    let refusing = |device| {
+        format!("{by_device}[[rule]]\nname = \"stolen\"\nwhen.device = \"{device}\"\nrefuse = true\n")
+    };
+    let first = |policy: &str| {
+        policy.replace(
+            "[[rule]]\nname = \"meters\"",
+            "[[rule]]\nwhen.device = \"meter in hall 3\"\nrefuse = true\n[[rule]]\nname = \"meters\"",
+        )
+    };
+    let named = |name| KEYS.replace("meter in hall 3", name);
+    for (policy, keys, goes_on) in [
+        // The rule gives the device its profile, below the default.
+        (by_device.clone(), KEYS.to_owned(), true),
+        (refusing("meter in hall 4"), KEYS.to_owned(), true),
+        (first(&by_device), KEYS.to_owned(), false),
+        // The key file counts: the device has another name now.
+        (refusing("meter in hall 3"), named("meter in hall 4"), true),
+        (first(&by_device), named("meter in hall 4"), true),
+        (by_device.clone(), named("lamp"), false),
+        // The key file no longer has the key, so the device is that of the handshake.
+        (by_device.clone(), KEYS.replace("sensor-7", "sensor-8"), true),
+        (first(&by_device), KEYS.replace("sensor-7", "sensor-8"), false),
+    ] {
+        let policed = Policed::under(&by_device).await;
+        policed.place.write("keys.toml", &keys);
+        let gateway = policed.start(&policy).await;
+        match goes_on {
+            true => policed.arrives(b"after").await,
+            false => assert_eq!(within(policed.dtls.recv()).await.unwrap(), None, "{policy}"),
+        }
+        let refused = if goes_on { 0.0 } else { 1.0 };
+        metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", refused)
+            .await;
     }
 }
 
@@ -253,9 +302,55 @@ async fn faults_of_frozen_associations_name_their_place() {
         ),
         (one.replace("ids =", "id ="), "listener[0].frozen: ids is missing; "),
         (one.clone() + &one.replace("\"coap\"", "\"other\""), "frozen-0 is also the file of "),
+        (
+            one.replace("ids-0", "frozen-0"),
+            "listener[0].frozen.file: it is also the key or the store of IDs; ",
+        ),
+        (
+            one.replace("ids-0", "sqlite:frozen-0"),
+            "listener[0].frozen.file: it is also the key or the store of IDs; ",
+        ),
     ] {
         let faults = told(&text);
         assert!(faults.contains(expected), "{expected:?} is not in {faults}");
+    }
+    let tunnel = "[[listener]]\nlisten = \"127.0.0.1:0\"\nto = \"localhost:1\"\ntransport = \"dtls\"\n\
+                  [listener.server]\nca = \"root.pem\"\n[frozen]\nfile = \"frozen\"\nids = \"ids-0\"\n";
+    // No error repeats a text that may contain a password.
+    for (ids, expected) in [
+        (
+            "redis+file:secret",
+            "unknown kind of store; name a store of IDs: a directory, sqlite:FILE or redis://HOST:PORT/DB",
+        ),
+        ("sqlit:secret", "unknown kind of store; name a store of IDs"),
+        ("sqlite:", "missing file name after the colon; name a store of IDs"),
+        ("rediss://secret", "TLS to Redis is not supported; "),
+        ("redis://secret:port", "not a Redis URL; "),
+        ("redis://:a/secret@10.0.0.1", "its user or password contains /, ? or #; "),
+    ] {
+        let faults = told(&one.replace("ids-0", ids));
+        assert!(
+            faults.contains(&format!("listener[0].frozen.ids: {expected}")) && !faults.contains("secret"),
+            "{faults}"
+        );
+        let path = place.path("tunnel.toml");
+        let faults = TunnelConfig::parse(&path, &tunnel.replace("ids-0", ids)).unwrap_err().to_string();
+        assert!(
+            faults.contains(&format!("frozen.ids: {expected}")) && !faults.contains("secret"),
+            "{faults}"
+        );
+        let cache = one.replace(
+            "[listener.frozen]\n",
+            &format!("[listener.cache]\nmode = \"compact\"\nstore = \"{ids}\"\n[listener.frozen]\n"),
+        );
+        let (what, _) = expected.split_once("; ").unwrap();
+        let faults = told(&cache);
+        assert!(
+            faults.contains(&format!("listener[0].cache.store: {what}; ")) && !faults.contains("secret"),
+            "{faults}"
+        );
+        let shared = format!("[shared]\nstore = \"{ids}\"\nkey = \"shared.key\"\n{one}");
+        assert!(told(&shared).contains(&format!("shared.store: {what}; ")), "{shared}");
     }
     let started = Gateway::start(place.config(&one.replace("ids-0", "absent/ids"))).await;
     let faults = started.err().unwrap().to_string();

@@ -350,7 +350,7 @@ pub(crate) fn read(
         }
         (PSK, None) => {
             let digest = r.array()?;
-            PeerIdentity::Psk(PskIdentity { identity: read_vec(r)?.to_vec(), name: None, digest })
+            PeerIdentity::Psk(PskIdentity::decoded(read_vec(r)?.to_vec(), digest))
         }
         _ => return Err(r.bad_value().into()),
     }))

@@ -14,7 +14,7 @@ use super::psk::{PSK_DIGEST_LEN, Psk};
 use super::x509::public_key_info;
 use crate::crypto::Hash;
 use crate::error::{Error, Misuse};
-use crate::wire::CertificateType;
+use crate::wire::{CertificateType, Reader, Writer};
 
 /// The peer's identity and how the peer proved it. The engine reveals it only after it has verified the peer's Finished.
 #[derive(Clone, PartialEq, Eq)]
@@ -130,21 +130,59 @@ impl OtherIdentity {
 pub struct PskIdentity {
     /// The PSK identity as sent on the wire.
     pub identity: Vec<u8>,
-    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). Tickets do not carry it; after a
-    /// resumption it is the key's current name.
+    /// The name of the device that has the key, if this side set one ([`Psk::with_name`]). After a resumption and a thaw it is the key's
+    /// current name, if this side still has the key.
     pub name: Option<String>,
+    /// Whether [`Self::name`] is known. A ticket does not carry the name, so it is unknown until this side has looked the key up.
+    pub is_name_known: bool,
     /// Identifies the key itself: another key under the same identity is not the same proof.
     pub(crate) digest: [u8; PSK_DIGEST_LEN],
 }
 
 impl PskIdentity {
     pub(crate) fn new(identity: Vec<u8>, psk: &Psk, hash: &dyn Hash) -> Self {
-        Self { identity, name: psk.name().map(String::from), digest: psk.digest(hash) }
+        Self { identity, name: psk.name().map(String::from), is_name_known: true, digest: psk.digest(hash) }
+    }
+
+    /// The identity in a ticket or an entry, which carries no name.
+    pub(crate) const fn decoded(identity: Vec<u8>, digest: [u8; PSK_DIGEST_LEN]) -> Self {
+        Self { identity, name: None, is_name_known: false, digest }
     }
 
     /// Whether this key has proved the identity.
     pub(crate) fn is_proved_by(&self, psk: &Psk, hash: &dyn Hash) -> bool {
         psk.identity() == self.identity && bool::from(psk.digest(hash).ct_eq(&self.digest))
+    }
+
+    /// Takes the current name of the key if this key has proved the identity, and returns whether it has.
+    pub(crate) fn take_name(&mut self, psk: &Psk, hash: &dyn Hash) -> bool {
+        let is_proved = self.is_proved_by(psk, hash);
+        if is_proved {
+            (self.name, self.is_name_known) = (psk.name().map(String::from), true);
+        }
+        is_proved
+    }
+
+    /// Writes the name for an association that continues elsewhere.
+    pub(crate) fn freeze_name(&self, w: &mut Writer) {
+        let name = self.name.as_deref().unwrap_or_default();
+        // A name that is too long for the format stays unknown.
+        let is_known = self.is_name_known && name.len() <= usize::from(u16::MAX);
+        w.u8(if is_known { 1 + u8::from(self.name.is_some()) } else { 0 });
+        w.vec16(|w| w.put(if is_known { name.as_bytes() } else { &[] }));
+    }
+
+    /// Reads the output of [`Self::freeze_name`].
+    pub(crate) fn thaw_name(&mut self, r: &mut Reader<'_>) -> Result<(), Error> {
+        let (known, name) = (r.u8()?, r.vec16(0)?);
+        let name = core::str::from_utf8(name).map_err(|_| r.bad_value())?;
+        (self.name, self.is_name_known) = match known {
+            0 => (None, false),
+            1 => (None, true),
+            2 => (Some(name.into()), true),
+            _ => return Err(r.bad_value().into()),
+        };
+        Ok(())
     }
 }
 

@@ -4,9 +4,10 @@ use crate::sync::Arc;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use super::{rules, server};
-use crate::auth::{PeerIdentity, PskIdentity};
+use crate::auth::{FindPsk, PeerIdentity, Psk, PskIdentity};
 use crate::error::Error;
 use crate::handshake::question::ClientHelloInfo;
 use crate::handshake::server::start::MAX_IDENTITIES;
@@ -52,17 +53,19 @@ use crate::time::Now;
 /// # Ok(profiles)
 /// # }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServerProfiles {
     default: Arc<ServerConfig>,
     others: Vec<Arc<ServerConfig>>,
     /// The different digests of trust.
     trusts: Vec<SettingsDigest>,
+    /// The different sources of pre-shared keys that this side has itself.
+    keys: Vec<Arc<dyn FindPsk>>,
 }
 
 impl ServerProfiles {
-    /// The configurations of a server. `default` serves clients of whom nothing is known, and has the tickets, PSKs and handshake cache
-    /// in which [`Self::recognize`] looks clients up. Its cookie keys serve all profiles over datagrams. No profile may have a rank below
+    /// The configurations of a server. `default` serves clients of whom nothing is known, and has the tickets and the handshake cache in
+    /// which [`Self::recognize`] looks clients up, beside the PSKs of all profiles. Its cookie keys serve all profiles over datagrams. No profile may have a rank below
     /// `floor`.
     ///
     /// # Errors
@@ -76,7 +79,7 @@ impl ServerProfiles {
     pub fn new(default: ServerConfig, others: Vec<ServerConfig>, floor: i32) -> Result<Self, Error> {
         let ranks = Ranks { anonymous: default.profile.rank, floor };
         let has_tls13 = default.profile.has_tls13() || others.iter().any(|config| config.profile.has_tls13());
-        let mut trusts = Vec::new();
+        let (mut trusts, mut keys) = (Vec::new(), Vec::<Arc<dyn FindPsk>>::new());
         let mut names = Vec::new();
         let mut member = |config: ServerConfig| {
             if let Some(why) = fault(&config, ranks, has_tls13) {
@@ -92,11 +95,16 @@ impl ServerProfiles {
             if !trusts.contains(&config.settings) {
                 trusts.push(config.settings);
             }
+            if let Some(PskSource::Here(own)) = &config.psks
+                && !keys.iter().any(|other| core::ptr::addr_eq(Arc::as_ptr(other), Arc::as_ptr(own)))
+            {
+                keys.push(Arc::clone(own));
+            }
             Ok(Arc::new(ServerConfig { ranks: Some(ranks), ..config }))
         };
         let default = member(default.with_profile_choice(true))?;
         let others = others.into_iter().map(&mut member).collect::<Result<_, _>>()?;
-        Ok(Self { default, others, trusts })
+        Ok(Self { default, others, trusts, keys })
     }
 
     /// The default configuration. The server accepts connections with it, and each ClientHello asks for the choice of a profile.
@@ -135,8 +143,10 @@ impl ServerProfiles {
             TicketKind::Stateful(store) => store.find(ticket),
             TicketKind::None | TicketKind::Ask => None,
         };
-        let known = |session: Session| {
-            let is_usable = session.is_fresh(now) && self.trusts.contains(&session.settings);
+        let known = |mut session: Session| {
+            // Without the key from which it stems, the session does not resume. If the caller keeps the keys, the device is unknown.
+            let is_good = session.origin().is_none() || self.keys.is_empty() || self.names(&mut session, now);
+            let is_usable = is_good && session.is_fresh(now) && self.trusts.contains(&session.settings);
             let (identity, rank) = (session.peer.filter(|_| is_usable)?, Some(session.rank));
             Some(KnownClient { identity, by: KnownBy::Session, rank })
         };
@@ -153,12 +163,22 @@ impl ServerProfiles {
     }
 
     fn by_psk(&self, now: Now, hello: &ClientHelloInfo) -> Option<KnownClient> {
-        let Some(PskSource::Here(keys)) = &self.default.psks else { return None };
         let sha256 = self.default.profile.provider.sha256;
         let mut offered = hello.psk_identities.iter().take(MAX_IDENTITIES);
-        let (identity, psk) = offered.find_map(|identity| Some((identity, keys.find(identity, now)?)))?;
+        let (identity, psk) = offered.find_map(|identity| Some((identity, self.key(identity, now)?)))?;
         let identity = PeerIdentity::Psk(PskIdentity::new(identity.clone(), &psk, sha256));
         Some(KnownClient { identity, by: KnownBy::Psk, rank: None })
+    }
+
+    /// The pre-shared key with this identity, of whichever profile.
+    fn key(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
+        self.keys.iter().find_map(|keys| keys.find(identity, now))
+    }
+
+    /// Gives the client of a session the current name of the key from which the session stems. Returns whether this side has the key.
+    fn names(&self, session: &mut Session, now: Now) -> bool {
+        let key = session.origin().and_then(|identity| self.key(identity, now));
+        key.is_some_and(|key| session.stems_from(&key, self.default.profile.provider.sha256))
     }
 
     fn by_cache(&self, now: Now, hello: &ClientHelloInfo) -> Option<KnownClient> {
@@ -166,6 +186,12 @@ impl ServerProfiles {
         let mut tickets = hello.cache.iter().flat_map(|names| &names.tickets);
         let identity = tickets.find_map(|ticket| cache.recognize(now, ticket, &self.trusts))?;
         Some(KnownClient { identity, by: KnownBy::Cache, rank: None })
+    }
+}
+
+impl fmt::Debug for ServerProfiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(|config| &config.profile.name)).finish()
     }
 }
 

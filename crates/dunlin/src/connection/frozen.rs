@@ -21,14 +21,14 @@ use crate::record::datagram::{Datagram, KeyKind, Thawing};
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::RecordForm;
 use crate::schedule::{self, Export, tls13};
-use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings, PskChoice};
+use crate::settings::{ConnectionIds, DatagramSettings, ProfileSettings, PskChoice, PskSource};
 use crate::sync::Arc;
 use crate::time::Now;
 use crate::transport::Emitter;
 use crate::wire::{CipherSuite, Reader, What, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
-const FORMAT: u8 = 5;
+const FORMAT: u8 = 6;
 
 /// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets must not move while it grows: a
 /// moved one would leave an unwiped copy.
@@ -94,7 +94,8 @@ impl Connection<Datagram> {
         Ok(bytes)
     }
 
-    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings.
+    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings. If its client has proved a pre-shared
+    /// key that the configuration still has ([`PskSource::Here`]), the device of the client is the key's current name.
     ///
     /// # Errors
     /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication.
@@ -109,7 +110,16 @@ impl Connection<Datagram> {
             datagram: &config.datagram,
             issuer: config.connection_ids.clone(),
         };
-        owner.thaw(bytes, now, || Role::Server(Arc::clone(config)))
+        let mut connection = owner.thaw(bytes, now, || Role::Server(Arc::clone(config)))?;
+        let negotiated = connection.progress.negotiated.as_deref_mut();
+        if let Some(PeerIdentity::Psk(psk)) = negotiated.and_then(|negotiated| negotiated.peer.as_mut())
+            && let Some(PskSource::Here(keys)) = &config.psks
+            && let Some(key) = keys.find(&psk.identity, now)
+        {
+            // Another key of this identity says nothing about the client.
+            psk.take_name(&key, config.profile.provider.sha256);
+        }
+        Ok(connection)
     }
 
     /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.

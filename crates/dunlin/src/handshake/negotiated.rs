@@ -128,10 +128,15 @@ impl Negotiated {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }
 
-    /// The length of the names that [`Self::freeze`] writes, without those of the peer.
+    /// The length of the names that [`Self::freeze`] writes, without those in the peer's certificate.
     pub(crate) fn names_len(&self) -> usize {
         let (alpn, server) = (self.alpn.as_ref(), self.server_name.as_ref());
-        alpn.map_or(0, Vec::len) + server.map_or(0, String::len) + self.profile.len()
+        let device = match &self.peer {
+            Some(PeerIdentity::Psk(psk)) => psk.name.as_ref(),
+            _ => None,
+        };
+        let texts = [server, device, Some(&self.profile)];
+        alpn.map_or(0, Vec::len) + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
     /// Writes what an application can ask about a connection that continues elsewhere, without how its handshake went.
@@ -147,6 +152,9 @@ impl Negotiated {
         });
         w.u8(self.external_psk_added.into());
         resume::write_peer(w, self.peer.as_ref(), self.good_until_s())?;
+        if let Some(PeerIdentity::Psk(psk)) = &self.peer {
+            psk.freeze_name(w);
+        }
         resume::write_peer(w, self.peer_certified.as_deref(), u64::MAX)
     }
 
@@ -163,7 +171,10 @@ impl Negotiated {
             _ => return Err(r.bad_value().into()),
         };
         let external_psk_added = r.u8()? == 1;
-        let (peer, until_s) = resume::read_peer(r)?;
+        let (mut peer, until_s) = resume::read_peer(r)?;
+        if let Some(PeerIdentity::Psk(psk)) = &mut peer {
+            psk.thaw_name(r)?;
+        }
         let (certified, _) = resume::read_peer(r)?;
         Ok(Self {
             group,

@@ -138,11 +138,7 @@ impl Session {
     /// the key's current name.
     pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
         let Some(PeerIdentity::Psk(psk)) = &mut self.peer else { return false };
-        let is_same = psk.is_proved_by(key, hash);
-        if is_same {
-            psk.name = key.name().map(String::from);
-        }
-        is_same
+        psk.take_name(key, hash)
     }
 
     /// The obfuscated age that the client sends to the server (RFC 8446 §4.2.11.1).
@@ -602,9 +598,7 @@ mod tests {
     #[test]
     fn decodes_every_kind_of_peer_as_encoded() {
         let raw_key = |len| PeerIdentity::RawKey(alloc::vec![0x30; len].into());
-        let psk = |identity: &[u8]| {
-            PeerIdentity::Psk(PskIdentity { identity: identity.to_vec(), name: None, digest: [3; 8] })
-        };
+        let psk = |identity: &[u8]| PeerIdentity::Psk(PskIdentity::decoded(identity.to_vec(), [3; 8]));
         // RFC 8410 §4: a key of constant form, which is stored without its constant part.
         let ed25519 = [&[0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0], &[9; 32][..]].concat();
         let ed25519 = PeerIdentity::RawKey(ed25519.into());

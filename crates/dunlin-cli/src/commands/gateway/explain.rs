@@ -9,13 +9,15 @@ use std::time::SystemTime;
 use clap::Args as ClapArgs;
 use dunlin::ClientHelloInfo;
 use dunlin_explain::Error as CaptureError;
-use dunlin_gateway::config::ListenerConfig;
-use dunlin_gateway::policy::{self, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn};
+use dunlin_gateway::config::{FileField, ListenerConfig};
+use dunlin_gateway::policy::{
+    self, Attribute, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn,
+};
 use dunlin_gateway::{Config, RouteReport};
 use serde::Serialize;
 
 use super::told;
-use crate::error::{Error, printable};
+use crate::error::{Error, printable, warn};
 use crate::files;
 
 const EXAMPLES: &str = "\
@@ -61,12 +63,18 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// The explanation for a ClientHello.
+/// The explanation for a ClientHello, at listeners that treat it alike.
 #[derive(Serialize)]
 struct Explained {
     /// The client's address in the capture.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<SocketAddr>,
+    /// The names of the listeners of the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    listeners: Vec<String>,
+    /// The client that the handshake would prove.
+    #[serde(skip)]
+    client: Option<Client>,
     /// Without a policy, the configuration has only the access to its routes.
     #[serde(flatten)]
     explanation: Option<Explanation>,
@@ -87,32 +95,36 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     let (policy, listeners) = subject(args)?;
     let policy = policy.map(LivePolicy::open).transpose().map_err(|faults| told(&faults))?;
     let policy = policy.map(|policy| policy.current());
-    let client = match (&args.cert, &args.psk_identity) {
-        (Some(cert), _) => Some(credential(cert)?),
-        (None, Some(identity)) => Some(Client::with_psk(identity.as_bytes(), None)),
-        (None, None) => None,
-    };
+    let groups = Group::all(&listeners);
+    let certified = args.cert.as_ref().map(|cert| credential(cert)).transpose()?;
     let hellos = match &args.hello {
         Some(hello) => hellos(hello)?,
         None => vec![(None, None)],
     };
-    let explained: Vec<Explained> = hellos
-        .iter()
-        .map(|hello| explain((policy.as_deref(), &listeners), args, client.as_ref(), hello))
-        .collect();
+    let mut explained: Vec<Explained> = vec![];
+    for hello in &hellos {
+        for group in &groups {
+            let of_psk = || Some(group.client_with_psk(args.psk_identity.as_deref()?.as_bytes()));
+            let client = certified.clone().or_else(of_psk);
+            explained.push(explain(policy.as_deref(), group, args, client, hello));
+        }
+    }
     if args.json {
         serde_json::to_writer(&mut *out, &explained).map_err(std::io::Error::from)?;
         writeln!(out)?;
         return Ok(());
     }
-    for (i, Explained { from, explanation, routes }) in explained.iter().enumerate() {
+    for (i, Explained { from, listeners, client, explanation, routes }) in explained.iter().enumerate() {
         if i > 0 {
             writeln!(out)?;
         }
         if let Some(from) = from {
             writeln!(out, "from: {from}")?;
         }
-        match (explanation, &client) {
+        if groups.len() > 1 {
+            writeln!(out, "listeners: {}", listeners.join(", "))?;
+        }
+        match (explanation, client) {
             (Some(explanation), _) => write!(out, "{explanation}")?,
             (None, Some(client)) => {
                 writeln!(out, "client: {client}")?;
@@ -170,10 +182,56 @@ fn subject(args: &Args) -> Result<(Option<PathBuf>, Vec<ListenerConfig>), Error>
     }
 }
 
+/// Listeners that treat every client alike, apart from their routes. A policy without listeners has one group, which is empty.
+struct Group<'a> {
+    listeners: Vec<&'a ListenerConfig>,
+}
+
+impl<'a> Group<'a> {
+    /// The listeners, grouped by their files of pre-shared keys.
+    fn all(listeners: &'a [ListenerConfig]) -> Vec<Self> {
+        let mut groups: Vec<Self> = vec![];
+        for listener in listeners {
+            let is_same = |group: &&mut Self| {
+                group.listeners.first().is_some_and(|other| same(&other.clients.psk, &listener.clients.psk))
+            };
+            match groups.iter_mut().find(is_same) {
+                Some(group) => group.listeners.push(listener),
+                None => groups.push(Self { listeners: vec![listener] }),
+            }
+        }
+        match groups.is_empty() {
+            true => vec![Self { listeners: vec![] }],
+            false => groups,
+        }
+    }
+
+    /// The client with the pre-shared key of this identity. The listeners look up to which device the key belongs; without listeners, that
+    /// is unknown.
+    fn client_with_psk(&self, identity: &[u8]) -> Client {
+        let Some(listener) = self.listeners.first() else {
+            let mut client = Client::with_psk(identity, None);
+            client.set_unknown(Attribute::Device);
+            return client;
+        };
+        let key = listener.find_psk(identity).unwrap_or_else(|faults| {
+            faults.iter().for_each(|fault| warn(&fault.to_string()));
+            None
+        });
+        Client::with_psk(identity, key.as_ref().and_then(|key| key.name()))
+    }
+}
+
+/// Whether both keys name the same file.
+fn same(one: &Option<FileField>, other: &Option<FileField>) -> bool {
+    one.as_ref().map(|file| &file.value) == other.as_ref().map(|file| &file.value)
+}
+
 fn explain(
-    (policy, listeners): (Option<&Policy>, &[ListenerConfig]),
+    policy: Option<&Policy>,
+    group: &Group<'_>,
     args: &Args,
-    client: Option<&Client>,
+    client: Option<Client>,
     hello: &Hello,
 ) -> Explained {
     let (from, info) = (hello.0, hello.1.clone().unwrap_or_default());
@@ -185,15 +243,18 @@ fn explain(
     if let (None, Some(identity)) = (&hello.1, &args.psk_identity) {
         names.push(identity.as_bytes());
     }
-    let claim = |name: &&[u8]| Claim { source: Source::Psk, client: Client::with_psk(name, None) };
+    let claim = |name: &&[u8]| Claim { source: Source::Psk, client: group.client_with_psk(name) };
     let claims = names.iter().take(1).map(claim).collect();
     let hints = Hints { hello: (&info).into(), address, claims, turn: Turn::of(&info), ..Hints::default() };
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
-    let route = |listener| RouteReport::of(listener, &info, client, address, now_s);
+    let route =
+        |listener: &&ListenerConfig| RouteReport::of(listener, &info, client.as_ref(), address, now_s);
     Explained {
         from,
-        explanation: policy.map(|policy| policy.explain(&hints, client, now_s)),
-        routes: listeners.iter().map(route).collect(),
+        listeners: group.listeners.iter().map(|listener| listener.name.clone()).collect(),
+        explanation: policy.map(|policy| policy.explain(&hints, client.as_ref(), now_s)),
+        routes: group.listeners.iter().map(route).collect(),
+        client,
     }
 }
 

@@ -1,0 +1,352 @@
+//! Facts about a client in a full, a resumed, a cached and a thawed connection: each is as in the full handshake, or unknown.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use dunlin::auth::{Psk, PskTable, RawKeyTrust, Verifiers, X509Trust};
+use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::crypto::{CryptoProvider, SigningKey};
+use dunlin::resume::Tickets;
+use dunlin::{
+    ClientAuth, ClientConfig, Credential, DtlsConnection, HandshakeKind, Now, Profile, PskSource,
+    ServerAddress, ServerConfig, SsiMessages, Trust,
+};
+use dunlin_gateway::policy::{Attribute, Client, Finished, Hints, Policy, Turn, Verdict};
+use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
+use dunlin_identity::document::Relationship;
+use dunlin_identity::handshake::{CredentialVerifier, IdentifierVerifier};
+use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
+use dunlin_identity::method::{KEY, Method};
+use dunlin_identity::trust::TrustList;
+use dunlin_pki::{KeyPair, KeyType, Subject, Tree, TreeSpec};
+use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
+use serde_json::json;
+
+const CLIENT: &str = "192.0.2.1:1000";
+const SERVER: &str = "192.0.2.2:5684";
+const IDENTITY: &[u8] = b"meter-7";
+
+/// How a client authenticates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// By a certificate. The server keeps subject, issuer and e-mail addresses if the flag is set.
+    X509(bool),
+    RawKey,
+    /// By the key of a device.
+    Psk,
+    /// By the key of a device. The server no longer has it when the client comes back.
+    RemovedPsk,
+    Credential,
+    Did,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Connection {
+    Full,
+    Resumed,
+    Cached,
+    Thawed,
+}
+
+/// A server and a client that authenticates in one way.
+struct World {
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    now: Now,
+}
+
+fn key() -> Psk {
+    Psk::new(IDENTITY, &[7; 32]).unwrap().with_name("meter in hall 3")
+}
+
+/// The credential of a client with this key, and what its server trusts.
+fn identity(kind: Kind, provider: &Arc<CryptoProvider>) -> (Option<Credential>, Verifiers) {
+    let pair = KeyPair::generate(KeyType::P256).unwrap();
+    let signer: Arc<dyn SigningKey> = pair.signing_key(provider).unwrap();
+    let did = KEY.create(&PublicKey::from_spki(signer.public_key()).unwrap()).unwrap();
+    match kind {
+        Kind::X509(_) => {
+            let spec = TreeSpec {
+                client: Subject::common_name("device-1").unwrap(),
+                ..TreeSpec::new(KeyType::P256, 10).unwrap()
+            };
+            let tree = Tree::generate(&spec).unwrap();
+            let trust = X509Trust::anchors(vec![tree.root.certificate().clone()]).unwrap();
+            let own =
+                Credential::x509(tree.client.chain.clone(), tree.client.key.signing_key(provider).unwrap());
+            (Some(own), Trust { x509: Some(trust), raw_key: None }.into())
+        }
+        Kind::RawKey => {
+            let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::DangerAnyone) };
+            (Some(Credential::raw_key(signer)), trust.into())
+        }
+        Kind::Psk | Kind::RemovedPsk => (None, Verifiers::default()),
+        Kind::Credential => {
+            let document = KEY.resolve(&did).unwrap();
+            let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
+            let issuer = Issuer { provider, signer: &*signer, method };
+            let claims = json!({ "id": did.as_str(), "role": "sensor", "halls": ["north", "south"] });
+            let credential = json!({
+                "@context": [CREDENTIALS_V2],
+                "type": ["VerifiableCredential"],
+                "issuer": did.as_str(),
+                "validUntil": "2100-01-01T00:00:00Z",
+                "credentialSubject": claims,
+            });
+            let credential = issuer.issue_jwt(&credential, &Contexts::default()).unwrap();
+            let holding =
+                Holding::for_handshakes(signer.clone(), credential.into_bytes(), &[], &Contexts::default());
+            let verifier = CredentialVerifier::new(provider.clone(), [document]);
+            let own = holding.unwrap().to_tls(provider).unwrap();
+            (Some(own), Verifiers::default().with(Arc::new(verifier)))
+        }
+        Kind::Did => {
+            let holding = Holding::of_key(signer, &[]).unwrap();
+            let verifier = IdentifierVerifier::new(provider.clone(), TrustList::new([did]));
+            let own = holding.to_tls(provider).unwrap();
+            (Some(own), Verifiers::default().with(Arc::new(verifier)))
+        }
+    }
+}
+
+impl World {
+    fn new(kind: Kind, connection: Connection) -> Self {
+        let provider = Arc::new(dunlin_awslc::provider());
+        let (own, trust) = identity(kind, &provider);
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
+        let root = X509Trust::anchors(vec![tree.root.certificate().clone()]).unwrap();
+        let of_server =
+            Credential::x509(tree.server.chain.clone(), tree.server.key.signing_key(&provider).unwrap());
+        let is_psk = matches!(kind, Kind::Psk | Kind::RemovedPsk);
+        let ssi = if kind == Kind::Did { SsiMessages::Beside } else { SsiMessages::Off };
+        let profile = Profile::builder(provider.clone()).trust(trust).ssi_messages(ssi);
+        let profile = profile.x509_details(kind == Kind::X509(true));
+        let server = match is_psk {
+            true => {
+                let keys: PskTable = [key()].into_iter().collect();
+                ServerConfig::psk_only(profile.build().unwrap(), PskSource::Here(Arc::new(keys))).unwrap()
+            }
+            false => {
+                let profile = profile.credentials(vec![of_server]).build().unwrap();
+                ServerConfig::new(profile).unwrap().with_client_auth(ClientAuth::Required).unwrap()
+            }
+        };
+        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(provider.clone()).unwrap()));
+        let profile = Profile::builder(provider).ssi_messages(ssi).credentials(own.into_iter().collect());
+        let trust = Trust { x509: Some(root), raw_key: None };
+        let client = ClientConfig::new(profile.trust(trust).build().unwrap());
+        let client = if is_psk { client.with_psks(vec![Arc::new(key())]) } else { client };
+        let (client, server) = match connection {
+            Connection::Resumed => (
+                client.with_sessions(Arc::new(MemoryClientSessions::default())),
+                server.with_tickets(tickets),
+            ),
+            Connection::Cached => {
+                let (mode, store) = (CacheMode::Compact, Arc::new(MemoryServerCache::new(8)));
+                let cache = Arc::new(MemoryClientCache::new(8));
+                let server = server.with_handshake_cache(mode, store, DEFAULT_MAX_AGE).unwrap();
+                (client.with_handshake_cache(mode, cache, DEFAULT_MAX_AGE), server)
+            }
+            Connection::Full | Connection::Thawed => (client, server),
+        };
+        let unix = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let now = Now::from_unix_ms(unix.as_millis().try_into().unwrap());
+        Self { server: Arc::new(server), client: Arc::new(client), now }
+    }
+
+    /// The server's side of a connection.
+    fn connect(&self) -> DtlsConnection {
+        let (now, to, from): (_, SocketAddr, SocketAddr) =
+            (self.now, SERVER.parse().unwrap(), CLIENT.parse().unwrap());
+        let name = ServerAddress::parse("localhost", 5684).unwrap();
+        let mut client = DtlsConnection::client(&self.client, name, to, now).unwrap();
+        let mut server = DtlsConnection::server(&self.server, from, now);
+        loop {
+            let mut is_idle = true;
+            while let Some(transmit) = client.poll_transmit(now) {
+                server.receive(now, from, &transmit.datagram).unwrap();
+                is_idle = false;
+            }
+            while let Some(transmit) = server.poll_transmit(now) {
+                client.receive(now, to, &transmit.datagram).unwrap();
+                is_idle = false;
+            }
+            while client.poll_event().is_some() || server.poll_event().is_some() {}
+            if is_idle {
+                return server;
+            }
+        }
+    }
+
+    /// The client as the server knows it in a connection of this kind, and in a full handshake.
+    fn clients(mut self, kind: Kind, connection: Connection) -> (Client, Client) {
+        let known = |server: &DtlsConnection| {
+            let negotiated = server.negotiated().expect("a complete handshake");
+            Client::proven(negotiated.peer.as_ref().expect("an identity"), negotiated.peer_validity)
+        };
+        let mut first = self.connect();
+        assert_eq!(first.negotiated().unwrap().kind, HandshakeKind::Full);
+        let full = known(&first);
+        let again = match connection {
+            Connection::Full => self.connect(),
+            Connection::Resumed | Connection::Cached => {
+                let again = self.connect();
+                let negotiated = again.negotiated().unwrap();
+                let is_cached = negotiated.is_peer_cached();
+                assert_eq!(
+                    (negotiated.is_resumed(), is_cached),
+                    (connection == Connection::Resumed, connection == Connection::Cached)
+                );
+                again
+            }
+            Connection::Thawed => {
+                let frozen = first.freeze(self.now).unwrap();
+                if kind == Kind::RemovedPsk {
+                    let server = ServerConfig::clone(&self.server)
+                        .with_psks(PskSource::Here(Arc::new(PskTable::default())));
+                    self.server = Arc::new(server);
+                }
+                DtlsConnection::thaw_server(&self.server, &frozen, self.now).unwrap()
+            }
+        };
+        (known(&again), full)
+    }
+}
+
+/// The attributes that a connection of this kind does not know, or not all of their values.
+fn lost(kind: Kind, connection: Connection) -> &'static [&'static str] {
+    match (kind, connection) {
+        (_, Connection::Full) => &[],
+        (Kind::X509(true), _) => &["key"],
+        (Kind::X509(false), _) => &["email", "issuer", "key", "name", "subject"],
+        (Kind::RawKey | Kind::Psk | Kind::RemovedPsk | Kind::Credential | Kind::Did, _) => &[],
+    }
+}
+
+const ATTRIBUTES: &[&str] = &[
+    "kind",
+    "name",
+    "email",
+    "subject",
+    "issuer",
+    "dns",
+    "uri",
+    "fingerprint",
+    "key",
+    "psk",
+    "device",
+    "id",
+    "claim.role",
+    "claim.halls",
+    "claim.other",
+];
+
+const POLICY: &str =
+    "[profile.strong]\nrank = 100\nclient = \"any\"\n[profile.low]\nrank = 20\nclient = \"any\"\n";
+
+/// A policy with one rule, or one entry of the client table, about this attribute.
+fn policy_about(is_entry: bool, key: &str, value: &str, action: &str) -> Policy {
+    let text = match is_entry {
+        true => format!("{POLICY}[[client]]\n{key} = {value:?}\n{action}\n"),
+        false => format!("{POLICY}[[rule]]\nwhen.{key} = {value:?}\n{action}\n"),
+    };
+    crate::policy(&text)
+}
+
+/// Whether the policy serves the client under this profile.
+fn serves(policy: &Policy, client: &Client, profile: &str) -> bool {
+    let hints = Hints::default();
+    let used = policy.profile(profile).unwrap();
+    let finished =
+        Finished { used, client: Some(client), hints: &hints, is_resumed: true, turn: Turn::Impossible };
+    policy.after(&finished, 0).verdict == Verdict::Serve
+}
+
+/// A rule that refuses the client always does, and one that lowers it does so only if this side knows that it holds.
+fn check_rules(client: &Client, full: &Client, attribute: &Attribute, at: &str) {
+    let (key, is_unknown) = (attribute.key(), client.is_unknown(attribute));
+    let own: Vec<_> = full.values(attribute).collect();
+    let known: Vec<_> = client.values(attribute).collect();
+    for value in &own {
+        for is_entry in [false, true] {
+            let refusing = policy_about(is_entry, &key, value, "refuse = true");
+            assert!(!serves(&refusing, client, "strong"), "{at}: served in spite of {key} = {value}");
+            let lowering = policy_about(is_entry, &key, value, "profile = \"low\"");
+            let is_known = known.contains(value);
+            assert_eq!(serves(&lowering, client, "low"), is_known, "{at}: {key} = {value}");
+        }
+    }
+    let foreign = match &*key {
+        "kind" => "other".to_owned(),
+        "fingerprint" | "key" => "0".repeat(64),
+        _ => "some other value".to_owned(),
+    };
+    // Of another value, an unknown attribute may be one that is refused; and it never lowers.
+    let other = policy_about(false, &key, &foreign, "refuse = true");
+    assert_eq!(serves(&other, client, "strong"), !is_unknown, "{at}: {key}");
+    assert!(!serves(&policy_about(false, &key, &foreign, "profile = \"low\""), client, "low"));
+}
+
+#[test]
+fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
+    for kind in [
+        Kind::X509(true),
+        Kind::X509(false),
+        Kind::RawKey,
+        Kind::Psk,
+        Kind::RemovedPsk,
+        Kind::Credential,
+        Kind::Did,
+    ] {
+        for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
+            let has_entries = matches!(kind, Kind::X509(_) | Kind::RawKey | Kind::Credential);
+            let is_possible = match connection {
+                Connection::Cached => has_entries,
+                // Without its key, a session does not resume.
+                Connection::Resumed | Connection::Full => kind != Kind::RemovedPsk,
+                Connection::Thawed => true,
+            };
+            if !is_possible {
+                continue;
+            }
+            let at = format!("{kind:?}, {connection:?}");
+            let (client, full) = World::new(kind, connection).clients(kind, connection);
+            assert_eq!(
+                (client.not_after_s(), client.has_unknown_end()),
+                (full.not_after_s(), full.has_unknown_end()),
+                "{at}"
+            );
+            let mut unknown = BTreeSet::new();
+            for key in ATTRIBUTES {
+                let attribute = Attribute::from_key(key).unwrap();
+                let values =
+                    |client: &Client| client.values(&attribute).map(str::to_owned).collect::<BTreeSet<_>>();
+                let (own, known) = (values(&full), values(&client));
+                assert!(!full.is_unknown(&attribute), "{at}: {key}");
+                match client.is_unknown(&attribute) {
+                    true => assert!(unknown.insert(*key) && known.is_subset(&own), "{at}: {key}"),
+                    false => assert_eq!(known, own, "{at}: {key}"),
+                }
+                check_rules(&client, &full, &attribute, &at);
+            }
+            assert_eq!(unknown.into_iter().collect::<Vec<_>>(), lost(kind, connection), "{at}");
+        }
+    }
+}
+
+/// The list above names each attribute that a condition can ask, except for claims, whose names are open.
+#[test]
+fn the_table_has_every_attribute() {
+    let page = include_str!("../../../../docs/policy.md");
+    let (_, table) = page.split_once("Conditions on the client's identity:").unwrap();
+    let (table, _) = table.split_once("In these texts").unwrap();
+    let keys: Vec<_> = table.lines().filter_map(|line| line.strip_prefix("| `")).collect();
+    let names = keys.iter().flat_map(|line| line.split('|').next().unwrap().split(", "));
+    let names: BTreeSet<_> = names.map(|name| name.trim().trim_matches('`')).collect();
+    let conditions = ["claim.NAME", "valid_at_least", "valid_at_most"];
+    let named = names.iter().copied().filter(|name| !conditions.contains(name));
+    let listed = ATTRIBUTES.iter().copied().filter(|name| !name.starts_with("claim."));
+    assert_eq!(named.collect::<BTreeSet<_>>(), listed.collect());
+}
