@@ -243,7 +243,7 @@ fn server_role(
     };
     let mut config = |version| {
         let tickets = tickets(options, provider, shared, version)?;
-        Ok::<_, Failure>(Arc::new(server(options, profile.clone(), tickets, psks.as_ref(), &shared.used)?))
+        Ok::<_, Failure>(Arc::new(server(options, profile.clone(), tickets, psks.as_ref())?))
     };
     Ok(Role::Server(config(ProtocolVersion::TLS1_3)?, config(ProtocolVersion::TLS1_2)?))
 }
@@ -425,7 +425,10 @@ fn tickets(
         () => {
             let tickets = match shared.sealed.take() {
                 Some(tickets) => tickets,
-                None => Arc::new(RotatingTickets::new(Arc::clone(provider))?),
+                None => {
+                    let once = SingleUse::Register(Arc::clone(&shared.used) as _);
+                    Arc::new(RotatingTickets::new(Arc::clone(provider))?.with_single_use(once))
+                }
             };
             shared.sealed = Some(Arc::clone(&tickets));
             let stored = shared.stored.get_or_insert_with(|| Arc::new(MemoryServerSessions::new(16)));
@@ -439,17 +442,11 @@ fn server(
     profile: Profile,
     tickets: Tickets,
     psks: Option<&PskSource>,
-    used: &Arc<MemoryUseOnce>,
 ) -> Result<ServerConfig, Failure> {
     let client_auth = match (options.require_client_certificate, options.verify_peer) {
         (true, _) => ClientAuth::Required,
         (false, true) => ClientAuth::Optional,
         (false, false) => ClientAuth::None,
-    };
-    let single_use = match (options.sealed_tickets, options.is_async) {
-        (true, _) => SingleUse::Register(Arc::clone(used) as _),
-        (false, true) => SingleUse::Ask,
-        (false, false) => SingleUse::Sessions,
     };
     // The question lets the shim check the ClientHello and its versions. It also makes the server acknowledge
     // server_name.
@@ -471,7 +468,7 @@ fn server(
         .with_full_record_headers(true)
         .with_mtu(options.mtu.unwrap_or(MTU))?;
     match options.early_data {
-        true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA, single_use)?),
+        true => Ok(config.with_early_data(protocols(&alpn(options)), MAX_EARLY_DATA)?),
         false => Ok(config),
     }
 }

@@ -378,10 +378,10 @@ impl World {
             .and_then(|server| server.with_mtu(mtu(Side::Server)))
             .unwrap()
             .with_cookies(setting.cookies())
-            .with_tickets(tickets(&setting, provider));
+            .with_tickets(tickets(&setting, provider, asks(Side::Server)));
         let server = server.with_profile_choice(setting.chooses() && tested == Side::Server);
         let (client, server) = match setting.early() {
-            true => with_early_data(client, server, &setting, asks(Side::Server)),
+            true => with_early_data(client, server),
             false => (client, server),
         };
         let (client, server) = match setting.cache {
@@ -422,29 +422,26 @@ pub(crate) fn localhost() -> ServerAddress {
     ServerAddress::new(ServerName::try_from("localhost").unwrap(), 4433)
 }
 
-fn tickets(setting: &Setting, provider: Arc<CryptoProvider>) -> Tickets {
+fn tickets(setting: &Setting, provider: Arc<CryptoProvider>, asks: bool) -> Tickets {
     let tickets = match setting.resumption {
         Resumption::None => return Tickets::none(),
-        Resumption::Stateless => Tickets::stateless(Arc::new(RotatingTickets::new(provider).unwrap())),
+        Resumption::Stateless => {
+            let single_use = match asks {
+                true => SingleUse::Ask,
+                false => SingleUse::Register(Arc::new(MemoryUseOnce::new(8, Now::default()))),
+            };
+            let keys = RotatingTickets::new(provider).unwrap().with_single_use(single_use);
+            Tickets::stateless(Arc::new(keys))
+        }
         Resumption::Stateful => Tickets::stateful(Arc::new(MemoryServerSessions::new(4))),
         Resumption::Ask => Tickets::ask(),
     };
     tickets.count(2)
 }
 
-fn with_early_data(
-    client: ClientConfig,
-    server: ServerConfig,
-    setting: &Setting,
-    asks: bool,
-) -> (ClientConfig, ServerConfig) {
+fn with_early_data(client: ClientConfig, server: ServerConfig) -> (ClientConfig, ServerConfig) {
     let protocols = EarlyDataProtocols::named(vec![b"mqtt".to_vec()]).and_unnamed();
-    let single_use = match setting.resumption {
-        Resumption::Stateful => SingleUse::Sessions,
-        _ if asks => SingleUse::Ask,
-        _ => SingleUse::Register(Arc::new(MemoryUseOnce::new(8, Now::default()))),
-    };
-    let server = server.with_early_data(protocols.clone(), MAX_EARLY_DATA, single_use).unwrap();
+    let server = server.with_early_data(protocols.clone(), MAX_EARLY_DATA).unwrap();
     (client.with_early_data(protocols), server)
 }
 

@@ -9,7 +9,8 @@ use dunlin::auth::{Psk, PskTable, RawKeyTrust};
 use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::PskKeyExchangeMode;
 use dunlin::{
-    ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+    ClientAuth, ClientConfig, Profile, ProfileBuilder, PskSource, ServerConfig, SingleUse, TlsConnection,
+    Trust,
 };
 
 /// The kinds of keys that the tests with real peers use.
@@ -128,9 +129,10 @@ pub fn with_sessions() -> Arc<dyn ClientSessions> {
     Arc::new(dunlin_store::MemoryClientSessions::new(8, 8))
 }
 
-/// Every kind of ticket.
+/// Every kind of ticket. All allow early data.
 pub fn tickets() -> Vec<Tickets> {
-    let stateless = dunlin_store::RotatingTickets::new(awslc()).unwrap();
+    let register = SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(16)));
+    let stateless = dunlin_store::RotatingTickets::new(awslc()).unwrap().with_single_use(register);
     let stateful = dunlin_store::MemoryServerSessions::new(16);
     vec![Tickets::stateless(Arc::new(stateless)), Tickets::stateful(Arc::new(stateful))]
 }

@@ -49,9 +49,9 @@ fn fails_on_an_import_upward() {
 fn fails_on_a_circle_within_a_row() {
     let (passes, why) = check("early.rs", "use crate::cache::CacheMode;");
     assert!(passes, "{why}");
-    let (passes, why) = check("resume/once.rs", "use crate::early::SingleUse;");
+    let (passes, why) = check("auth/psk.rs", "use crate::resume::Session;");
     assert!(!passes);
-    assert!(why.contains("circle: early resume"), "{why}");
+    assert!(why.contains("circle: auth resume"), "{why}");
 }
 
 #[test]

@@ -218,14 +218,14 @@ fn acknowledges_tickets_and_resumes() {
 #[test]
 fn dtls_has_no_early_data() {
     let provider = awslc();
-    let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap());
+    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
+    let seal = Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap().with_single_use(register));
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
     let mut configs = Configs::ecdsa(&provider);
     let any = EarlyDataProtocols::unnamed();
     configs.client = configs.client.with_sessions(sessions.clone()).with_early_data(any.clone());
-    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
     let server = configs.server.with_tickets(Tickets::stateless(seal));
-    configs.server = server.with_early_data(any, 1000, register).unwrap();
+    configs.server = server.with_early_data(any, 1000).unwrap();
     let off = EarlyDataOutcome::NotOffered(NoEarlyData::Disabled);
     for resumed in [false, true] {
         let mut pair = configs.pair();

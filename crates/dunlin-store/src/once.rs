@@ -17,13 +17,17 @@ use dunlin::{Instant, Now};
 /// ```
 /// use std::sync::Arc;
 ///
+/// use dunlin::crypto::CryptoProvider;
+/// use dunlin::resume::Tickets;
 /// use dunlin::{EarlyDataProtocols, ServerConfig, SingleUse};
-/// use dunlin_store::MemoryUseOnce;
+/// use dunlin_store::{MemoryUseOnce, RotatingTickets};
 ///
-/// # fn early(server: ServerConfig) -> Result<ServerConfig, dunlin::Error> {
+/// # fn early(server: ServerConfig, provider: Arc<CryptoProvider>) -> Result<ServerConfig, dunlin::Error> {
 /// // The ticket keys are as new as the register, so no earlier flight can be repeated.
 /// let once = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(100_000)));
-/// server.with_early_data(EarlyDataProtocols::named(vec![b"coap".to_vec()]), 4096, once)
+/// let keys = RotatingTickets::new(provider)?.with_single_use(once);
+/// let server = server.with_tickets(Tickets::stateless(Arc::new(keys)));
+/// server.with_early_data(EarlyDataProtocols::named(vec![b"coap".to_vec()]), 4096)
 /// # }
 /// ```
 pub struct MemoryUseOnce {

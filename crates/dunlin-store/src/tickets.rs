@@ -10,7 +10,7 @@ use dunlin::crypto::{
 };
 use dunlin::error::{Error, Misuse};
 use dunlin::resume::{DEFAULT_LIFETIME, SealTickets};
-use dunlin::{Instant, Now};
+use dunlin::{Instant, Now, SingleUse};
 use zeroize::{Zeroize, Zeroizing};
 
 /// The name only tells the keys of one server apart. It need not be unguessable.
@@ -19,6 +19,10 @@ pub(crate) const KEY_NAME_LEN: usize = 4;
 /// How many tickets one key seals. With random nonces of 96 bits, a collision is then less likely than 2^-32 (NIST
 /// SP 800-38D §8.3).
 const MAX_SEALS: u64 = 1 << 32;
+
+/// The number of settings for whose tickets one key of a server with early data is used. A server without the right one tries each, at
+/// the price of an AEAD operation. A server has some settings for each profile, and others after a reload.
+const MAX_BOUND: usize = 64;
 
 /// Seals tickets with random keys that change with time.
 ///
@@ -46,6 +50,7 @@ pub struct RotatingTickets {
     provider: Arc<CryptoProvider>,
     aead: &'static dyn Aead,
     period: Duration,
+    single_use: Option<SingleUse>,
     /// The newest key last. Handshakes only read this list; one handshake a period adds a key.
     keys: RwLock<Vec<TicketKey>>,
 }
@@ -55,6 +60,26 @@ struct TicketKey {
     key: Box<dyn AeadKey>,
     since: Instant,
     seals: AtomicU64,
+    /// What its tickets are bound to, if the keys have a register.
+    bound: RwLock<Vec<Vec<u8>>>,
+}
+
+impl TicketKey {
+    fn bound(&self) -> RwLockReadGuard<'_, Vec<Vec<u8>>> {
+        self.bound.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the key can remember what the next ticket is bound to.
+    fn can_bind(&self, aad: &[u8]) -> bool {
+        let bound = self.bound();
+        bound.len() < MAX_BOUND || bound.iter().any(|known| known == aad)
+    }
+
+    fn bind(&self, aad: &[u8]) {
+        if !self.bound().iter().any(|known| known == aad) {
+            self.bound.write().unwrap_or_else(PoisonError::into_inner).push(aad.to_vec());
+        }
+    }
 }
 
 impl RotatingTickets {
@@ -69,7 +94,15 @@ impl RotatingTickets {
         let strong = aeads.clone().find(|a| a.algorithm().key_len() == MAX_KEY_LEN);
         let aead = strong.or_else(|| aeads.next());
         let aead = aead.ok_or_else(|| Misuse::Config("no AEAD to seal tickets with".into()))?;
-        Ok(Self { provider, aead, period: DEFAULT_LIFETIME, keys: RwLock::default() })
+        Ok(Self { provider, aead, period: DEFAULT_LIFETIME, single_use: None, keys: RwLock::default() })
+    }
+
+    /// Adds the register of the tickets that come with early data. Without it, servers with these keys neither issue tickets for early
+    /// data nor accept any.
+    #[must_use]
+    pub fn with_single_use(mut self, single_use: SingleUse) -> Self {
+        self.single_use = Some(single_use);
+        self
     }
 
     /// Sets how long a key seals tickets. Choose at least the lifetime of the tickets: a ticket opens for one to two periods.
@@ -87,8 +120,10 @@ impl RotatingTickets {
         self.keys.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seals(&self, key: &TicketKey, now: Now) -> bool {
-        now.monotonic.since(key.since) < self.period && key.seals.load(Ordering::Relaxed) < MAX_SEALS
+    fn seals(&self, key: &TicketKey, now: Now, aad: &[u8]) -> bool {
+        now.monotonic.since(key.since) < self.period
+            && key.seals.load(Ordering::Relaxed) < MAX_SEALS
+            && (self.single_use.is_none() || key.can_bind(aad))
     }
 
     fn opens(&self, key: &TicketKey, now: Now) -> bool {
@@ -103,9 +138,9 @@ impl RotatingTickets {
     }
 
     /// Makes a new key, unless another thread has just made one.
-    fn renew(&self, now: Now) -> Result<(), CryptoError> {
+    fn renew(&self, now: Now, aad: &[u8]) -> Result<(), CryptoError> {
         let mut keys = self.write();
-        if !keys.last().is_some_and(|k| self.seals(k, now)) {
+        if !keys.last().is_some_and(|k| self.seals(k, now, aad)) {
             keys.push(self.key(now)?);
         }
         Ok(())
@@ -117,18 +152,22 @@ impl RotatingTickets {
         let mut key = Zeroizing::new(vec![0; self.aead.algorithm().key_len()]);
         self.provider.random.fill(&mut key)?;
         let key = self.aead.key(&key)?;
-        Ok(TicketKey { name, key, since: now.monotonic, seals: AtomicU64::new(0) })
+        let (seals, bound) = (AtomicU64::new(0), RwLock::default());
+        Ok(TicketKey { name, key, since: now.monotonic, seals, bound })
     }
 }
 
 impl SealTickets for RotatingTickets {
     fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>> {
         self.wipe(now);
-        if !self.read().last().is_some_and(|k| self.seals(k, now)) {
-            self.renew(now).ok()?;
+        if !self.read().last().is_some_and(|k| self.seals(k, now, aad)) {
+            self.renew(now, aad).ok()?;
         }
         let keys = self.read();
         let key = keys.last()?;
+        if self.single_use.is_some() {
+            key.bind(aad);
+        }
         key.seals.fetch_add(1, Ordering::Relaxed);
         seal_with(&*self.provider.random, &key.name, &*key.key, aad, plaintext)
     }
@@ -138,6 +177,18 @@ impl SealTickets for RotatingTickets {
         let keys = self.read();
         let key = keys.iter().find(|key| ticket.starts_with(&key.name))?;
         open_with(&*key.key, aad, ticket)
+    }
+
+    fn open_any(&self, now: Now, ticket: &[u8]) -> Option<(Vec<u8>, Zeroizing<Vec<u8>>)> {
+        self.wipe(now);
+        let keys = self.read();
+        let key = keys.iter().find(|key| ticket.starts_with(&key.name))?;
+        let bound = key.bound();
+        bound.iter().rev().find_map(|aad| Some((aad.clone(), open_with(&*key.key, aad, ticket)?)))
+    }
+
+    fn single_use(&self) -> Option<&SingleUse> {
+        self.single_use.as_ref()
     }
 }
 

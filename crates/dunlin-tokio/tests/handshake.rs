@@ -448,10 +448,10 @@ async fn sends_early_data_and_tells_how_much_was_accepted() {
     let any = EarlyDataProtocols::unnamed;
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
     let client = psk_client().with_sessions(sessions).with_early_data(any());
-    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-    let plain = psk_server().with_tickets(tickets);
     let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
-    let server = plain.clone().with_early_data(any(), 3000, register).unwrap();
+    let keys = RotatingTickets::new(awslc()).unwrap().with_single_use(register);
+    let plain = psk_server().with_tickets(Tickets::stateless(Arc::new(keys)));
+    let server = plain.clone().with_early_data(any(), 3000).unwrap();
     let connector = TlsConnector::new(Arc::new(client));
     let request = data(4000, 3);
     for (config, expected) in [(&server, 0), (&server, 3000), (&plain, 0)] {
@@ -489,9 +489,9 @@ async fn refuses_early_data_if_its_question_is_not_answered() {
     let any = EarlyDataProtocols::unnamed;
     let sessions = Arc::new(MemoryClientSessions::new(1, 4));
     let client = TlsConnector::new(Arc::new(psk_client().with_sessions(sessions).with_early_data(any())));
-    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-    let server = psk_server().with_tickets(tickets);
-    let server = TlsAcceptor::new(Arc::new(server.with_early_data(any(), 100, SingleUse::Ask).unwrap()));
+    let keys = RotatingTickets::new(awslc()).unwrap().with_single_use(SingleUse::Ask);
+    let server = psk_server().with_tickets(Tickets::stateless(Arc::new(keys)));
+    let server = TlsAcceptor::new(Arc::new(server.with_early_data(any(), 100).unwrap()));
     for offered in [false, true] {
         let (ours, theirs) = duplex(4096);
         let (client, server) =

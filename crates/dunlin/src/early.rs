@@ -2,13 +2,10 @@
 //!
 //! Early data is not forward secret, and an attacker can replay it unless the server prevents that. It is therefore off
 //! until both sides enable it for an application protocol, and only session tickets allow it. A server accepts it only
-//! if it can prove that the ticket comes for the first time ([`SingleUse`]). DTLS connections have no early data.
+//! if it can prove that the ticket comes for the first time ([`crate::SingleUse`]). DTLS connections have no early data.
 
-use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
-
-use crate::resume::UseOnce;
 
 /// The most early data that a server can allow, in bytes. A server that refuses early data must skip it, and it skips at
 /// most 16 KiB, including padding.
@@ -49,19 +46,6 @@ impl EarlyDataProtocols {
     pub(crate) fn allow(&self, alpn: Option<&Vec<u8>>) -> bool {
         alpn.map_or(self.unnamed, |protocol| self.named.contains(protocol))
     }
-}
-
-/// How a server knows that a ticket comes for the first time. Without it, the server refuses early data and continues the
-/// handshake. All servers that can open each other's tickets need the same one, including those without early data
-/// ([`crate::ServerConfig::with_single_use`]).
-#[derive(Clone, Debug)]
-pub enum SingleUse {
-    /// The session store, which resumes each session once ([`crate::resume::Tickets::stateful`]).
-    Sessions,
-    /// A register, shared by all servers that can open each other's tickets.
-    Register(Arc<dyn UseOnce>),
-    /// The connection asks the caller by [`crate::Question::FirstUse`].
-    Ask,
 }
 
 /// A server's settings for early data.

@@ -100,13 +100,10 @@ pub mod wire;
 
 pub use address::{Local, Path, PathChange, ServerAddress};
 pub use auth::{Credential, PeerIdentity, PskIdentity, Trust};
-pub use config::{
-    ClientConfig, KnownBy, KnownClient, MAX_PREDECESSORS, Profile, ProfileBuilder, ServerConfig,
-    ServerProfiles,
-};
+pub use config::{ClientConfig, KnownBy, KnownClient, Profile, ProfileBuilder, ServerConfig, ServerProfiles};
 pub use connection::{Connection, DtlsConnection, EarlyData, TlsConnection, Transmit};
 pub use crypto::CryptoProvider;
-pub use early::{EarlyDataOutcome, EarlyDataProtocols, SingleUse};
+pub use early::{EarlyDataOutcome, EarlyDataProtocols};
 pub use endpoint::{
     Association, AssociationId, Ended, Endpoint, EndpointDiscarded, EndpointEvent, EndpointLimits, PortCounts,
 };
@@ -119,6 +116,7 @@ pub use pki_types;
 pub use protocol::{Protocol, Side, TransportKind};
 pub use record::datagram::{Datagram, Discarded, PathChecks, connection_id};
 pub use record::stream::Stream;
+pub use resume::SingleUse;
 pub use schedule::binder::PskKind;
 pub use settings::{
     ClientAuth, ConnectionIds, CookieKeys, MAX_CONNECTION_ID, MAX_INTERFACES, MaskedNodeIds, Migration,

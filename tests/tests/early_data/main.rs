@@ -17,7 +17,13 @@ use dunlin_tests::tamper::Secrets;
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
 
 mod hostile;
+mod marks;
 mod refused;
+
+/// Tickets that hold the session. Their keys have this register.
+fn sealed(single_use: SingleUse) -> Tickets {
+    Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap().with_single_use(single_use)))
+}
 
 /// The client's early data.
 const REQUEST: &[u8] = b"switch the lamp on";
@@ -41,29 +47,26 @@ struct Site {
     store: Arc<MemoryClientSessions>,
     secrets: Arc<Secrets>,
     tickets: Tickets,
-    single_use: SingleUse,
 }
 
 impl Site {
     /// Tickets that name a session.
     fn stateful() -> Self {
-        Self::new(Tickets::stateful(Arc::new(MemoryServerSessions::new(16))), SingleUse::Sessions)
+        Self::new(Tickets::stateful(Arc::new(MemoryServerSessions::new(16))))
     }
 
     /// Tickets that hold the session, with this register of used tickets.
     fn stateless(register: impl UseOnce + 'static) -> Self {
-        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-        Self::new(tickets, SingleUse::Register(Arc::new(register)))
+        Self::new(sealed(SingleUse::Register(Arc::new(register))))
     }
 
     fn asked() -> Self {
-        let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-        Self::new(tickets, SingleUse::Ask)
+        Self::new(sealed(SingleUse::Ask))
     }
 
-    fn new(tickets: Tickets, single_use: SingleUse) -> Self {
+    fn new(tickets: Tickets) -> Self {
         let store = Arc::new(MemoryClientSessions::new(8, 8));
-        Self { store, secrets: Arc::default(), tickets, single_use }
+        Self { store, secrets: Arc::default(), tickets }
     }
 
     /// Both kinds of tickets that allow early data without a question.
@@ -97,8 +100,7 @@ impl Site {
     }
 
     fn server_with(&self, edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ServerConfig {
-        let single_use = self.single_use.clone();
-        self.plain_server(edit).with_early_data(lamps(), MAX_EARLY_DATA, single_use).unwrap()
+        self.plain_server(edit).with_early_data(lamps(), MAX_EARLY_DATA).unwrap()
     }
 
     fn server(&self) -> Arc<ServerConfig> {
@@ -322,7 +324,7 @@ fn early_data_works_without_alpn_if_both_sides_allow_it() {
     let unnamed = || EarlyDataProtocols::unnamed();
     let client = Arc::new(site.client_with(|p| p.alpn(vec![])).with_early_data(unnamed()));
     let server = site.plain_server(|p| p.alpn(vec![]));
-    let server = Arc::new(server.with_early_data(unnamed(), 100, SingleUse::Sessions).unwrap());
+    let server = Arc::new(server.with_early_data(unnamed(), 100).unwrap());
     site.first(&client, &server);
     let mut pair = early(&client, &server);
     let flight = take(&mut pair.client);
@@ -341,7 +343,7 @@ fn server_reports_why_it_refuses_early_data() {
         (
             |site| {
                 let other = EarlyDataProtocols::named(vec![b"fan".to_vec()]).and_unnamed();
-                site.plain_server(|p| p).with_early_data(other, 1, site.single_use.clone()).unwrap()
+                site.plain_server(|p| p).with_early_data(other, 1).unwrap()
             },
             N::ApplicationProtocol,
             N::Declined,
@@ -499,17 +501,10 @@ fn resumption_without_early_data_leaves_the_register_alone() {
 #[test]
 fn server_refuses_early_data_with_stateless_tickets_and_no_register() {
     let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
-    let site = Site::new(tickets, SingleUse::Sessions);
+    let site = Site::new(tickets);
     site.first(&site.client(), &site.server());
     let mut pair = Pair::new(&site.client(), &site.server());
     assert!(pair.client.early_data().is_none(), "the ticket allows no early data");
-    // A ticket from a server with a register is refused as well.
-    let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(16)));
-    let with_register = site.plain_server(|p| p).with_early_data(lamps(), 100, register).unwrap();
-    let fresh = Site { store: Arc::new(MemoryClientSessions::new(8, 8)), ..site };
-    fresh.first(&fresh.client(), &Arc::new(with_register));
-    let mut pair = early(&fresh.client(), &fresh.server());
-    assert_refused(&mut pair, NoEarlyData::Disabled, NoEarlyData::Declined);
 }
 
 #[test]
@@ -547,7 +542,7 @@ fn server_asks_the_caller_about_the_first_use() {
 #[test]
 fn client_sends_at_most_what_the_ticket_allows() {
     let site = Site::stateful();
-    let server = site.plain_server(|p| p).with_early_data(lamps(), 20, SingleUse::Sessions).unwrap();
+    let server = site.plain_server(|p| p).with_early_data(lamps(), 20).unwrap();
     let server = Arc::new(server);
     site.first(&site.client(), &server);
     let mut pair = Pair::new(&site.client(), &server);
@@ -563,7 +558,7 @@ fn client_sends_at_most_what_the_ticket_allows() {
 
     let sizes = [(0, false), (1, true), (MAX_EARLY_DATA, true), (MAX_EARLY_DATA + 1, false)];
     for (size, possible) in sizes {
-        let config = site.plain_server(|p| p).with_early_data(lamps(), size, SingleUse::Sessions);
+        let config = site.plain_server(|p| p).with_early_data(lamps(), size);
         assert_eq!(config.is_ok(), possible, "{size}");
     }
 }

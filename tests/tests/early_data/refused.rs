@@ -80,16 +80,15 @@ fn flight_refused_for_any_reason_is_refused_everywhere() {
         ("the server asks for another group", |site| {
             site.server_with(|p| p.groups(vec![dunlin_awslc::SECP384R1]))
         }),
-        ("early data is off", |site| site.plain_server(|p| p).with_single_use(site.single_use.clone())),
+        ("early data is off", |site| site.plain_server(|p| p)),
         ("early data is off, and the server asks for a cookie", |site| {
-            site.plain_server(|p| p).with_single_use(site.single_use.clone()).with_cookies(true)
+            site.plain_server(|p| p).with_cookies(true)
         }),
         ("the sides share no application protocol", |site| {
             site.server_with(|p| p.alpn(vec![b"heater".to_vec()]))
         }),
         ("the trust settings have changed", |site| {
-            let changed = site.server_with(|p| p.signature_schemes(vec![SignatureScheme::ED25519]));
-            changed.with_predecessor(&site.server_with(|p| p))
+            site.server_with(|p| p.signature_schemes(vec![SignatureScheme::ED25519]))
         }),
         ("the profile has a higher rank", |site| site.server_with(|p| p.rank(5))),
         ("the profile has another name", |site| site.server_with(|p| p.name("other"))),
@@ -109,7 +108,7 @@ fn flight_refused_for_any_reason_is_refused_everywhere() {
     }
 }
 
-/// The server that sent the cookie keeps no state and has no register.
+/// The server that sent the cookie keeps no state and does not know the keys of the tickets.
 #[test]
 fn second_client_hello_uses_up_the_ticket() {
     let site = Site::stateless(MemoryUseOnce::with_new_keys(16));
@@ -119,11 +118,11 @@ fn second_client_hello_uses_up_the_ticket() {
         send_early(&mut client);
         let flight = take(&mut client);
         let asks_for_cookie = site.plain_server(|p| p).with_cookies(true);
-        let mut server = TlsConnection::server(&Arc::new(asks_for_cookie.clone()), NOW);
+        let ignorant = asks_for_cookie.clone().with_tickets(Tickets::none());
+        let mut server = TlsConnection::server(&Arc::new(ignorant), NOW);
         server.receive(NOW, &flight).unwrap();
         client.receive(NOW, &take(&mut server)).unwrap();
-        let registers = asks_for_cookie.with_single_use(site.single_use.clone());
-        let mut server = TlsConnection::server(&Arc::new(registers), NOW);
+        let mut server = TlsConnection::server(&Arc::new(asks_for_cookie), NOW);
         server.receive(NOW, &take(&mut client)).unwrap();
         flight
     };
@@ -146,7 +145,7 @@ fn ticket_used_up_before_a_retry_still_resumes() {
 fn server_without_early_data_asks_once_about_the_first_use() {
     let site = Site::asked();
     site.first(&site.client(), &site.server());
-    let server = site.plain_server(|p| p).with_single_use(SingleUse::Ask).with_cookies(true);
+    let server = site.plain_server(|p| p).with_cookies(true);
     let mut pair = early(&site.client(), &Arc::new(server));
     pair.run().unwrap();
     let Some((id, Question::FirstUse { .. })) = pair.server_question() else { panic!("no question") };
@@ -176,7 +175,7 @@ fn wrong_binder_uses_up_no_ticket() {
 fn question_states_how_long_to_remember_the_ticket() {
     let live = |seconds| Tickets::lifetime(Site::asked().tickets, Duration::from_secs(seconds));
     for (fast, lifetime, until) in [(0, 3600, 60), (30, 3600, 90), (90, 3600, 150), (90, 100, 100)] {
-        let site = Site::new(live(lifetime), SingleUse::Ask);
+        let site = Site::new(live(lifetime));
         let flight = flight(&site, at(fast));
         let mut server = TlsConnection::server(&site.server(), NOW);
         server.receive(NOW, &flight).unwrap();

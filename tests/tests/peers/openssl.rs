@@ -1,10 +1,7 @@
 //! OpenSSL's command line as the peer, in both roles.
 
-use std::sync::Arc;
-
 use dunlin::wire::NamedGroup;
-use dunlin::{ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, SingleUse, TlsConnection};
-use dunlin_store::MemoryUseOnce;
+use dunlin::{ClientConfig, EarlyDataOutcome, EarlyDataProtocols, Event, TlsConnection};
 use dunlin_tests::ends::{
     KEYS, MIB, PSK, client, client_profile, client_with, psk_client, psk_server, server, server_config_with,
     server_profile, with_sessions,
@@ -217,10 +214,9 @@ fn sends_early_data_to_its_server() {
 fn accepts_early_data_of_its_client() {
     for tickets in ends::tickets() {
         let (listener, port) = listen();
-        let register = Arc::new(MemoryUseOnce::with_new_keys(4));
         let config = ends::server_config(KeyType::P256, |s| {
             let any = EarlyDataProtocols::unnamed();
-            s.with_tickets(tickets).with_early_data(any, 1000, SingleUse::Register(register)).unwrap()
+            s.with_tickets(tickets).with_early_data(any, 1000).unwrap()
         });
         let kept = Files::default();
         let session = kept.path("session.pem");

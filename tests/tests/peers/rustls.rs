@@ -9,10 +9,7 @@ use dunlin::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
 use dunlin::wire::{AlertDescription, CertificateCompressionAlgorithm, NamedGroup};
-use dunlin::{
-    EarlyDataOutcome, EarlyDataProtocols, Event, ProfileBuilder, ServerConfig, SingleUse, TlsConnection,
-};
-use dunlin_store::MemoryUseOnce;
+use dunlin::{EarlyDataOutcome, EarlyDataProtocols, Event, ProfileBuilder, ServerConfig, TlsConnection};
 use dunlin_tests::ends::{
     KEYS, MIB, client, client_profile, client_with, server_config, server_config_with, server_profile,
     with_sessions,
@@ -451,10 +448,7 @@ fn accepts_early_data_of_its_client() {
         let mut config = their_client(KeyType::P256, provider());
         config.enable_early_data = true;
         let config = Arc::new(config);
-        let register = SingleUse::Register(Arc::new(MemoryUseOnce::with_new_keys(4)));
-        let early = |s: ServerConfig| {
-            s.with_early_data(EarlyDataProtocols::unnamed(), 1000, register.clone()).unwrap()
-        };
+        let early = |s: ServerConfig| s.with_early_data(EarlyDataProtocols::unnamed(), 1000).unwrap();
         let ours = server_config(KeyType::P256, |s| early(s.with_tickets(tickets)));
         Pair::with_their_client(&ours, &config).connect().close();
         for _ in 0..2 {

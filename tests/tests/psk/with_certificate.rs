@@ -12,7 +12,7 @@ use dunlin::resume::{ClientSessions, Tickets};
 use dunlin::wire::{ExtensionType as E, NamedGroup, PskKeyExchangeMode, What};
 use dunlin::{
     ClientAuth, ClientConfig, DtlsConnection, EarlyDataProtocols, Error, Negotiated, PeerIdentity, Profile,
-    ProfileBuilder, PskSource, ServerConfig, SingleUse, TlsConnection, Trust,
+    ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_store::{MemoryClientSessions, MemoryServerSessions, RotatingTickets};
 use dunlin_tests::tamper::{Secrets, extension, records, suites_at};
@@ -245,7 +245,7 @@ fn a_client_offers_external_psks_only() {
     let server = Arc::new(
         server(|profile| profile)
             .with_tickets(tickets())
-            .with_early_data(EarlyDataProtocols::unnamed(), 1000, SingleUse::Sessions)
+            .with_early_data(EarlyDataProtocols::unnamed(), 1000)
             .unwrap(),
     );
     let config =

@@ -253,7 +253,7 @@ fn simple_1rtt_handshake() {
     let trace = Trace::load("simple_1rtt");
     for provider in providers() {
         let (mut client, client_tap) = client(&trace, &provider, &client_sessions());
-        let (mut server, server_tap) = server(&trace, &provider, &Arc::default());
+        let (mut server, server_tap) = server(&trace, &provider, &Arc::new(vault()));
         receive(&mut client, trace.get("record ticket"));
         trace.assert_schedule(client_tap, |_| true);
         // The nonce of the engine's ticket is shorter than the trace's.
@@ -267,7 +267,9 @@ fn simple_1rtt_handshake() {
 #[derive(Debug, Default)]
 struct Vault {
     session: Mutex<Vec<u8>>,
+    bound: Mutex<Vec<u8>>,
     ticket: Vec<u8>,
+    single_use: Option<SingleUse>,
 }
 
 impl Vault {
@@ -280,13 +282,23 @@ impl Vault {
 }
 
 impl SealTickets for Vault {
-    fn seal(&self, _: Now, _: &[u8], plaintext: &[u8]) -> Option<Vec<u8>> {
+    fn seal(&self, _: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>> {
         *self.session.lock().unwrap() = plaintext.to_vec();
+        *self.bound.lock().unwrap() = aad.to_vec();
         Some(b"a ticket".to_vec())
     }
 
     fn open(&self, _: Now, _: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
         (ticket == self.ticket).then(|| Zeroizing::new(self.session.lock().unwrap().clone()))
+    }
+
+    fn open_any(&self, now: Now, ticket: &[u8]) -> Option<(Vec<u8>, Zeroizing<Vec<u8>>)> {
+        let aad = self.bound.lock().unwrap().clone();
+        self.open(now, &aad, ticket).map(|session| (aad, session))
+    }
+
+    fn single_use(&self) -> Option<&SingleUse> {
+        self.single_use.as_ref()
     }
 }
 
@@ -335,7 +347,7 @@ fn resumed_0rtt_client(first: &Trace, trace: &Trace, provider: &CryptoProvider) 
 }
 
 fn resumed_0rtt_server(first: &Trace, trace: &Trace, provider: &CryptoProvider) -> TlsConnection {
-    let vault = Arc::new(Vault { ticket: first.get("ticket").to_vec(), ..Vault::default() });
+    let vault = Arc::new(Vault { ticket: first.get("ticket").to_vec(), ..vault() });
     let (_, tap) = server(first, provider, &vault);
     vault.set_psk(tap, first.get("secret resumption"));
     let replay = ["server hello", "encrypted extensions"];
@@ -356,9 +368,14 @@ fn resumed_0rtt_server(first: &Trace, trace: &Trace, provider: &CryptoProvider) 
     connection
 }
 
-fn with_early_data(config: ServerConfig) -> ServerConfig {
+/// Keys with a register, which allow early data.
+fn vault() -> Vault {
     let register = Arc::new(MemoryUseOnce::with_new_keys(1));
-    config.with_early_data(EarlyDataProtocols::unnamed(), 1024, SingleUse::Register(register)).unwrap()
+    Vault { single_use: Some(SingleUse::Register(register)), ..Vault::default() }
+}
+
+fn with_early_data(config: ServerConfig) -> ServerConfig {
+    config.with_early_data(EarlyDataProtocols::unnamed(), 1024).unwrap()
 }
 
 #[test]
@@ -406,7 +423,7 @@ fn client_authentication_and_compatibility_mode() {
         let trace = Trace::load(name);
         for provider in providers() {
             let (client, client_tap) = client(&trace, &provider, &client_sessions());
-            let (server, server_tap) = server(&trace, &provider, &Arc::default());
+            let (server, server_tap) = server(&trace, &provider, &Arc::new(vault()));
             trace.assert_schedule(client_tap, |_| true);
             // A server without tickets does not compute the resumption secret.
             trace.assert_schedule(server_tap, |n| n != "secret res master");

@@ -1,7 +1,7 @@
 //! The options that `client` and `server` share, and the configurations that they make.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, value_parser};
@@ -439,14 +439,12 @@ impl TlsOptions {
         let has_certificates = !parts.credentials.is_empty();
         let cache = self.cache.server(&provider, has_certificates, client_auth != ClientAuth::None)?;
         let tickets = server.tickets(provider.clone())?;
-        let early_data =
-            server.early_data()?.map(|(size, single_use)| (self.early_data_protocols(), size, single_use));
+        let early_data = server.early_data()?.map(|size| (self.early_data_protocols(), size));
         // Over UDP, a server always demands cookies. Those of one configuration are also valid for the next one.
         let cookies = server.stateless_cookie || self.udp;
         let cookie_keys = cookie_keys(&provider)?;
         let connection_ids = self.datagrams.connection_ids(Side::Server, &provider.random)?;
         let (options, key_log) = (self.clone(), self.key_log()?);
-        let latest = Mutex::new(None::<ServerConfig>);
         let keys = psks.clone();
         let make = move |parts: &Parts| {
             let builder = options.profile(Side::Server, &provider, parts, modes.clone(), key_log.clone())?;
@@ -479,14 +477,9 @@ impl TlsOptions {
                 let cached = config.with_handshake_cache(*mode, cache.clone(), *max_age);
                 config = cached.map_err(|e| misuse(&e))?;
             }
-            if let Some((protocols, size, single_use)) = early_data.clone() {
-                config = config.with_early_data(protocols, size, single_use).map_err(|e| misuse(&e))?;
+            if let Some((protocols, size)) = early_data.clone() {
+                config = config.with_early_data(protocols, size).map_err(|e| misuse(&e))?;
             }
-            let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(previous) = &*latest {
-                config = config.with_predecessor(previous);
-            }
-            *latest = Some(config.clone());
             Ok(config)
         };
         let groups = [credentials, trust].into_iter().chain(verifier).collect();
@@ -748,19 +741,14 @@ fn schemes_of(key: &PublicKeyInfo) -> Vec<SignatureScheme> {
 }
 
 impl ServerOptions {
-    /// The maximum of early data, and how the server recognises the first use of a ticket.
-    fn early_data(&self) -> Result<Option<(u32, SingleUse)>, Error> {
+    /// The maximum of early data.
+    fn early_data(&self) -> Result<Option<u32>, Error> {
         let Some(size) = self.early_data else { return Ok(None) };
         if self.num_tickets == 0 {
             let why = "early data needs a resumption, and resumption needs tickets";
             return Err(Error::usage("--early-data", why, "leave --num-tickets 0 out"));
         }
-        let single_use = match self.stateful_tickets {
-            true => SingleUse::Sessions,
-            // The register starts with the keys of the tickets, so it knows all their uses.
-            false => SingleUse::Register(Arc::new(dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS))),
-        };
-        Ok(Some((size, single_use)))
+        Ok(Some(size))
     }
 
     fn tickets(&self, provider: Arc<CryptoProvider>) -> Result<Tickets, Error> {
@@ -776,7 +764,12 @@ impl ServerOptions {
             (0, _) => return Ok(Tickets::none()),
             (_, true) => Tickets::stateful(Arc::new(dunlin_store::MemoryServerSessions::new(MAX_SESSIONS))),
             (_, false) => {
-                let seal = dunlin_store::RotatingTickets::new(provider).map_err(|e| misuse(&e))?;
+                let mut seal = dunlin_store::RotatingTickets::new(provider).map_err(|e| misuse(&e))?;
+                if self.early_data.is_some() {
+                    // The register starts with the keys, so it knows all uses of their tickets.
+                    let register = dunlin_store::MemoryUseOnce::with_new_keys(MAX_SESSIONS);
+                    seal = seal.with_single_use(SingleUse::Register(Arc::new(register)));
+                }
                 Tickets::stateless(Arc::new(seal.with_period(lifetime)))
             }
         };

@@ -54,6 +54,8 @@ const REPLACE: &str = "if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then ret
 ///
 /// A handshake never waits for Redis: only [`Self::refresh`] does, which the caller calls every ten seconds or so. Without Redis, the known
 /// keys are used until they expire, and then keys of this server alone.
+///
+/// The keys have no register, so their servers issue no tickets for early data and accept none.
 pub struct SharedTickets {
     sealed: Sealed,
     period_ms: u64,

@@ -18,7 +18,6 @@ mod server;
 pub use crate::handshake::setup::{ClientConfig, ServerConfig};
 pub use profile::{Profile, ProfileBuilder};
 pub use profiles::{KnownBy, KnownClient, ServerProfiles};
-pub use server::MAX_PREDECESSORS;
 
 /// A copy of the profile with another trust, if it still obeys the rules.
 fn with_trust(profile: &ProfileSettings, trust: Verifiers) -> Result<Arc<ProfileSettings>, Error> {

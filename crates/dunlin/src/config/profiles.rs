@@ -102,6 +102,7 @@ impl ServerProfiles {
             }
             Ok(Arc::new(ServerConfig { ranks: Some(ranks), ..config }))
         };
+        let default = others.iter().fold(default, ServerConfig::with_marks_of);
         let default = member(default.with_profile_choice(true))?;
         let others = others.into_iter().map(&mut member).collect::<Result<_, _>>()?;
         Ok(Self { default, others, trusts, keys })

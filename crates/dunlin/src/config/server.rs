@@ -7,16 +7,12 @@ use core::time::Duration;
 use super::{Profile, profile_digest, rules, trust_digest, with_trust};
 use crate::auth::{Credential, Verifiers};
 use crate::cache::{CacheMode, Fingerprint, ServerCache, ServerHandshakeCache};
-use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA, SingleUse};
+use crate::early::{EarlyDataProtocols, EarlyDataServer, MAX_EARLY_DATA};
 use crate::error::{Error, Misuse};
 use crate::handshake::server::Caching;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::{SettingsDigest, Tickets};
 use crate::settings::{ClientAuth, CookieKeys, DatagramSettings, ProfileSettings, PskSource};
-
-/// The most earlier trust settings under which a server still opens tickets, to mark them as used. Each costs an AEAD operation
-/// for a ticket that does not open. A few suffice, because early data is fresh for only a minute.
-pub const MAX_PREDECESSORS: usize = 4;
 
 impl ServerConfig {
     /// A server that authenticates itself by the credentials of this profile. It does not authenticate clients, and has no PSK,
@@ -49,7 +45,8 @@ impl ServerConfig {
     }
 
     /// A server that raises [`crate::Question::ChooseProfile`] for each first ClientHello and serves the client by the configuration
-    /// in the answer. Its own profile serves no client.
+    /// in the answer. Its own profile serves no client. If those configurations allow early data, give this one their tickets, too
+    /// ([`Self::with_tickets`], [`Self::with_marks_of`]).
     ///
     /// # Errors
     /// The random source failed.
@@ -88,14 +85,13 @@ impl ServerConfig {
             changes_certificate: false,
             in_place_of: None,
             early_data: None,
-            single_use: None,
             handshake_cache: None,
             datagram: DatagramSettings::default(),
             connection_ids: None,
             cookie_keys: CookieKeys::new(&*cookie_key)?,
             settings,
             profile_settings,
-            retired: Vec::new(),
+            other_tickets: Vec::new(),
         })
     }
 
@@ -142,45 +138,33 @@ impl ServerConfig {
         self
     }
 
-    /// Enables early data for these application protocols, with at most `max_size` bytes for each ticket. `single_use` tells
-    /// whether a ticket is used for the first time. Tickets that were issued without early data do not gain it.
+    /// Enables early data for these application protocols, with at most `max_size` bytes for each ticket. The tickets of the server
+    /// must tell whether one is used for the first time: [`Tickets::stateful`], [`Tickets::ask`], or keys with a register
+    /// ([`crate::resume::SealTickets::single_use`]). With other tickets the server refuses early data. Tickets that were issued
+    /// without early data do not gain it.
     ///
     /// # Errors
     /// `max_size` is zero or more than [`MAX_EARLY_DATA`].
-    pub fn with_early_data(
-        mut self,
-        protocols: EarlyDataProtocols,
-        max_size: u32,
-        single_use: SingleUse,
-    ) -> Result<Self, Error> {
+    pub fn with_early_data(mut self, protocols: EarlyDataProtocols, max_size: u32) -> Result<Self, Error> {
         if max_size == 0 || max_size > MAX_EARLY_DATA {
             let why = alloc::format!("early data is 1 to {MAX_EARLY_DATA} bytes, not {max_size}");
             return Err(Misuse::Config(why).into());
         }
         self.early_data = Some(EarlyDataServer { protocols, max_size });
-        Ok(self.with_single_use(single_use))
+        Ok(self)
     }
 
-    /// Sets how a server that accepts no early data itself marks tickets as used. This is necessary if another server accepts
-    /// early data with the same tickets. This server rejects the early data of a first flight, and the shared register stops the
-    /// other server from accepting a copy of that flight (RFC 8446 §8.2). [`ServerConfig::with_early_data`] sets it, too. Servers
-    /// with a shared store ([`Tickets::stateful`]) do not need it.
+    /// Marks the tickets of `other` as used, too, if they come with early data. A server that rejects early data marks its ticket, so that
+    /// no server accepts a copy (RFC 8446 §8.2). For this it must know the keys or the store of the ticket.
+    ///
+    /// This is necessary only if `other` has tickets of its own: if it answers this server's [`crate::Question::ChooseProfile`], or if
+    /// this configuration replaces it. The server accepts early data only with a ticket that it has marked before it asks that
+    /// question. [`crate::ServerProfiles`] does this for its configurations.
     #[must_use]
-    pub fn with_single_use(mut self, single_use: SingleUse) -> Self {
-        self.single_use = Some(single_use);
-        self
-    }
-
-    /// This configuration takes the place of `previous`, with the same tickets and register. A ticket of `previous` resumes nothing
-    /// under other trust settings. But if it comes with early data, this server marks it as used: a connection that still runs
-    /// under `previous` must not accept a copy of the data that this server rejected (RFC 8446 §8.2). The last
-    /// [`MAX_PREDECESSORS`] settings count. [`ServerConfig::with_trust`] does this by itself.
-    #[must_use]
-    pub fn with_predecessor(mut self, previous: &Self) -> Self {
-        let retired = previous.retired.iter().copied().chain([previous.settings]);
-        self.retired = retired.filter(|settings| *settings != self.settings).collect();
-        let surplus = self.retired.len().saturating_sub(MAX_PREDECESSORS);
-        self.retired.drain(..surplus);
+    pub fn with_marks_of(mut self, other: &Self) -> Self {
+        if !self.marks().any(|known| known.is_same(&other.tickets.kind)) {
+            self.other_tickets.push(other.tickets.kind.clone());
+        }
         self
     }
 
@@ -259,10 +243,9 @@ impl ServerConfig {
     /// # Errors
     /// The profile with the new trust breaks a rule, or the server requests certificates but the new trust accepts none.
     pub fn with_trust(mut self, trust: impl Into<Verifiers>) -> Result<Self, Error> {
-        let previous = self.clone();
         self.profile = with_trust(&self.profile, trust.into())?;
         let client_auth = self.client_auth;
-        Ok(self.with_client_auth(client_auth)?.with_predecessor(&previous))
+        self.with_client_auth(client_auth)
     }
 
     /// The digest to which sessions and frozen associations are bound. It covers the settings that authenticate clients.

@@ -74,8 +74,7 @@ impl Retry {
         second: &ClientHello,
     ) -> Result<Self, Error> {
         let bad = || Error::from(PeerMisbehaved::IllegalParameter(What::Extension(ExtensionType::COOKIE)));
-        let (body, received) =
-            cookie.len().checked_sub(TRUNCATED).and_then(|n| cookie.split_at_checked(n)).ok_or_else(bad)?;
+        let (body, received) = parts(cookie).ok_or_else(bad)?;
         let mut r = Reader::new(body, What::Extension(ExtensionType::COOKIE));
         let time = written(now, r.u8()?).ok_or_else(bad)?;
         let unchanged = unchanged(&config.profile.provider, second);
@@ -83,10 +82,27 @@ impl Retry {
         if !is_authentic(config, RETRY, peer, &content, received) {
             return Err(bad());
         }
+        Self::read(&mut r, unchanged)
+    }
+
+    /// Reads a cookie without a check. Only the binder of a PSK can then prove that the client knows a secret.
+    pub(crate) fn unverified(cookie: &[u8]) -> Option<Self> {
+        let mut r = Reader::new(parts(cookie)?.0, What::Extension(ExtensionType::COOKIE));
+        r.u8().ok()?;
+        Self::read(&mut r, [0; TRUNCATED]).ok()
+    }
+
+    /// Reads the request in a cookie, after its time.
+    fn read(r: &mut Reader<'_>, unchanged: [u8; TRUNCATED]) -> Result<Self, Error> {
         let cipher_suite = CipherSuite(r.u16()?);
         let group = Some(NamedGroup(r.u16()?)).filter(|g| g.0 != 0);
         Ok(Self { cipher_suite, group, unchanged, hello_hash: HashOutput::new(r.rest()) })
     }
+}
+
+/// The content of a cookie, and its tag.
+fn parts(cookie: &[u8]) -> Option<(&[u8], &[u8])> {
+    cookie.split_at_checked(cookie.len().checked_sub(TRUNCATED)?)
 }
 
 /// The kinds of cookies. No cookie of one message is one of the other.

@@ -9,9 +9,9 @@ use super::server;
 use super::ssi::SsiSteps;
 use super::tls12::Handshakes;
 use crate::auth::Psk;
-use crate::early::{EarlyDataProtocols, EarlyDataServer, SingleUse};
+use crate::early::{EarlyDataProtocols, EarlyDataServer};
 use crate::protocol::{Protocol, TransportKind};
-use crate::resume::{ClientSessions, SettingsDigest, Tickets};
+use crate::resume::{ClientSessions, SettingsDigest, TicketKind, Tickets};
 use crate::settings::{
     ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource, Ranks,
 };
@@ -143,7 +143,6 @@ pub struct ServerConfig {
     /// The configuration of the profile, if this one is only for a renegotiation to it.
     pub(crate) in_place_of: Option<Arc<Self>>,
     pub(crate) early_data: Option<EarlyDataServer>,
-    pub(crate) single_use: Option<SingleUse>,
     pub(crate) handshake_cache: Option<Arc<dyn server::Caching>>,
     pub(crate) datagram: DatagramSettings,
     /// Issues this side's connection IDs, if it wants to use them over datagrams.
@@ -153,14 +152,19 @@ pub struct ServerConfig {
     pub(crate) settings: SettingsDigest,
     /// The digest of the other settings of the profile. Early data and cookies are bound to it, too.
     pub(crate) profile_settings: SettingsDigest,
-    /// The settings of the configurations that this one has replaced, the latest last.
-    pub(crate) retired: Vec<SettingsDigest>,
+    /// The tickets of other configurations, which this one marks if they come with early data.
+    pub(crate) other_tickets: Vec<TicketKind>,
 }
 
 impl ServerConfig {
     /// Whether every client must return a cookie first: by default over datagrams, whose addresses anyone can forge.
     pub(crate) fn demands_cookie(&self, protocol: Protocol) -> bool {
         self.cookies.unwrap_or(protocol.transport() == TransportKind::Datagram)
+    }
+
+    /// The tickets that the server marks as used if they come with early data.
+    pub(crate) fn marks(&self) -> impl Iterator<Item = &TicketKind> {
+        core::iter::once(&self.tickets.kind).chain(&self.other_tickets)
     }
 
     /// Whether the server can find PSKs of any kind: external ones or tickets.

@@ -21,7 +21,7 @@ use crate::wire::{CipherSuite, Reader, What, Writer};
 mod once;
 
 pub(crate) use once::EarlyTerms;
-pub use once::UseOnce;
+pub use once::{SingleUse, UseOnce};
 
 /// The longest lifetime of a ticket, seven days (RFC 8446 §4.6.1). A resumed session counts from the time when the peer last
 /// proved its identity, so a renewal does not extend it.
@@ -392,6 +392,17 @@ pub trait SealTickets: Send + Sync + fmt::Debug {
     fn seal(&self, now: Now, aad: &[u8], plaintext: &[u8]) -> Option<Vec<u8>>;
     /// Opens `ticket`; `None` if it has another key, is too old, or is bound to another `aad`.
     fn open(&self, now: Now, aad: &[u8], ticket: &[u8]) -> Option<Zeroizing<Vec<u8>>>;
+    /// Opens `ticket`, whatever it is bound to, and returns its `aad`, too. Keys with a register find every `aad` under which they
+    /// still open tickets: a server marks a ticket that another configuration with these keys would accept.
+    fn open_any(&self, now: Now, ticket: &[u8]) -> Option<(Vec<u8>, Zeroizing<Vec<u8>>)> {
+        let _ = (now, ticket);
+        None
+    }
+    /// The register of the tickets that came with early data. Without one, servers with these keys issue no tickets for early data
+    /// and accept none. All copies of the keys need the same register.
+    fn single_use(&self) -> Option<&SingleUse> {
+        None
+    }
 }
 
 /// A server's store of sessions under random names.
@@ -415,6 +426,18 @@ pub(crate) enum TicketKind {
     Stateless(Arc<dyn SealTickets>),
     Stateful(Arc<dyn ServerSessions>),
     Ask,
+}
+
+impl TicketKind {
+    /// Whether both are the same keys or the same store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Stateless(a), Self::Stateless(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Self::Stateful(a), Self::Stateful(b)) => core::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b)),
+            (Self::None, Self::None) | (Self::Ask, Self::Ask) => true,
+            _ => false,
+        }
+    }
 }
 
 /// A stored session of a connection. The store forgets it if a fatal alert ends the connection.
@@ -447,8 +470,8 @@ impl Tickets {
         Self { kind: TicketKind::None, ids: None, count: 0, lifetime: DEFAULT_LIFETIME }
     }
 
-    /// Tickets that carry the sealed session; the server stores nothing. If servers share the keys and one of them accepts
-    /// early data, all of them need its register ([`crate::ServerConfig::with_single_use`]).
+    /// Tickets that carry the sealed session; the server stores nothing. They allow early data if their keys have a register
+    /// ([`SealTickets::single_use`]).
     pub const fn stateless(seal: Arc<dyn SealTickets>) -> Self {
         Self::new(TicketKind::Stateless(seal))
     }
@@ -460,7 +483,8 @@ impl Tickets {
     }
 
     /// Tickets that name a session which the caller keeps. [`crate::Event::NewSession`] gives the session to the caller, and
-    /// [`crate::Question::FindSession`] asks for it.
+    /// [`crate::Question::FindSession`] asks for it. If the session comes with early data, [`crate::Question::FirstUse`] asks whether
+    /// this is the first time.
     pub const fn ask() -> Self {
         Self::new(TicketKind::Ask)
     }

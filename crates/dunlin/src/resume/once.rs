@@ -1,5 +1,6 @@
 //! Early data in sessions: its terms, and the proof that a ticket comes for the first time.
 
+use crate::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -22,6 +23,16 @@ pub trait UseOnce: Send + Sync + fmt::Debug {
     /// If it cannot remember the ticket either, it must return `false` for every ticket through `until_ms`. The handshake
     /// then continues without early data.
     fn first_use(&self, now: Now, id: &[u8; 32], until_ms: u64) -> bool;
+}
+
+/// How a server with sealed tickets knows that one comes for the first time. It belongs to the keys of the tickets
+/// ([`super::SealTickets::single_use`]), so every server that has the keys has it.
+#[derive(Clone, Debug)]
+pub enum SingleUse {
+    /// A register.
+    Register(Arc<dyn UseOnce>),
+    /// The connection asks the caller by [`crate::Question::FirstUse`].
+    Ask,
 }
 
 /// The early data that a session allows.

@@ -13,7 +13,7 @@ use dunlin::resume::Tickets;
 use dunlin::wire::SignatureScheme;
 use dunlin::{
     ClientConfig, Credential, EarlyDataOutcome, EarlyDataProtocols, Profile, ProfileBuilder, ServerAddress,
-    ServerConfig, Side, SingleUse, TlsConnection, Trust,
+    ServerConfig, Side, TlsConnection, Trust,
 };
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
@@ -113,7 +113,7 @@ impl Node {
         let plain = ServerConfig::new(own).map_err(failed)?;
         let tickets = Tickets::stateful(Arc::new(MemoryServerSessions::new(CONNECTIONS)));
         let resumable = plain.clone().with_tickets(tickets);
-        let resumable = resumable.with_early_data(EarlyDataProtocols::unnamed(), EARLY, SingleUse::Sessions);
+        let resumable = resumable.with_early_data(EarlyDataProtocols::unnamed(), EARLY);
         let resumable = Arc::new(resumable.map_err(failed)?);
         let anchors = X509Trust::anchors([tree.root.certificate().clone()]).map_err(failed)?;
         let trusting = profile(&provider)?.trust(Trust { x509: Some(anchors), raw_key: None });

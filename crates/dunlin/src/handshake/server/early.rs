@@ -1,25 +1,22 @@
-//! The server's early data (RFC 8446 §4.2.10, §8). The server first marks the ticket as used, then decides whether to accept
-//! the data. It also handles the end of the data.
+//! The server's early data (RFC 8446 §4.2.10, §8): whether the server accepts the data after it has marked the ticket
+//! ([`super::mark`]), and the end of the data.
 
-use crate::sync::Arc;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
-use super::start::{self, Candidate, FoundPsk, PskSecret, Search};
+use super::start::{FoundPsk, PskSecret};
 use super::tls13::{Choice, Finish};
-use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData, SingleUse};
-use crate::error::{Error, Internal, Malformed, Misuse, PeerMisbehaved};
-use crate::extension::pre_shared_key;
-use crate::handshake::negotiate::early_data;
+use crate::early::{EARLY_DATA_WINDOW, EarlyDataOutcome, EarlyDataServer, NoEarlyData};
+use crate::error::{Error, Internal, Malformed};
+use crate::extension::pre_shared_key::{self, Identity};
 use crate::handshake::progress::{EarlyOutput, EarlySession, Sending};
-use crate::handshake::question::{Answer, Question};
 use crate::handshake::setup::ServerConfig;
-use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
+use crate::handshake::{Cx, ExpectMessage, Step};
 use crate::message::{ClientHello, Message};
 use crate::protocol::Protocol;
-use crate::resume::{EarlyTerms, ServerSessions, Session, TicketKind};
+use crate::resume::{EarlyTerms, SealTickets, Session, SettingsDigest, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::tls13::EarlySecret;
+use crate::time::Now;
 use crate::transport::Epoch;
 use crate::wire::{HandshakeType, What};
 
@@ -70,20 +67,19 @@ pub(super) fn judge(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> Result<(
 
 /// The settings for early data, if the server can tell whether a ticket is used for the first time.
 fn usable(config: &ServerConfig, protocol: Protocol) -> Option<&EarlyDataServer> {
-    let possible = match (&config.single_use, &config.tickets.kind) {
-        (_, TicketKind::None) => false,
-        (Some(SingleUse::Register(_) | SingleUse::Ask), _) => true,
-        (Some(SingleUse::Sessions) | None, kind) => matches!(kind, TicketKind::Stateful(_)),
+    let possible = match &config.tickets.kind {
+        TicketKind::None => false,
+        TicketKind::Stateless(keys) => keys.single_use().is_some(),
+        TicketKind::Stateful(_) | TicketKind::Ask => true,
     };
     config.early_data.as_ref().filter(|_| protocol.has_early_data() && possible)
 }
 
-/// The store that removes each session on its first use, if that takes the place of a register of used tickets.
-fn store(config: &ServerConfig) -> Option<&Arc<dyn ServerSessions>> {
-    match (&config.single_use, &config.tickets.kind) {
-        (Some(SingleUse::Sessions) | None, TicketKind::Stateful(store)) => Some(store),
-        _ => None,
-    }
+/// Opens a ticket of keys with a register, whatever trust it is bound to.
+pub(super) fn open_any(keys: &dyn SealTickets, now: Now, ticket: &[u8]) -> Option<Session> {
+    keys.single_use()?;
+    let (aad, plaintext) = keys.open_any(now, ticket)?;
+    Session::from_ticket(&plaintext, SettingsDigest::new(&aad)).ok()
 }
 
 /// The terms for early data in new tickets of this connection. `None` if they allow none.
@@ -104,112 +100,32 @@ pub(super) fn ticket_age_skew(
 ) -> Result<i64, Error> {
     let offer = hello.extensions().require::<pre_shared_key::Offer>()?;
     let identity = offer.identities.get(index).ok_or(Internal::Bug(What::PskIndex))?;
+    Ok(skew(cx, identity, session))
+}
+
+fn skew(cx: &Cx<'_>, identity: &Identity, session: &Session) -> i64 {
     let theirs = i64::from(identity.obfuscated_ticket_age.wrapping_sub(session.age_add));
     let ours = i64::try_from(cx.now.unix_ms.saturating_sub(session.issued_ms)).unwrap_or(i64::MAX);
-    Ok(theirs.saturating_sub(ours))
+    theirs.saturating_sub(ours)
 }
 
-/// A ticket that is marked as used, so that no server accepts early data with it again. That holds whether or not this
-/// handshake succeeds.
-pub(super) struct Spent {
-    identity: Vec<u8>,
-    /// Whether this was its first use.
-    is_first_use: bool,
-    /// The session, if it was removed from the store. A second ClientHello can still resume it.
-    session: Option<Box<Session>>,
-}
-
-impl Spent {
-    /// Whether the selected PSK is this ticket, and this was its first use.
-    fn is_first_use(&self, psk: Option<&FoundPsk>) -> bool {
-        self.is_first_use && psk.is_some_and(|psk| psk.identity == self.identity)
-    }
-
-    /// The session under `identity`, if it was removed from the store.
-    pub(super) fn session(&self, identity: &[u8]) -> Option<&Session> {
-        self.session.as_deref().filter(|_| self.identity == identity)
-    }
-}
-
-/// Marks the ticket with which the client offers early data as used. `None` if there is no such ticket.
-///
-/// This comes before every check that could reject the early data. Otherwise another server could later accept a copy of data
-/// that this one rejected (RFC 8446 §8.2). So it happens even if this server sends a HelloRetryRequest, has early data off,
-/// cannot resume the ticket or selects another application protocol.
-///
-/// A second ClientHello counts, too, since a server that keeps no state may have sent the HelloRetryRequest. A session without
-/// terms for early data is skipped: no server accepts early data with it. The binder is verified first, so that only clients
-/// with the ticket's secret can fill a register.
-pub(super) fn spend(
-    cx: &Cx<'_>,
-    search: &Search,
-    candidate: &Candidate,
-    session: &Session,
-) -> Result<Option<Result<Answer, Question>>, Error> {
-    let config = &search.config;
-    let is_spent = search.spent.as_ref().is_some_and(|spent| spent.identity == candidate.identity);
-    let counts = early_data::is_offered(&search.hello) || search.retry.is_some();
-    // RFC 8446 §4.2.10: early data belongs to the first PSK.
-    if is_spent || !counts || candidate.index != 0 || session.early.is_none() {
-        return Ok(None);
-    }
-    if !cx.protocol().has_early_data() || !start::has_valid_binder(cx, search, session)? {
-        return Ok(None);
-    }
-    if let Some(store) = store(config) {
-        return match store.remove(&candidate.identity) {
-            true => Ok(Some(Ok(Answer::FirstUse(true)))),
-            false => Err(PeerMisbehaved::SessionUsedTwice.into()),
-        };
-    }
-    let hash = config.profile.provider.sha256.hash(&[b"dunlin early data", &candidate.identity]);
-    let id = *hash.as_ref().first_chunk::<32>().ok_or(Internal::Bug(What::Sha256))?;
-    // The register must remember the ticket for as long as a copy of this ClientHello is fresh. If the client's clock runs
-    // ahead, that time ends later.
-    let ahead_ms = u64::try_from(ticket_age_skew(cx, candidate.index, session, &search.hello)?).unwrap_or(0);
+/// The time until which a copy of this ClientHello is fresh, in milliseconds since 1970: later if the client's clock runs ahead.
+pub(super) fn fresh_until(cx: &Cx<'_>, identity: &Identity, session: &Session) -> u64 {
+    let ahead_ms = u64::try_from(skew(cx, identity, session)).unwrap_or(0);
     let fresh_until = cx.now.unix_ms.saturating_add(ahead_ms).saturating_add(WINDOW_MS);
-    let until_ms = fresh_until.min(session.expires_ms());
-    Ok(match &config.single_use {
-        Some(SingleUse::Register(register)) => {
-            Some(Ok(Answer::FirstUse(register.first_use(cx.now, &id, until_ms))))
-        }
-        Some(SingleUse::Ask) => Some(Err(Question::FirstUse { id, until_ms })),
-        Some(SingleUse::Sessions) | None => None,
-    })
-}
-
-/// Waits for the answer whether this is the ticket's first use.
-pub(super) struct AwaitFirstUse {
-    pub(super) search: Search,
-    pub(super) candidate: Candidate,
-    pub(super) session: Box<Session>,
-}
-
-impl AwaitAnswer for AwaitFirstUse {
-    fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
-        let Self { mut search, candidate, session } = *self;
-        let is_first_use = match answer {
-            Answer::FirstUse(is_first) => is_first,
-            // Without an answer the server rejects early data, because it cannot exclude a replay.
-            Answer::Failed => false,
-            _ => return Err(Misuse::WrongAnswer.into()),
-        };
-        search.spent = Some(Spent {
-            identity: candidate.identity.clone(),
-            is_first_use,
-            session: store(&search.config).map(|_| session.clone()),
-        });
-        start::weigh(cx, search, candidate, Some(PskSecret::Session(session)))
-    }
+    fresh_until.min(session.expires_ms())
 }
 
 /// The outcome of offered early data. `skew` is the skew of the ticket's age.
 pub(super) fn outcome(cx: &Cx<'_>, choice: &Choice, skew: Option<i64>) -> EarlyDataOutcome {
     match judge(cx, choice, skew) {
-        Ok(()) if choice.spent.as_ref().is_some_and(|spent| spent.is_first_use(choice.psk.as_ref())) => {
-            EarlyDataOutcome::Accepted
+        Ok(()) => {
+            let spent = choice.spent.as_ref().zip(choice.psk.as_ref());
+            match spent.is_some_and(|(spent, psk)| spent.is_first_use(&choice.config, &psk.identity)) {
+                true => EarlyDataOutcome::Accepted,
+                false => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
+            }
         }
-        Ok(()) => EarlyDataOutcome::Rejected(NoEarlyData::NotSingleUse),
         Err(why) => EarlyDataOutcome::Rejected(why),
     }
 }

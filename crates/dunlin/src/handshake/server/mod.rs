@@ -4,7 +4,7 @@
 //! start
 //!   ExpectClientHello       ClientHello              ──────────►
 //! address                                            ◄──────────  HelloVerifyRequest, HelloRetryRequest (datagrams)
-//!     AwaitProfile, AwaitPsk, early::AwaitFirstUse (questions)
+//!     mark::AwaitFirstUse, AwaitProfile, AwaitPsk (questions)
 //!                                                    ◄──────────  HelloRetryRequest
 //!   ExpectClientHello       ClientHello              ──────────►
 //! early                     (early data*)            ──────────►
@@ -28,6 +28,7 @@
 mod address;
 pub(super) mod cache;
 mod early;
+mod mark;
 mod rank;
 mod renegotiate;
 pub(crate) mod start;

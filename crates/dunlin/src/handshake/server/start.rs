@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::address::{self, Proof};
-use super::early::{self, AwaitFirstUse, Spent};
+use super::mark::{self, Spent};
 use super::{rank, tls13};
 use crate::auth::{PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
@@ -21,10 +21,9 @@ use crate::handshake::{AwaitAnswer, Cx, ExpectMessage, Step};
 use crate::message::server_hello::RETRY_RANDOM;
 use crate::message::{ClientHello, Message, ServerHello};
 use crate::protocol::Protocol;
-use crate::resume::{Session, SettingsDigest, TicketKind};
+use crate::resume::{Session, TicketKind};
 use crate::schedule::Transcript;
 use crate::schedule::binder::PskKind;
-use crate::schedule::tls13::EarlySecret;
 use crate::settings::PskSource;
 use crate::time::Now;
 use crate::wire::{ExtensionType, HandshakeType, PskKeyExchangeMode, What};
@@ -101,16 +100,33 @@ impl ExpectMessage for ExpectClientHello {
                 }
             }
         };
-        if config.choose_profile && retry.as_ref().is_none_or(|retry| !retry.has_profile) {
-            let mut hints = negotiate::hints(&hello)?;
-            if let Some(SentRetry { retry, .. }) = &retry {
-                (hints.retried_suite, hints.retried_group) = (Some(retry.cipher_suite), retry.group);
-            }
-            let question = Question::ChooseProfile(hints);
-            return cx.ask(Err(question), Box::new(AwaitProfile { config, hello, retry }));
-        }
-        with_config(cx, config, hello, retry)
+        let mut sent = retry;
+        let spent = sent.as_mut().and_then(|sent| sent.spent.take());
+        mark::before_choice(cx, Arrival { config, hello, sent, spent }, choose_config)
     }
+}
+
+/// A ClientHello on its way through the server's choices.
+pub(super) struct Arrival {
+    pub(super) config: Arc<ServerConfig>,
+    pub(super) hello: ClientHello,
+    /// The HelloRetryRequest that this server has sent, if any.
+    pub(super) sent: Option<SentRetry>,
+    /// The ticket for early data, if it was marked as used.
+    pub(super) spent: Option<Spent>,
+}
+
+/// Asks the caller to choose the configuration, if that is due.
+fn choose_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
+    let Arrival { config, hello, sent, .. } = &arrival;
+    if !config.choose_profile || sent.as_ref().is_some_and(|sent| sent.has_profile) {
+        return with_config(cx, arrival);
+    }
+    let mut hints = negotiate::hints(hello)?;
+    if let Some(SentRetry { retry, .. }) = sent {
+        (hints.retried_suite, hints.retried_group) = (Some(retry.cipher_suite), retry.group);
+    }
+    cx.ask(Err(Question::ChooseProfile(hints)), Box::new(AwaitProfile(arrival)))
 }
 
 /// The checks of a TLS 1.3 ClientHello that do not depend on the configuration.
@@ -125,28 +141,23 @@ fn check(hello: &ClientHello) -> Result<(), Error> {
 }
 
 /// Waits for the caller to choose the configuration for this client.
-struct AwaitProfile {
-    config: Arc<ServerConfig>,
-    hello: ClientHello,
-    retry: Option<SentRetry>,
-}
+struct AwaitProfile(Arrival);
 
 impl AwaitAnswer for AwaitProfile {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
+        let Self(mut arrival) = *self;
         let config = answer.into_profile()?;
-        let retry = self.retry.as_ref().map(|sent| &sent.retry);
-        rank::check_choice(cx, &self.config, &config, &self.hello, retry)?;
-        with_config(cx, config, self.hello, self.retry)
+        let asked = core::mem::replace(&mut arrival.config, config);
+        let Arrival { config, hello, sent, .. } = &arrival;
+        let retry = sent.as_ref().map(|sent| &sent.retry);
+        rank::check_choice(cx, &asked, config, hello, retry)?;
+        mark::after_choice(cx, &asked, arrival, with_config)
     }
 }
 
 /// Continues with the chosen configuration: handles a returned cookie, then looks for a PSK.
-fn with_config(
-    cx: &mut Cx<'_>,
-    config: Arc<ServerConfig>,
-    hello: ClientHello,
-    sent: Option<SentRetry>,
-) -> Result<Step, Error> {
+fn with_config(cx: &mut Cx<'_>, arrival: Arrival) -> Result<Step, Error> {
+    let Arrival { config, hello, sent, spent } = arrival;
     cx.effects.key_log.clone_from(&config.profile.key_log);
     cx.progress.key_update_after = config.profile.key_update_after;
     cx.progress.handshake_only = config.handshake_only;
@@ -166,12 +177,10 @@ fn with_config(
     if !hello.legacy_cookie().is_empty() {
         return Err(PeerMisbehaved::IllegalParameter(What::LegacyCookie).into());
     }
-    let (sent, spent) = sent.map(|sent| ((sent.retry, sent.cookie), sent.spent)).unzip();
-    let retry = cookie::check(cx, &config, &hello, sent)?;
+    let retry = cookie::check(cx, &config, &hello, sent.map(|sent| (sent.retry, sent.cookie)))?;
     if retry.is_some() && hello.extensions().has(ExtensionType::COOKIE) {
         cx.emitter.prove_address();
     }
-    let spent = spent.flatten();
     if let Some(retry) = &retry {
         retry.check(&config.profile.provider, &hello)?;
         cx.draft.retried = true;
@@ -187,20 +196,15 @@ fn with_config(
         _ => PeerIncompatible::NoPsk,
     };
     let mut candidates: Vec<Candidate> = Vec::new();
-    // The server looks up the ticket of early data even if it can use no PSK, to mark the ticket as used.
-    let looked_up = match psk_possible {
-        true => MAX_IDENTITIES,
-        false => early_data::is_offered(&hello).into(),
-    };
+    let looked_up = if psk_possible { MAX_IDENTITIES } else { 0 };
     for (index, identity) in psk::identities(&hello)?.into_iter().enumerate().take(looked_up) {
         candidates.extend(Candidate::of(&config, index, identity.identity));
     }
-    candidates.retain(|candidate| psk_possible || candidate.kind == PskKind::Resumption);
     // RFC 8773 §4: only an external PSK accompanies certificates.
     let with_certificate = tls_cert_with_extern_psk::accepts(&config, &hello)?;
     candidates.retain(|candidate| !with_certificate || candidate.kind != PskKind::Resumption);
     candidates.reverse();
-    find_psk(cx, Search { config, hello, retry, candidates, missing, psk_possible, with_certificate, spent })
+    find_psk(cx, Search { config, hello, retry, candidates, missing, with_certificate, spent })
 }
 
 /// One look-up. Each identity may name a session or an external PSK, which takes two look-ups.
@@ -227,8 +231,6 @@ pub(super) struct Search {
     candidates: Vec<Candidate>,
     /// The error if no candidate is usable.
     missing: PeerIncompatible,
-    /// Whether both sides allow PSKs.
-    psk_possible: bool,
     /// Whether certificates authenticate beside an external PSK.
     with_certificate: bool,
     /// The ticket for early data, if it was marked as used.
@@ -242,20 +244,15 @@ fn find_psk(cx: &mut Cx<'_>, mut search: Search) -> Result<Step, Error> {
         return choose(cx, search, Err(missing));
     };
     let config = &search.config;
-    let taken = search.spent.as_ref().and_then(|spent| spent.session(&candidate.identity));
+    let taken = search.spent.as_ref().and_then(|spent| spent.session(config, &candidate.identity));
     let known = match (candidate.kind, &config.tickets.kind, &config.psks) {
         (PskKind::Resumption, ..) if let Some(session) = taken => {
             Ok(Answer::Session(Some(Box::new(session.clone()))))
         }
         (PskKind::Resumption, TicketKind::Stateless(seal), _) => {
-            let open = |settings: SettingsDigest| {
-                let ticket = seal.open(cx.now, settings.as_bytes(), &candidate.identity)?;
-                Session::from_ticket(&ticket, settings).ok().map(Box::new)
-            };
-            // A ticket under earlier settings is not resumed. If it comes with early data, it is marked as used.
-            let marks = early_data::is_offered(&search.hello) || search.retry.is_some();
-            let retired = config.retired.iter().rev().filter(|_| marks).copied();
-            Ok(Answer::Session([config.settings].into_iter().chain(retired).find_map(open)))
+            let ticket = seal.open(cx.now, config.settings.as_bytes(), &candidate.identity);
+            let session = ticket.and_then(|ticket| Session::from_ticket(&ticket, config.settings).ok());
+            Ok(Answer::Session(session.map(Box::new)))
         }
         (PskKind::Resumption, TicketKind::Stateful(store), _) => {
             Ok(Answer::Session(store.find(&candidate.identity).map(Box::new)))
@@ -295,18 +292,12 @@ impl AwaitAnswer for AwaitPsk {
             }
             _ => return Err(Misuse::WrongAnswer.into()),
         };
-        match secret {
-            Some(PskSecret::Session(session)) => match early::spend(cx, &search, &candidate, &session)? {
-                Some(known) => cx.ask(known, Box::new(AwaitFirstUse { search, candidate, session })),
-                None => weigh(cx, search, candidate, Some(PskSecret::Session(session))),
-            },
-            secret => weigh(cx, search, candidate, secret),
-        }
+        weigh(cx, search, candidate, secret)
     }
 }
 
 /// Continues with the session or PSK if it is usable, otherwise with the next look-up.
-pub(super) fn weigh(
+fn weigh(
     cx: &mut Cx<'_>,
     mut search: Search,
     candidate: Candidate,
@@ -328,24 +319,6 @@ pub(super) fn weigh(
         }
         Some(secret) => use_psk(cx, search, candidate, secret),
         None => find_psk(cx, search),
-    }
-}
-
-/// Whether the first binder proves that the client has the secret of `session`, to which its first identity refers.
-pub(super) fn has_valid_binder(cx: &Cx<'_>, search: &Search, session: &Session) -> Result<bool, Error> {
-    let Search { config, hello, retry, .. } = search;
-    // A server without this suite cannot verify the binder. It also cannot have created the session.
-    let Some(suite) = config.profile.provider.suite(session.cipher_suite) else { return Ok(false) };
-    let transcript = match retry {
-        None => Transcript::new(suite.hash),
-        Some(retry) => rebuild(cx, hello, suite, retry)?,
-    };
-    let secret = EarlySecret::new(suite, cx.protocol(), session.psk.as_ref());
-    let verified = psk::verify_binder(&secret, PskKind::Resumption, 0, &transcript, hello);
-    match verified {
-        Ok(()) => Ok(true),
-        Err(Error::PeerMisbehaved(PeerMisbehaved::BadBinder)) => Ok(false),
-        Err(error) => Err(error),
     }
 }
 
@@ -453,11 +426,7 @@ impl PskSecret {
         let hash = self.hash(config);
         let suite = suite_after(config, hello, search.retry.as_ref(), hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
-        search.psk_possible
-            && bound
-            && hash.is_some()
-            && suite.is_some()
-            && search.retry.as_ref().is_none_or(same)
+        bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
     }
 }
 
@@ -599,7 +568,7 @@ pub(super) fn echo(protocol: Protocol, hello: &ClientHello) -> &[u8] {
 }
 
 /// Reconstructs the transcript up to the HelloRetryRequest from the retry state or the cookie.
-fn rebuild(
+pub(super) fn rebuild(
     cx: &Cx<'_>,
     hello: &ClientHello,
     suite: &'static Tls13CipherSuite,

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use zeroize::Zeroizing;
 
+use super::mark::Spent;
 use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
 use super::{cache, early, rank};
 use crate::auth::PeerIdentity;
@@ -46,7 +47,7 @@ pub(super) struct Choice {
     pub(super) share: Option<key_share::Share>,
     pub(super) psk: Option<FoundPsk>,
     /// The ticket for early data, if it was marked as used.
-    pub(super) spent: Option<early::Spent>,
+    pub(super) spent: Option<Spent>,
     /// The transcript before this ClientHello.
     pub(super) transcript: Transcript,
 }
@@ -191,12 +192,12 @@ fn use_up(
     cx: &mut Cx<'_>,
     config: &ServerConfig,
     psk: &FoundPsk,
-    spent: Option<&early::Spent>,
+    spent: Option<&Spent>,
 ) -> Result<(), Error> {
-    let is_taken = spent.is_some_and(|spent| spent.session(&psk.identity).is_some());
-    if matches!(psk.secret, PskSecret::Session(_)) && !is_taken {
+    if matches!(psk.secret, PskSecret::Session(_)) {
+        let is_taken = spent.is_some_and(|spent| spent.session(config, &psk.identity).is_some());
         match &config.tickets.kind {
-            TicketKind::Stateful(store) if !store.remove(&psk.identity) => {
+            TicketKind::Stateful(store) if !is_taken && !store.remove(&psk.identity) => {
                 return Err(PeerMisbehaved::SessionUsedTwice.into());
             }
             TicketKind::Ask => cx.effects.event(Event::SessionUsed(psk.identity.clone())),
