@@ -337,7 +337,18 @@ fn rejects_invalid_records() {
             Alert::UNEXPECTED_MESSAGE,
         ),
     ];
-    for (name, bytes, error, alert) in cases {
+    // RFC 8446 §5.1: these types have names, but a stream has no records of them. The header suffices to reject one.
+    let of_datagrams = [
+        ContentType::TLS12_CID,
+        ContentType::ACK,
+        ContentType::RETURN_ROUTABILITY_CHECK,
+        ContentType::ASSOCIATION_PORT,
+    ];
+    let of_datagrams = of_datagrams.map(|typ| {
+        let error = PeerMisbehaved::UnexpectedRecord(What::NotTls).into();
+        ("a type of datagrams", vec![typ.0, 3, 3, 0x40, 0], error, Alert::UNEXPECTED_MESSAGE)
+    });
+    for (name, bytes, error, alert) in cases.into_iter().chain(of_datagrams) {
         let (_, mut server) = fresh();
         assert_eq!(server.receive(NOW, &bytes), Err(error.clone()), "{name}");
         assert_eq!(sent_alert(&mut server, &[]), Some(alert), "{name}");

@@ -65,5 +65,5 @@ pub trait Judge: dunlin::auth::Verifier {
 
 /// The number of a DID's method in handshakes; `None` if it has none.
 pub fn did_method(did: &Did) -> Option<DidMethod> {
-    DidMethod::from_name(&format!("did:{}", did.method()))
+    DidMethod::of(did.method())
 }

@@ -130,7 +130,7 @@ pub trait Resolver: Send + Sync + fmt::Debug {
 /// Methods whose DIDs contain their documents are resolvers.
 impl<M: Method> Resolver for M {
     fn methods(&self) -> Vec<DidMethod> {
-        DidMethod::from_name(&format!("did:{}", self.name())).into_iter().collect()
+        DidMethod::of(self.name()).into_iter().collect()
     }
 
     fn settings(&self, add: &mut dyn FnMut(&[u8])) {

@@ -63,7 +63,8 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
             return fail("a PSK beside certificates needs trust or a credential".into());
         }
     }
-    if let Some(mode) = profile.psk_modes.iter().find(|m| m.name().is_none()) {
+    let modes = [PskKeyExchangeMode::PSK_KE, PskKeyExchangeMode::PSK_DHE_KE];
+    if let Some(mode) = profile.psk_modes.iter().find(|mode| !modes.contains(mode)) {
         return fail(format!("the PSK key exchange mode {mode} is unknown"));
     }
     let for_chains = profile.certificate_signature_schemes.as_deref();

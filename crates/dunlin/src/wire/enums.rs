@@ -66,6 +66,20 @@ wire_enum! {
 }
 
 impl ProtocolVersion {
+    /// Whether it is a version of TLS or DTLS, and not a reserved number (RFC 8701) or an unknown one.
+    pub(crate) const fn is_real(self) -> bool {
+        matches!(
+            self,
+            Self::TLS1_0
+                | Self::TLS1_1
+                | Self::TLS1_2
+                | Self::TLS1_3
+                | Self::DTLS1_0
+                | Self::DTLS1_2
+                | Self::DTLS1_3
+        )
+    }
+
     /// Whether it is version 1.2, over any kind of transport.
     pub const fn is_1_2(self) -> bool {
         matches!(self, Self::TLS1_2 | Self::DTLS1_2)
@@ -91,6 +105,13 @@ wire_enum! {
         RETURN_ROUTABILITY_CHECK = 27 => "return_routability_check",
         /// `association_port` (docs/association-ports.md); no number of IANA's, and sent only to peers that know it
         ASSOCIATION_PORT = 30 => "association_port",
+    }
+}
+
+impl ContentType {
+    /// Whether a record over a stream can have this type (RFC 8446 §5.1). The others are of datagrams alone.
+    pub(crate) const fn is_of_streams(self) -> bool {
+        matches!(self, Self::CHANGE_CIPHER_SPEC | Self::ALERT | Self::HANDSHAKE | Self::APPLICATION_DATA)
     }
 }
 
@@ -590,10 +611,33 @@ impl DidMethod {
         }
     }
 
-    /// Whether `did` can be an identifier of this method. Of a method that this crate does not name, any text can.
+    /// The name in its identifiers (DID Core §3.1). `None` for a method that this crate does not know.
+    const fn method_name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::BTCR => "btcr",
+            Self::ETHR => "ethr",
+            Self::IOTA => "iota",
+            Self::OTT => "ott",
+            Self::BTC => "btc",
+            Self::ETH => "eth",
+            Self::DUNLIN => "dunlin",
+            Self::KEY => "key",
+            Self::JWK => "jwk",
+            Self::WEB => "web",
+            _ => return None,
+        })
+    }
+
+    /// The method with this name in its identifiers, such as `web`.
+    pub fn of(method_name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|method| method.method_name() == Some(method_name))
+    }
+
+    /// Whether `did` can be an identifier of this method. Of a method that this crate does not know, any text can.
     pub(crate) fn may_have(self, did: &[u8]) -> bool {
-        let Some(name) = self.name() else { return true };
-        did.strip_prefix(name.as_bytes()).is_some_and(|rest| rest.starts_with(b":"))
+        let Some(name) = self.method_name() else { return true };
+        let rest = did.strip_prefix(b"did:").and_then(|did| did.strip_prefix(name.as_bytes()));
+        rest.is_some_and(|rest| rest.starts_with(b":"))
     }
 }
 
@@ -656,5 +700,35 @@ impl SignatureScheme {
     /// draft-ietf-tls-tls13-pkcs1 §2 defines one scheme for clients alone.
     pub(crate) fn signs_for_servers(self) -> bool {
         self.signs_handshakes() && self != Self::RSA_PKCS1_SHA256_LEGACY
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number of datagrams or of another protocol version may get a name. Streams must not take its records for that.
+    #[test]
+    fn streams_have_four_types_of_records() {
+        let types = (0..=u8::MAX).filter(|typ| ContentType(*typ).is_of_streams());
+        assert!(types.eq(20..=23));
+    }
+
+    #[test]
+    fn only_released_versions_are_real() {
+        let real = (0..=u16::MAX).filter(|version| ProtocolVersion(*version).is_real());
+        assert!(real.eq([0x0301, 0x0302, 0x0303, 0x0304, 0xfefc, 0xfefd, 0xfeff]));
+    }
+
+    /// The names in identifiers belong to the protocol, and those for display say the same.
+    #[test]
+    fn every_method_has_the_name_of_its_identifiers() {
+        for method in DidMethod::ALL {
+            let name = method.name().unwrap_or_default();
+            assert_eq!(DidMethod::of(name.strip_prefix("did:").unwrap_or_default()), Some(*method));
+            assert!(method.may_have(alloc::format!("{name}:x").as_bytes()), "{name}");
+            assert!(!method.may_have(name.as_bytes()) && !method.may_have(b"did:other:x"), "{name}");
+        }
+        assert!(DidMethod(7).may_have(b"did:other:x"));
     }
 }

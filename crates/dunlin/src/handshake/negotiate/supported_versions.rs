@@ -67,7 +67,7 @@ pub(crate) fn offers_tls12(hello: &ClientHello, protocol: Protocol) -> Result<bo
 pub(crate) fn no_common_version(hello: &ClientHello, protocol: Protocol) -> Error {
     let versions = hello.extensions().get::<Versions>().ok().flatten();
     let newest = match versions {
-        Some(v) => v.0.iter().find(|v| v.name().is_some()).or(v.0.first()).copied(),
+        Some(v) => v.0.iter().find(|v| v.is_real()).or(v.0.first()).copied(),
         None if protocol.descends_from_ssl() => Some(hello.legacy_version.min(protocol.legacy_version())),
         None => Some(hello.legacy_version),
     };

@@ -226,7 +226,7 @@ impl Receiver {
             let Some([typ, major, _, a, b]) = waiting.first_chunk::<HEADER_LEN>() else { return Ok(None) };
             let (typ, len) = (ContentType(*typ), usize::from(u16::from_be_bytes([*a, *b])));
             // RFC 8446 §5.1: the receiver ignores the version. But a major version other than 3 is not TLS at all.
-            if *major != 3 || typ.name().is_none() || typ == ContentType::ACK {
+            if *major != 3 || !typ.is_of_streams() {
                 return Err(PeerMisbehaved::UnexpectedRecord(What::NotTls).into());
             }
             let protected = self.key.is_some()
