@@ -1,32 +1,334 @@
-//! Finds out why a chain is invalid if webpki only reports a signature that does not verify.
+//! Finds the signed paths from a peer's certificate to a trust anchor, within limits that no peer can raise. webpki then validates
+//! such a path, without a second verification of its signatures.
+//!
+//! webpki searches for paths, too, but a caller cannot bound that search: it verifies up to 100 signatures and takes up to 200,000
+//! steps. This search orders the candidates by their key identifiers, and verifies a signature only where the names lead to a trust
+//! anchor. A peer invents names and identifiers as it likes, so they save work but never allow more.
 
-use pki_types::{CertificateDer, TrustAnchor};
+use alloc::vec::Vec;
+
+use pki_types::{
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, SignatureVerificationAlgorithm, TrustAnchor,
+};
 
 use super::der::tlv;
 use super::verifier::Algorithms;
-use super::x509::{common_name, names};
+use super::x509::{Anchor, authority_key_id, common_name, from_issuer, names, subject_key_id};
 use crate::error::{AuthenticationFailure, ShortKey};
 
 /// The shortest RSA key that the providers accept, in bits.
 const MIN_RSA_BITS: usize = 2048;
 
-/// The most signatures that the search verifies again: a chain with two keys for each of webpki's six CAs.
-const MAX_SIGNATURES: usize = 12;
+/// The most certificates of a peer that the search considers: a leaf, webpki's six CAs, and cross-certificates of five of them.
+const MAX_CERTIFICATES: usize = 12;
 
-/// The reason: an issuer's key is too short, the chain violates a constraint, or the signature is really bad.
-///
-/// webpki prefers this report to all others. It also reports a bad signature if an issuer has two keys under one name (a
-/// self-issued certificate, RFC 5280 §3.2) and the path through the right key violates a constraint.
-pub(super) fn bad_signature(
-    algorithms: Algorithms<'_>,
-    anchors: &[TrustAnchor<'_>],
-    chain: &[CertificateDer<'_>],
-) -> AuthenticationFailure {
+/// The most certificates with one subject and key identifier: a CA's own certificate and a cross-certificate (RFC 5280 §3.2).
+const MAX_OF_ONE_KEY: usize = 2;
+
+/// The most signatures of a peer's certificates that this side verifies: those of a leaf and webpki's six CAs, and one with a
+/// wrong key.
+const MAX_VERIFICATIONS: usize = 8;
+
+/// The most CAs in a path, as in webpki.
+const MAX_AUTHORITIES: usize = 6;
+
+/// A certificate of the peer. Names and keys are without headers, as webpki stores them.
+#[derive(Clone, Copy)]
+struct Candidate<'c> {
+    der: &'c [u8],
+    issuer: &'c [u8],
+    subject: &'c [u8],
+    key: &'c [u8],
+    key_id: Option<&'c [u8]>,
+    issuer_key_id: Option<&'c [u8]>,
+    signed: Signed<'c>,
+}
+
+/// The signed part of a certificate with its signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Signed<'c> {
+    message: &'c [u8],
+    algorithm: &'c [u8],
+    signature: &'c [u8],
+}
+
+impl<'c> Candidate<'c> {
+    fn read(der: &'c [u8]) -> Option<Self> {
+        let (issuer, subject) = names(der)?;
+        let (key, signed) = (key(der)?, Signed::read(der)?);
+        let (key_id, issuer_key_id) = (subject_key_id(der), authority_key_id(der));
+        Some(Self { der, issuer, subject, key, key_id, issuer_key_id, signed })
+    }
+
+    /// The order in which the search tries issuers of one name.
+    fn rank(&self, key_id: Option<&[u8]>) -> u8 {
+        match (self.issuer_key_id, key_id) {
+            (Some(wanted), Some(own)) if wanted == own => 0,
+            (Some(_), Some(_)) => 2,
+            _ => 1,
+        }
+    }
+}
+
+impl<'c> Signed<'c> {
+    fn read(certificate: &'c [u8]) -> Option<Self> {
+        let (_, certificate, _) = tlv(certificate)?;
+        let (_, _, rest) = tlv(certificate)?;
+        let message = certificate.get(..certificate.len() - rest.len())?;
+        let (_, algorithm, rest) = tlv(rest)?;
+        Some(Self { message, algorithm, signature: bit_string(rest)? })
+    }
+}
+
+/// A signature that the search has verified.
+#[derive(Debug)]
+struct Tried<'c> {
+    signed: Signed<'c>,
+    /// The AlgorithmIdentifier and the key in the issuer's SubjectPublicKeyInfo.
+    key: (&'c [u8], &'c [u8]),
+    is_valid: bool,
+}
+
+/// An algorithm for webpki that knows the signatures of the peer's certificates. It accepts those that the search has found valid and
+/// no other signature of these certificates. It verifies the rest itself, which are signatures of this side's CRLs.
+#[derive(Debug)]
+struct Known<'s> {
+    algorithm: &'static dyn SignatureVerificationAlgorithm,
+    certificates: &'s [Signed<'s>],
+    tried: &'s [Tried<'s>],
+}
+
+impl SignatureVerificationAlgorithm for Known<'_> {
+    fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
+        if !self.certificates.iter().any(|certificate| certificate.message == message) {
+            return self.algorithm.verify_signature(key, message, signature);
+        }
+        let (signature_id, key_id) = (self.signature_alg_id(), self.public_key_alg_id());
+        let signed = Signed { message, algorithm: signature_id.as_ref(), signature };
+        let is_this = |tried: &&Tried<'_>| tried.signed == signed && tried.key == (key_id.as_ref(), key);
+        match self.tried.iter().find(is_this).is_some_and(|tried| tried.is_valid) {
+            true => Ok(()),
+            false => Err(InvalidSignature),
+        }
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        self.algorithm.public_key_alg_id()
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.algorithm.signature_alg_id()
+    }
+}
+
+/// Validates a signed path: the CAs from the leaf upwards, the trust anchor, and the algorithms with which webpki must check it.
+pub(super) type Validate<'v> = &'v mut dyn FnMut(
+    &[CertificateDer<'_>],
+    &TrustAnchor<'_>,
+    &[&dyn SignatureVerificationAlgorithm],
+) -> Result<(), AuthenticationFailure>;
+
+/// Searches for a signed path from the leaf of `chain` that `validate` accepts. Returns the key of the leaf's issuer, a
+/// SubjectPublicKeyInfo without its header.
+pub(super) fn search<'c>(
+    algorithms: Algorithms<'c>,
+    anchors: &'c [Anchor],
+    chain: &'c [CertificateDer<'_>],
+    validate: Validate<'_>,
+) -> Result<&'c [u8], AuthenticationFailure> {
+    let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
+    let leaf = Candidate::read(leaf).ok_or(AuthenticationFailure::BadEncoding)?;
+    let (candidates, is_cut) = candidates(&leaf, anchors, chain.get(1..).unwrap_or_default());
+    let certificates = candidates.iter().chain([&leaf]).map(|c| c.signed).collect();
+    let mut search = Search {
+        algorithms,
+        anchors,
+        candidates,
+        certificates,
+        tried: Vec::new(),
+        spared: Vec::new(),
+        left: MAX_VERIFICATIONS,
+        is_exhausted: false,
+        is_too_deep: false,
+        is_supported: false,
+        failure: None,
+    };
+    if let Some(key) = search.walk(&mut Vec::from([leaf]), validate) {
+        return Ok(key);
+    }
+    Err(match search {
+        Search { is_exhausted: true, .. } => AuthenticationFailure::TooManyVerifications,
+        _ if is_cut => AuthenticationFailure::TooManyCertificates,
+        Search { failure: Some(failure), .. } => failure,
+        // No name leads from the leaf to a trust anchor.
+        Search { tried, .. } if tried.is_empty() => AuthenticationFailure::UnknownIssuer,
+        Search { is_too_deep: true, .. } => AuthenticationFailure::ChainTooLong,
+        Search { is_supported: false, .. } => AuthenticationFailure::UnsupportedAlgorithm,
+        _ => bad_signature(anchors, chain),
+    })
+}
+
+/// The certificates on a path of names from the leaf to a trust anchor, as far as the limits allow, and whether some are left out.
+fn candidates<'c>(
+    leaf: &Candidate<'c>,
+    anchors: &[Anchor],
+    others: &'c [CertificateDer<'_>],
+) -> (Vec<Candidate<'c>>, bool) {
+    let all: Vec<_> = others.iter().filter_map(|der| Candidate::read(der)).collect();
+    let is_anchor = |name: &[u8]| anchors.iter().any(|anchor| *anchor.trust.subject == *name);
+    let up = reachable(&all, &|c| c.subject == leaf.issuer, &|from, to| from.issuer == to.subject);
+    let down = reachable(&all, &|c| is_anchor(c.issuer), &|from, to| from.subject == to.issuer);
+    let mut kept = Vec::<Candidate<'_>>::new();
+    let mut is_cut = false;
+    for (candidate, _) in all.iter().zip(up.iter().zip(down)).filter(|(_, (up, down))| **up && *down) {
+        if candidate.der == leaf.der || kept.iter().any(|other| other.der == candidate.der) {
+            continue;
+        }
+        let is_same = |c: &&Candidate<'_>| c.subject == candidate.subject && c.key_id == candidate.key_id;
+        match kept.iter().filter(is_same).count() < MAX_OF_ONE_KEY && kept.len() + 1 < MAX_CERTIFICATES {
+            true => kept.push(*candidate),
+            false => is_cut = true,
+        }
+    }
+    (kept, is_cut)
+}
+
+/// Marks the candidates that steps of `leads` reach from those of `starts`.
+fn reachable(
+    all: &[Candidate<'_>],
+    starts: &dyn Fn(&Candidate<'_>) -> bool,
+    leads: &dyn Fn(&Candidate<'_>, &Candidate<'_>) -> bool,
+) -> Vec<bool> {
+    let mut reached: Vec<bool> = all.iter().map(starts).collect();
+    let mut waiting: Vec<_> = all.iter().filter(|c| starts(c)).collect();
+    while let Some(from) = waiting.pop() {
+        for (to, is_reached) in all.iter().zip(&mut reached) {
+            if !*is_reached && leads(from, to) {
+                *is_reached = true;
+                waiting.push(to);
+            }
+        }
+    }
+    reached
+}
+
+/// A depth-first search upwards from the leaf.
+struct Search<'c> {
+    algorithms: Algorithms<'c>,
+    anchors: &'c [Anchor],
+    candidates: Vec<Candidate<'c>>,
+    certificates: Vec<Signed<'c>>,
+    tried: Vec<Tried<'c>>,
+    /// Keys of this side's trust anchors whose verification did not count.
+    spared: Vec<&'c [u8]>,
+    /// The verifications that are left.
+    left: usize,
+    is_exhausted: bool,
+    /// Whether a path has more CAs than webpki accepts.
+    is_too_deep: bool,
+    /// Whether this side supports the algorithm of some signature.
+    is_supported: bool,
+    /// The first reason why a signed path is invalid.
+    failure: Option<AuthenticationFailure>,
+}
+
+impl<'c> Search<'c> {
+    /// Extends `path`, which begins with the leaf. Returns the key of the leaf's issuer.
+    fn walk(&mut self, path: &mut Vec<Candidate<'c>>, validate: Validate<'_>) -> Option<&'c [u8]> {
+        let current = *path.last()?;
+        let mut roots: Vec<_> =
+            self.anchors.iter().filter(|anchor| *anchor.trust.subject == *current.issuer).collect();
+        roots.sort_by_key(|root| current.rank(root.key_id.as_deref()));
+        for (i, root) in roots.into_iter().enumerate() {
+            let key = &*root.trust.subject_public_key_info;
+            // The administrator chose the number of trust anchors with one name. So the wrong ones do not count, each of them once.
+            let is_spared = i > 0 && !self.spared.contains(&key);
+            if is_spared {
+                self.spared.push(key);
+            }
+            if self.is_signed(&current, key, is_spared) {
+                match self.validate(path, root, validate) {
+                    Ok(()) => return Some(path.get(1).map_or(key, |issuer| issuer.key)),
+                    Err(failure) => drop(self.failure.get_or_insert(failure)),
+                }
+            }
+        }
+        // RFC 4158 §5.2: a path has each subject and key once.
+        let is_new = |c: &Candidate<'_>| !path.iter().any(|p| p.subject == c.subject && p.key == c.key);
+        let issuers = self.candidates.iter().filter(|c| c.subject == current.issuer && is_new(c));
+        let mut issuers: Vec<_> = issuers.copied().collect();
+        if path.len() > MAX_AUTHORITIES {
+            self.is_too_deep |= !issuers.is_empty();
+            return None;
+        }
+        issuers.sort_by_key(|issuer| current.rank(issuer.key_id));
+        for issuer in issuers {
+            if self.is_signed(&current, issuer.key, false) {
+                path.push(issuer);
+                let found = self.walk(path, validate);
+                path.pop();
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether `key` has signed the certificate. Each signature is verified once. It counts unless it is spared.
+    fn is_signed(&mut self, certificate: &Candidate<'c>, key: &'c [u8], is_spared: bool) -> bool {
+        let Some((_, key_algorithm, rest)) = tlv(key) else { return false };
+        let Some(bits) = bit_string(rest) else { return false };
+        let (signed, key) = (certificate.signed, (key_algorithm, bits));
+        if let Some(tried) = self.tried.iter().find(|tried| tried.signed == signed && tried.key == key) {
+            return tried.is_valid && !self.is_exhausted;
+        }
+        let signs = |algorithm: &&&dyn SignatureVerificationAlgorithm| {
+            algorithm.signature_alg_id().as_ref() == signed.algorithm
+        };
+        let fits = |algorithm: &&&dyn SignatureVerificationAlgorithm| {
+            algorithm.public_key_alg_id().as_ref() == key_algorithm
+        };
+        let algorithm = self.algorithms.iter().filter(signs).find(fits);
+        let is_valid = match (algorithm, is_spared || self.left > 0) {
+            (Some(_), false) => {
+                self.is_exhausted = true;
+                return false;
+            }
+            (Some(algorithm), true) => {
+                self.left -= usize::from(!is_spared);
+                algorithm.verify_signature(bits, signed.message, signed.signature).is_ok()
+            }
+            (None, _) => false,
+        };
+        self.is_supported |= self.algorithms.iter().any(|algorithm| signs(&algorithm));
+        self.tried.push(Tried { signed, key, is_valid });
+        is_valid && !self.is_exhausted
+    }
+
+    fn validate(
+        &self,
+        path: &[Candidate<'c>],
+        root: &Anchor,
+        validate: Validate<'_>,
+    ) -> Result<(), AuthenticationFailure> {
+        let authorities: Vec<_> = path.iter().skip(1).map(|c| CertificateDer::from(c.der)).collect();
+        let (certificates, tried) = (&*self.certificates, &*self.tried);
+        let known =
+            self.algorithms.iter().map(|algorithm| Known { algorithm: *algorithm, certificates, tried });
+        let known: Vec<_> = known.collect();
+        let known: Vec<_> = known.iter().map(|known| known as &dyn SignatureVerificationAlgorithm).collect();
+        validate(&authorities, &root.trust, &known)
+    }
+}
+
+/// The reason why no signature of a path verifies: an issuer's key is too short, or the signature is wrong.
+fn bad_signature(anchors: &[Anchor], chain: &[CertificateDer<'_>]) -> AuthenticationFailure {
     let intermediates = chain.iter().skip(1).filter_map(|c| Some((names(c)?.1, key(c)?)));
     let is_issuer = |name: &[u8]| chain.iter().any(|c| names(c).is_some_and(|(issuer, _)| issuer == name));
     let anchors_of_chain = anchors
         .iter()
-        .map(|a| (&*a.subject, &*a.subject_public_key_info))
+        .map(|a| (&*a.trust.subject, &*a.trust.subject_public_key_info))
         .filter(|(name, _)| is_issuer(name));
     let short = intermediates.chain(anchors_of_chain).find_map(|(name, key)| {
         let bits = short_rsa(key)?;
@@ -34,9 +336,6 @@ pub(super) fn bad_signature(
     });
     match short {
         Some(short) => AuthenticationFailure::KeyTooShort(short),
-        None if is_signed(algorithms, anchors, chain) == Some(true) => {
-            AuthenticationFailure::ConstraintViolated
-        }
         None => AuthenticationFailure::BadChainSignature,
     }
 }
@@ -58,50 +357,17 @@ pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
     (bits < MIN_RSA_BITS).then_some(bits)
 }
 
-/// Whether every signature from the leaf up to a trust anchor verifies with a key of its issuer.
-fn is_signed(
-    algorithms: Algorithms<'_>,
-    anchors: &[TrustAnchor<'_>],
-    chain: &[CertificateDer<'_>],
-) -> Option<bool> {
-    let (mut current, intermediates) = chain.split_first()?;
-    let mut left = MAX_SIGNATURES;
-    loop {
-        let (issuer, _) = names(current)?;
-        let mut verifies = |key: &[u8]| {
-            left = left.checked_sub(1)?;
-            verifies(algorithms, current, key)
-        };
-        if anchors.iter().any(|a| *a.subject == *issuer && verifies(&a.subject_public_key_info) == Some(true))
-        {
-            return Some(true);
-        }
-        let is_next =
-            |c: &&CertificateDer<'_>| *c != current && names(c).is_some_and(|(_, subject)| subject == issuer);
-        current =
-            intermediates.iter().filter(is_next).find(|c| key(c).and_then(&mut verifies) == Some(true))?;
+/// The content of a BIT STRING with whole bytes.
+fn bit_string(bytes: &[u8]) -> Option<&[u8]> {
+    match tlv(bytes)? {
+        (3, content, _) => content.strip_prefix(&[0]),
+        _ => None,
     }
-}
-
-/// Whether the signature of `certificate` verifies with `key`.
-fn verifies(algorithms: Algorithms<'_>, certificate: &[u8], key: &[u8]) -> Option<bool> {
-    let (_, certificate, _) = tlv(certificate)?;
-    let (_, _, rest) = tlv(certificate)?;
-    let signed = certificate.get(..certificate.len() - rest.len())?;
-    let (_, signature_algorithm, rest) = tlv(rest)?;
-    let signature = tlv(rest)?.1.get(1..)?;
-    let (_, key_algorithm, rest) = tlv(key)?;
-    let key = tlv(rest)?.1.get(1..)?;
-    Some(algorithms.iter().any(|algorithm| {
-        algorithm.signature_alg_id().as_ref() == signature_algorithm
-            && algorithm.public_key_alg_id().as_ref() == key_algorithm
-            && algorithm.verify_signature(key, signed, signature).is_ok()
-    }))
 }
 
 /// The SubjectPublicKeyInfo of a certificate without its header.
 fn key(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, _issuer, rest) = tlv(super::x509::from_issuer(certificate)?)?;
+    let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, _validity, rest) = tlv(rest)?;
     let (_, _subject, rest) = tlv(rest)?;
     tlv(rest).map(|(_, key, _)| key)

@@ -33,7 +33,7 @@ pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
 pub use verifier::{Acceptance, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier, Verifiers};
-pub use x509::X509Trust;
+pub use x509::{Anchor, X509Trust};
 
 /// A private key in this process, or elsewhere.
 #[derive(Clone, Debug)]

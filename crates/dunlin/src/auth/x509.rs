@@ -16,13 +16,28 @@ use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::CertificateType;
 
+/// A trust anchor with the key identifier of its certificate, by which the engine chooses among trust anchors with one name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    pub(super) trust: TrustAnchor<'static>,
+    /// subjectKeyIdentifier (RFC 5280 §4.2.1.2).
+    pub(super) key_id: Option<Box<[u8]>>,
+}
+
+/// A trust anchor without a key identifier.
+impl From<TrustAnchor<'static>> for Anchor {
+    fn from(trust: TrustAnchor<'static>) -> Self {
+        Self { trust, key_id: None }
+    }
+}
+
 /// The certificate chains that this side trusts.
 #[derive(Clone, Debug)]
 pub enum X509Trust {
     /// Chains that lead to one of these trust anchors. Use [`X509Trust::anchors`] to make it.
-    Anchors(Vec<TrustAnchor<'static>>),
+    Anchors(Vec<Anchor>),
     /// As `Anchors`, unless a CRL lists a certificate of the chain. Use [`X509Trust::with_revocation`] to make it.
-    Unrevoked(Vec<TrustAnchor<'static>>, Revocation),
+    Unrevoked(Vec<Anchor>, Revocation),
     /// As the boxed trust, with at most this many CAs between the peer's certificate and a trust anchor. Use
     /// [`X509Trust::with_max_depth`] to make it.
     MaxDepth(u8, Box<Self>),
@@ -41,9 +56,9 @@ impl X509Trust {
     pub fn anchors<'c>(roots: impl IntoIterator<Item = CertificateDer<'c>>) -> Result<Self, Error> {
         let mut anchors = Vec::new();
         for (i, root) in roots.into_iter().enumerate() {
-            let anchor = webpki::anchor_from_trusted_cert(&root)
+            let trust = webpki::anchor_from_trusted_cert(&root)
                 .map_err(|e| Misuse::Config(alloc::format!("trust anchor {}: {e}", i + 1)))?;
-            anchors.push(anchor.to_owned());
+            anchors.push(Anchor { trust: trust.to_owned(), key_id: subject_key_id(&root).map(Into::into) });
         }
         if anchors.is_empty() {
             return Err(Misuse::Config("there is no trust anchor".into()).into());
@@ -91,17 +106,18 @@ impl X509Trust {
         name: Option<&ServerName<'_>>,
         now: Now,
     ) -> Option<Result<(), AuthenticationFailure>> {
-        self.believes(algorithms, chain, peer, name, now.unix())
+        self.believes(algorithms, chain, peer, name, now.unix()).map(|verdict| verdict.map(drop))
     }
 
-    fn believes(
-        &self,
-        algorithms: Algorithms<'_>,
-        chain: &[CertificateDer<'_>],
+    /// The verdict on a chain. A good one has the key of the leaf's issuer, without its header, if this side has verified a path.
+    fn believes<'c>(
+        &'c self,
+        algorithms: Algorithms<'c>,
+        chain: &'c [CertificateDer<'_>],
         peer: Side,
         name: Option<&ServerName<'_>>,
         now: UnixTime,
-    ) -> Option<Result<(), AuthenticationFailure>> {
+    ) -> Option<Result<Option<&'c [u8]>, AuthenticationFailure>> {
         if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
             return Some(Err(AuthenticationFailure::BadEncoding));
         }
@@ -109,20 +125,21 @@ impl X509Trust {
             Self::MaxDepth(depth, trust) => (*depth, &**trust),
             trust => (u8::MAX, trust),
         };
-        let verify =
-            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
+        let verify = |anchors, revocation| {
+            verify(algorithms, (anchors, depth), revocation, chain, peer, name, now).map(Some)
+        };
         match trust {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
             Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
             // `with_max_depth` never nests depths. Reject a chain if a caller does.
             Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
             Self::Ask => None,
-            Self::DangerAnyone => Some(Ok(())),
+            Self::DangerAnyone => Some(Ok(None)),
         }
     }
 
     /// The trust anchors, if there are any.
-    fn anchor_list(&self) -> Option<&[TrustAnchor<'static>]> {
+    fn anchor_list(&self) -> Option<&[Anchor]> {
         match self {
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => Some(anchors),
             Self::MaxDepth(_, trust) => trust.anchor_list(),
@@ -164,7 +181,7 @@ impl Verifier for X509Trust {
             }
             Self::Anchors(anchors) | Self::Unrevoked(anchors, _) => {
                 add(b"X.509");
-                for anchor in anchors {
+                for Anchor { trust: anchor, .. } in anchors {
                     add(&anchor.subject);
                     add(&anchor.subject_public_key_info);
                     add(anchor.name_constraints.as_deref().unwrap_or_default());
@@ -177,14 +194,14 @@ impl Verifier for X509Trust {
     }
 
     fn authorities(&self) -> Vec<Vec<u8>> {
-        self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.subject)).collect()
+        self.anchor_list().unwrap_or_default().iter().map(|a| sequence(&a.trust.subject)).collect()
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let name = claim.name.map(|name| name as &ServerName<'_>);
         match self.believes(claim.algorithms, claim.entries, claim.peer, name, claim.now.unix()) {
             None => Ok(Verdict::Ask),
-            Some(verdict) => verdict.and_then(|()| self.read(claim)).map(Verdict::Accepted),
+            Some(verdict) => verdict.and_then(|_| self.read(claim)).map(Verdict::Accepted),
         }
     }
 
@@ -213,25 +230,28 @@ impl Verifier for X509Trust {
     }
 }
 
-fn verify(
-    algorithms: Algorithms<'_>,
-    (anchors, depth): (&[TrustAnchor<'_>], u8),
+/// Verifies a chain. Returns the key of the leaf's issuer, without its header.
+fn verify<'c>(
+    algorithms: Algorithms<'c>,
+    (anchors, depth): (&'c [Anchor], u8),
     revocation: Option<&Revocation>,
-    chain: &[CertificateDer<'_>],
+    chain: &'c [CertificateDer<'_>],
     peer: Side,
     name: Option<&ServerName<'_>>,
     now: UnixTime,
-) -> Result<(), AuthenticationFailure> {
-    let (leaf, intermediates) = chain.split_first().ok_or(AuthenticationFailure::NoCertificate)?;
-    let failure = |e| match e {
-        webpki::Error::InvalidSignatureForPublicKey => chain::bad_signature(algorithms, anchors, chain),
-        e => failure(&e, chain, name),
-    };
+) -> Result<&'c [u8], AuthenticationFailure> {
+    let failure = |e| failure(&e, chain, name);
+    let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
     let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
     let usage = match peer {
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
     };
+    // Without trust anchors, webpki checks only the leaf's dates and purpose, which costs no signature.
+    match leaf.verify_for_usage(&[], &[], &[], now, usage, None, None) {
+        Ok(_) | Err(webpki::Error::UnknownIssuer) => {}
+        Err(e) => return Err(failure(e)),
+    }
     let check = |path: &VerifiedPath<'_>| {
         if path.intermediate_certificates().count() > depth.into() {
             return Err(webpki::Error::MaximumPathDepthExceeded);
@@ -239,24 +259,33 @@ fn verify(
         check_uris(path)?;
         revocation.map_or(Ok(()), |revocation| revocation.check(path))
     };
-    let verify = |options: Option<RevocationOptions<'_>>| {
-        let check: Check<'_> = &check;
-        let path =
-            leaf.verify_for_usage(algorithms, anchors, intermediates, now, usage, options, Some(check));
-        path.map(drop).map_err(failure)
-    };
-    match revocation {
-        None => verify(None)?,
-        Some(revocation) => {
-            for lists in revocation.rounds(chain) {
-                verify(Some(revocation.options(&lists)?))?;
+    let check: Check<'_> = &check;
+    let issuer = chain::search(algorithms, anchors, chain, &mut |authorities, anchor, algorithms| {
+        let anchors = core::slice::from_ref(anchor);
+        let verify = |options: Option<RevocationOptions<'_>>| {
+            let path =
+                leaf.verify_for_usage(algorithms, anchors, authorities, now, usage, options, Some(check));
+            match path {
+                Ok(_) => Ok(()),
+                // The signatures of this path are valid. webpki also tries its keys in other orders, and prefers the report of a wrong
+                // signature to that of a violated constraint.
+                Err(webpki::Error::InvalidSignatureForPublicKey) => {
+                    Err(AuthenticationFailure::ConstraintViolated)
+                }
+                Err(e) => Err(failure(e)),
+            }
+        };
+        match revocation {
+            None => verify(None),
+            Some(revocation) => {
+                revocation.rounds(chain).iter().try_for_each(|lists| verify(Some(revocation.options(lists)?)))
             }
         }
-    }
+    })?;
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(failure)?;
     }
-    Ok(())
+    Ok(issuer)
 }
 
 /// An additional check of a path, which webpki calls.
@@ -410,6 +439,18 @@ fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
     // The value is a BIT STRING, which begins with the number of unused bits.
     tlv(extension(certificate, KEY_USAGE)?)?.1.get(1..)
+}
+
+/// The key identifier of a certificate (RFC 5280 §4.2.1.2).
+pub(super) fn subject_key_id(certificate: &[u8]) -> Option<&[u8]> {
+    tlv(extension(certificate, [0x55, 0x1d, 0x0e])?).map(|(_, id, _)| id)
+}
+
+/// The key identifier of a certificate's issuer (RFC 5280 §4.2.1.1).
+pub(super) fn authority_key_id(certificate: &[u8]) -> Option<&[u8]> {
+    let (_, fields, _) = tlv(extension(certificate, [0x55, 0x1d, 0x23])?)?;
+    // keyIdentifier [0] comes first.
+    tlv(fields).filter(|(tag, ..)| *tag == 0x80).map(|(_, id, _)| id)
 }
 
 /// The distribution points of a certificate's CRL, in DER (RFC 5280 §4.2.1.13).

@@ -113,6 +113,8 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         | A::CaAsEndEntity
         | A::WrongKeyUsage
         | A::ConstraintViolated
+        | A::TooManyCertificates
+        | A::TooManyVerifications
         | A::UnknownRevocationStatus
         | A::OverdueRevocationList
         | A::BadRevocationList

@@ -209,6 +209,11 @@ pub enum AuthenticationFailure {
     /// There are more CAs between the certificate and the trust anchors than this side allows
     /// ([`crate::auth::X509Trust::with_max_depth`]).
     ChainTooLong,
+    /// More than 12 certificates of the chain, or more than 2 with one subject and key identifier, could be on a path to a trust
+    /// anchor, and none of the first ones is.
+    TooManyCertificates,
+    /// This side has verified 8 signatures of the chain without finding a path to a trust anchor.
+    TooManyVerifications,
     /// An RSA key in the chain is too short to be secure.
     KeyTooShort(ShortKey),
     /// The certificate is revoked.

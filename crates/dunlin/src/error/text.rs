@@ -242,6 +242,8 @@ texts!(AuthenticationFailure "A" {
     21 Self::RejectedWith(_, why) => "{why}",
     22 Self::ChainTooLong => "its chain has more authorities than allowed",
     23 Self::KeyTooShort(key), [key] => "{key}",
+    24 Self::TooManyCertificates => "its chain needs more than 12 certificates, or more than 2 with one subject and key identifier",
+    25 Self::TooManyVerifications => "its chain needs more than 8 signature verifications",
 });
 
 texts!(OutOfDate "D" {
