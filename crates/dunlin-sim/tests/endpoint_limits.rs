@@ -11,10 +11,13 @@ use common::net::{Net, client, half_open};
 use common::{Configs, VERSIONS, profile};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Error, Misuse};
-use dunlin::wire::ProtocolVersion;
+use dunlin::places::{GivesWay, PlaceLimit};
+use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
-    ClientAuth, ClientConfig, Ended, EndpointLimits, NodeIds, Profile, PskSource, ServerConfig, Side, Trust,
+    AssociationId, ClientAuth, ClientConfig, Ended, EndpointLimits, NodeIds, Profile, PskSource,
+    ServerConfig, Side, Trust,
 };
+use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{KeyType, NOW, Pki, awslc, localhost};
 
@@ -23,104 +26,243 @@ fn other(host: u8, port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::from([198, 51, 100, host]), port)
 }
 
+/// A server that knows devices by pre-shared keys and negotiates connection IDs, and so many of its devices.
+fn fleet(version: ProtocolVersion, count: usize) -> (Configs, Vec<Configs>) {
+    let builder = Profile::builder(awslc());
+    let builder = match version {
+        ProtocolVersion::DTLS1_2 => {
+            builder.cipher_suites(vec![]).tls12_cipher_suites(TLS12_PSK_CIPHER_SUITES.to_vec())
+        }
+        _ => builder,
+    };
+    let profile = builder.build().unwrap();
+    let key = |n: usize| Psk::new(format!("device-{n}"), &[7; 32]).unwrap();
+    let keys = PskSource::Here(Arc::new((0..count).map(key).collect::<PskTable>()));
+    let ids = |len| Arc::new(NodeIds::new(&[], len, awslc().random.clone()).unwrap());
+    let server = ServerConfig::psk_only(profile.clone(), keys).unwrap().with_connection_ids(ids(8));
+    let device = |n| {
+        let client = ClientConfig::psk_only(profile.clone(), vec![Arc::new(key(n))]).unwrap();
+        Configs::new(client.with_connection_ids(ids(0)), server.clone()).cookies(true)
+    };
+    (device(0), (0..count).map(device).collect())
+}
+
+/// Why the endpoint has ended the association of the `n`th client that came, if it has.
+fn ended(net: &mut Net, n: usize) -> Option<Ended> {
+    let (_, id) = net.incoming[n];
+    net.server().association(id).unwrap().ended()
+}
+
+/// Removes the associations that have ended, as the caller of an endpoint does.
+fn sweep(net: &mut Net) {
+    let (now, server) = (net.now, net.server());
+    let ids: Vec<AssociationId> = server.associations().collect();
+    for id in ids {
+        if server.association(id).unwrap().ended().is_some() {
+            server.remove(now, id);
+        }
+    }
+}
+
+/// Power fails, the devices forget their associations, and their provider gives them new addresses. Neither side has said a word.
+#[test]
+fn devices_that_have_lost_power_get_in_again_at_the_limit() {
+    for version in VERSIONS {
+        let (server, devices) = fleet(version, 10);
+        let mut limits = EndpointLimits::default();
+        limits.associations = 10;
+        let mut net = Net::new(&server, limits);
+        for round in 0..3 {
+            for (n, device) in devices.iter().enumerate() {
+                let address = other(n as u8, 1000 + round);
+                let id = net.connect(device, address);
+                net.run();
+                assert!(net.is_connected(address, id), "{version}");
+                sweep(&mut net);
+            }
+            assert_eq!((net.served().len(), net.server().len()), (10, 10), "{version}");
+            net.endpoints.retain(|address, _| *address == SERVER_ADDRESS);
+            net.incoming.retain(|(address, _)| *address == SERVER_ADDRESS);
+            net.incoming.drain(..net.incoming.len() - 10);
+        }
+        let discarded = net.server().discarded();
+        assert_eq!((discarded.gave_way, discarded.refused), (20, 0), "{version}");
+    }
+}
+
+/// A host begins associations at one address, one after the other. With connection IDs, none replaces the previous one.
+#[test]
+fn a_host_holds_no_more_associations_than_its_limit() {
+    for version in VERSIONS {
+        let (server, devices) = fleet(version, 40);
+        let mut limits = EndpointLimits::default();
+        limits.associations_per_host = 2;
+        let mut net = Net::new(&server, limits);
+        for device in &devices {
+            net.endpoints.remove(&CLIENT_ADDRESS);
+            net.connect(device, CLIENT_ADDRESS);
+            net.run();
+        }
+        assert_eq!(net.served().len(), 2, "{version}");
+        assert_eq!(ended(&mut net, 39), Some(Ended::Refused(PlaceLimit::PerHost)), "{version}");
+        assert_eq!(net.server().discarded().refused_per_host, 38, "{version}");
+    }
+}
+
 #[test]
 fn limits_associations() {
-    let configs = Configs::of_version(ProtocolVersion::DTLS1_2);
+    let (configs, devices) = fleet(ProtocolVersion::DTLS1_2, 6);
     let mut limits = EndpointLimits::default();
     limits.associations = 4;
     let mut net = Net::new(&configs, limits);
-    for n in 1..=5 {
-        net.connect(&configs, client(n));
+    for (device, n) in devices[1..].iter().zip(1..) {
+        net.connect(device, client(n));
         net.run();
     }
-    assert_eq!((net.server().len(), net.served().len()), (4, 4));
-    assert!(net.server().discarded().full > 0);
+    assert_eq!((net.served().len(), net.server().discarded().refused), (4, 1));
+    assert_eq!(ended(&mut net, 4), Some(Ended::Refused(PlaceLimit::All)));
     let config = Arc::new(configs.client.clone());
     let full = net.server().connect(&config, localhost(), client(9), NOW);
     assert_eq!(full, Err(Error::Misuse(Misuse::EndpointFull)));
-    // An association that is removed leaves room.
-    let one = net.served()[0];
-    net.server().remove(NOW, one);
-    net.pass(Duration::from_secs(3));
-    assert_eq!(net.served().len(), 4);
+    // An association that is removed leaves room, and so does one that its peer has ended.
+    for n in [0, 1] {
+        let (_, one) = net.incoming[n];
+        if n == 0 {
+            net.server().remove(NOW, one);
+        } else {
+            let alert = AlertDescription::USER_CANCELED;
+            net.server().update(one, |connection| connection.abort(alert)).unwrap();
+        }
+        net.endpoints.remove(&client(7 + n as u16));
+        let again = net.connect(&devices[n * 5], client(7 + n as u16));
+        net.run();
+        assert!(net.is_connected(client(7 + n as u16), again));
+        assert_eq!(net.served().len(), 4);
+    }
+}
+
+/// Associations that the caller does not remove keep their memory, so the endpoint takes no more handshakes.
+#[test]
+fn associations_that_have_ended_bound_the_handshakes() {
+    let (configs, devices) = fleet(ProtocolVersion::DTLS1_3, 9);
+    let mut limits = EndpointLimits::default();
+    (limits.associations, limits.half_open) = (1, 2);
+    let mut net = Net::new(&configs, limits);
+    for (n, device) in devices.iter().enumerate() {
+        net.connect(device, client(n as u16));
+        net.run();
+    }
+    assert_eq!((net.server().len(), net.served().len()), (5, 1));
+    assert_eq!((net.server().discarded().refused, net.server().discarded().full), (4, 4));
+    sweep(&mut net);
+    net.pass(Duration::from_secs(1));
+    assert_eq!(net.server().len(), 5);
 }
 
 /// Silent clients do not keep others out, and those that send something stay.
 #[test]
 fn new_clients_displace_the_stalest_associations_of_a_full_endpoint() {
     for version in VERSIONS {
-        let configs = Configs::of_version(version);
+        let (configs, devices) = fleet(version, 12);
         let mut limits = EndpointLimits::default();
         (limits.associations, limits.stale) = (4, Some(Duration::from_secs(600)));
         let mut net = Net::new(&configs, limits);
-        let ids: Vec<_> = (1..=4).map(|n| net.connect(&configs, client(n))).collect();
+        let ids: Vec<_> = (1..=4).map(|n| net.connect(&devices[usize::from(n)], client(n))).collect();
         net.run();
-        let served = net.served();
-        assert_eq!(served.len(), 4);
+        assert_eq!(net.served().len(), 4);
         // All clients are young, so the endpoint is full.
         net.pass(Duration::from_secs(599));
-        net.connect(&configs, client(5));
+        net.connect(&devices[5], client(5));
         net.run();
-        assert_eq!((net.server().len(), net.server().discarded().displaced), (4, 0));
-        net.endpoints.remove(&client(5));
-        // Forged ClientHellos displace nothing.
+        assert_eq!(ended(&mut net, 4), Some(Ended::Refused(PlaceLimit::All)), "{version}");
+        let error = net.endpoints.remove(&client(5)).unwrap();
+        assert!(error.associations().all(|id| error.association(id).unwrap().connection().error().is_some()));
+        // Forged ClientHellos and handshakes that are not complete displace nothing.
         net.send(client(1), ids[0], b"here");
         net.pass(Duration::from_secs(2));
         for n in 6..=9 {
-            net.connect(&configs, client(n));
-            let now = net.now;
-            let hello = net.at(client(n)).poll_transmit(now).unwrap().datagram;
-            (0..3).for_each(|_| net.server().receive(now, client(n), &hello));
+            half_open(&mut net, &devices[usize::from(n)], client(n));
             net.endpoints.remove(&client(n));
         }
-        assert_eq!(net.server().discarded().displaced, 0);
+        assert_eq!(net.server().discarded().gave_way, 0);
         // The second client is the one that was silent for longest, after the first has sent something.
         net.send(client(3), ids[2], b"here, too");
-        net.connect(&configs, client(10));
+        let last = net.connect(&devices[10], client(10));
         net.run();
-        let ended: Vec<_> = served.iter().map(|id| net.server().association(*id).unwrap().ended()).collect();
-        assert_eq!(ended, [None, Some(Ended::Stale), None, None], "{version}");
+        assert!(net.is_connected(client(10), last), "{version}");
+        let silent = Some(Ended::GaveWay(GivesWay::Silent));
+        let reasons: Vec<_> = (0..4).map(|n| ended(&mut net, n)).collect();
+        assert_eq!(reasons, [None, silent, None, None], "{version}");
         let peer = net.at(client(2)).association(ids[1]).unwrap();
         assert!(peer.connection().peer_has_closed(), "{version}: the client hears of it");
-        // The new client connects when the caller has removed the displaced association. It makes room for the next one in advance.
-        let now = net.now;
-        net.server().remove(now, served[1]);
-        net.pass(Duration::from_secs(1));
-        assert_eq!((net.served().len(), net.server().len()), (3, 4), "{version}");
-        assert_eq!(net.server().association(served[3]).unwrap().ended(), Some(Ended::Stale), "{version}");
-        net.server().remove(now, served[3]);
-        let last = net.connect(&configs, client(11));
-        net.run();
-        assert!(net.is_connected(client(11), last), "{version}");
-        assert_eq!((net.served().len(), net.server().discarded().displaced), (4, 2), "{version}");
+        assert_eq!((net.served().len(), net.server().discarded().gave_way), (4, 1), "{version}");
     }
 }
 
 #[test]
-fn limits_the_associations_of_one_host() {
-    let configs = Configs::of_version(ProtocolVersion::DTLS1_3);
+fn limits_the_associations_of_one_host_and_of_one_network() {
+    let (configs, devices) = fleet(ProtocolVersion::DTLS1_3, 12);
     let mut limits = EndpointLimits::default();
-    limits.associations_per_host = 2;
+    (limits.associations_per_host, limits.associations_per_network) = (2, 3);
     let mut net = Net::new(&configs, limits);
-    for n in 1..=3 {
-        net.connect(&configs, client(n));
+    let v6 = |subnet: u16, port| {
+        SocketAddr::from((std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, subnet, 0, 0, 0, 1), port))
+    };
+    let addresses =
+        [client(1), client(2), client(3), other(1, 1), v6(1, 1), v6(1, 2), v6(1, 3), v6(2, 1), v6(3, 1)];
+    for (device, address) in devices.iter().zip(addresses) {
+        net.connect(device, address);
         net.run();
     }
-    assert_eq!((net.server().len(), net.server().discarded().full), (2, 1));
-    let elsewhere = net.connect(&configs, other(1, 1));
-    net.run();
-    assert!(net.is_connected(other(1, 1), elsewhere));
-    // A client that begins anew takes the place of its own association.
+    let reasons: Vec<_> = (0..addresses.len()).map(|n| ended(&mut net, n)).collect();
+    let [host, network] =
+        [PlaceLimit::PerHost, PlaceLimit::PerNetwork].map(|limit| Some(Ended::Refused(limit)));
+    assert_eq!(reasons, [None, None, host, None, None, None, host, None, network]);
+    let discarded = net.server().discarded();
+    assert_eq!((discarded.refused_per_host, discarded.refused_per_network), (2, 1));
+    // A device that begins anew takes the place of its own association.
     net.endpoints.remove(&client(1));
-    let again = net.connect(&configs, client(1));
+    let again = net.connect(&devices[0], client(1));
     net.run();
     assert!(net.is_connected(client(1), again));
-    // Removed associations do not count.
+    // Removed associations do not count, and neither do they beyond a new limit.
     for (_, id) in net.incoming.clone() {
         net.server().remove(NOW, id);
     }
-    net.pass(Duration::from_secs(1));
-    assert_eq!(net.served().len(), 1, "the third client");
+    limits.associations_per_host = 3;
+    net.server().set_limits(limits);
+    for n in 1..=4 {
+        net.endpoints.remove(&client(n));
+        net.connect(&devices[usize::from(n)], client(n));
+        net.run();
+    }
+    assert_eq!(net.served().len(), 3);
+}
+
+/// Clients without an identity give way to the others, and never the other way round.
+#[test]
+fn anonymous_clients_give_way_to_authenticated_ones() {
+    for version in VERSIONS {
+        let (configs, anonymous) = known_and_anonymous(version);
+        let mut limits = EndpointLimits::default();
+        limits.associations = 2;
+        let mut net = Net::new(&configs, limits);
+        net.connect(&anonymous, client(1));
+        net.connect(&anonymous, client(2));
+        net.run();
+        for n in [3, 4] {
+            let known = net.connect(&configs, client(n));
+            net.run();
+            assert!(net.is_connected(client(n), known), "{version}");
+        }
+        let gave_way = Some(Ended::GaveWay(GivesWay::Anonymous));
+        assert_eq!([0, 1].map(|n| ended(&mut net, n)), [gave_way; 2], "{version}");
+        net.pass(Duration::from_secs(100_000));
+        net.connect(&anonymous, client(5));
+        net.run();
+        assert_eq!(ended(&mut net, 4), Some(Ended::Refused(PlaceLimit::All)), "{version}");
+        assert_eq!([2, 3].map(|n| ended(&mut net, n)), [None; 2], "{version}");
+    }
 }
 
 #[test]

@@ -10,10 +10,11 @@ use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
 use dunlin::auth::{Psk, PskTable, RawKeyTrust, SubjectName};
 use dunlin::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
+use dunlin::places::GivesWay;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
-    AssociationId, ClientConfig, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated, NodeIds, Now,
-    PeerIdentity, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig, Side, Trust,
+    AssociationId, ClientAuth, ClientConfig, DtlsConnection, Ended, Endpoint, EndpointLimits, Negotiated,
+    NodeIds, Now, PeerIdentity, Profile, ProfileBuilder, PskSource, ServerAddress, ServerConfig, Side, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_sim::SERVER_ADDRESS;
@@ -477,7 +478,8 @@ fn the_time_in_which_an_association_is_frozen_counts_as_silence() {
 /// The clock of the next process begins at zero, but its associations have been silent for longer.
 #[test]
 fn new_clients_displace_stale_associations_right_after_a_restart() {
-    let configs = configs(ProtocolVersion::DTLS1_3, true).cookies(true);
+    let mut configs = configs(ProtocolVersion::DTLS1_3, true).cookies(true);
+    configs.server = configs.server.with_client_auth(ClientAuth::None).unwrap();
     let mut limits = EndpointLimits::default();
     (limits.associations, limits.stale) = (2, Some(Duration::from_secs(1800)));
     let mut net = Net::new(&configs, limits);
@@ -493,7 +495,7 @@ fn new_clients_displace_stale_associations_right_after_a_restart() {
     net.connect(&configs, client(3));
     net.run();
     let ended: Vec<_> = served.iter().map(|id| net.server().association(*id).unwrap().ended()).collect();
-    assert_eq!(ended, [None, Some(Ended::Stale)], "the one that was silent for longest");
+    assert_eq!(ended, [None, Some(Ended::GaveWay(GivesWay::Silent))], "the one that was silent for longest");
 }
 
 /// The client's random stays behind when an association is frozen.
@@ -517,7 +519,8 @@ fn a_client_hello_with_a_random_of_zeros_begins_a_new_handshake_after_a_restart(
 
 #[test]
 fn an_endpoint_refuses_what_it_has_no_place_for() {
-    let configs = configs(ProtocolVersion::DTLS1_3, false);
+    let mut configs = configs(ProtocolVersion::DTLS1_3, false);
+    configs.server = configs.server.with_client_auth(ClientAuth::None).unwrap();
     let mut net = Net::new(&configs, EndpointLimits::default());
     let ids = [1, 2].map(|n| net.connect(&configs, client(n)));
     net.run();

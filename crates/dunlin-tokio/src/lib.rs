@@ -43,8 +43,8 @@ pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
 pub use dtls::{
-    DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface, OtherNodes, PathEvent,
-    Resumed, WeakDtlsEndpoint,
+    AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface,
+    OtherNodes, PathEvent, Resumed, WeakDtlsEndpoint,
 };
 #[cfg(target_os = "linux")]
 pub use dtls::{DtlsPort, ResumedPort};

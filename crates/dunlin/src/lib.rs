@@ -87,6 +87,7 @@ pub mod fuzzing;
 mod handshake;
 mod keylog;
 mod message;
+pub mod places;
 mod proof;
 mod protocol;
 mod record;

@@ -5,17 +5,18 @@ use std::future::poll_fn;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
+use dunlin::places::PlaceLimit;
 use dunlin::wire::CipherSuite;
 use dunlin::{MessageSize, PskSource, ServerConfig};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::{Mutex as AsyncMutex, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex as AsyncMutex, watch};
 use tokio::task::JoinSet;
 
 use crate::error::{Code, Error, Explanation, count};
@@ -35,6 +36,9 @@ use crate::tls::report::{Report, message_line};
 use crate::tls::session::{DtlsStream, Session};
 
 mod frozen;
+mod slots;
+
+use slots::{Refusals, Slot, Slots};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,10 +90,14 @@ pub(crate) struct Args {
     /// in auto:16, for ports that the system chooses.
     #[arg(long, value_name = "PORTS", requires = "scheme", value_parser = port_pool, help_heading = "Datagrams")]
     port_pool: Option<PortPool>,
-    /// The maximum number of simultaneous connections; further clients wait. Over TCP, the same number of failed connections may close
-    /// at the same time, for at most 2 seconds each.
+    /// The maximum number of simultaneous connections. Over TCP, further clients wait, and the same number of failed connections may close
+    /// at the same time, for at most 2 seconds each. Over UDP, the server refuses further clients, unless another one gives way (docs/gateway.md).
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
+    /// The maximum number of simultaneous connections of one host: an IPv4 address, or an IPv6 network of 48 bits. The server closes
+    /// further ones [default: three quarters of --max-connections].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_connections_per_host: Option<usize>,
     /// End connections without traffic for this many seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     idle_timeout: u64,
@@ -109,6 +117,13 @@ pub(crate) struct Args {
     server: ServerOptions,
     #[command(flatten)]
     frozen: FrozenOptions,
+}
+
+impl Args {
+    /// The connections of one host. It leaves some places to others.
+    fn max_per_host(&self) -> usize {
+        self.max_connections_per_host.unwrap_or(self.max_connections - self.max_connections / 4)
+    }
 }
 
 /// The maximum length of a line to reverse, in bytes.
@@ -152,8 +167,21 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
         };
         let (config, endpoint) = (Arc::new(config), OnceLock::new());
         let (not_frozen, stopping) = (OnceLock::new(), OnceLock::new());
-        let server =
-            Server { args, config, psks, input, frozen, endpoint, not_frozen, stopping, stopped, lost, log };
+        let refusals = Refusals::default();
+        let server = Server {
+            args,
+            config,
+            psks,
+            input,
+            frozen,
+            endpoint,
+            not_frozen,
+            stopping,
+            stopped,
+            lost,
+            refusals,
+            log,
+        };
         let server = Arc::new(server);
         let result = server.clone().run().await;
         server.log.end();
@@ -229,6 +257,8 @@ struct Server {
     stopped: watch::Sender<bool>,
     /// Stdin or stdout, and why it failed. The server serves no client without it.
     lost: OnceLock<(&'static str, String)>,
+    /// When clients were refused.
+    refusals: Refusals,
     log: Log,
 }
 
@@ -316,10 +346,9 @@ impl Server {
     }
 
     async fn accept_tcp(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
-        let [limit, lingering] = [(); 2].map(|()| Arc::new(Semaphore::new(self.args.max_connections)));
+        let slots = Slots::new(self.args.max_connections, self.args.max_per_host());
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
-            // Only `close` makes this fail, and it is never called.
-            let Ok(permit) = limit.clone().acquire_owned().await else { break };
+            let Some(free) = slots.free().await else { break };
             let (tcp, from) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(e) => {
@@ -330,7 +359,10 @@ impl Server {
                 }
             };
             let from = interfaces::unmapped(from);
-            let slot = Slot { permit: Mutex::new(permit), lingering: lingering.clone() };
+            let Some(slot) = slots.take(free, from.ip()) else {
+                self.refuse(from, PlaceLimit::PerHost);
+                continue;
+            };
             let server = self.clone();
             let incoming = Incoming::Tcp(tcp, Arc::new(slot));
             connections.add(async move { server.serve(incoming, from).await });
@@ -358,7 +390,10 @@ impl Server {
             // The server was stopped; neither the connection nor the client has failed.
             Err(HandshakeError::Stopped) => return false,
             Err(e) => {
-                self.log_failure(from, explainer.handshake(&e));
+                match slots::refused(&e) {
+                    Some(limit) => self.refuse(from, limit),
+                    None => self.log_failure(from, explainer.handshake(&e)),
+                }
                 return false;
             }
         };
@@ -398,6 +433,13 @@ impl Server {
         }
         self.log_end(from, traffic, served.is_ok().then_some(by));
         served.is_ok()
+    }
+
+    /// Logs that this limit keeps a client out, at most once a minute.
+    fn refuse(&self, from: SocketAddr, limit: PlaceLimit) {
+        if let Some(left_out) = self.refusals.note(limit, Instant::now()) {
+            self.log_failure(from, slots::explain(limit, left_out));
+        }
     }
 
     /// Explains the end of a silent connection.
@@ -597,22 +639,6 @@ impl Server {
     }
 }
 
-/// The slot of a connection in --max-connections.
-struct Slot {
-    permit: Mutex<OwnedSemaphorePermit>,
-    /// The slots for connections that have failed and only drop their client's input.
-    lingering: Arc<Semaphore>,
-}
-
-impl Slot {
-    /// The connection has failed. It frees its slot for another one if there is a free slot for failed ones.
-    fn linger(&self) {
-        if let Ok(place) = self.lingering.clone().try_acquire_owned() {
-            *self.permit.lock().unwrap_or_else(PoisonError::into_inner) = place;
-        }
-    }
-}
-
 /// The running connections, and the results of the ended ones.
 #[derive(Default)]
 struct Connections {
@@ -713,23 +739,6 @@ async fn reverse(stream: &mut dyn Session, renegotiated: impl Fn(&dyn Session)) 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn failed_connections_free_their_slots_within_a_bound() {
-        let [limit, lingering] = [2, 1].map(|places| Arc::new(Semaphore::new(places)));
-        let slot = || {
-            let permit = limit.clone().try_acquire_owned().unwrap();
-            Slot { permit: Mutex::new(permit), lingering: lingering.clone() }
-        };
-        let (first, second) = (slot(), slot());
-        assert_eq!(limit.available_permits(), 0);
-        first.linger();
-        assert_eq!((limit.available_permits(), lingering.available_permits()), (1, 0));
-        second.linger();
-        assert_eq!(limit.available_permits(), 1, "the second keeps its slot: there is no room to linger");
-        drop((first, second));
-        assert_eq!((limit.available_permits(), lingering.available_permits()), (2, 1));
-    }
 
     #[test]
     fn addresses() {

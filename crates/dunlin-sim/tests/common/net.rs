@@ -105,14 +105,15 @@ impl Net {
         self.at(at).update(id, |connection| connection.read()).unwrap()
     }
 
-    /// The associations of the server whose handshake is complete and that were not superseded.
+    /// The associations of the server whose handshake is complete and that have not ended.
     pub(crate) fn served(&mut self) -> Vec<AssociationId> {
         let ids: Vec<_> = self.incoming.iter().map(|(_, id)| *id).collect();
         let server = self.server();
         let is_live = |id: &AssociationId| {
-            server
-                .association(*id)
-                .is_some_and(|a| a.connection().negotiated().is_some() && a.ended().is_none())
+            server.association(*id).is_some_and(|a| {
+                let connection = a.connection();
+                connection.negotiated().is_some() && connection.error().is_none() && a.ended().is_none()
+            })
         };
         ids.into_iter().filter(is_live).collect()
     }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
 use dunlin::error::Misuse;
+use dunlin::places::GivesWay;
 use dunlin::wire::AlertDescription;
 use dunlin::{
     Answer, Association, AssociationId, Discarded, DtlsConnection, Ended, Event, MessageSize, Negotiated,
@@ -80,28 +81,59 @@ impl Reporter {
     }
 }
 
+/// An association that its endpoint has ended, inside an [`io::Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssociationEnded(pub Ended);
+
+impl AssociationEnded {
+    /// Why the endpoint has ended the association, if that is what this error says.
+    pub fn of(error: &io::Error) -> Option<Ended> {
+        error.get_ref()?.downcast_ref().map(|Self(reason)| *reason)
+    }
+
+    const fn kind(self) -> io::ErrorKind {
+        match self.0 {
+            Ended::Superseded => io::ErrorKind::ConnectionReset,
+            Ended::Anonymous => io::ErrorKind::PermissionDenied,
+            Ended::Idle | Ended::GaveWay(GivesWay::Silent) => io::ErrorKind::TimedOut,
+            _ => io::ErrorKind::ConnectionAborted,
+        }
+    }
+}
+
+impl fmt::Display for AssociationEnded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.0 {
+            Ended::Superseded => "the peer has connected again from the same address",
+            Ended::Displaced => "too many handshakes are incomplete: a newer one took the place of this one",
+            Ended::Anonymous => {
+                "the client has no identity, unlike the peer of the association with the same address"
+            }
+            Ended::Idle => "nothing arrived from the peer for too long",
+            Ended::GaveWay(GivesWay::Anonymous) => {
+                "all places are taken, and the client gave way to one with an identity"
+            }
+            Ended::GaveWay(GivesWay::Double) => {
+                "all places are taken, and the client gave way because its identity has a newer association"
+            }
+            Ended::GaveWay(GivesWay::Share) => {
+                "all places are taken, and the client gave way because its network has the most"
+            }
+            Ended::GaveWay(GivesWay::Silent) => {
+                "nothing arrived from the client for long, and a newer client took the place of this one"
+            }
+            Ended::Refused(_) => "all places are taken, and no other client gave way",
+            _ => "the endpoint has ended the association",
+        })
+    }
+}
+
+impl std::error::Error for AssociationEnded {}
+
 /// The error of an association that the endpoint has ended.
 pub(super) fn ended(reason: Ended) -> io::Error {
-    let (kind, text) = match reason {
-        Ended::Superseded => {
-            (io::ErrorKind::ConnectionReset, "the peer has connected again from the same address")
-        }
-        Ended::Displaced => (
-            io::ErrorKind::ConnectionAborted,
-            "too many handshakes are incomplete: a newer one took the place of this one",
-        ),
-        Ended::Anonymous => (
-            io::ErrorKind::PermissionDenied,
-            "the client has no identity, unlike the peer of the association with the same address",
-        ),
-        Ended::Idle => (io::ErrorKind::TimedOut, "nothing arrived from the peer for too long"),
-        Ended::Stale => (
-            io::ErrorKind::TimedOut,
-            "nothing arrived from the client for long, and a newer client took the place of this one",
-        ),
-        _ => (io::ErrorKind::ConnectionAborted, "the endpoint has ended the association"),
-    };
-    io::Error::new(kind, text)
+    let ended = AssociationEnded(reason);
+    io::Error::new(ended.kind(), ended)
 }
 
 /// The error of an association that does not exist any more.
@@ -222,9 +254,7 @@ impl DtlsAssociation {
     /// Receives the data of the next record. `None` after the peer's close_notify. The caller can drop the future without loss.
     ///
     /// # Errors
-    /// The association failed, the peer has connected again from the same address ([`io::ErrorKind::ConnectionReset`]), or nothing
-    /// arrived from it for [`dunlin::EndpointLimits::idle`], or for [`dunlin::EndpointLimits::stale`] while the endpoint was almost full
-    /// ([`io::ErrorKind::TimedOut`]).
+    /// The association failed, or the endpoint has ended it ([`AssociationEnded`]).
     pub async fn recv(&self) -> io::Result<Option<Vec<u8>>> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }

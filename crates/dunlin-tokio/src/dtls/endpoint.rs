@@ -156,6 +156,11 @@ impl DtlsEndpoint {
         });
     }
 
+    /// Changes the limits ([`dunlin::Endpoint::set_limits`]).
+    pub fn set_limits(&self, limits: EndpointLimits) {
+        self.handle.0.act(|state| state.endpoint.set_limits(limits));
+    }
+
     /// Sets a function that says, by the address of its sender, whether to discard the ClientHello of a new client without an answer
     /// ([`dunlin::Endpoint::set_refusal`]). It must not use this endpoint.
     pub fn set_refusal(&self, is_refused: impl Fn(SocketAddr) -> bool + Send + Sync + 'static) {

@@ -18,7 +18,7 @@ mod socket;
 mod unsent;
 mod watch;
 
-pub use association::{DtlsAssociation, PathEvent};
+pub use association::{AssociationEnded, DtlsAssociation, PathEvent};
 pub use endpoint::{DtlsEndpoint, DtlsIncoming};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;

@@ -314,6 +314,18 @@ impl PeerIdentity {
         }
     }
 
+    /// A number that tells identities apart, for [`crate::places::Places`]: it is the same for the same proof of the same identity. A peer
+    /// cannot choose it, unless trust accepts every raw key.
+    pub fn label(&self) -> u64 {
+        let first = |digest: &[u8]| digest.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk));
+        match self {
+            Self::X509(id) => first(&id.fingerprint),
+            Self::Other(id) => first(&id.key_fingerprint),
+            Self::RawKey(key) => fnv1a(key),
+            Self::Psk(id) => fnv1a(&id.identity) ^ first(&id.digest),
+        }
+    }
+
     /// The entries of the peer's Certificate message, if the identity has them. A raw key is its own entry, and is not among them.
     pub(crate) fn entries(&self) -> &[CertificateDer<'static>] {
         match self {
@@ -374,6 +386,12 @@ impl PeerIdentity {
             _ => false,
         }
     }
+}
+
+/// FNV-1a of 64 bits (draft-eastlake-fnv).
+fn fnv1a(bytes: &[u8]) -> u64 {
+    let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
 /// SHA-256 of `bytes`.

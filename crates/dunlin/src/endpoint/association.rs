@@ -5,11 +5,12 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use super::follow::Following;
-use super::hosts::Host;
 use super::routes::Key;
+use super::table::Table;
 use crate::address::Local;
 use crate::auth::PeerIdentity;
 use crate::connection::DtlsConnection;
+use crate::places::{GivesWay, Holder, Holders, Host, Place, PlaceLimit};
 use crate::protocol::Side;
 use crate::settings::NoPort;
 use crate::time::Instant;
@@ -28,8 +29,10 @@ pub enum Ended {
     Anonymous,
     /// Nothing authentic arrived from the peer for [`crate::EndpointLimits::idle`].
     Idle,
-    /// The endpoint was almost full, and this client had been silent for the longest time, at least [`crate::EndpointLimits::stale`].
-    Stale,
+    /// A limit of the endpoint was reached, and this client gave way to another one, for this reason ([`crate::places`]).
+    GaveWay(GivesWay),
+    /// The client's handshake was complete, but this limit of the endpoint was reached, and no other client gave way.
+    Refused(PlaceLimit),
 }
 
 /// A connection of an [`crate::Endpoint`], and what the endpoint knows of it.
@@ -55,8 +58,8 @@ pub struct Association {
     pub(super) deadline: Option<Instant>,
     /// Whether this deadline may come too early.
     pub(super) is_lazy: bool,
-    /// The key of this association in the index of stale clients: the time of an authentic record, not always the latest.
-    pub(super) filed_as_heard: Option<i64>,
+    /// The place of a client whose handshake is complete.
+    pub(super) place: Option<Place>,
     /// Whether it counts as half open.
     pub(super) is_half_open: bool,
     /// Whether it is in the queue of those that may have output.
@@ -79,12 +82,12 @@ impl Association {
             port: None,
             lacks_port: None,
             following: None,
-            host: is_half_open.then(|| Host::of(address)),
+            host: is_half_open.then(|| Host::of(address.ip())),
             keys: Vec::new(),
             keys_issued: 0,
             deadline: None,
             is_lazy: false,
-            filed_as_heard: None,
+            place: None,
             is_half_open,
             is_sending: false,
             is_announced: false,
@@ -160,5 +163,13 @@ impl Association {
     /// Whether the peer's datagrams are found without its address: by connection IDs of this side, or by a port.
     pub(super) fn is_found_anywhere(&self) -> bool {
         self.port.is_some() || self.connection.connection_ids().next().is_some()
+    }
+}
+
+impl Holders for Table<Association> {
+    fn holder(&mut self, number: u32) -> Option<Holder<'_>> {
+        let id = self.at(number as usize)?;
+        let Association { connection, host, place, .. } = self.get_mut(&id)?;
+        Some(Holder { place: place.as_mut()?, host: (*host)?, heard_ms: connection.heard_ms() })
     }
 }

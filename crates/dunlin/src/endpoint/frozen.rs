@@ -10,6 +10,7 @@ use super::routes::Route;
 use super::table::AssociationId;
 use crate::connection::DtlsConnection;
 use crate::error::{Error, Misuse};
+use crate::protocol::Side;
 use crate::time::Now;
 
 impl Endpoint {
@@ -34,15 +35,15 @@ impl Endpoint {
         self.update(id, |connection| connection.freeze(now))
     }
 
-    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. The
-    /// limits for clients of one host do not keep it out, because its client was admitted once.
+    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. A client has
+    /// its place by the rules of [`crate::places`].
     ///
     /// # Errors
-    /// [`Misuse::EndpointFull`] at the limit of associations; [`Misuse::AddressInUse`] if there is an association with the address of a
+    /// [`Misuse::EndpointFull`] at a limit of associations; [`Misuse::AddressInUse`] if there is an association with the address of a
     /// peer whose records carry no connection ID. Then the peer gets a close_notify and can connect again, unless 256 such datagrams
     /// already wait for [`Endpoint::poll_transmit`]: a caller that adopts many should transmit in between. Or the connection has failed,
     /// or its handshake is not complete.
-    pub fn adopt(&mut self, now: Now, mut connection: DtlsConnection) -> Result<AssociationId, Error> {
+    pub fn adopt(&mut self, now: Now, connection: DtlsConnection) -> Result<AssociationId, Error> {
         if let Some(error) = connection.error() {
             return Err(error.clone());
         }
@@ -51,23 +52,21 @@ impl Endpoint {
         }
         let route = self.index.routes.get(connection.peer_address());
         let has_ids = connection.connection_ids().any(|id| !id.is_empty());
+        let is_beyond =
+            connection.side() == Side::Client && self.associations.len() >= self.limits.associations;
+        let mut association = Association::new(connection);
+        association.is_half_open = false;
+        let address = association.address;
+        let id = self.insert(association);
         let refusal = match route.live {
-            _ if self.associations.len() >= self.limits.associations => Some(Misuse::EndpointFull),
             Some(_) if !has_ids => Some(Misuse::AddressInUse),
+            _ if is_beyond || self.settle(id).is_err() => Some(Misuse::EndpointFull),
             _ => None,
         };
         if let Some(refusal) = refusal {
-            connection.close();
-            while let Some(transmit) = connection.poll_transmit(now) {
-                self.stray(transmit);
-            }
+            self.remove(now, id);
             return Err(refusal.into());
         }
-        let mut association = Association::new(connection);
-        association.is_half_open = false;
-        association.host.into_iter().for_each(|host| self.hosts.add(host));
-        let address = association.address;
-        let id = self.insert(association);
         if route.live.is_none() {
             self.index.routes.set(address, Route { live: Some(id), ..route });
         }

@@ -16,13 +16,11 @@ const KEPT: usize = 128;
 pub(super) struct Index {
     pub(super) routes: Routes,
     deadlines: BTreeSet<(Instant, AssociationId)>,
-    /// The associations of clients by the time of an authentic record in milliseconds, perhaps not of the latest one.
-    heard: BTreeSet<(i64, AssociationId)>,
     /// Associations that may have output.
     sending: VecDeque<AssociationId>,
     events: VecDeque<EndpointEvent>,
     /// After which time without an authentic record an association ends.
-    idle: Option<Duration>,
+    pub(super) idle: Option<Duration>,
 }
 
 impl Index {
@@ -30,7 +28,6 @@ impl Index {
         Self {
             routes: Routes::new(),
             deadlines: BTreeSet::new(),
-            heard: BTreeSet::new(),
             sending: VecDeque::new(),
             events: VecDeque::new(),
             idle,
@@ -82,7 +79,6 @@ impl Index {
         } else {
             self.file_address(id, association);
             self.file_ids(id, association);
-            self.file_client(id, association);
         }
         match association.ended {
             // Its deadline is filed when its output has left, which may start timers.
@@ -100,9 +96,6 @@ impl Index {
     }
 
     fn forget_routes(&mut self, id: AssociationId, association: &mut Association) {
-        if let Some(filed) = association.filed_as_heard.take() {
-            self.heard.remove(&(filed, id));
-        }
         association.filed_at().for_each(|address| self.routes.remove(address, id));
         association.old_port = None;
         for key in core::mem::take(&mut association.keys) {
@@ -145,36 +138,6 @@ impl Index {
             }
         }
         association.keys.iter().for_each(|key| self.routes.insert_key(*key, id));
-    }
-
-    /// Files the association of a client, once its handshake is complete, under the time of the latest record. Later records do not
-    /// change the place, which [`Self::refile`] does if it matters.
-    fn file_client(&mut self, id: AssociationId, association: &mut Association) {
-        if association.filed_as_heard.is_none()
-            && association.host.is_some()
-            && association.connection.negotiated().is_some()
-        {
-            self.refile(id, association);
-        }
-    }
-
-    /// Files the association of a client under the time of the latest record. Returns whether that is its present place.
-    pub(super) fn refile(&mut self, id: AssociationId, association: &mut Association) -> bool {
-        let heard_at = association.connection.heard_ms();
-        let filed = association.filed_as_heard.replace(heard_at);
-        if filed == Some(heard_at) {
-            return true;
-        }
-        if let Some(filed) = filed {
-            self.heard.remove(&(filed, id));
-        }
-        self.heard.insert((heard_at, id));
-        false
-    }
-
-    /// The association of a client that was filed under the earliest time, if that is at most `latest`. The latest record may be younger.
-    pub(super) fn perhaps_stale(&self, latest: i64) -> Option<AssociationId> {
-        self.heard.first().filter(|(heard_at, _)| *heard_at <= latest).map(|(_, id)| *id)
     }
 
     /// The earliest deadline.

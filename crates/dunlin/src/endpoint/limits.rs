@@ -2,16 +2,20 @@
 
 use core::time::Duration;
 
+use crate::places::{PlaceLimit, PlaceLimits};
+
 /// The limits of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EndpointLimits {
-    /// The most associations, ended ones included until the caller removes them. By default 65,536, at most 2^24. Beyond it there are
-    /// no new ones. Shortly before, new clients displace stale ones ([`Self::stale`]).
+    /// The most associations with clients whose handshake is complete, and the most that this side begins as a client. By default 65,536,
+    /// at most 2^24. Beyond it, one client gives way to a newer one, or the newer one is refused, in the order of [`crate::places`].
     pub associations: usize,
-    /// The most associations that clients of one host have begun at a server. By default 8192. A host is an IPv4 address, or an IPv6
-    /// network of 64 bits. Many clients can share a host behind a NAT.
+    /// The most associations of clients of one host, likewise. By default 8192. A host is an IPv4 address, or an IPv6 network of 64 bits.
+    /// Many clients can share a host behind a NAT.
     pub associations_per_host: usize,
+    /// The most associations of clients of one IPv6 network of 48 bits, likewise. By default 16,384. A site can have 65,536 hosts.
+    pub associations_per_network: usize,
     /// The most handshakes of clients that a server has begun and not completed. By default 1024. Each has returned a cookie, unless
     /// the server demands none. A newer one replaces the oldest one.
     pub half_open: usize,
@@ -27,9 +31,21 @@ pub struct EndpointLimits {
     /// An association ends if its peer has sent nothing authentic for this time. By default `None`: never, since a
     /// device may sleep for days.
     pub idle: Option<Duration>,
-    /// An association is stale if its client has sent nothing authentic for this time. In the last 64th of [`Self::associations`], each new client ends the stalest one ([`crate::Ended::Stale`]). By default 30 minutes. `None`: never, so that
-    /// silent clients can keep all others out.
+    /// A client that has sent nothing authentic for this time may have to give way to another one at a limit. By default 30 minutes.
+    /// `None`: never, so that silent clients can keep all others out.
     pub stale: Option<Duration>,
+}
+
+impl EndpointLimits {
+    /// The limits on places.
+    pub(super) const fn places(&self) -> PlaceLimits {
+        PlaceLimits {
+            all: self.associations,
+            per_host: self.associations_per_host,
+            per_network: self.associations_per_network,
+            silence: self.stale,
+        }
+    }
 }
 
 impl Default for EndpointLimits {
@@ -37,6 +53,7 @@ impl Default for EndpointLimits {
         Self {
             associations: 65_536,
             associations_per_host: 8192,
+            associations_per_network: 16_384,
             half_open: 1024,
             half_open_per_host: 256,
             partial_hellos: 64,
@@ -57,19 +74,48 @@ pub struct EndpointDiscarded {
     /// ClientHellos to an endpoint that is not a server, from the address of a server that this side is connecting to, or from one that
     /// the server refuses ([`crate::Endpoint::set_refusal`]).
     pub unwanted: u64,
-    /// ClientHellos beyond a limit of the endpoint, or for which it drew a connection ID that another association has.
+    /// ClientHellos to an endpoint without a place for handshakes, or whose caller does not remove the associations that have ended, or for
+    /// which it drew a connection ID that another association has.
     pub full: u64,
+    /// Clients that were refused at the end of their handshake, because there were [`EndpointLimits::associations`].
+    pub refused: u64,
+    /// The same for [`EndpointLimits::associations_per_host`].
+    pub refused_per_host: u64,
+    /// The same for [`EndpointLimits::associations_per_network`].
+    pub refused_per_network: u64,
+    /// Associations that gave way to another client.
+    pub gave_way: u64,
     /// Incomplete ClientHellos that a later one has replaced.
     pub partial: u64,
     /// ClientHellos with a valid cookie that ended their handshake at once.
     pub failed: u64,
-    /// Handshakes that ended because a newer one took their place at a limit, and stale associations that made room.
+    /// Handshakes that ended because a newer one took their place at a limit.
     pub displaced: u64,
     /// Output beyond its limit.
     pub output: u64,
 }
 
 impl EndpointDiscarded {
-    pub(super) const NONE: Self =
-        Self { unknown: 0, unwanted: 0, full: 0, partial: 0, failed: 0, displaced: 0, output: 0 };
+    pub(super) const NONE: Self = Self {
+        unknown: 0,
+        unwanted: 0,
+        full: 0,
+        refused: 0,
+        refused_per_host: 0,
+        refused_per_network: 0,
+        gave_way: 0,
+        partial: 0,
+        failed: 0,
+        displaced: 0,
+        output: 0,
+    };
+
+    /// Counts a client that was refused.
+    pub(super) const fn refuse(&mut self, limit: PlaceLimit) {
+        match limit {
+            PlaceLimit::All => self.refused += 1,
+            PlaceLimit::PerHost => self.refused_per_host += 1,
+            PlaceLimit::PerNetwork => self.refused_per_network += 1,
+        }
+    }
 }

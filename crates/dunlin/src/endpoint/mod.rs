@@ -1,14 +1,14 @@
 //! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
-//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`hosts`] counts
-//! the clients of each host, [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another
+//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`handshakes`]
+//! the incomplete ones by host, [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another
 //! process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
 mod follow;
 mod frozen;
-mod hosts;
+mod handshakes;
 mod index;
 mod limits;
 mod ports;
@@ -22,9 +22,11 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use crate::address::{Local, Path, ServerAddress};
+use crate::auth::PeerIdentity;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::connection::{DtlsConnection, Standing, Transmit};
 use crate::error::{Error, Misuse};
+use crate::places::{Host, PlaceLimit, Places};
 use crate::protocol::Side;
 use crate::record::datagram::{Claim, Hello};
 use crate::settings::NoPort;
@@ -33,7 +35,7 @@ use crate::wire::AlertDescription;
 
 pub use association::{Association, Ended};
 use follow::Following;
-use hosts::{Host, Hosts};
+use handshakes::Handshakes;
 use index::Index;
 pub use limits::{EndpointDiscarded, EndpointLimits};
 use ports::Pool;
@@ -48,9 +50,6 @@ const MAX_STRAY: usize = 256;
 
 /// The most waiting events about handshakes that failed at once. [`EndpointDiscarded::failed`] counts all of them.
 const MAX_FAILURES: usize = 64;
-
-/// New clients displace stale ones in the last 1/64 of all associations.
-const HEADROOM: usize = 64;
 
 /// What happened at an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,6 +83,7 @@ pub enum EndpointEvent {
 /// * A ClientHello from the address of an association begins a handshake beside it. Only the end of that handshake supersedes the
 ///   association, since anyone can forge the address (RFC 9147 §5.11, RFC 6347 §4.2.8). A client without an identity does not
 ///   supersede an association whose peer has one.
+/// * A client gets its place at the end of its handshake. At a limit, another client gives way, or this one is refused ([`crate::places`]).
 /// * Associations without connection IDs can have a port of their own ([`crate::PortScheme`]). Then a datagram belongs to the association
 ///   at whose port it has arrived, wherever it comes from.
 ///
@@ -141,7 +141,8 @@ pub struct Endpoint {
     limits: EndpointLimits,
     associations: Table<Association>,
     index: Index,
-    hosts: Hosts,
+    handshakes: Handshakes,
+    places: Places,
     pool: Pool,
     /// The clients that follow their server to another port, by its address.
     followers: BTreeMap<IpAddr, AssociationId>,
@@ -165,17 +166,15 @@ struct Partial {
 
 impl Endpoint {
     /// An endpoint that is only a client until [`Endpoint::set_server`].
-    pub const fn new(mut limits: EndpointLimits) -> Self {
-        if limits.associations > MAX_ASSOCIATIONS {
-            limits.associations = MAX_ASSOCIATIONS;
-        }
+    pub const fn new(limits: EndpointLimits) -> Self {
         Self {
             server: None,
             is_refused: None,
             limits,
             associations: Table::new(),
             index: Index::new(limits.idle),
-            hosts: Hosts::new(),
+            handshakes: Handshakes::new(),
+            places: Places::new(),
             pool: Pool::new(),
             followers: BTreeMap::new(),
             partial: BTreeMap::new(),
@@ -195,6 +194,12 @@ impl Endpoint {
             self.partial.clear();
         }
         self.server = config;
+    }
+
+    /// Changes the limits. Associations beyond a lower limit stay; they give way when clients come.
+    pub fn set_limits(&mut self, limits: EndpointLimits) {
+        self.limits = limits;
+        self.index.idle = limits.idle;
     }
 
     /// Adds ports to the pool for associations without connection IDs ([`crate::PortScheme`]): each with the number by which the caller
@@ -412,10 +417,11 @@ impl Endpoint {
     pub fn remove(&mut self, now: Now, id: AssociationId) {
         self.stop_following(id);
         self.release_port(id);
+        self.give_back(id);
         let Some(mut association) = self.associations.remove(&id) else { return };
         self.index.forget(id, &mut association);
         if let Some(host) = association.host {
-            self.hosts.remove(host, id);
+            self.handshakes.end(host, id);
         }
         if association.ended == Some(Ended::Superseded) {
             return;
@@ -438,7 +444,7 @@ impl Endpoint {
 
     /// The number of handshakes of clients that are not complete.
     pub fn half_open(&self) -> usize {
-        self.hosts.half_open()
+        self.handshakes.len()
     }
 
     /// Counts of what was discarded so far.
@@ -474,8 +480,7 @@ impl Endpoint {
             self.discarded.unwanted += 1;
             return;
         }
-        let is_full = self.associations.len() >= self.limits.associations;
-        if self.is_beyond_limit(from, route) || is_full && self.stalest(now.monotonic).is_none() {
+        if !self.has_room() {
             self.discarded.full += 1;
             return;
         }
@@ -486,7 +491,7 @@ impl Endpoint {
             None => Box::new(DtlsConnection::server(&config, path, now)),
         };
         if config.datagram.port_scheme.is_some() || config.choose_profile {
-            connection.offer_port(self.pool.next(Host::of(from), self.limits.ports_per_host));
+            connection.offer_port(self.pool.next(Host::of(from.ip()), self.limits.ports_per_host));
         }
         // An error appears in the standing.
         let _ = connection.receive(now, path, datagram);
@@ -495,12 +500,7 @@ impl Endpoint {
                 self.partial.remove(&from);
                 let mut association = Association::new(*connection);
                 association.bytes_received = datagram.len() as u64;
-                self.make_room(now.monotonic);
-                match is_full {
-                    // The caller removes the association that has ended, and the client repeats its ClientHello.
-                    true => self.discarded.full += 1,
-                    false => self.admit(from, association),
-                }
+                self.admit(from, association);
             }
             Standing::PartOfHello => self.keep_part(from, connection),
             standing => {
@@ -514,39 +514,13 @@ impl Endpoint {
         }
     }
 
-    /// Whether the limits of one host or of handshakes leave no room for a client at this address. The limit of all associations is
-    /// checked elsewhere.
-    fn is_beyond_limit(&self, from: SocketAddr, route: Route) -> bool {
+    /// Whether there is room for another handshake. It takes the place of an older one, which stays until the caller removes it.
+    fn has_room(&self) -> bool {
         let limits = &self.limits;
-        // A client that begins anew takes the place of its own association.
-        let is_known = !route.is_empty();
-        limits.half_open.min(limits.half_open_per_host) == 0
-            || !is_known && self.hosts.associations(Host::of(from)) >= limits.associations_per_host
-    }
-
-    /// Ends the stalest association if there is little room, in favour of a client that has proven its address. The caller removes it,
-    /// which makes room for later clients.
-    fn make_room(&mut self, now: Instant) {
-        let most = self.limits.associations;
-        if self.associations.len() + (most / HEADROOM).max(1) >= most
-            && let Some(stalest) = self.stalest(now)
-        {
-            self.discarded.displaced += 1;
-            self.end(stalest, Ended::Stale);
-        }
-    }
-
-    /// The association from whose client nothing authentic has arrived for the longest time, if it is stale.
-    fn stalest(&mut self, now: Instant) -> Option<AssociationId> {
-        let stale = i64::try_from(self.limits.stale?.as_millis()).ok()?;
-        let latest = i64::try_from(now.0).ok()?.checked_sub(stale)?;
-        loop {
-            let id = self.index.perhaps_stale(latest)?;
-            let association = self.associations.get_mut(&id)?;
-            if self.index.refile(id, association) {
-                return Some(id);
-            }
-        }
+        let handshakes = limits.half_open.min(limits.half_open_per_host);
+        let most =
+            self.places.len().max(limits.associations).saturating_add(limits.half_open.saturating_mul(2));
+        handshakes > 0 && self.associations.len() < most.min(MAX_ASSOCIATIONS)
     }
 
     /// Whether this side is connecting to the address of this route as a client.
@@ -579,9 +553,9 @@ impl Endpoint {
         if let [_, Some(newer)] = self.index.routes.get(from).next {
             self.end(newer, Ended::Superseded);
         }
-        let host = Host::of(from);
-        let excess = self.hosts.excess_of(host, self.limits.half_open_per_host);
-        if let Some(oldest) = excess.or_else(|| self.hosts.excess(self.limits.half_open)) {
+        let host = Host::of(from.ip());
+        let excess = self.handshakes.excess_of(host, self.limits.half_open_per_host);
+        if let Some(oldest) = excess.or_else(|| self.handshakes.excess(self.limits.half_open)) {
             self.discarded.displaced += 1;
             self.end(oldest, Ended::Displaced);
         }
@@ -593,7 +567,7 @@ impl Endpoint {
         if let Claim::Port(local) = claim {
             self.pool.take(local, host, id);
         }
-        self.hosts.begin(host, id);
+        self.handshakes.begin(host, id);
         let route = self.index.routes.get(from).with_next(id);
         self.index.routes.set(from, route);
         self.index.event(EndpointEvent::Incoming(id));
@@ -667,13 +641,15 @@ impl Endpoint {
         if may_have_port {
             self.check_port(id);
         }
-        let Some(mut association) = self.associations.get_mut(&id) else { return };
+        let Some(association) = self.associations.get(&id) else { return };
         if association.is_half_open && !association.connection.is_handshaking() {
             self.end_handshake(id);
-            let Some(again) = self.associations.get_mut(&id) else { return };
-            association = again;
+        } else if association.has_ended() {
+            self.give_back(id);
         }
-        self.index.refresh(id, association);
+        if let Some(association) = self.associations.get_mut(&id) {
+            self.index.refresh(id, association);
+        }
     }
 
     /// Gives an association of a client its place, since its handshake is complete or has failed.
@@ -684,7 +660,7 @@ impl Endpoint {
         let is_authenticated = association.is_authenticated();
         let peer = association.peer().cloned();
         if let Some(host) = association.host {
-            self.hosts.end_handshake(host, id);
+            self.handshakes.end(host, id);
         }
         if association.has_ended() {
             return;
@@ -710,24 +686,65 @@ impl Endpoint {
         for other in others.into_iter().flatten().filter(|other| *other != id).chain(previous) {
             self.end(other, Ended::Superseded);
         }
+        if let Err(limit) = self.settle(id) {
+            self.end(id, Ended::Refused(limit));
+        }
+    }
+
+    /// Gives the association of a client its place. At a limit, another one gives way.
+    ///
+    /// # Errors
+    /// The limit at which the association has to end, since no other one gives way.
+    fn settle(&mut self, id: AssociationId) -> Result<(), PlaceLimit> {
+        let Some(association) = self.associations.get_mut(&id) else { return Ok(()) };
+        let Some(host) = association.host else { return Ok(()) };
+        let connection = &association.connection;
+        let (heard_ms, now) = (connection.heard_ms(), connection.clock().monotonic);
+        let identity = association.peer().map(PeerIdentity::label);
+        // Places of the table have fewer than 32 bits.
+        let number = id.place() as u32;
+        let place = self.places.enter(number, host, identity, heard_ms, &mut self.associations);
+        if let Some(association) = self.associations.get_mut(&id) {
+            association.place = Some(place);
+        }
+        let now_ms = i64::try_from(now.0).unwrap_or(i64::MAX);
+        let made = self.places.make_room(number, &self.limits.places(), now_ms, &mut self.associations);
+        if let Some((other, why)) = made.inspect_err(|limit| self.discarded.refuse(*limit))? {
+            self.discarded.gave_way += 1;
+            let other = self.associations.at(other as usize);
+            other.into_iter().for_each(|other| self.end(other, Ended::GaveWay(why)));
+        }
+        Ok(())
+    }
+
+    /// Takes the place of an association back.
+    fn give_back(&mut self, id: AssociationId) {
+        if let Some(association) = self.associations.get_mut(&id)
+            && let Some((host, place)) = association.host.zip(association.place.take())
+        {
+            self.places.leave(host, &place, &mut self.associations);
+        }
     }
 
     /// Ends an association. Its last words leave with the next output, except in favour of a newer association with the same peer.
     fn end(&mut self, id: AssociationId, reason: Ended) {
         self.stop_following(id);
         self.release_port(id);
+        self.give_back(id);
         let Some(association) = self.associations.get_mut(&id) else { return };
         association.ended = Some(reason);
         match reason {
             Ended::Superseded => {}
-            Ended::Idle | Ended::Stale => association.connection.close(),
+            Ended::Idle | Ended::GaveWay(_) => association.connection.close(),
             // RFC 8446 §6.2: a lack of resources is an internal_error.
-            Ended::Displaced => association.connection.abort(AlertDescription::INTERNAL_ERROR),
+            Ended::Displaced | Ended::Refused(_) => {
+                association.connection.abort(AlertDescription::INTERNAL_ERROR);
+            }
             Ended::Anonymous => association.connection.abort(AlertDescription::ACCESS_DENIED),
         }
         association.is_half_open = false;
         if let Some(host) = association.host {
-            self.hosts.end_handshake(host, id);
+            self.handshakes.end(host, id);
         }
         self.index.forget(id, association);
         self.index.announce(id, association);

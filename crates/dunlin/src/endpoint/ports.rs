@@ -4,9 +4,9 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::AssociationId;
-use super::hosts::Host;
 use crate::address::Local;
 use crate::error::{Error, Misuse};
+use crate::places::Host;
 use crate::record::datagram::PoolPort;
 use crate::settings::NoPort;
 
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn host(n: u8) -> Host {
-        Host::of(([192, 0, 2, n], 1).into())
+        Host::of([192, 0, 2, n].into())
     }
 
     #[test]

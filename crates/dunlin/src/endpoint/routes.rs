@@ -47,6 +47,27 @@ impl Route {
     }
 }
 
+/// An address in less memory: an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2) would be another peer, so a flag tells it apart. The
+/// flow label of IPv6 names no peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Address {
+    ip: [u8; 16],
+    port: u16,
+    scope: [u8; 4],
+    is_v4: bool,
+}
+
+impl Address {
+    fn of(address: SocketAddr) -> Self {
+        let (ip, scope) = match address {
+            SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
+            SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
+        };
+        let (ip, scope) = (ip.octets(), scope.to_ne_bytes());
+        Self { ip, port: address.port(), scope, is_v4: address.is_ipv4() }
+    }
+}
+
 /// A connection ID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
@@ -64,7 +85,10 @@ impl Key {
 }
 
 pub(super) struct Routes {
-    addresses: BTreeMap<SocketAddr, Route>,
+    /// [`Route::live`] by address, of almost all associations.
+    live: BTreeMap<Address, AssociationId>,
+    /// [`Route::next`] by address.
+    next: BTreeMap<Address, [Option<AssociationId>; 2]>,
     ids: BTreeSet<(Key, AssociationId)>,
     /// The number of IDs of each length, since a record does not say how long its ID is.
     lengths: BTreeMap<u8, usize>,
@@ -72,17 +96,24 @@ pub(super) struct Routes {
 
 impl Routes {
     pub(super) const fn new() -> Self {
-        Self { addresses: BTreeMap::new(), ids: BTreeSet::new(), lengths: BTreeMap::new() }
+        Self { live: BTreeMap::new(), next: BTreeMap::new(), ids: BTreeSet::new(), lengths: BTreeMap::new() }
     }
 
     pub(super) fn get(&self, address: SocketAddr) -> Route {
-        self.addresses.get(&address).copied().unwrap_or_default()
+        let address = Address::of(address);
+        let next = self.next.get(&address).copied().unwrap_or_default();
+        Route { live: self.live.get(&address).copied(), next }
     }
 
-    pub(super) fn set(&mut self, address: SocketAddr, route: Route) {
-        match route.is_empty() {
-            true => drop(self.addresses.remove(&address)),
-            false => drop(self.addresses.insert(address, route)),
+    pub(super) fn set(&mut self, address: SocketAddr, Route { live, next }: Route) {
+        let address = Address::of(address);
+        match live {
+            None => drop(self.live.remove(&address)),
+            Some(live) => drop(self.live.insert(address, live)),
+        }
+        match next {
+            [None, None] => drop(self.next.remove(&address)),
+            next => drop(self.next.insert(address, next)),
         }
     }
 

@@ -4,9 +4,12 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::num::NonZeroU64;
 
+use crate::places::MAX_PLACES;
+
 /// The most associations of an endpoint, whatever its limits say: the number of places that a name can tell apart.
 pub(super) const MAX_ASSOCIATIONS: usize = 1 << PLACE_BITS;
 const PLACE_BITS: u32 = 24;
+const _: () = assert!(MAX_ASSOCIATIONS == MAX_PLACES);
 
 /// The name of an association. An endpoint never uses a name twice; later associations have greater names.
 ///
@@ -19,7 +22,8 @@ impl AssociationId {
     pub(super) const FIRST: Self = Self(NonZeroU64::MIN);
     pub(super) const LAST: Self = Self(NonZeroU64::MAX);
 
-    const fn place(self) -> usize {
+    /// The place in the table, which no other association of the same time has.
+    pub(super) const fn place(self) -> usize {
         self.0.get() as usize & (MAX_ASSOCIATIONS - 1)
     }
 
@@ -57,6 +61,11 @@ impl<T> Table<T> {
         let mut ids: Vec<_> = self.places.iter().flatten().map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids
+    }
+
+    /// The name of the association at this place.
+    pub(super) fn at(&self, place: usize) -> Option<AssociationId> {
+        self.places.get(place)?.as_ref().map(|(id, _)| *id)
     }
 
     pub(super) fn get(&self, id: &AssociationId) -> Option<&T> {

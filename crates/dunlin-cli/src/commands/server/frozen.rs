@@ -33,6 +33,8 @@ impl Server {
         }
         let mut limits = EndpointLimits::default();
         limits.associations = args.max_connections;
+        (limits.associations_per_host, limits.associations_per_network) =
+            (args.max_per_host(), args.max_per_host());
         limits.half_open = args.max_connections;
         // The socket keeps what devices send meanwhile.
         let socket = UdpSocket::bind(address).await.map_err(failed)?;
