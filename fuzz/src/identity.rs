@@ -111,7 +111,7 @@ pub fn documents(input: &[u8]) -> bool {
         3 => document(bytes).is_some(),
         4 => operation(bytes),
         5 => ledger_document(bytes),
-        7 => registry::read_note(bytes),
+        7 => registry::read_note(bytes) | registry::read_entry(bytes),
         8 => {
             let (create, _) = history();
             WORLD.registry.read_staple(&WORLD.provider, create.did(), bytes, NOW_S)

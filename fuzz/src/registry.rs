@@ -3,11 +3,12 @@
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::merkle::Hasher;
+use dunlin_identity::merkle::{Hasher, Nodes, Tree};
 use dunlin_identity::method::dunlin::{Sha256Hash, registry_of};
 use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{Note, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::{LogEntry, StateProof, root_entry};
 use dunlin_identity::registry::staple::Staple;
 use std::sync::Arc;
 
@@ -34,9 +35,11 @@ impl Registry {
         let leaf = MapLeaf { document: hash(provider, text.as_bytes()), sequence: 0, active: true };
         let map = StateMap::default().with(hasher, key, leaf).unwrap();
         let origin = self.trust.origin().to_owned();
-        let checkpoint = Checkpoint { origin, size: 1, root: [1; 32], map: map.root(hasher) };
+        let (operation, last) = ([1; 32], hasher.leaf(&root_entry(&map.root(hasher))));
+        let checkpoint = Checkpoint { origin, size: 2, root: hasher.node(&operation, &last) };
         let signed = SignedCheckpoint::sign(provider, checkpoint, &self.signers, now_s).unwrap();
-        let (document, proof) = (text.into_bytes(), map.prove(&key).write());
+        let proof = StateProof { map: map.prove(&key), path: vec![operation] }.write();
+        let document = text.into_bytes();
         Staple { document, checkpoint: signed.to_string().into_bytes(), proof, membership: Vec::new() }
     }
 
@@ -44,7 +47,7 @@ impl Registry {
     pub(crate) fn read_staple(&self, provider: &CryptoProvider, did: &Did, bytes: &[u8], now_s: u64) -> bool {
         let Ok(staple) = Staple::read(bytes) else { return false };
         assert_eq!(staple.write().as_deref(), Ok(bytes));
-        if let Ok(proof) = MapProof::read(&staple.proof) {
+        if let Ok(proof) = StateProof::read(&staple.proof) {
             assert_eq!(proof.write(), staple.proof);
         }
         if let Ok(resolved) = staple.verify(provider, did, &self.trust, None, now_s) {
@@ -69,11 +72,24 @@ pub(crate) fn read_note(bytes: &[u8]) -> bool {
     true
 }
 
+/// An entry of the log has one form.
+pub(crate) fn read_entry(bytes: &[u8]) -> bool {
+    match LogEntry::read(bytes) {
+        Ok(LogEntry::Root(root)) => assert_eq!(root_entry(&root), bytes),
+        Ok(LogEntry::Operation(operation)) => {
+            assert_eq!(operation.canonical().unwrap().as_bytes(), bytes);
+        }
+        Err(_) => return false,
+    }
+    true
+}
+
 fn hash(provider: &CryptoProvider, bytes: &[u8]) -> Sha256Hash {
     Sha256Hash::of(provider, bytes).unwrap()
 }
 
-/// The proof of a DID in a map of others, which has it or not, and changes of its bytes. It verifies exactly if nothing has changed.
+/// The proof of a DID in a map of others, which has it or not, under a log that ends with the map's root, and changes of its bytes. It
+/// verifies exactly if nothing has changed.
 pub(crate) fn map_proof(provider: &CryptoProvider, size: u64, chosen: u64, script: &mut Script<'_>) {
     let hasher = Hasher(provider.sha256);
     let key = |number: u64| hash(provider, &number.to_be_bytes());
@@ -82,21 +98,27 @@ pub(crate) fn map_proof(provider: &CryptoProvider, size: u64, chosen: u64, scrip
     let insert = |map: StateMap, number| map.with(hasher, key(number), leaf(number)).unwrap();
     let map = (0..size).fold(StateMap::default(), insert);
     let number = if script.u8().is_multiple_of(2) { chosen } else { size + chosen };
-    let right = map.prove(&key(number)).write();
+    // As many entries before the last one as there are DIDs.
+    let mut log = Tree::default();
+    (0..size).for_each(|entry| log.push(hasher, hasher.leaf(&entry.to_be_bytes())));
+    log.push(hasher, hasher.leaf(&root_entry(&map.root(hasher))));
+    let path = log.inclusion(hasher, size, log.size()).unwrap();
+    let root = log.root(hasher, log.size()).unwrap();
+    let log = Checkpoint { origin: "registry.example/1".to_owned(), size: log.size(), root };
+    let right = StateProof { map: map.prove(&key(number)), path }.write();
     let mut bytes = right.clone();
     while !script.is_empty() {
         let at = script.below(bytes.len() + 1);
         if at < bytes.len() { bytes[at] ^= script.u8() } else { bytes.push(script.u8()) }
     }
-    let root = map.root(hasher);
-    let verified = MapProof::read(&bytes).and_then(|proof| {
+    let verified = StateProof::read(&bytes).and_then(|proof| {
         assert_eq!(proof.write(), bytes);
         if number < size {
-            let found = proof.verify_presence(hasher, &key(number), leaf(number).document, &root)?;
+            let found = proof.verify_presence(hasher, &key(number), leaf(number).document, &log)?;
             assert_eq!((found, map.get(&key(number))), (leaf(number), Some(found)));
             return Ok(());
         }
-        proof.verify_absence(hasher, &key(number), &root)
+        proof.verify_absence(hasher, &key(number), &log)
     });
     assert_eq!(verified.is_ok(), bytes == right, "{number} of {size}: {verified:?}");
 }

@@ -20,6 +20,7 @@ use dunlin_identity::registry::checkpoint::{
     SignedCheckpoint, TrustTextError,
 };
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::proof::{StateProof, root_entry};
 use dunlin_identity::registry::staple::{MAX_STAPLE, Staple};
 use keys::{ed25519, p256, provider, public};
 
@@ -41,7 +42,7 @@ fn chain(origin: &str, id: &str) -> Chain {
 }
 
 fn checkpoint(size: u64) -> Checkpoint {
-    Checkpoint { origin: ORIGIN.to_owned(), size, root: [size.to_be_bytes()[7]; 32], map: [7; 32] }
+    Checkpoint { origin: ORIGIN.to_owned(), size, root: [size.to_be_bytes()[7]; 32] }
 }
 
 fn state(checkpoint: &Checkpoint) -> Vec<u8> {
@@ -219,7 +220,7 @@ fn the_longest_document_fits_a_staple_with_the_block_of_the_most_validators() {
     let trust = ChainTrust::new(chain(&origin, &id), set(&numbers), NOW);
     assert!(verify(trust, &signed, None, NOW).is_ok());
     // docs/registry.md: with a million DIDs, no proof is longer.
-    let proof = vec![0; 781];
+    let proof = vec![0; 781 + 12 * 32];
     let document = vec![0; MAX_DOCUMENT];
     let checkpoint = signed.note().to_string().into_bytes();
     let staple = Staple { document, checkpoint, proof, membership: Vec::new() }.write().unwrap();
@@ -375,7 +376,7 @@ fn an_older_state_or_block_is_refused() {
     assert_eq!(verify(trust(), &fork, Some(&known), NOW), Err(ChainError::Fork(9).into()));
     let others = Spec::new(9, &checkpoint(6)).of(&[5, 6, 7, 8]).proves(checkpoint(6));
     assert_eq!(verify(trust(), &others, Some(&known), NOW), Err(ChainError::Unsupported.into()));
-    let other = Checkpoint { map: [8; 32], ..checkpoint(5) };
+    let other = Checkpoint { root: [8; 32], ..checkpoint(5) };
     let split = Spec::new(12, &other).proves(other.clone());
     let expected = Err(CheckpointError::SplitView { size: 5 });
     assert_eq!(verify(trust(), &split, Some(&known), NOW), expected);
@@ -663,10 +664,13 @@ fn a_proof_by_unknown_validators_is_an_old_one() {
     let key = map_key(&provider, &did).unwrap();
     let map = StateMap::default();
     let map = map.with(hasher, key, MapLeaf { document: leaf, sequence: 0, active: true }).unwrap();
-    let state = Checkpoint { map: map.root(hasher), ..checkpoint(5) };
+    let log = [[5; 32], hasher.leaf(&root_entry(&map.root(hasher)))];
+    let root = log.into_iter().rev().reduce(|right, left| hasher.node(&left, &right)).unwrap();
+    let state = Checkpoint { size: 2, root, ..checkpoint(2) };
+    let path = log[..1].to_vec();
     let resolve = |documents: &RegistryDocuments, spec: &Spec, now_s: u64| {
-        let (checkpoint, proof) =
-            (spec.proves(state.clone()).to_string().into_bytes(), map.prove(&key).write());
+        let proof = StateProof { map: map.prove(&key), path: path.clone() }.write();
+        let checkpoint = spec.proves(state.clone()).to_string().into_bytes();
         let staple =
             Staple { document: text.clone().into_bytes(), checkpoint, proof, membership: Vec::new() };
         let staple = staple.write().unwrap();
@@ -686,7 +690,7 @@ fn a_proof_by_unknown_validators_is_an_old_one() {
     }
     // A block that contradicts an accepted one is evidence, not an old proof.
     let knows = documents();
-    assert_eq!(accept(&knows, &at(9, NOW - 1, 4), 4, NOW), Ok(()));
+    assert_eq!(accept(&knows, &at(9, NOW - 1, 1), 1, NOW), Ok(()));
     let order = CheckpointError::from(ChainError::Order { height: 10, accepted: 9 });
     assert_eq!(resolve(&knows, &spec(10, NOW - 1), NOW), Err(ResolveError::Proof(order.into())));
 }

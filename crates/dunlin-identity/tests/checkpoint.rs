@@ -37,7 +37,7 @@ fn witness(number: u8) -> NoteSigner {
 }
 
 fn checkpoint(size: u64) -> Checkpoint {
-    Checkpoint { origin: ORIGIN.to_owned(), size, root: [size.to_be_bytes()[7]; 32], map: [7; 32] }
+    Checkpoint { origin: ORIGIN.to_owned(), size, root: [size.to_be_bytes()[7]; 32] }
 }
 
 /// A checkpoint, signed by the log and these witnesses at these times.
@@ -148,7 +148,7 @@ fn an_acknowledging_checkpoint_needs_no_witness() {
         signed_by_log(checkpoint(4), Some(&newest)),
         Err(CheckpointError::Rollback { offered: 4, accepted: 5 })
     );
-    let other = Checkpoint { map: [8; 32], ..checkpoint(5) };
+    let other = Checkpoint { root: [8; 32], ..checkpoint(5) };
     assert_eq!(signed_by_log(other, Some(&newest)), Err(CheckpointError::SplitView { size: 5 }));
 }
 
@@ -186,20 +186,17 @@ fn malformed_notes_are_refused() {
 fn a_checkpoint_has_one_text() {
     let text = signed(checkpoint(20), &[]).to_string();
     let base64 = "FBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQUFBQ=";
-    let map = "BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=";
-    assert!(text.starts_with(&format!("{ORIGIN}\n20\n{base64}\ndunlin-map {map}\n\n\u{2014} {ORIGIN} ")));
+    let root_line = format!("{base64}\n");
+    assert!(text.starts_with(&format!("{ORIGIN}\n20\n{root_line}\n\u{2014} {ORIGIN} ")));
     assert_eq!(SignedCheckpoint::read(text.as_bytes()), Ok(signed(checkpoint(20), &[])));
-    let map_line = format!("dunlin-map {map}\n");
     for (from, to) in [
         ("\n20\n", "\n020\n"),
         ("\n20\n", "\n+20\n"),
         ("\n20\n", "\n\n"),
         ("\n20\n", "\n18446744073709551616\n"),
-        ("dunlin-map ", ""),
-        ("dunlin-map ", "dunlin-map  "),
-        (map_line.as_str(), ""),
-        (map_line.as_str(), &format!("{map_line}{map_line}")),
-        (map_line.as_str(), &format!("{map_line}other\n")),
+        (root_line.as_str(), ""),
+        (root_line.as_str(), &format!("{root_line}{root_line}")),
+        (root_line.as_str(), &format!("{root_line}other\n")),
         ("BQ=\n", "BR=\n"),
         ("FBQ=\n", "FA==\n"),
         (ORIGIN, ""),
@@ -208,6 +205,8 @@ fn a_checkpoint_has_one_text() {
         assert_ne!(changed, text);
         assert_eq!(SignedCheckpoint::read(changed.as_bytes()), Err(CheckpointError::Malformed), "{changed}");
     }
+    let earlier = text.replacen(&root_line, &format!("{root_line}dunlin-map {root_line}"), 1);
+    assert_eq!(SignedCheckpoint::read(earlier.as_bytes()), Err(CheckpointError::Earlier));
     let strange = Checkpoint { origin: "a\n5".to_owned(), ..checkpoint(1) };
     let refused = SignedCheckpoint::sign(&provider(), strange, &[log()], NOW);
     assert_eq!(refused, Err(CheckpointError::Malformed));
@@ -284,8 +283,8 @@ fn forged_checkpoints_are_refused() {
         let kept = lines.iter().enumerate().filter(|(at, _)| *at != number);
         kept.map(|(_, line)| *line).collect::<String>()
     };
-    assert_eq!(refused(&without(5)), CheckpointError::NotTheRegistry(ORIGIN.to_owned()));
-    assert_eq!(refused(&without(6)), CheckpointError::Stale { found: 0, needed: 1 });
+    assert_eq!(refused(&without(4)), CheckpointError::NotTheRegistry(ORIGIN.to_owned()));
+    assert_eq!(refused(&without(5)), CheckpointError::Stale { found: 0, needed: 1 });
 
     // Another key of the registry's name, and another registry.
     let thief = signer(ORIGIN, NoteKeyKind::Note, 9);
@@ -350,7 +349,6 @@ fn a_smaller_log_and_a_second_history_are_refused() {
     assert_eq!(then(checkpoint(4), NOW), Err(CheckpointError::Rollback { offered: 4, accepted: 5 }));
     let split = Err(CheckpointError::SplitView { size: 5 });
     assert_eq!(then(Checkpoint { root: [0; 32], ..checkpoint(5) }, NOW), split);
-    assert_eq!(then(Checkpoint { map: [0; 32], ..checkpoint(5) }, NOW), split);
     // Evidence does not age.
     assert_eq!(then(Checkpoint { root: [0; 32], ..checkpoint(5) }, 0), split);
 }

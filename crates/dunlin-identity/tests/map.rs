@@ -5,11 +5,11 @@
 mod keys;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree};
 use dunlin_identity::method::dunlin::Sha256Hash;
-use dunlin_identity::registry::map::{
-    MAX_MAP_DEPTH, MAX_MAP_PROOF, MapError, MapLeaf, MapProof, StateMap, map_key,
-};
+use dunlin_identity::registry::checkpoint::Checkpoint;
+use dunlin_identity::registry::map::{MAX_MAP_DEPTH, MapError, MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::proof::{LogEntry, MAX_STATE_PROOF, StateProof, root_entry};
 use keys::provider;
 
 fn key(number: u32) -> Sha256Hash {
@@ -24,6 +24,15 @@ fn leaf(number: u32) -> MapLeaf {
 fn map(provider: &CryptoProvider, numbers: impl IntoIterator<Item = u32>) -> StateMap {
     let hasher = Hasher(provider.sha256);
     numbers.into_iter().fold(StateMap::default(), |map, n| map.with(hasher, key(n), leaf(n)).unwrap())
+}
+
+/// A log whose only entry is this root.
+fn log(hasher: Hasher<'_>, map: NodeHash) -> Checkpoint {
+    Checkpoint { origin: "registry.example/1".to_owned(), size: 1, root: hasher.leaf(&root_entry(&map)) }
+}
+
+fn prove(map: &StateMap, key: &Sha256Hash) -> StateProof {
+    StateProof { map: map.prove(key), path: Vec::new() }
 }
 
 /// The key whose bytes are 0 except these.
@@ -77,8 +86,9 @@ fn a_new_state_replaces_the_earlier_one() {
         (before.get(&key(7)), before.root(hasher)),
         (Some(leaf(7)), map(&provider, 0..20).root(hasher))
     );
-    let proof = before.prove(&key(7));
-    let verified = proof.verify_presence(hasher, &key(7), leaf(7).document, &after.root(hasher));
+    let proof = prove(&before, &key(7));
+    let log = log(hasher, after.root(hasher));
+    let verified = proof.verify_presence(hasher, &key(7), leaf(7).document, &log);
     assert_eq!(verified, Err(MapError::Root));
 }
 
@@ -87,9 +97,9 @@ fn every_proof_verifies_and_only_for_its_did_and_document() {
     let provider = provider();
     let hasher = Hasher(provider.sha256);
     let map = map(&provider, 0..100);
-    let root = map.root(hasher);
+    let root = log(hasher, map.root(hasher));
     for number in 0..100 {
-        let proof = MapProof::read(&map.prove(&key(number)).write()).unwrap();
+        let proof = StateProof::read(&map.prove(&key(number)).write()).unwrap();
         let (key, leaf) = (key(number), leaf(number));
         assert_eq!(proof.verify_presence(hasher, &key, leaf.document, &root), Ok(leaf));
         assert_eq!(map.get(&key), Some(leaf));
@@ -100,15 +110,16 @@ fn every_proof_verifies_and_only_for_its_did_and_document() {
         assert_eq!(proof.verify_presence(hasher, &other, leaf.document, &root), Err(MapError::Root));
     }
     for number in 100..200 {
-        let proof = MapProof::read(&map.prove(&key(number)).write()).unwrap();
+        let proof = StateProof::read(&map.prove(&key(number)).write()).unwrap();
         assert_eq!(proof.verify_absence(hasher, &key(number), &root), Ok(()));
         assert_eq!(map.get(&key(number)), None);
         let present = proof.verify_presence(hasher, &key(number), leaf(number).document, &root);
         assert_eq!(present, Err(MapError::Absent));
     }
     let empty = StateMap::default();
-    assert_eq!(empty.prove(&key(1)).verify_absence(hasher, &key(1), &empty.root(hasher)), Ok(()));
-    assert_eq!(empty.prove(&key(1)).verify_absence(hasher, &key(1), &root), Err(MapError::Root));
+    let no_did = log(hasher, empty.root(hasher));
+    assert_eq!(prove(&empty, &key(1)).verify_absence(hasher, &key(1), &no_did), Ok(()));
+    assert_eq!(prove(&empty, &key(1)).verify_absence(hasher, &key(1), &root), Err(MapError::Root));
 }
 
 #[test]
@@ -152,22 +163,22 @@ fn no_changed_byte_of_a_proof_passes() {
     let provider = provider();
     let hasher = Hasher(provider.sha256);
     let map = map(&provider, 0..30);
-    let root = map.root(hasher);
+    let root = log(hasher, map.root(hasher));
     for number in [3, 5, 40, 41, 42, 43] {
         let proof = map.prove(&key(number)).write();
         for at in 0..proof.len() {
             for bit in 0..8 {
                 let mut changed = proof.clone();
                 changed[at] ^= 1 << bit;
-                let Ok(changed) = MapProof::read(&changed) else { continue };
+                let Ok(changed) = StateProof::read(&changed) else { continue };
                 let leaf = changed.verify_presence(hasher, &key(number), leaf(number).document, &root);
                 let absent = changed.verify_absence(hasher, &key(number), &root);
                 assert!(leaf.is_err() && absent.is_err(), "{number}, byte {at}, bit {bit}");
             }
         }
-        assert_eq!(MapProof::read(&[&proof[..], &[0]].concat()), Err(MapError::Malformed));
+        assert_eq!(StateProof::read(&[&proof[..], &[0]].concat()), Err(MapError::Malformed));
         for end in 0..proof.len() {
-            assert_eq!(MapProof::read(&proof[..end]), Err(MapError::Malformed));
+            assert_eq!(StateProof::read(&proof[..end]), Err(MapError::Malformed));
         }
     }
     // Nothing in the place, below levels whose siblings are all there.
@@ -176,11 +187,11 @@ fn no_changed_byte_of_a_proof_passes() {
             (0..levels).step_by(8).map(|level| !(0xff_u16 >> (levels - level).min(8)) as u8).collect();
         [&[2, levels][..], &bitmap, &vec![7; 32 * usize::from(levels)]].concat()
     };
-    let longest = (0..=u8::MAX).rfind(|levels| deep(*levels).len() <= MAX_MAP_PROOF).unwrap();
-    assert!(MapProof::read(&deep(longest)).is_ok());
-    assert_eq!(MapProof::read(&deep(longest + 1)), Err(MapError::Malformed));
+    let longest = (0..=u8::MAX).rfind(|levels| deep(*levels).len() <= MAX_STATE_PROOF).unwrap();
+    assert!(StateProof::read(&deep(longest)).is_ok());
+    assert_eq!(StateProof::read(&deep(longest + 1)), Err(MapError::Malformed));
     // A bit without a level.
-    assert_eq!(MapProof::read(&[2, 1, 0x40]), Err(MapError::Malformed));
+    assert_eq!(StateProof::read(&[2, 1, 0x40]), Err(MapError::Malformed));
 }
 
 #[test]
@@ -190,15 +201,16 @@ fn a_leaf_out_of_place_proves_no_absence() {
     let other = |key: &Sha256Hash, levels: &[u8]| {
         let document = leaf(1).document;
         let bytes = [&[3][..], key.as_bytes(), document.as_bytes(), &3_u64.to_be_bytes(), levels].concat();
-        MapProof::read(&bytes).unwrap()
+        StateProof::read(&bytes).unwrap()
     };
     // A map whose one leaf is the DID's own shows that leaf as another's.
     let own = StateMap::default().with(hasher, key_of(&[]), leaf(1)).unwrap();
     let forged = other(&key_of(&[]), &[0]);
-    assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &own.root(hasher)), Err(MapError::Misplaced));
+    let own = log(hasher, own.root(hasher));
+    assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &own), Err(MapError::Misplaced));
     // A registry that puts a leaf where it does not belong: left of an empty subtree, though its first bit is 1.
     let stranger = key_of(&[(0, 0x80)]);
-    let root = hasher.node(&leaf_hash(hasher, &stranger, &leaf(1)), &hasher.empty());
+    let root = log(hasher, hasher.node(&leaf_hash(hasher, &stranger, &leaf(1)), &hasher.empty()));
     let forged = other(&stranger, &[1, 0]);
     assert_eq!(forged.verify_absence(hasher, &key_of(&[]), &root), Err(MapError::Misplaced));
 }
@@ -209,8 +221,80 @@ fn the_deepest_leaves_are_found() {
     let hasher = Hasher(provider.sha256);
     let (left, right) = (key_of(&[]), key_of(&[(31, 2)]));
     let map = StateMap::default().with(hasher, left, leaf(1)).unwrap().with(hasher, right, leaf(2)).unwrap();
-    let proof = MapProof::read(&map.prove(&right).write()).unwrap();
-    assert_eq!(proof.verify_presence(hasher, &right, leaf(2).document, &map.root(hasher)), Ok(leaf(2)));
+    let proof = StateProof::read(&map.prove(&right).write()).unwrap();
+    let log = log(hasher, map.root(hasher));
+    assert_eq!(proof.verify_presence(hasher, &right, leaf(2).document, &log), Ok(leaf(2)));
     assert_eq!(map.prove(&right).write()[9], u8::try_from(MAX_MAP_DEPTH).unwrap());
     assert_eq!(map.with(hasher, key_of(&[(31, 1)]), leaf(3)).map(drop), Err(MapError::TooDeep));
+}
+
+/// A log of this size with the root of the state map as the entry with this number.
+fn with_root_at(hasher: Hasher<'_>, map: NodeHash, number: u64, size: u64) -> (Checkpoint, Tree) {
+    let mut tree = Tree::default();
+    for entry in 0..size {
+        let content = if entry == number { root_entry(&map) } else { entry.to_be_bytes().to_vec() };
+        tree.push(hasher, hasher.leaf(&content));
+    }
+    let root = tree.root(hasher, size).unwrap();
+    (Checkpoint { origin: "registry.example/1".to_owned(), size, root }, tree)
+}
+
+#[test]
+fn only_the_last_entry_of_the_log_states_the_map() {
+    let provider = provider();
+    let (hasher, map) = (Hasher(provider.sha256), map(&provider, 0..10));
+    for size in 1..70 {
+        for number in 0..size {
+            let (checkpoint, tree) = with_root_at(hasher, map.root(hasher), number, size);
+            let proof =
+                StateProof { map: map.prove(&key(3)), path: tree.inclusion(hasher, number, size).unwrap() };
+            let read = StateProof::read(&proof.write()).unwrap();
+            assert_eq!(read, proof);
+            let verified = read.verify_presence(hasher, &key(3), leaf(3).document, &checkpoint);
+            let absent = StateProof { map: map.prove(&key(99)), ..read };
+            let absent = absent.verify_absence(hasher, &key(99), &checkpoint);
+            assert_eq!(
+                (verified.is_ok(), absent.is_ok()),
+                (number + 1 == size, number + 1 == size),
+                "{number} of {size}"
+            );
+        }
+    }
+    // The root that an older checkpoint of the same log had.
+    let (old, tree) = with_root_at(hasher, map.root(hasher), 5, 6);
+    let proof = StateProof { map: map.prove(&key(3)), path: tree.inclusion(hasher, 5, 6).unwrap() };
+    assert_eq!(proof.verify_presence(hasher, &key(3), leaf(3).document, &old), Ok(leaf(3)));
+    let (newer, _) = with_root_at(hasher, map.root(hasher), 5, 7);
+    let refused = proof.verify_presence(hasher, &key(3), leaf(3).document, &newer);
+    assert_eq!(refused, Err(MapError::Root));
+    let (newer, _) = with_root_at(hasher, map.root(hasher), 5, 8);
+    let refused = proof.verify_presence(hasher, &key(3), leaf(3).document, &newer);
+    assert_eq!(refused, Err(MapError::Path(2)));
+}
+
+#[test]
+fn an_empty_log_has_the_empty_map() {
+    let provider = provider();
+    let (hasher, empty, one) = (Hasher(provider.sha256), StateMap::default(), map(&provider, [1]));
+    let (log, _) = with_root_at(hasher, empty.root(hasher), 0, 0);
+    assert_eq!(prove(&empty, &key(1)).verify_absence(hasher, &key(1), &log), Ok(()));
+    let present = prove(&one, &key(1)).verify_presence(hasher, &key(1), leaf(1).document, &log);
+    assert_eq!(present, Err(MapError::Root));
+    let longer = StateProof { path: vec![hasher.empty()], ..prove(&empty, &key(1)) };
+    assert_eq!(longer.verify_absence(hasher, &key(1), &log), Err(MapError::Root));
+    let other = Checkpoint { root: one.root(hasher), ..log };
+    assert_eq!(prove(&empty, &key(1)).verify_absence(hasher, &key(1), &other), Err(MapError::Root));
+}
+
+#[test]
+fn an_entry_of_the_log_has_one_form() {
+    let root = [7; 32];
+    let entry = root_entry(&root);
+    assert_eq!(entry, b"dunlin-map BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=");
+    assert_eq!(LogEntry::read(&entry), Ok(LogEntry::Root(root)));
+    for other in [&entry[1..], &entry[..54], &[&entry[..], b"\n"].concat(), b"dunlin-map ", b"", b"{}"] {
+        assert!(LogEntry::read(other).is_err(), "{other:?}");
+    }
+    // Base64 with other unused bits.
+    assert!(LogEntry::read(b"dunlin-map BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwd=").is_err());
 }

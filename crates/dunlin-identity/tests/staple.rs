@@ -6,25 +6,27 @@ mod keys;
 
 use std::sync::Arc;
 
+use base64ct::{Base64, Encoding};
 use dunlin_identity::document::{DidDocument, DocumentError};
 use dunlin_identity::handshake::RegistryDocuments;
-use dunlin_identity::merkle::Hasher;
+use dunlin_identity::merkle::{Hasher, Nodes, Tree};
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
 };
-use dunlin_identity::registry::map::{MAX_MAP_PROOF, MapError, MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::{MAX_STATE_PROOF, StateProof, root_entry};
 use dunlin_identity::registry::staple::{MAX_STAPLE, Resolved, Staple, StapleError};
 use keys::{ed25519, provider, public};
 
 const ORIGIN: &str = "registry.example/1";
 const NOW: u64 = 1_800_000_000;
 
-/// A registry without a log: a map, and the number of operations.
+/// A registry: a map, and a log with its root after each operation.
 struct Registry {
     map: StateMap,
-    size: u64,
+    log: Tree,
     signers: [NoteSigner; 2],
 }
 
@@ -32,7 +34,7 @@ impl Registry {
     fn new() -> Self {
         let signer = |kind| NoteSigner::new(&provider(), ORIGIN, kind, ed25519(200)).unwrap();
         let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(signer);
-        let mut registry = Self { map: StateMap::default(), size: 0, signers };
+        let mut registry = Self { map: StateMap::default(), log: Tree::default(), signers };
         (50..60).for_each(|number| registry.put(&did(number)));
         registry
     }
@@ -42,14 +44,16 @@ impl Registry {
         let key = map_key(&provider, state.did()).unwrap();
         let document = hash(state.document());
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
-        self.map = self.map.with(Hasher(provider.sha256), key, leaf).unwrap();
-        self.size += 1;
+        let hasher = Hasher(provider.sha256);
+        self.map = self.map.with(hasher, key, leaf).unwrap();
+        self.log.push(hasher, hasher.leaf(document.as_bytes()));
+        self.log.push(hasher, hasher.leaf(&root_entry(&self.map.root(hasher))));
     }
 
     fn checkpoint(&self, now_s: u64) -> SignedCheckpoint {
-        let (provider, origin) = (provider(), ORIGIN.to_owned());
-        let map = self.map.root(Hasher(provider.sha256));
-        let checkpoint = Checkpoint { origin, size: self.size, root: [self.size.to_be_bytes()[7]; 32], map };
+        let (provider, origin, size) = (provider(), ORIGIN.to_owned(), self.log.size());
+        let root = self.log.root(Hasher(provider.sha256), size).unwrap();
+        let checkpoint = Checkpoint { origin, size, root };
         SignedCheckpoint::sign(&provider, checkpoint, &self.signers, now_s).unwrap()
     }
 
@@ -57,9 +61,15 @@ impl Registry {
         Staple {
             document: state.document().canonical().as_bytes().to_vec(),
             checkpoint: self.checkpoint(NOW).to_string().into_bytes(),
-            proof: self.map.prove(&map_key(&provider(), state.did()).unwrap()).write(),
+            proof: self.proof(state).write(),
             membership: Vec::new(),
         }
+    }
+
+    fn proof(&self, state: &State) -> StateProof {
+        let (provider, size) = (provider(), self.log.size());
+        let path = self.log.inclusion(Hasher(provider.sha256), size - 1, size).unwrap();
+        StateProof { map: self.map.prove(&map_key(&provider, state.did()).unwrap()), path }
     }
 
     fn trust(&self) -> RegistryTrust {
@@ -116,12 +126,21 @@ fn an_earlier_document_is_refused() {
     // The operation with the earlier document is in the log for ever; the map has the new one.
     let mixed = Staple { document: before.document.clone(), ..registry.staple(&rotated(&state)) };
     assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
+    // The path of the entry 21 has another length than that of the entry 23.
     let mixed = Staple { proof: before.proof.clone(), ..mixed };
-    assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Root.into()));
+    assert_eq!(verify(&registry, &mixed, &state), Err(MapError::Path(3).into()));
+    // The log still has the root that the earlier document leads to, but not as its last entry.
+    let mut old = StateProof::read(&before.proof).unwrap();
+    old.path = registry.log.inclusion(Hasher(provider().sha256), 21, 24).unwrap();
+    let mixed = Staple { proof: old.write(), ..mixed };
+    assert!(matches!(
+        verify(&registry, &mixed, &state),
+        Err(StapleError::Map(MapError::Path(_) | MapError::Root))
+    ));
     // The whole earlier staple passes only while its checkpoint is fresh and none newer was accepted.
     let newest = registry.checkpoint(NOW);
     let refused = before.verify(&provider(), state.did(), &registry.trust(), Some(&newest), NOW);
-    let rollback = CheckpointError::Rollback { offered: 11, accepted: 12 };
+    let rollback = CheckpointError::Rollback { offered: 22, accepted: 24 };
     assert_eq!(refused, Err(rollback.into()));
     let later = NOW + DEFAULT_CHECKPOINT_AGE + 1;
     let refused = before.verify(&provider(), state.did(), &registry.trust(), None, later);
@@ -152,7 +171,7 @@ fn a_checkpoint_that_was_verified_before_still_ends() {
     assert_eq!(verify(&before, now), Ok(0));
     registry.put(&rotated(&state));
     assert!(documents.accept(&registry.checkpoint(NOW), None));
-    let rollback = CheckpointError::Rollback { offered: 11, accepted: 12 };
+    let rollback = CheckpointError::Rollback { offered: 22, accepted: 24 };
     assert_eq!(verify(&before, now), Err(rollback.into()));
 }
 
@@ -198,7 +217,7 @@ fn checkpoints_are_judged() {
     registry.put(&state);
     let good = registry.staple(&state);
     let text = String::from_utf8(good.checkpoint.clone()).unwrap();
-    let forged = Staple { checkpoint: text.replacen("\n11\n", "\n12\n", 1).into_bytes(), ..good.clone() };
+    let forged = Staple { checkpoint: text.replacen("\n22\n", "\n23\n", 1).into_bytes(), ..good.clone() };
     let wrong = NoteError::Signature(ORIGIN.to_owned());
     assert_eq!(verify(&registry, &forged, &state), Err(CheckpointError::Note(wrong).into()));
     // A split view: the peer knows another history of this size.
@@ -206,7 +225,7 @@ fn checkpoints_are_judged() {
     other.put(&did(9));
     let newest = other.checkpoint(NOW);
     let refused = good.verify(&provider(), state.did(), &registry.trust(), Some(&newest), NOW);
-    assert_eq!(refused, Err(CheckpointError::SplitView { size: 11 }.into()));
+    assert_eq!(refused, Err(CheckpointError::SplitView { size: 22 }.into()));
 }
 
 #[test]
@@ -218,6 +237,23 @@ fn a_document_of_another_registry_is_refused() {
     registry.put(&state);
     let refused = verify(&registry, &registry.staple(&state), &state);
     assert_eq!(refused, Err(StapleError::OtherRegistry("other.example".to_owned())));
+}
+
+/// The state map was a line of the checkpoint once, which witnesses cosigned without a check.
+#[test]
+fn a_staple_of_an_earlier_version_is_refused() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let (provider, good) = (provider(), registry.staple(&state));
+    let map = Base64::encode_string(&registry.map.root(Hasher(provider.sha256)));
+    let signed = registry.checkpoint(NOW);
+    let text = format!("{}dunlin-map {map}\n", signed.note().text());
+    let signature = |signer: &NoteSigner| signer.sign(&provider, &text, NOW).unwrap().to_string();
+    let lines: String = registry.signers.iter().map(signature).collect();
+    let earlier = Staple { checkpoint: format!("{text}\n{lines}").into_bytes(), ..good };
+    let refused = verify(&registry, &earlier, &state).unwrap_err();
+    assert_eq!(refused, CheckpointError::Earlier.into());
+    assert!(refused.to_string().contains("format of an earlier version"), "{refused}");
 }
 
 #[test]
@@ -234,7 +270,7 @@ fn a_staple_has_the_form_of_the_wire() {
     assert_eq!(Staple::read(&[0, 1, 1, 0, 0, 0, 0, 0, 0]), Err(StapleError::Field("checkpoint")));
     assert_eq!(Staple::read(&vec![1; MAX_STAPLE + 1]), Err(StapleError::TooLong));
 
-    let long = Staple { proof: vec![0; MAX_MAP_PROOF + 1], ..staple.clone() };
+    let long = Staple { proof: vec![0; MAX_STATE_PROOF + 1], ..staple.clone() };
     assert_eq!(long.write(), Err(StapleError::Field("proof")));
     let empty = Staple { document: Vec::new(), ..staple.clone() };
     assert_eq!(empty.write(), Err(StapleError::Field("document")));

@@ -18,7 +18,8 @@ use dunlin_identity::json::{self, Value};
 use dunlin_identity::merkle::{Hasher, MAX_PROOF_HASHES, MerkleError, NodeHash};
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::registry::checkpoint::{CheckpointError, FreshCheckpoint, SignedCheckpoint};
-use dunlin_identity::registry::map::{MapError, MapProof, map_key};
+use dunlin_identity::registry::map::{MapError, map_key};
+use dunlin_identity::registry::proof::StateProof;
 use dunlin_identity::registry::staple::{Resolved, Staple, StapleError};
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use http_body_util::Full;
@@ -374,11 +375,11 @@ impl RegistryClient {
         let proof = Base64::decode_vec(text("proof")?).map_err(|_| malformed("proof"))?;
         let checkpoint = self.verified(node, text("checkpoint")?.as_bytes(), &url).await?;
         let refused = |error: MapError| ClientError::Proof { url: url.clone(), error: error.into() };
-        let proof = MapProof::read(&proof).map_err(refused)?;
+        let proof = StateProof::read(&proof).map_err(refused)?;
         let key = map_key(&self.provider, did)
             .map_err(|error| ClientError::Proof { url: url.clone(), error: error.into() })?;
-        let root = checkpoint.checkpoint.checkpoint().map;
-        proof.verify_absence(Hasher(self.provider.sha256), &key, &root).map_err(refused)?;
+        let stated = checkpoint.checkpoint.checkpoint();
+        proof.verify_absence(Hasher(self.provider.sha256), &key, stated).map_err(refused)?;
         Ok(ClientError::Absent { url: node.to_owned(), did: did.clone() })
     }
 

@@ -156,31 +156,6 @@ fn genesis(id: &str, origin: &str) -> MessageWriter {
     new().bytes(2, id.as_bytes()).bytes(5, state.as_bytes()).number(6, 1)
 }
 
-/// Version 1 had no histories. The state, whose hash the chain has, is the same with and without them.
-#[tokio::test]
-async fn a_database_of_version_1_gets_histories() {
-    let (place, mut holder) = (place(), Holder::new(&provider(), [1, 1]));
-    let mut replica = Running::start(place.path()).await;
-    replica.good(INIT_CHAIN, genesis(CHAIN, ORIGIN)).await;
-    replica.decide(1, &[text(&holder.next()), text(&holder.next())]).await;
-    replica.good(COMMIT, new()).await;
-    let info = replica.info().await;
-    replica.end().await;
-    let connection = rusqlite::Connection::open(database(&place)).unwrap();
-    connection.execute_batch("DROP TABLE history; PRAGMA user_version = 1").unwrap();
-    drop(connection);
-
-    replica = Running::start(place.path()).await;
-    assert_eq!(replica.info().await, info);
-    replica.decide(2, &[text(&holder.next())]).await;
-    replica.good(COMMIT, new()).await;
-    replica.end().await;
-    // Without a block of the chain, readers see the state of the start.
-    let replica = Running::start(place.path()).await;
-    let history = replica.replica.history(holder.state().did(), 0).unwrap();
-    assert_eq!(history.iter().map(|entry| entry.number).collect::<Vec<_>>(), [0, 1, 2]);
-}
-
 #[tokio::test]
 async fn a_block_counts_when_it_is_committed() {
     let (place, other_place) = (place(), place());
@@ -217,7 +192,7 @@ async fn a_block_counts_when_it_is_committed() {
     assert!(hashes[1] != hashes[0] && hashes[2] == hashes[1] && hashes[3] != hashes[2]);
     // Without a block of the chain, there is no proof to show.
     let resolution = replica.replica.resolve(holder.state().did()).unwrap();
-    assert_eq!(resolution.snapshot.checkpoint().note().to_string().lines().count(), 5);
+    assert_eq!(resolution.snapshot.checkpoint().note().to_string().lines().count(), 4);
     assert_eq!(replica.replica.height(), 3);
 
     // Another replica has the same states.

@@ -9,6 +9,7 @@ use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::root_entry;
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::copy::{backup, export, restore};
 use dunlin_registry::tile::Tile;
@@ -25,7 +26,7 @@ fn signer(place: &Place) -> NoteSigner {
     NoteSigner::new(&place.provider, &settings.origin, NoteKeyKind::Note, settings.key).unwrap()
 }
 
-/// Two DIDs with three operations each.
+/// Two DIDs with three operations each: the entries 0, 2 and 3, and 5, 7 and 8. The others are roots of the state map.
 fn filled(place: &Place) -> Registry {
     let registry = place.open().unwrap();
     for number in [1, 2] {
@@ -57,25 +58,24 @@ fn a_damaged_database_is_noticed() {
     let place = Place::new();
     drop(filled(&place));
     let changes = [
-        ("DELETE FROM entry WHERE number = 5", true),
+        ("DELETE FROM entry WHERE number = 8", true),
         ("DELETE FROM entry WHERE number = 2", true),
-        (
-            "UPDATE entry SET operation = (SELECT operation FROM entry WHERE number = 1) WHERE number = 2",
-            true,
-        ),
-        ("UPDATE entry SET operation = CAST(operation || ' ' AS BLOB) WHERE number = 5", true),
-        ("UPDATE entry SET operation = X'7b7d' WHERE number = 0", true),
-        ("UPDATE tile SET hashes = substr(hashes, 1, 160)", true),
-        ("UPDATE tile SET hashes = substr(hashes, 1, 159)", true),
+        ("UPDATE entry SET content = (SELECT content FROM entry WHERE number = 2) WHERE number = 3", true),
+        ("UPDATE entry SET content = CAST(content || ' ' AS BLOB) WHERE number = 8", true),
+        ("UPDATE entry SET content = X'7b7d' WHERE number = 0", true),
+        ("UPDATE entry SET content = (SELECT content FROM entry WHERE number = 4) WHERE number = 1", true),
+        ("UPDATE entry SET content = (SELECT content FROM entry WHERE number = 4) WHERE number = 9", true),
+        ("UPDATE tile SET hashes = substr(hashes, 1, 288)", true),
+        ("UPDATE tile SET hashes = substr(hashes, 1, 287)", true),
         ("UPDATE tile SET hashes = zeroblob(length(hashes))", true),
         ("DELETE FROM tile", true),
         ("UPDATE did SET sequence = 1", true),
         ("UPDATE did SET active = 0", true),
         ("UPDATE did SET latest = document", false),
         ("UPDATE did SET entry = 0", false),
-        ("DELETE FROM did WHERE entry = 5", true),
+        ("DELETE FROM did WHERE entry = 8", true),
         ("DELETE FROM history WHERE entry = 0", false),
-        ("UPDATE history SET entry = 0 WHERE entry = 5", false),
+        ("UPDATE history SET entry = 0 WHERE entry = 8", false),
         ("INSERT INTO history VALUES (zeroblob(32), 0, 0)", false),
         (
             "INSERT INTO did SELECT zeroblob(32), did, document, sequence, active, latest, entry FROM did LIMIT 1",
@@ -113,10 +113,9 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
          SET name = 'sqlite_stat1', sql = replace(sql, 'gone', 'sqlite_stat1') WHERE name = 'gone'",
         "CREATE VIEW stranger AS SELECT * FROM entry",
         "CREATE TABLE stranger (a)",
-        "CREATE INDEX stranger ON entry (operation)",
+        "CREATE INDEX stranger ON entry (content)",
         "DROP TABLE tile",
         "DROP TABLE history",
-        "PRAGMA user_version = 1",
         "ALTER TABLE did ADD COLUMN a TEXT",
     ]
     .into_iter()
@@ -140,40 +139,57 @@ fn a_database_with_other_tables_or_triggers_is_noticed() {
     assert!(place.open().is_ok());
 }
 
-/// Version 1 had no histories.
+/// Witnesses have not checked the state map of such a log.
 #[test]
-fn a_database_of_version_1_passes_its_audit_and_gets_histories() {
+fn a_database_of_an_earlier_version_is_refused() {
     let place = Place::new();
-    let registry = filled(&place);
-    let mut holder = place.holder(1);
-    holder.next();
-    let did = holder.state().did();
-    let history = registry.history(did, 0).unwrap();
-    assert_eq!(history.iter().map(|entry| entry.number).collect::<Vec<_>>(), [0, 1, 2]);
-    drop(registry);
-    let [old, copy, restored] = ["registry", "copy", "restored"].map(|name| place.path(name));
-    let downgrade = "DROP TABLE history; PRAGMA user_version = 1";
-    Connection::open(&old).unwrap().execute_batch(downgrade).unwrap();
-    backup(&old, &copy).unwrap();
-    restore(&place.provider, &copy, &restored, Log::Signed(&log(&place)), &[]).unwrap();
-    for path in [old, restored] {
-        assert!(audit(&place.provider, &path, Log::Signed(&log(&place)), &[]).is_ok());
-        assert_eq!(Registry::open(&path, &place.settings()).unwrap().history(did, 0).unwrap(), history);
-        let version =
-            Connection::open(&path).unwrap().pragma_query_value(None, "user_version", |row| row.get(0));
-        assert_eq!(version, Ok(2));
-        assert!(audit(&place.provider, &path, Log::Signed(&log(&place)), &[]).is_ok());
+    drop(filled(&place));
+    let (path, log) = (place.path("registry"), log(&place));
+    for version in [1, 2] {
+        Connection::open(&path).unwrap().pragma_update(None, "user_version", version).unwrap();
+        let older = RegistryError::Older(version);
+        assert_eq!(place.open().map(drop), Err(older.clone()));
+        assert_eq!(audit(&place.provider, &path, Log::Signed(&log), &[]), Err(older.clone()));
+        assert_eq!(backup(&path, &place.path("backup")), Err(older.clone()));
+        let restored = restore(&place.provider, &path, &place.path("restored"), Log::Signed(&log), &[]);
+        assert_eq!(restored, Err(older.clone()));
+        assert!(older.to_string().contains(&format!("has version {version}, of an earlier dunlin")));
     }
+}
+
+/// A registry with other states than its operations give, with everything else in order.
+#[test]
+fn a_false_root_of_the_state_map_is_noticed() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    registry.submit(place.holder(1).next()).unwrap();
+    let hasher = Hasher(place.provider.sha256);
+    let first = hasher.leaf(&registry.entries(0, 1).unwrap()[0]);
+    let newest = registry.snapshot().checkpoint().checkpoint().clone();
+    drop(registry);
+    let entry = root_entry(&[7; 32]);
+    let last = hasher.leaf(&entry);
+    let changed = Checkpoint { root: hasher.node(&first, &last), ..newest };
+    let signed = SignedCheckpoint::sign(&place.provider, changed, &[signer(&place)], 0).unwrap();
+    let connection = Connection::open(place.path("registry")).unwrap();
+    connection.execute("UPDATE entry SET content = ?1 WHERE number = 1", [entry]).unwrap();
+    connection.execute("UPDATE tile SET hashes = ?1", [[first, last].as_flattened()]).unwrap();
+    let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
+    connection.execute(sql, [signed.to_string()]).unwrap();
+    let found = audit(&place.provider, &place.path("registry"), Log::Signed(&log(&place)), &[]);
+    let why = "the entry 1 is not the root of the state map";
+    assert!(matches!(&found, Err(RegistryError::Damaged(text)) if text.contains(why)), "{found:?}");
+    assert!(matches!(place.open(), Err(RegistryError::Damaged(_))));
 }
 
 #[test]
 fn a_database_without_either_signature_of_the_registry_does_not_open() {
     let place = Place::new();
     let text = filled(&place).snapshot().text().to_owned();
-    // Four lines, an empty one, and the signatures of the log and of the witness.
+    // Three lines, an empty one, and the signatures of the log and of the witness.
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    assert_eq!(lines.len(), 7);
-    for signature in [5, 6] {
+    assert_eq!(lines.len(), 6);
+    for signature in [4, 5] {
         let kept = lines.iter().enumerate().filter(|(number, _)| *number != signature);
         let kept: String = kept.map(|(_, line)| *line).collect();
         let connection = Connection::open(place.path("registry")).unwrap();
@@ -187,11 +203,7 @@ fn a_database_without_either_signature_of_the_registry_does_not_open() {
 fn a_signed_checkpoint_that_is_not_that_of_the_database_is_noticed() {
     let place = Place::new();
     let newest = filled(&place).snapshot().checkpoint().checkpoint().clone();
-    for change in [
-        Checkpoint { root: [1; 32], ..newest.clone() },
-        Checkpoint { map: [1; 32], ..newest.clone() },
-        Checkpoint { size: 5, ..newest },
-    ] {
+    for change in [Checkpoint { root: [1; 32], ..newest.clone() }, Checkpoint { size: 9, ..newest }] {
         let Settings { provider, origin, key, .. } = place.settings();
         let witness = NoteSigner::new(&provider, &origin, NoteKeyKind::Cosignature, key).unwrap();
         let signed = SignedCheckpoint::sign(&provider, change, &[signer(&place), witness], 0).unwrap();
@@ -230,14 +242,18 @@ fn an_entry_that_is_not_canonical_is_noticed() {
     let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
     let entry = format!("{} ", holder.next().canonical().unwrap());
     registry.submit(Operation::read(entry.as_bytes()).unwrap()).unwrap();
+    let last = registry.entries(1, 2).unwrap().swap_remove(0);
     let newest = registry.snapshot().checkpoint().checkpoint().clone();
     drop(registry);
-    let root = Hasher(place.provider.sha256).leaf(entry.as_bytes());
+    let hasher = Hasher(place.provider.sha256);
+    let [first, last] = [entry.as_bytes(), &last].map(|entry| hasher.leaf(entry));
+    let root = hasher.node(&first, &last);
     let changed = Checkpoint { root, ..newest };
     let signed = SignedCheckpoint::sign(&place.provider, changed, &[signer(&place)], 0).unwrap();
     let connection = Connection::open(place.path("registry")).unwrap();
-    connection.execute("UPDATE entry SET operation = ?1", [entry.as_bytes()]).unwrap();
-    connection.execute("UPDATE tile SET hashes = ?1", [root]).unwrap();
+    let sql = "UPDATE entry SET content = ?1 WHERE number = 0";
+    connection.execute(sql, [entry.as_bytes()]).unwrap();
+    connection.execute("UPDATE tile SET hashes = ?1", [[first, last].as_flattened()]).unwrap();
     let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
     connection.execute(sql, [signed.to_string()]).unwrap();
     let found = audit(&place.provider, &place.path("registry"), Log::Signed(&log(&place)), &[]);
@@ -250,15 +266,14 @@ fn a_checkpoint_of_another_history_is_noticed() {
     let registry = filled(&place);
     let newest = registry.snapshot().checkpoint().checkpoint().clone();
     for (change, size) in [
-        (Checkpoint { root: [1; 32], ..newest.clone() }, 6),
-        (Checkpoint { map: [1; 32], ..newest.clone() }, 6),
+        (Checkpoint { root: [1; 32], ..newest.clone() }, 10),
         (Checkpoint { size: 3, ..newest.clone() }, 3),
         (Checkpoint { size: 0, ..newest.clone() }, 0),
-        (Checkpoint { size: 7, ..newest }, 7),
+        (Checkpoint { size: 11, ..newest }, 11),
     ] {
         let signed = SignedCheckpoint::sign(&place.provider, change, &[signer(&place)], 0).unwrap();
         let found = audit(&place.provider, &place.path("registry"), Log::Signed(&log(&place)), &[signed]);
-        assert_eq!(found, Err(RegistryError::OldBackup { published: size, found: 6 }));
+        assert_eq!(found, Err(RegistryError::OldBackup { published: size, found: 10 }));
     }
 }
 
@@ -274,7 +289,7 @@ fn a_backup_is_restored_only_with_all_that_was_published() {
     drop(registry);
 
     let refused = restore(&place.provider, &from, &to, Log::Signed(&log), &[newest.clone(), newer]);
-    assert_eq!(refused, Err(RegistryError::OldBackup { published: 7, found: 6 }));
+    assert_eq!(refused, Err(RegistryError::OldBackup { published: 12, found: 10 }));
     assert!(!to.exists());
     restore(&place.provider, &from, &to, Log::Signed(&log), std::slice::from_ref(&newest)).unwrap();
     let restored = Registry::open(&to, &place.settings()).unwrap();
@@ -316,9 +331,10 @@ fn an_export_has_every_tile_and_grows() {
     let place = Place::new();
     let (registry, directory) = (place.open().unwrap(), place.path("export"));
     let read = |name: String| std::fs::read(directory.join(name)).unwrap();
-    for size in [0, 255, 300] {
-        let begin = registry.snapshot().size();
-        place.submit(&registry, (begin..size).map(|number| place.holder(number).next()).collect());
+    let mut size = 0;
+    for dids in [0..0, 0..252, 252..300] {
+        place.submit(&registry, dids.map(|number| place.holder(number).next()).collect());
+        size = registry.snapshot().size();
         assert_eq!(export(&place.path("registry"), &directory), Ok(size));
         assert_eq!(read("checkpoint".to_owned()), registry.snapshot().text().as_bytes());
         for tile in Tile::all(size) {
@@ -326,8 +342,8 @@ fn an_export_has_every_tile_and_grows() {
         }
     }
     // A file that a power failure has emptied is written again.
-    let tile = Tile::all(300).next().unwrap();
+    let tile = Tile::all(size).next().unwrap();
     std::fs::write(directory.join(tile.to_string()), "").unwrap();
-    assert_eq!(export(&place.path("registry"), &directory), Ok(300));
+    assert_eq!(export(&place.path("registry"), &directory), Ok(size));
     assert_eq!(Some(read(tile.to_string())), registry.tile(&tile).unwrap());
 }

@@ -93,14 +93,14 @@ async fn a_browser_follows_the_log_to_the_history_of_a_did_and_runs_nothing() {
     let (log, console) = home.open(&site.url()).await;
     assert!(console.is_empty(), "{console:?}");
     assert!(
-        log.contains("<h1>Registry registry.example/1</h1>") && log.contains("52 operations on 51 DIDs"),
+        log.contains("<h1>Registry registry.example/1</h1>") && log.contains("54 entries, 51 DIDs"),
         "{log}"
     );
     assert_eq!(rows(&log).len(), 50);
-    let (older, _) = home.open(&(site.url() + link(&log, "Older operations"))).await;
+    let (older, _) = home.open(&(site.url() + link(&log, "Older entries"))).await;
     assert_eq!(
         rows(&older).iter().map(|row| row[..3].to_vec()).collect::<Vec<_>>(),
-        [["1", "update", "1"], ["0", "create", "0"]]
+        [["3", "create", "0"], ["2", "update", "1"], ["1", "map", ""], ["0", "create", "0"]]
     );
     let (page, console) = home.open(&(site.url() + link(&older, &did))).await;
     assert!(console.is_empty(), "{console:?}");
@@ -113,6 +113,6 @@ async fn a_browser_follows_the_log_to_the_history_of_a_did_and_runs_nothing() {
     assert!(page.contains(text) && !page.contains("<script") && !page.contains("<img"), "{page}");
     assert_eq!(
         rows(&page).iter().map(|row| row[..3].to_vec()).collect::<Vec<_>>(),
-        [["0", "create", "0"], ["1", "update", "1"]]
+        [["0", "create", "0"], ["2", "update", "1"]]
     );
 }

@@ -18,7 +18,7 @@ use dunlin::wire::SignatureScheme;
 use dunlin_identity::did::Did;
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::key::{PublicKey, sign};
-use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash};
+use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes, Tree};
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::protobuf::MessageWriter;
 use dunlin_identity::registry::chain::{Chain, ChainTrust, LightBlock, ValidatorSet};
@@ -27,6 +27,7 @@ use dunlin_identity::registry::checkpoint::{
 };
 use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::{StateProof, root_entry};
 use dunlin_identity::registry::staple::{Staple, StapleError};
 use dunlin_registry::Registry;
 use dunlin_registry::client::{ClientError, RegistryClient};
@@ -112,18 +113,18 @@ async fn operations_are_submitted_and_resolved_with_proofs() {
     for sequence in 0..3 {
         let operation = holder.next();
         for _ in 0..2 {
-            assert_eq!(client.submit(&operation).await.unwrap().number, sequence);
+            assert_eq!(client.submit(&operation).await.unwrap().number, 2 * sequence);
         }
         let (staple, resolved) = client.resolve(holder.state().did()).await.unwrap();
         assert_eq!((&resolved.document, resolved.sequence), (holder.state().document(), sequence));
         assert_eq!(staple.document, holder.state().document().canonical().as_bytes());
-        assert_eq!(client.documents().newest().unwrap().checkpoint().size, sequence + 1);
+        assert_eq!(client.documents().newest().unwrap().checkpoint().size, 2 * sequence + 2);
         // What was looked up serves later handshakes.
         let known = client.documents().resolve(holder.state().did(), None, NOW_S).unwrap();
         assert_eq!((&known.document, known.sequence), (holder.state().document(), sequence));
         assert_eq!(known.until, Some(NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap()));
     }
-    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 3);
+    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 6);
 
     let did = holder.state().did().clone();
     client.submit(&holder.deactivate()).await.unwrap();
@@ -228,7 +229,7 @@ async fn what_a_false_node_forges_is_refused() {
     let others = registry.resolve(other.state().did()).unwrap().staple().unwrap();
 
     let text = String::from_utf8(right.checkpoint.clone()).unwrap();
-    let forged_text = text.replacen("\n3\n", "\n4\n", 1);
+    let forged_text = text.replacen("\n6\n", "\n7\n", 1);
     let elsewhere = Place::new();
     let settings = dunlin_registry::Settings { origin: "other.example".into(), ..elsewhere.settings() };
     Registry::create(&elsewhere.path("other"), &settings).unwrap();
@@ -273,7 +274,8 @@ async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
     let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
     place.submit(&registry, vec![place.holder(2).next(), place.holder(3).next()]);
     let checkpoint = registry.snapshot().text().to_owned();
-    let proof = registry.inclusion(0, 2).unwrap();
+    let size = registry.snapshot().size();
+    let proof = registry.inclusion(0, size).unwrap();
     let client = of_node(&place, move |path| {
         let answer = match path {
             "/operations" => json!({"number": 0, "checkpoint": checkpoint}),
@@ -286,7 +288,7 @@ async fn an_operation_that_the_log_lacks_is_not_acknowledged() {
     let Err(ClientError::NotIncluded { url, error: MerkleError::Root }) = refused else {
         panic!("{refused:?}")
     };
-    assert!(url.ends_with("/inclusion?number=0&size=2"), "{url}");
+    assert!(url.ends_with(&format!("/inclusion?number=0&size={size}")), "{url}");
 }
 
 #[tokio::test]
@@ -301,7 +303,7 @@ async fn an_old_checkpoint_is_stale_and_none_goes_back() {
 
     let clock = Arc::new(AtomicI64::new(NOW_S));
     let now = Arc::clone(&clock);
-    let hashes = registry.consistency(1, 2).unwrap();
+    let hashes = registry.consistency(2, 4).unwrap();
     let client = of_node(&place, move |path| match path {
         "/checkpoint" => (200, large.clone()),
         path if path.starts_with("/consistency") => {
@@ -314,7 +316,7 @@ async fn an_old_checkpoint_is_stale_and_none_goes_back() {
     .with_clock(move || now.load(Ordering::Relaxed));
     client.resolve(&did).await.unwrap();
     client.checkpoint().await.unwrap();
-    let rollback = CheckpointError::Rollback { offered: 1, accepted: 2 };
+    let rollback = CheckpointError::Rollback { offered: 2, accepted: 4 };
     assert_eq!(proof_error(client.resolve(&did).await), rollback.into());
 
     let age = i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap();
@@ -333,10 +335,11 @@ async fn two_histories_of_one_registry_are_noticed() {
     place.submit(&first, (0..3).map(|number| place.holder(number).next()).collect());
     Registry::create(&place.path("second"), &place.settings()).unwrap();
     let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
-    let client_of = async |size: u64| {
-        let begin = second.snapshot().size();
-        place.submit(&second, (begin..size).map(|number| place.holder(100 + number).next()).collect());
-        let (note, old) = (second.snapshot().text().as_bytes().to_vec(), size.min(3));
+    // Each history has three operations, with a root after the first and the last one.
+    let client_of = async |dids: std::ops::Range<u64>| {
+        place.submit(&second, dids.map(|number| place.holder(100 + number).next()).collect());
+        let (note, size) = (second.snapshot().text().as_bytes().to_vec(), second.snapshot().size());
+        let old = size.min(5);
         let hashes = second.consistency(old, size).unwrap();
         let client = of_node(&place, move |path| match path {
             "/checkpoint" => (200, note.clone()),
@@ -349,11 +352,11 @@ async fn two_histories_of_one_registry_are_noticed() {
         assert!(client.documents().accept(first.snapshot().checkpoint(), None));
         client
     };
-    let client = client_of(3).await;
-    assert_eq!(proof_error(client.checkpoint().await), CheckpointError::SplitView { size: 3 }.into());
-    let client = client_of(5).await;
+    let client = client_of(0..3).await;
+    assert_eq!(proof_error(client.checkpoint().await), CheckpointError::SplitView { size: 5 }.into());
+    let client = client_of(3..4).await;
     let refused = client.checkpoint().await.unwrap_err();
-    let ClientError::Inconsistent { url, old: 3, new: 5, error: MerkleError::Root } = &refused else {
+    let ClientError::Inconsistent { url, old: 5, new: 7, error: MerkleError::Root } = &refused else {
         panic!("{refused}");
     };
     assert!(
@@ -363,7 +366,7 @@ async fn two_histories_of_one_registry_are_noticed() {
     assert_eq!(client.documents().newest().unwrap(), *first.snapshot().checkpoint());
 }
 
-/// The registry's log continues, but its state map has another document with the same number.
+/// The registry's log continues, but ends with the root of a map that has another document with the same number.
 #[tokio::test]
 async fn two_documents_with_one_number_are_no_deactivation() {
     let place = Place::new();
@@ -379,17 +382,21 @@ async fn two_documents_with_one_number_are_no_deactivation() {
     let document = Sha256Hash::of(provider, other.as_bytes()).unwrap();
     let key = map_key(provider, &did).unwrap();
     let map = StateMap::default().with(hasher, key, MapLeaf { document, sequence: 1, active: true }).unwrap();
-    let checkpoint =
-        Checkpoint { map: map.root(hasher), ..registry.snapshot().checkpoint().checkpoint().clone() };
+    let mut log = Tree::default();
+    registry.entries(0, 5).unwrap().iter().for_each(|entry| log.push(hasher, hasher.leaf(entry)));
+    log.push(hasher, hasher.leaf(&root_entry(&map.root(hasher))));
+    let (root, path) = (log.root(hasher, 6).unwrap(), log.inclusion(hasher, 5, 6).unwrap());
+    let checkpoint = Checkpoint { root, ..registry.snapshot().checkpoint().checkpoint().clone() };
+    assert_eq!(checkpoint.size, 6);
     let forged = SignedCheckpoint::sign(provider, checkpoint, &signers(&place), NOW).unwrap();
     let wrong = Staple {
         document: other.into_bytes(),
         checkpoint: forged.to_string().into_bytes(),
-        proof: map.prove(&key).write(),
+        proof: StateProof { map: map.prove(&key), path }.write(),
         membership: Vec::new(),
     };
 
-    let (wrong, proof) = (wrong.write().unwrap(), hashes(&registry.consistency(2, 3).unwrap()));
+    let (wrong, proof) = (wrong.write().unwrap(), hashes(&log.consistency(hasher, 4, 6).unwrap()));
     let lies = Arc::new(AtomicBool::new(false));
     let is_lying = Arc::clone(&lies);
     let node = Node::new(move |path| {
@@ -434,7 +441,7 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
         let (documents, reported) = reporting(&place);
         assert!(documents.accept(&begin, None));
         let (staple, note, proof) =
-            (staple.clone(), one.to_string(), hashes(&first.consistency(1, 2).unwrap()));
+            (staple.clone(), one.to_string(), hashes(&first.consistency(2, 4).unwrap()));
         let (begin, other_of_peer, learning) = (begin.clone(), other.clone(), Arc::clone(&documents));
         let node = Node::new(move |path| match path {
             "/checkpoint" => (200, note.clone().into_bytes()),
@@ -450,7 +457,7 @@ async fn a_second_history_is_noticed_while_an_answer_is_under_way() {
             false => proof_error(client.resolve(&did).await),
             true => proof_error(client.checkpoint().await),
         };
-        assert_eq!(refused, CheckpointError::SplitView { size: 2 }.into());
+        assert_eq!(refused, CheckpointError::SplitView { size: 4 }.into());
         assert_eq!(documents.resolve(&did, None, NOW_S), Err(ResolveError::NotAtHand(did.clone())));
         assert_eq!(reported.try_iter().collect::<Vec<_>>(), [(other.clone(), one.clone())]);
     }
@@ -471,7 +478,7 @@ fn a_staple_of_a_second_history_is_reported() {
     let (documents, reported) = reporting(&place);
     assert!(documents.accept(&one, None));
     let refused = documents.resolve(&did, Some(&staple), NOW_S);
-    let split = CheckpointError::SplitView { size: 1 };
+    let split = CheckpointError::SplitView { size: 2 };
     assert_eq!(refused, Err(ResolveError::Proof(split.into())));
     assert_eq!(reported.try_iter().collect::<Vec<_>>(), [(one, other)]);
 }
@@ -488,7 +495,7 @@ async fn the_next_node_is_asked_if_one_has_no_proven_answer() {
     client.submit(&holder.next()).await.unwrap();
     let did = holder.state().did().clone();
     assert_eq!(client.resolve(&did).await.unwrap().1.document, *holder.state().document());
-    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 1);
+    assert_eq!(client.checkpoint().await.unwrap().checkpoint.checkpoint().size, 2);
 
     // The errors of all nodes are there; a proven absence needs no further node.
     let client = client.with_node("https://localhost:1").unwrap();
@@ -643,7 +650,7 @@ async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
         }
     };
     let lying = Node::new(answering(hashes(&[]))).await;
-    let honest = lying.beside(answering(hashes(&registry.consistency(1, 2).unwrap()))).await;
+    let honest = lying.beside(answering(hashes(&registry.consistency(2, 4).unwrap()))).await;
 
     let validators = vec![(PublicKey::from_spki(key.public_key()).unwrap(), 10)];
     let trust = ChainTrust::new(chain.clone(), ValidatorSet::new(validators).unwrap(), NOW);
@@ -652,7 +659,7 @@ async fn a_wrong_proof_of_one_node_says_nothing_about_the_validators() {
     let documents = Arc::new(documents.with_report(move |_, _| reports.send(()).unwrap()));
     assert!(documents.accept(&before, None));
     let refused = knowing(&place, &lying, &documents).resolve(&did).await.unwrap_err();
-    assert!(matches!(refused, ClientError::NotContinued { old: 1, new: 2, .. }), "{refused}");
+    assert!(matches!(refused, ClientError::NotContinued { old: 2, new: 4, .. }), "{refused}");
     assert_eq!(documents.newest(), Some(before));
     let both = knowing(&place, &lying, &documents).with_node(&honest.url()).unwrap();
     assert_eq!(both.resolve(&did).await.unwrap().1.sequence, 1);

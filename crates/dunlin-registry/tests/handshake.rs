@@ -204,7 +204,7 @@ async fn false_proofs_are_refused() {
     let right = staple(&site, old.id());
     let text = String::from_utf8(right.checkpoint.clone()).unwrap();
     let shown = |staple: &Staple| operator.shown(&old, holder.key(0), fixed(staple));
-    let forged = Staple { checkpoint: text.replacen("\n3\n", "\n4\n", 1).into_bytes(), ..right.clone() };
+    let forged = Staple { checkpoint: text.replacen("\n6\n", "\n7\n", 1).into_bytes(), ..right.clone() };
     let mixed = Staple { document: before.document.clone(), ..right.clone() };
     let others = Staple { proof: staple(&site, other.state().did()).proof, ..right.clone() };
     for (staple, why) in [
@@ -224,7 +224,7 @@ async fn false_proofs_are_refused() {
     hub.refuses(shown(&right), Alert::DECRYPT_ERROR, OTHER_KEY).await;
     // This side has seen the larger log, so the proof of the smaller one is too old.
     let own = operator.shown(other.state().document(), other.key(0), fixed(&small));
-    let why = "its log has 2 entries, but the registry has already shown 3";
+    let why = "its log has 4 entries, but the registry has already shown 6";
     hub.refuses(own, Alert::CERTIFICATE_EXPIRED, why).await;
 }
 
@@ -316,7 +316,7 @@ async fn stale_and_forged_proofs_of_bare_dids_are_refused() {
     let own = |staple: &Staple| bare(document, holder.key(0), fixed(staple));
     let right = staple(&site, document.id());
     let text = String::from_utf8(right.checkpoint.clone()).unwrap();
-    let forged = Staple { checkpoint: text.replacen("\n1\n", "\n2\n", 1).into_bytes(), ..right.clone() };
+    let forged = Staple { checkpoint: text.replacen("\n2\n", "\n3\n", 1).into_bytes(), ..right.clone() };
     let client = registry_client(&site.place, &site.url(), site.connector());
     let hub = Hub::of_dids(&[document.id()], &client);
     let why = "the signature of registry.example/1 is wrong";
@@ -513,13 +513,13 @@ async fn a_second_history_is_refused() {
     let hub = Hub::offline(place, &operator);
     let own = fixed(&staple(&site, holder.state().did()));
     hub.accepts(operator.shown(holder.state().document(), holder.key(0), own)).await;
-    let why = "the registry has signed two histories of 1 entries";
+    let why = "the registry has signed two histories of 2 entries";
     hub.refuses(shown(fixed(&in_second())), Alert::BAD_CERTIFICATE, why).await;
 
-    for (size, why) in [(1, why), (3, "it may show others another history")] {
-        let begin = second.snapshot().size();
-        place.submit(&second, (begin..size).map(|number| place.holder(100 + number).next()).collect());
-        let (proof, hashes) = (in_second().write().unwrap(), second.consistency(1, size).unwrap());
+    for (dids, why) in [(0..0, why), (0..1, "it may show others another history")] {
+        place.submit(&second, dids.map(|number| place.holder(100 + number).next()).collect());
+        let size = second.snapshot().size();
+        let (proof, hashes) = (in_second().write().unwrap(), second.consistency(2, size).unwrap());
         let hashes: Vec<_> = hashes.iter().map(|hash| Base64::encode_string(hash)).collect();
         let node = Node::new(move |path| match path.starts_with("/consistency") {
             true => (200, json!({"hashes": hashes}).to_string().into_bytes()),
@@ -545,7 +545,7 @@ async fn a_document_that_a_false_node_forges_is_refused() {
     let document = forged.canonical().as_bytes().to_vec();
     let of_document = Staple { document: document.clone(), ..right.clone() };
     let text = String::from_utf8(right.checkpoint).unwrap();
-    let checkpoint = text.replacen("\n1\n", "\n2\n", 1).into_bytes();
+    let checkpoint = text.replacen("\n2\n", "\n3\n", 1).into_bytes();
     let of_checkpoint = Staple { document, checkpoint, proof: right.proof, membership: Vec::new() };
     for (staple, why) in
         [(of_document, "another root"), (of_checkpoint, "the signature of registry.example/1 is wrong")]
@@ -633,7 +633,7 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
     let with_membership = Staple { membership: b"member".to_vec(), ..staple(&site, &did) };
     assert_eq!(member.latest(&accepted(1)), Some(with_membership.write().unwrap()));
     // The peer knows a larger log, or another registry.
-    assert_eq!(stapler.latest(&accepted(2)), None);
+    assert_eq!(stapler.latest(&accepted(3)), None);
     assert_eq!(stapler.latest(&[KnownRegistry { key_id: [0; 8], oldest_size: 0 }]), None);
 
     site.place.submit(&site.registry, vec![holder.next()]);

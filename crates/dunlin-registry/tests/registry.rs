@@ -13,9 +13,10 @@ use dunlin_identity::key::PublicKey;
 use dunlin_identity::merkle::{Hasher, MerkleError, Nodes, Tree};
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, Sha256Hash, first_document};
 use dunlin_identity::registry::checkpoint::{DEFAULT_CHECKPOINT_AGE, MAX_WITNESS_CLOCK_SKEW, RegistryTrust};
-use dunlin_identity::registry::map::map_key;
+use dunlin_identity::registry::map::{MapError, map_key};
 use dunlin_identity::registry::note::Signed;
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::registry::proof::{LogEntry, StateProof, root_entry};
+use dunlin_identity::registry::staple::{Staple, StapleError};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
@@ -33,7 +34,7 @@ fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
     let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
     let mut newest = registry.snapshot();
     for sequence in 0..3 {
-        assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: sequence }));
+        assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: 2 * sequence }));
         let resolution = registry.resolve(holder.state().did()).unwrap();
         let staple = resolution.staple().unwrap();
         let did = holder.state().did();
@@ -42,7 +43,7 @@ fn a_did_is_created_updated_deactivated_and_proven_at_each_step() {
         assert_eq!((&resolved.document, resolved.sequence), (holder.state().document(), sequence));
         assert_eq!(resolved.checkpoint.fresh_until_s, NOW + DEFAULT_CHECKPOINT_AGE);
         newest = registry.snapshot();
-        assert_eq!(newest.size(), sequence + 1);
+        assert_eq!(newest.size(), 2 * (sequence + 1));
     }
     registry.submit(holder.deactivate()).unwrap();
     let did = holder.state().did();
@@ -62,8 +63,8 @@ fn the_absence_of_a_did_is_proven() {
     let resolution = registry.resolve(did).unwrap();
     assert!(resolution.state.is_none() && resolution.staple().is_none());
     let key = map_key(&place.provider, did).unwrap();
-    let root = resolution.snapshot.checkpoint().checkpoint().map;
-    let proof = resolution.proof.verify_absence(Hasher(place.provider.sha256), &key, &root);
+    let stated = resolution.snapshot.checkpoint().checkpoint();
+    let proof = resolution.proof.verify_absence(Hasher(place.provider.sha256), &key, stated);
     assert_eq!(proof, Ok(()));
 }
 
@@ -92,7 +93,7 @@ fn invalid_operations_are_refused_and_leave_nothing() {
     let document = first_document(&place.provider, "other.example", &public, hash(b"1"), hash(b"2")).unwrap();
     let other = Operation::create(&place.provider, &*settings.key, &document).unwrap();
     assert_eq!(refused(&other), OperationError::OtherRegistry("other.example".to_owned()));
-    assert_eq!(registry.snapshot().size(), 2);
+    assert_eq!(registry.snapshot().size(), 4);
 }
 
 #[test]
@@ -102,11 +103,11 @@ fn a_repeated_operation_is_acknowledged_again() {
     let (create, update) = (holder.next(), holder.next());
     place.submit(&registry, vec![place.holder(2).next(), create.clone()]);
     let first = registry.submit(create.clone()).unwrap();
-    assert_eq!((registry.submit(create), registry.snapshot().size()), (Ok(first), 2));
-    assert_eq!(registry.submit(update.clone()), Ok(Receipt { number: 2 }));
+    assert_eq!((registry.submit(create), registry.snapshot().size()), (Ok(first), 4));
+    assert_eq!(registry.submit(update.clone()), Ok(Receipt { number: 4 }));
     drop(registry);
     let registry = place.open().unwrap();
-    assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 2 }), 3));
+    assert_eq!((registry.submit(update), registry.snapshot().size()), (Ok(Receipt { number: 4 }), 6));
 }
 
 /// ECDSA lets anybody make another signature. The receipt's proof is of the bytes in the log, so nobody gets it for others.
@@ -122,9 +123,9 @@ fn an_operation_with_another_signature_is_not_acknowledged() {
     let [first, second] = [(); 2].map(|()| Operation::create(&provider, &*signer, &document).unwrap());
     assert_ne!(first.canonical(), second.canonical());
     place.submit(&registry, vec![place.holder(1).next()]);
-    assert_eq!(registry.submit(first.clone()), Ok(Receipt { number: 1 }));
-    assert_eq!(registry.submit(second), Err(RegistryError::OtherSignature(1)));
-    assert_eq!((registry.submit(first), registry.snapshot().size()), (Ok(Receipt { number: 1 }), 2));
+    assert_eq!(registry.submit(first.clone()), Ok(Receipt { number: 2 }));
+    assert_eq!(registry.submit(second), Err(RegistryError::OtherSignature(2)));
+    assert_eq!((registry.submit(first), registry.snapshot().size()), (Ok(Receipt { number: 2 }), 4));
 }
 
 /// Submits an operation in whose answer the writer waits, until the returned channel says that it may go on.
@@ -161,7 +162,8 @@ fn waiting_operations_share_a_transaction() {
     release.send(()).unwrap();
     drop(answer);
     let answers: Vec<_> = answered.iter().collect();
-    assert_eq!(answers, (1..20).map(|number| (number, 20)).collect::<Vec<_>>());
+    // The first operation and its root, the others, and one root after them.
+    assert_eq!(answers, (2..21).map(|number| (number, 22)).collect::<Vec<_>>());
 }
 
 #[test]
@@ -193,20 +195,20 @@ fn two_processes_that_write_sign_one_history() {
     std::fs::remove_file(lock).unwrap();
     let second = place.open().unwrap();
     let mut published = Vec::new();
-    for (number, registry, other) in [(0, &first, &second), (2, &second, &first)] {
+    for (number, registry, other) in [(0, &first, &second), (4, &second, &first)] {
         assert_eq!(registry.submit(place.holder(number).next()), Ok(Receipt { number }));
         published.push(registry.snapshot().checkpoint().clone());
         // The other has not seen this entry. It reads the database again, and goes on.
         let operation = place.holder(number + 1).next();
         assert_eq!(other.submit(operation.clone()), Err(in_use.clone()));
-        assert_eq!(other.submit(operation), Ok(Receipt { number: number + 1 }));
+        assert_eq!(other.submit(operation), Ok(Receipt { number: number + 2 }));
         published.push(other.snapshot().checkpoint().clone());
         // Its first attempt makes up for the other's entry.
         assert_eq!(registry.submit(place.holder(number).next()), Err(in_use.clone()));
     }
     let [log, _] = first.keys();
     let found = audit(&place.provider, &path, Log::Signed(log), &published).unwrap();
-    assert_eq!((found.checkpoint.size, found.dids), (4, 4));
+    assert_eq!((found.checkpoint.size, found.dids), (8, 4));
 }
 
 #[test]
@@ -214,7 +216,8 @@ fn an_entry_bundle_is_read_in_pieces() {
     let place = Place::new();
     let registry = Arc::new(place.open().unwrap());
     place.submit(&registry, (0..300).map(|number| place.holder(number).next()).collect());
-    for tile in Tile::all(300).filter(|tile| tile.kind == TileKind::Entries) {
+    let size = registry.snapshot().size();
+    for tile in Tile::all(size).filter(|tile| tile.kind == TileKind::Entries) {
         let whole = registry.tile(&tile).unwrap().unwrap();
         let mut bundle = registry.bundle(&tile).unwrap().unwrap();
         assert_eq!(bundle.remaining(), whole.len() as u64);
@@ -224,7 +227,7 @@ fn an_entry_bundle_is_read_in_pieces() {
         let longest = pieces.iter().map(Vec::len).max().unwrap();
         assert!(longest <= 4 * (MAX_OPERATION + 2) && longest < whole.len() / 10, "{longest}");
     }
-    let too_long = Tile::new(TileKind::Entries, 1, 45).unwrap();
+    let too_long = Tile::new(TileKind::Entries, 1, u16::try_from(size - 255).unwrap()).unwrap();
     assert!(registry.bundle(&too_long).unwrap().is_none());
     let hashes = Tile::new(TileKind::Hashes(0), 0, 256).unwrap();
     assert!(registry.bundle(&hashes).unwrap().is_none());
@@ -254,7 +257,7 @@ fn a_reopened_registry_goes_on() {
         place.open().map(drop),
         Err(RegistryError::InUse(place.path("registry").display().to_string()))
     );
-    assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: 1 }));
+    assert_eq!(registry.submit(holder.next()), Ok(Receipt { number: 2 }));
     drop(registry);
 
     let other = Settings { key: key(&place.provider, [9, 9, 9]), ..place.settings() };
@@ -304,10 +307,10 @@ fn the_checkpoint_stays_fresh_and_its_time_never_goes_back() {
     assert_eq!(times(&registry), Signed::At(NOW));
     place.clock.store(NOW + hour, Ordering::Relaxed);
     refused(&registry);
-    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 1));
+    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 2));
     place.clock.store(NOW + hour - MAX_WITNESS_CLOCK_SKEW, Ordering::Relaxed);
     registry.submit(holder.next()).unwrap();
-    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 2));
+    assert_eq!((times(&registry), registry.snapshot().size()), (Signed::At(NOW + hour), 4));
     // The clock was wrong, and no verifier has accepted that.
     place.clock.store(NOW + hour - MAX_WITNESS_CLOCK_SKEW - 1, Ordering::Relaxed);
     registry.submit(holder.next()).unwrap();
@@ -328,7 +331,7 @@ fn a_damaged_state_holds_up_no_other_did() {
     }
     let answers: Vec<_> = answers.iter().take(2).collect();
     assert!(matches!(answers[0], Err(RegistryError::Damaged(_))), "{answers:?}");
-    assert_eq!(answers[1], Ok(Receipt { number: 1 }));
+    assert_eq!(answers[1], Ok(Receipt { number: 2 }));
 }
 
 #[test]
@@ -355,31 +358,33 @@ fn a_failed_transaction_leaves_nothing_and_the_registry_goes_on() {
     assert_eq!(failed, Err(RegistryError::Database("the disk is full".to_owned())));
     assert_eq!(registry.snapshot().text(), before.text());
     other.execute_batch("DROP TRIGGER fail").unwrap();
-    assert_eq!(registry.submit(update), Ok(Receipt { number: 1 }));
+    assert_eq!(registry.submit(update), Ok(Receipt { number: 2 }));
 }
 
 #[test]
 fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
     let place = Place::new();
     let registry = place.open().unwrap();
-    let size: u64 = 600;
-    let operations: Vec<_> = (0..size).map(|number| place.holder(number).next()).collect();
+    let operations: Vec<_> = (0..600).map(|number| place.holder(number).next()).collect();
     operations.chunks(500).for_each(|chunk| place.submit(&registry, chunk.to_vec()));
+    let size = registry.snapshot().size();
+    let width = u16::try_from(size - 512).unwrap();
     let hasher = Hasher(place.provider.sha256);
     let hashes = |kind, number, width| {
         let tile = registry.tile(&Tile::new(kind, number, width).unwrap()).unwrap();
         tile.map(|bytes| bytes.as_chunks::<32>().0.to_vec())
     };
 
-    let mut tree = Tree::default();
+    let (mut tree, mut roots) = (Tree::default(), 0);
     let full = u64::from(TILE_WIDTH);
-    for (number, width) in [(0, TILE_WIDTH), (1, TILE_WIDTH), (2, 88)] {
+    for (number, width) in [(0, TILE_WIDTH), (1, TILE_WIDTH), (2, width)] {
         let bundle = registry.tile(&Tile::new(TileKind::Entries, number, width).unwrap()).unwrap().unwrap();
         let (mut rest, mut leaves) = (bundle.as_slice(), Vec::new());
         while let Some((length, after)) = rest.split_first_chunk() {
             let (entry, after) = after.split_at(u16::from_be_bytes(*length).into());
             leaves.push(hasher.leaf(entry));
-            assert!(Operation::read(entry).is_ok());
+            roots += u64::from(matches!(LogEntry::read(entry), Ok(LogEntry::Root(_))));
+            assert!(LogEntry::read(entry).is_ok());
             rest = after;
         }
         assert_eq!(hashes(TileKind::Hashes(0), number, width), Some(leaves.clone()));
@@ -387,18 +392,19 @@ fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
         assert_eq!(hashes(TileKind::Hashes(0), number, 5), Some(leaves[..5].to_vec()));
         leaves.into_iter().for_each(|leaf| tree.push(hasher, leaf));
     }
+    assert_eq!(size - roots, 600);
     let checkpoint = registry.snapshot().checkpoint().checkpoint().clone();
     assert_eq!((checkpoint.size, Ok(checkpoint.root)), (size, tree.root(hasher, size)));
     let level = vec![tree.node(8, 0).unwrap(), tree.node(8, 1).unwrap()];
     assert_eq!(hashes(TileKind::Hashes(1), 0, 2), Some(level));
     for (kind, number, width) in [
-        (TileKind::Hashes(0), 2, 89),
+        (TileKind::Hashes(0), 2, width + 1),
         (TileKind::Hashes(0), 3, 1),
         (TileKind::Hashes(1), 0, 3),
         (TileKind::Hashes(2), 0, 1),
         (TileKind::Hashes(63), 0, 1),
         (TileKind::Hashes(0), u64::MAX, 1),
-        (TileKind::Entries, 2, 89),
+        (TileKind::Entries, 2, width + 1),
     ] {
         assert_eq!(hashes(kind, number, width), None, "{kind:?} {number} {width}");
     }
@@ -419,4 +425,55 @@ fn tiles_and_entries_make_the_tree_of_the_checkpoint() {
     assert_eq!(registry.consistency(1, size + 1), larger);
     assert_eq!(registry.inclusion(0, size + 1), larger);
     assert!(matches!(registry.inclusion(size, size), Err(RegistryError::Merkle(_))));
+}
+
+/// The root of the state map ends every transaction with operations. A refresh adds nothing.
+#[test]
+fn the_last_entry_is_the_root_of_the_state_map() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    let hasher = Hasher(place.provider.sha256);
+    let mut sizes = vec![registry.snapshot().size()];
+    for number in 0..40 {
+        registry.submit(place.holder(number).next()).unwrap();
+        let snapshot = registry.snapshot();
+        let entries = registry.entries(0, snapshot.size()).unwrap();
+        assert_eq!(entries.last(), Some(&root_entry(&snapshot.map().root(hasher))));
+        sizes.push(snapshot.size());
+        // Every root between them is also right, and no path is long.
+        let last = snapshot.size() - 1;
+        assert!(last.count_ones() <= 2 + (64 - last.leading_zeros()) / 2, "{last}");
+    }
+    assert_eq!((sizes[0], sizes[1]), (0, 2));
+    assert!(sizes.is_sorted_by(|before, after| before + 2 <= *after));
+    // Seldom more than one root for an operation.
+    assert!(sizes[40] < 100, "{}", sizes[40]);
+    let before = registry.snapshot();
+    place.clock.fetch_add(24 * 60 * 60, Ordering::Relaxed);
+    assert!(registry.submit(place.holder(0).next()).is_ok());
+    assert_ne!(registry.snapshot().text(), before.text());
+    assert_eq!(registry.snapshot().checkpoint().checkpoint(), before.checkpoint().checkpoint());
+}
+
+#[test]
+fn an_older_map_under_a_newer_checkpoint_is_refused() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    registry.submit(holder.next()).unwrap();
+    let did = holder.state().did().clone();
+    let old = registry.resolve(&did).unwrap().staple().unwrap();
+    let verify = |staple: &Staple| {
+        staple.verify(&place.provider, &did, &trust(&registry), None, NOW).map(|resolved| resolved.sequence)
+    };
+    assert_eq!(verify(&old), Ok(0));
+    registry.submit(holder.next()).unwrap();
+    let new = registry.resolve(&did).unwrap().staple().unwrap();
+    assert_eq!(verify(&new), Ok(1));
+    // The log still has the older root, as the entry 1 of 4.
+    let map = StateProof::read(&old.proof).unwrap().map;
+    for path in [StateProof::read(&old.proof).unwrap().path, registry.inclusion(1, 4).unwrap()] {
+        let proof = StateProof { map: map.clone(), path }.write();
+        let refused = verify(&Staple { checkpoint: new.checkpoint.clone(), proof, ..old.clone() });
+        assert!(matches!(refused, Err(StapleError::Map(MapError::Path(_) | MapError::Root))), "{refused:?}");
+    }
 }

@@ -89,10 +89,10 @@ async fn submits_at_one_and_resolves_at_another(net: &Net, holder: &mut Holder) 
     // The same update at two nodes at once is one entry of the log.
     let (first_client, second_client) = (net.client([0]), net.client([1]));
     let (first, second) = tokio::join!(submitted(&first_client, &second), submitted(&second_client, &second));
-    assert_eq!((first.number, second.number), (1, 1));
+    assert_eq!((first.number, second.number), (2, 2));
     holder.next();
     until(&client, &did, 1).await;
-    assert_eq!(size(&client), Some(2));
+    assert_eq!(size(&client), Some(4));
 }
 
 fn hex(text: &str) -> String {

@@ -29,7 +29,8 @@ use dunlin_identity::did::Did;
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::map::{MAX_MAP_PROOF, MapProof, map_key};
+use dunlin_identity::registry::map::map_key;
+use dunlin_identity::registry::proof::{MAX_STATE_PROOF, StateProof};
 use dunlin_pki::{Item, KeyType, Tree, TreeSpec, certificates_to_pem};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::server::{Limits, serve};
@@ -150,7 +151,7 @@ fn growth(directory: &Path, dids: u64) {
         let registry = Registry::open(&path, &settings).unwrap();
         grow(&registry, from, size);
         from = size;
-        assert_eq!((registry.snapshot().size(), registry.snapshot().map().len()), (size, size));
+        assert_eq!(registry.snapshot().map().len(), size);
         drop(registry);
         let begin = Instant::now();
         let registry = Registry::open(&path, &settings).unwrap();
@@ -170,18 +171,17 @@ fn growth(directory: &Path, dids: u64) {
             proofs.push(staple.proof.len());
             staples.push(bytes.len());
         }
-        let (root, hasher) =
-            (registry.snapshot().map().root(Hasher(provider.sha256)), Hasher(provider.sha256));
+        let (snapshot, hasher) = (registry.snapshot(), Hasher(provider.sha256));
         let absent: Vec<_> = (0..SAMPLES)
             .map(|number| {
                 let key = Sha256Hash::of(provider, &number.to_be_bytes()).unwrap();
-                let proof = registry.snapshot().map().prove(&key);
-                proof.verify_absence(hasher, &key, &root).unwrap();
+                let proof = snapshot.prove(&key);
+                proof.verify_absence(hasher, &key, snapshot.checkpoint().checkpoint()).unwrap();
                 proof.write().len()
             })
             .collect();
         let largest = proofs.iter().chain(&absent).max().unwrap();
-        assert!(*largest <= MAX_MAP_PROOF);
+        assert!(*largest <= MAX_STATE_PROOF);
         let [resolved, slow] = percentiles(resolved);
         let [verified, _] = percentiles(verified);
         println!(
@@ -379,12 +379,12 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
         let note = answer["checkpoint"].as_str().unwrap().as_bytes();
         let fresh = trust.verify(provider, note, None, now_s()).unwrap();
         let proof = Base64::decode_vec(answer["proof"].as_str().unwrap()).unwrap();
-        let (hasher, root) = (Hasher(provider.sha256), fresh.checkpoint.checkpoint().map);
+        let (hasher, stated) = (Hasher(provider.sha256), fresh.checkpoint.checkpoint());
         let document = dunlin_identity::json::canonical(&answer["document"]).unwrap();
         let document = Sha256Hash::of(provider, document.as_bytes()).unwrap();
         let key = map_key(provider, did).unwrap();
-        let proof = MapProof::read(&proof).unwrap();
-        assert!(proof.verify_presence(hasher, &key, document, &root).unwrap().active);
+        let proof = StateProof::read(&proof).unwrap();
+        assert!(proof.verify_presence(hasher, &key, document, stated).unwrap().active);
     });
     let staples = known.clone();
     let staple = move |place: usize| get(&format!("/dids/{}/staple", staples[place % asked]));
@@ -395,7 +395,7 @@ fn over_https(directory: &Path, dids: u64, requests: u64) {
     drop(served);
     // Everything that was acknowledged is there.
     let registry = Registry::open(&path, &settings).unwrap();
-    assert_eq!(registry.snapshot().size(), dids + requests);
+    assert_eq!(registry.snapshot().map().len(), dids + requests);
 }
 
 fn main() {

@@ -129,7 +129,7 @@ async fn a_replica_without_proofs_or_blocks_says_so_once() {
     let node = tokio::spawn(node(UnixListener::bind(&sockets.rpc).unwrap(), state));
     let line = next(&lines).await;
     assert!(line.contains("proven states again"), "{line}");
-    assert_eq!(replica.shown().checkpoint().note().to_string().lines().count(), 6);
+    assert_eq!(replica.shown().checkpoint().note().to_string().lines().count(), 5);
 
     // No block comes.
     sleep(Duration::from_secs(3600)).await;

@@ -14,13 +14,19 @@ use std::time::{Duration, SystemTime};
 use common::{NOW, Place};
 use dunlin::auth::X509Trust;
 use dunlin::{ClientConfig, Profile, Trust};
-use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
+use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree as MerkleTree};
+use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::note::{NoteKey, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::root_entry;
 use dunlin_identity::registry::staple::StapleError;
 use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
 use dunlin_registry::witness::{Witness, WitnessError, ask_all, follow};
 use dunlin_registry::{Registry, RegistryError, Settings};
 use dunlin_tokio::TlsConnector;
+use dunlin_tokio::https::HttpsClient;
+use http_body_util::Full;
+use hyper::body::Bytes;
+use hyper::{Method, Request};
 
 /// A witness that ends with the test.
 struct GoWitness {
@@ -106,15 +112,15 @@ async fn a_state_is_shown_when_the_witness_has_cosigned_it() {
     let mut holder = place.holder(0);
     let mut newest = None;
     // The first time without what the witness has seen, then with proofs of consistency; the last state twice.
-    for (round, size) in [1, 5, 300, 300].into_iter().enumerate() {
+    for (round, dids) in [0..1, 1..5, 5..300, 0..0].into_iter().enumerate() {
         let begin = registry.snapshot().size();
-        let mut operations: Vec<_> = (begin..size).map(|number| place.holder(number + 1).next()).collect();
+        let mut operations: Vec<_> = dids.map(|number| place.holder(number + 1).next()).collect();
         if let Some(last) = operations.last_mut() {
             *last = holder.next();
         }
         place.submit(&registry, operations);
-        let shown = registry.shown();
-        assert!(shown.size() == begin && registry.snapshot().size() == size);
+        let (shown, size) = (registry.shown(), registry.snapshot().size());
+        assert!(shown.size() == begin);
         // Another client does not know what the witness has seen, and asks.
         if round == 2 {
             clients = [witness.client()];
@@ -138,7 +144,7 @@ async fn new_states_are_shown_as_they_come() {
     let submitting = async {
         for size in 1..4 {
             place.submit(&registry, vec![place.holder(size).next()]);
-            while registry.shown().size() < size {
+            while registry.shown().size() < 2 * size {
                 tokio::task::yield_now().await;
             }
         }
@@ -158,20 +164,55 @@ async fn a_witness_refuses_a_second_history() {
     place.submit(&first, (0..5).map(|number| place.holder(number).next()).collect());
     assert_eq!(ask_all(&first, &mut [witness.client()]).await, Ok(true));
     let mut client = witness.client();
-    for (size, expected) in [
-        (3, WitnessError::Ahead(5)),
+    let size = first.snapshot().size();
+    assert_eq!(size, 7);
+    for (number, expected) in [
+        (0, WitnessError::Ahead(7)),
         // It asks again, since what a witness says may be wrong.
-        (4, WitnessError::Ahead(5)),
-        (5, WitnessError::Refused(422)),
-        (8, WitnessError::Refused(422)),
+        (1, WitnessError::Ahead(7)),
+        (2, WitnessError::Ahead(7)),
+        (3, WitnessError::Refused(422)),
+        (4, WitnessError::Refused(422)),
     ] {
-        let begin = second.snapshot().size();
-        place.submit(&second, (begin..size).map(|number| place.holder(100 + number).next()).collect());
+        place.submit(&second, vec![place.holder(100 + number).next()]);
         // A proof from its own history is wrong.
         assert_eq!(client.ask(&second, &second.snapshot()).await, Err(expected));
         assert_eq!(ask_all(&second, &mut [witness.client()]).await, Ok(false));
         assert_eq!(second.shown().size(), 0);
     }
+}
+
+/// A thief of the registry's key claims other states of the DIDs after the same operations.
+#[tokio::test]
+async fn a_witness_refuses_a_second_map_for_one_size() {
+    let place = Place::new();
+    let witness = GoWitness::start(&place);
+    let registry = witnessed(&place, "registry", &witness);
+    place.submit(&registry, (0..5).map(|number| place.holder(number).next()).collect());
+    assert_eq!(ask_all(&registry, &mut [witness.client()]).await, Ok(true));
+    let (snapshot, hasher) = (registry.snapshot(), Hasher(place.provider.sha256));
+    let (size, map) = (snapshot.size(), snapshot.map().root(hasher));
+    let note = |map: &NodeHash| {
+        let mut log = MerkleTree::default();
+        let entries = registry.entries(0, size - 1).unwrap();
+        entries.iter().for_each(|entry| log.push(hasher, hasher.leaf(entry)));
+        log.push(hasher, hasher.leaf(&root_entry(map)));
+        let root = log.root(hasher, size).unwrap();
+        let checkpoint = Checkpoint { root, ..snapshot.checkpoint().checkpoint().clone() };
+        let Settings { provider, origin, key, .. } = place.settings();
+        let signer = NoteSigner::new(&provider, &origin, NoteKeyKind::Note, key).unwrap();
+        SignedCheckpoint::sign(&provider, checkpoint, &[signer], NOW).unwrap().to_string()
+    };
+    let ask = async |map: &NodeHash| {
+        let mut request = Request::new(Full::<Bytes>::from(format!("old {size}\n\n{}", note(map))));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = format!("{}add-checkpoint", witness.url).parse().unwrap();
+        let answer = HttpsClient::new(witness.connector.clone()).send(request).await.unwrap();
+        answer.status().as_u16()
+    };
+    assert_eq!(ask(&map).await, 200);
+    let refused = ask(&[7; 32]).await;
+    assert!(refused == 409 || refused == 422, "{refused}");
 }
 
 #[tokio::test]
@@ -192,7 +233,7 @@ async fn wrong_answers_count_for_nothing() {
     let staple = registry.resolve(place.holder(1).next().did()).unwrap().staple();
     assert!(staple.is_none());
     assert_eq!(registry.witnessed(&snapshot, ["nonsense\n", good.as_str()]), Ok(true));
-    assert_eq!(registry.shown().size(), 1);
+    assert_eq!(registry.shown().size(), 2);
 
     // A verifier that knows another witness refuses what this one has cosigned.
     let mut holder = place.holder(1);

@@ -496,10 +496,10 @@ fn a_second_history_is_refused_and_reported() {
     let output = server.client(&place, &shows("stranger"), "");
     let client = String::from_utf8(output.stderr).unwrap();
     let report = server.process.log_with("the registry shows different histories: keep these checkpoints");
-    assert_eq!(report.matches("dunlin-map").count(), 2, "{report}");
+    assert_eq!(report.matches("\u{2014} registry.example/1 ").count(), 4, "{report}");
     let log = server.process.log_with(" failed: ");
     let why = format!("{did} cannot be looked up: {}/", registry.url());
-    assert!(log.contains(&why) && log.contains("has signed two histories of 1 entries"), "{log}");
+    assert!(log.contains(&why) && log.contains("has signed two histories of 2 entries"), "{log}");
     assert!(client.contains("(alert bad_certificate)"), "{client}");
     registry.stop();
 }

@@ -22,6 +22,7 @@ use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::{StateProof, root_entry};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_pki::{KeyPair, KeyType};
 use serde_json::Value;
@@ -45,7 +46,6 @@ struct Registry {
     signers: [NoteSigner; 2],
     trust: RegistryTrust,
     checkpoint: String,
-    map: StateMap,
 }
 
 /// Somebody with a DID.
@@ -101,8 +101,9 @@ impl Registry {
             map = map.with(hasher, place(party), MapLeaf { document, sequence: 0, active: true }).unwrap();
         }
         let trust = RegistryTrust::new(log, vec![witness]).unwrap();
-        let checkpoint =
-            Checkpoint { origin: ORIGIN.to_owned(), size: 2, root: [1; 32], map: map.root(hasher) };
+        let (operations, last) = ([1; 32], hasher.leaf(&root_entry(&map.root(hasher))));
+        let root = hasher.node(&operations, &last);
+        let checkpoint = Checkpoint { origin: ORIGIN.to_owned(), size: 2, root };
         let checkpoint = SignedCheckpoint::sign(&provider, checkpoint, &signers, now().unix_ms / 1000)
             .unwrap()
             .to_string();
@@ -110,18 +111,18 @@ impl Registry {
             let staple = Staple {
                 document: party.document.canonical().as_bytes().to_vec(),
                 checkpoint: checkpoint.clone().into_bytes(),
-                proof: map.prove(&place(party)).write(),
+                proof: StateProof { map: map.prove(&place(party)), path: vec![operations] }.write(),
                 membership: Vec::new(),
             };
             party.staple = staple.write().unwrap();
         }
-        Self { signers, trust, checkpoint, map }
+        Self { signers, trust, checkpoint }
     }
 
     /// A checkpoint of the same registry after another operation.
     fn later(&self) -> String {
-        let (provider, root) = (provider(), self.map.root(Hasher(provider().sha256)));
-        let later = Checkpoint { origin: ORIGIN.to_owned(), size: 3, root: [1; 32], map: root };
+        let provider = provider();
+        let later = Checkpoint { origin: ORIGIN.to_owned(), size: 4, root: [1; 32] };
         SignedCheckpoint::sign(&provider, later, &self.signers, now().unix_ms / 1000).unwrap().to_string()
     }
 

@@ -627,7 +627,7 @@ mod tests {
     use crate::method::{JWK, KEY};
     use crate::registry::chain::LightBlock;
     use crate::registry::checkpoint::SignedCheckpoint;
-    use crate::registry::map::MapProof;
+    use crate::registry::proof::StateProof;
     use crate::registry::staple::{MAX_STAPLE, Staple};
 
     /// docs/identity.md: a malformed DID or proof of a DID is a decode error, a wrong one is not.
@@ -648,7 +648,7 @@ mod tests {
         let malformed = [
             staple(Staple::read(&[0; MAX_STAPLE + 1]).unwrap_err()),
             staple(Staple::read(&[]).unwrap_err()),
-            staple(MapProof::read(&[9]).unwrap_err().into()),
+            staple(StateProof::read(&[9]).unwrap_err().into()),
             document(b"{"),
             document(b"{}"),
             document(br#"{"id":"did:dunlin:device","authentication":[{"id":"x"}]}"#),

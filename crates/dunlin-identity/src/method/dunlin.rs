@@ -20,11 +20,11 @@ use crate::json::{self, JsonError, JsonFault};
 use crate::key::{self, KeyError, PublicKey};
 use crate::registry::staple::MAX_STAPLE;
 
-/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4 KiB for the checkpoint and the proof.
-pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4096;
+/// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4.5 KiB for the checkpoint and the proof.
+pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4608;
 
-/// The longest operation, in bytes: a document, and 8 KiB for the rest, of which an RSA key and signature can take 2850.
-pub const MAX_OPERATION: usize = MAX_DOCUMENT + 8192;
+/// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which an RSA key and signature can take 2850.
+pub const MAX_OPERATION: usize = MAX_DOCUMENT + 8704;
 
 /// The longest origin of a registry, in bytes.
 pub const MAX_ORIGIN: usize = 255;

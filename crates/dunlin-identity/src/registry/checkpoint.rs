@@ -1,5 +1,5 @@
-//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log and its state map at one moment, and whom a verifier
-//! believes it.
+//! Checkpoints (C2SP tlog-checkpoint): what a registry states about its log at one moment, and whom a verifier believes it. The last entry
+//! of the log states the states of all DIDs ([`super::proof`]).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -21,8 +21,8 @@ pub const DEFAULT_CHECKPOINT_AGE: u64 = 24 * 60 * 60;
 /// A witness's clock may be ahead of the verifier's by this, in seconds.
 pub const MAX_WITNESS_CLOCK_SKEW: u64 = 300;
 
-/// What begins the line with the root of the state map.
-const MAP_LINE: &str = "dunlin-map ";
+/// The beginning of a line that checkpoints had before the log stated the root of the state map.
+const EARLIER_LINE: &str = "dunlin-map ";
 
 /// Why a checkpoint is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,11 +31,15 @@ pub enum CheckpointError {
     /// The note is malformed, or a signature is wrong.
     #[error("checkpoint: {0}")]
     Note(#[from] NoteError),
-    /// The text is not that of a registry's checkpoint: origin, size, root, and the root of the state map.
-    #[error(
-        "checkpoint: malformed text; a registry's has the lines origin, size, root and \"{MAP_LINE}\" with the map's root"
-    )]
+    /// The text is not that of a registry's checkpoint: origin, size and root.
+    #[error("checkpoint: malformed text; a registry's has the lines origin, size and root")]
     Malformed,
+    /// The checkpoint has the format of an earlier version, which states the root of the state map itself.
+    #[error(
+        "checkpoint: format of an earlier version (line \"{EARLIER_LINE}\"), whose state map no witness has checked: \
+             update the registry, and fetch a new proof"
+    )]
+    Earlier,
     /// The checkpoint is of another log.
     #[error("checkpoint: it is of another registry, {0:?}")]
     OtherRegistry(String),
@@ -112,31 +116,29 @@ pub enum TrustTextError {
 pub struct Checkpoint {
     /// The name of the registry.
     pub origin: String,
-    /// How many operations the log has.
+    /// How many entries the log has.
     pub size: u64,
     /// The root of the log (RFC 9162 §2.1).
     pub root: NodeHash,
-    /// The root of the state map after these operations ([`super::map`]).
-    pub map: NodeHash,
 }
 
 impl Checkpoint {
     /// Reads the text of a checkpoint, without signatures.
     ///
     /// # Errors
-    /// [`CheckpointError::Malformed`].
+    /// [`CheckpointError::Malformed`], [`CheckpointError::Earlier`].
     pub fn read(text: &str) -> Result<Self, CheckpointError> {
-        Self::parse(text).ok_or(CheckpointError::Malformed)
+        let is_earlier = || text.lines().nth(3).is_some_and(|line| line.starts_with(EARLIER_LINE));
+        let error = || if is_earlier() { CheckpointError::Earlier } else { CheckpointError::Malformed };
+        Self::parse(text).ok_or_else(error)
     }
 
     fn parse(text: &str) -> Option<Self> {
         let mut lines = text.split_terminator('\n');
-        let hash = |base64: &str| NodeHash::try_from(Base64::decode_vec(base64).ok()?).ok();
         let origin = lines.next().filter(|origin| !origin.is_empty())?.to_owned();
         let size = lines.next()?.parse().ok()?;
-        let root = hash(lines.next()?)?;
-        let map = hash(lines.next()?.strip_prefix(MAP_LINE)?)?;
-        let checkpoint = Self { origin, size, root, map };
+        let root = NodeHash::try_from(Base64::decode_vec(lines.next()?).ok()?).ok()?;
+        let checkpoint = Self { origin, size, root };
         // One checkpoint has one text: no leading zeros, no other lines.
         (checkpoint.to_string() == text).then_some(checkpoint)
     }
@@ -145,8 +147,7 @@ impl Checkpoint {
 impl fmt::Display for Checkpoint {
     /// The text that is signed.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [root, map] = [&self.root, &self.map].map(|hash| Base64::encode_string(hash));
-        write!(f, "{}\n{}\n{root}\n{MAP_LINE}{map}\n", self.origin, self.size)
+        write!(f, "{}\n{}\n{}\n", self.origin, self.size, Base64::encode_string(&self.root))
     }
 }
 
@@ -161,7 +162,7 @@ impl SignedCheckpoint {
     /// Reads a checkpoint, whose signatures [`RegistryTrust::verify`] checks.
     ///
     /// # Errors
-    /// [`CheckpointError::Note`], [`CheckpointError::Malformed`].
+    /// [`CheckpointError::Note`], [`CheckpointError::Malformed`], [`CheckpointError::Earlier`].
     pub fn read(note: &[u8]) -> Result<Self, CheckpointError> {
         let note = Note::read(note)?;
         let checkpoint = Checkpoint::read(note.text())?;

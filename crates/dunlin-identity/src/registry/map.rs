@@ -2,7 +2,7 @@
 //!
 //! The map is a Merkle tree along the 256 bits of a DID's SHA-256. A subtree with one leaf is that leaf, and a subtree without leaves is
 //! [`Hasher::empty`]. So a leaf among n lies about log2(n) levels deep. A [`MapProof`] shows the only place where the DID can be: it
-//! proves the DID's state, or that the map does not have the DID.
+//! proves the DID's state, or that the map does not have the DID, under the root of the map. [`super::proof`] leads on to a checkpoint.
 
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,9 +13,6 @@ use crate::did::Did;
 use crate::key::KeyError;
 use crate::merkle::{Hasher, NodeHash};
 use crate::method::dunlin::Sha256Hash;
-
-/// The longest proof, in bytes: as in a staple, whose field ends there. A proof in a map of 2^64 DIDs needs about 2100.
-pub const MAX_MAP_PROOF: usize = 4095;
 
 /// The deepest level of a leaf, which a proof writes in one byte. Two DIDs whose hashes have 255 equal bits cannot be found.
 pub const MAX_MAP_DEPTH: usize = 255;
@@ -36,6 +33,9 @@ pub enum MapError {
     /// The leaf in the DID's place does not belong there.
     #[error("the proof of the state map shows a leaf out of place")]
     Misplaced,
+    /// The path to the log's root has the wrong number of hashes for the last entry.
+    #[error("the proof of the state map has a path of {0} hashes, which is not that of the log's last entry")]
+    Path(usize),
     /// The proof leads to another root: document, number or status are not the current ones.
     #[error(
         "the proof of the state map leads to another root: the document is not the current one, or the proof is wrong"
@@ -165,7 +165,7 @@ impl StateMap {
         self.len == 0
     }
 
-    /// The root, which a checkpoint states.
+    /// The root, which the log states ([`super::proof`]).
     pub fn root(&self, hasher: Hasher<'_>) -> NodeHash {
         self.root.hash().unwrap_or_else(|| hasher.empty())
     }
@@ -230,15 +230,8 @@ pub struct MapProof {
 }
 
 impl MapProof {
-    /// Reads a proof of at most [`MAX_MAP_PROOF`] bytes.
-    ///
-    /// # Errors
-    /// [`MapError::Malformed`].
-    pub fn read(bytes: &[u8]) -> Result<Self, MapError> {
-        if bytes.len() > MAX_MAP_PROOF { None } else { Self::parse(bytes) }.ok_or(MapError::Malformed)
-    }
-
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Reads the proof at the beginning of `bytes`, and returns the rest.
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (kind, rest) = bytes.split_first()?;
         let hash = |bytes: &[u8; 32]| Sha256Hash::from_bytes(*bytes);
         let (place, rest) = match kind {
@@ -276,7 +269,7 @@ impl MapProof {
                 siblings.push(None);
             }
         }
-        rest.is_empty().then_some(Self { place, siblings })
+        Some((Self { place, siblings }, rest))
     }
 
     /// Writes the proof. docs/identity.md has the format.
@@ -305,33 +298,26 @@ impl MapProof {
         bytes
     }
 
-    /// Checks that the map with this root has the DID with this latest document, and returns its state.
+    /// The state of the DID with this latest document, and the root of a map that has it.
     ///
     /// # Errors
-    /// [`MapError::Absent`], [`MapError::Root`].
-    pub fn verify_presence(
+    /// [`MapError::Absent`].
+    pub fn presence(
         &self,
         hasher: Hasher<'_>,
         key: &Sha256Hash,
         document: Sha256Hash,
-        root: &NodeHash,
-    ) -> Result<MapLeaf, MapError> {
+    ) -> Result<(MapLeaf, NodeHash), MapError> {
         let Place::Leaf { sequence, active } = self.place else { return Err(MapError::Absent) };
         let leaf = MapLeaf { document, sequence, active };
-        self.verify_path(hasher, key, leaf.hash(hasher, key), root)?;
-        Ok(leaf)
+        Ok((leaf, self.root(hasher, key, leaf.hash(hasher, key))))
     }
 
-    /// Checks that the map with this root does not have the DID.
+    /// The root of a map that does not have the DID.
     ///
     /// # Errors
-    /// [`MapError::Present`], [`MapError::Misplaced`], [`MapError::Root`].
-    pub fn verify_absence(
-        &self,
-        hasher: Hasher<'_>,
-        key: &Sha256Hash,
-        root: &NodeHash,
-    ) -> Result<(), MapError> {
+    /// [`MapError::Present`], [`MapError::Misplaced`].
+    pub fn absence(&self, hasher: Hasher<'_>, key: &Sha256Hash) -> Result<NodeHash, MapError> {
         let hash = match &self.place {
             Place::Leaf { .. } => return Err(MapError::Present),
             Place::Empty => hasher.empty(),
@@ -344,22 +330,17 @@ impl MapProof {
                 state.hash(hasher, other)
             }
         };
-        self.verify_path(hasher, key, hash, root)
+        Ok(self.root(hasher, key, hash))
     }
 
-    fn verify_path(
-        &self,
-        hasher: Hasher<'_>,
-        key: &Sha256Hash,
-        place: NodeHash,
-        root: &NodeHash,
-    ) -> Result<(), MapError> {
+    /// The root of a map with this hash in the place of `key`.
+    fn root(&self, hasher: Hasher<'_>, key: &Sha256Hash, place: NodeHash) -> NodeHash {
         let (mut hash, empty) = (place, hasher.empty());
         for (depth, sibling) in self.siblings.iter().enumerate().rev() {
             let sibling = sibling.unwrap_or(empty);
             let right = turns_right(key, depth);
             hash = if right { hasher.node(&sibling, &hash) } else { hasher.node(&hash, &sibling) };
         }
-        if hash == *root { Ok(()) } else { Err(MapError::Root) }
+        hash
     }
 }

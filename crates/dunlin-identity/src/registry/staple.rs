@@ -8,7 +8,8 @@ use dunlin::crypto::CryptoProvider;
 
 use super::chain::ChainError;
 use super::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
-use super::map::{MAX_MAP_PROOF, MapError, MapProof, map_key};
+use super::map::{MapError, map_key};
+use super::proof::{MAX_STATE_PROOF, StateProof};
 use crate::did::Did;
 use crate::document::{DidDocument, DocumentError};
 use crate::key::KeyError;
@@ -70,7 +71,7 @@ pub struct Staple {
     pub document: Vec<u8>,
     /// The registry's checkpoint, a signed note.
     pub checkpoint: Vec<u8>,
-    /// The proof that the state map has the document ([`MapProof`]).
+    /// The proof that the state map of the checkpoint has the document ([`StateProof`]).
     pub proof: Vec<u8>,
     /// The proof that the DID is a member of a list ([`crate::trust::TrustList::check`]); empty if there is none.
     pub membership: Vec<u8>,
@@ -80,7 +81,7 @@ pub struct Staple {
 const FIELDS: [(&str, usize, usize); 4] = [
     ("document", 1, 0xffff),
     ("checkpoint", 1, 0xffff),
-    ("proof", 0, MAX_MAP_PROOF),
+    ("proof", 0, MAX_STATE_PROOF),
     ("membership", 0, MAX_MEMBERSHIP),
 ];
 
@@ -167,11 +168,10 @@ impl Staple {
             return Err(StapleError::OtherRegistry(registry));
         }
         let checkpoint = accepted(&self.checkpoint)?;
-        let root = checkpoint.checkpoint.checkpoint().map;
         let hash = Sha256Hash::of(provider, document.canonical().as_bytes())?;
-        let proof = MapProof::read(&self.proof)?;
-        let key = map_key(provider, did)?;
-        let leaf = proof.verify_presence(Hasher(provider.sha256), &key, hash, &root)?;
+        let (proof, key) = (StateProof::read(&self.proof)?, map_key(provider, did)?);
+        let stated = checkpoint.checkpoint.checkpoint();
+        let leaf = proof.verify_presence(Hasher(provider.sha256), &key, hash, stated)?;
         if !leaf.active {
             return Err(StapleError::Deactivated(did.clone()));
         }

@@ -10,6 +10,7 @@ use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, Sta
 use dunlin_identity::registry::checkpoint::{Checkpoint, CheckpointError, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteKey, Signed};
+use dunlin_identity::registry::proof::LogEntry;
 use rusqlite::Connection;
 
 use crate::operator::database::{self, CHECKPOINT};
@@ -67,9 +68,9 @@ pub struct Audit {
 }
 
 /// Checks the database at `path`, also while a registry writes to it: it has the tables of a registry and no trigger or view; every
-/// operation in the log is valid after those before it; the tiles, the state of every DID and both roots of the newest checkpoint follow from the log; the registry has
-/// signed that checkpoint and those in `published`, and the log has the roots that each of them states for its size. For a replica, the caller
-/// verifies the signatures of those in `published`.
+/// operation in the log is valid after those before it, and every root of the state map is that of the operations before it, the last entry among them; the
+/// tiles, the state of every DID and the newest checkpoint follow from the log; the registry has signed that checkpoint and those in `published`, and the log has
+/// the root that each of them states for its size. For a replica, the caller verifies the signatures of those in `published`.
 ///
 /// It keeps the latest document of every DID in memory.
 ///
@@ -92,13 +93,13 @@ pub fn audit(
         log.check(provider, &SignedCheckpoint::read(newest.as_bytes())?)?;
     }
     let newest = log.read(&newest)?;
-    let mut replay = Replay::new(provider, log.origin(), database::has_history(&transaction)?);
+    let mut replay = Replay::new(provider, log.origin());
     let (mut roots, size) = (HashMap::new(), database::log_size(&transaction)?);
     for signed in published {
         roots.entry(signed.checkpoint().size).or_insert_with(Vec::new).push(signed.checkpoint());
     }
     replay.compare(roots.remove(&0), size)?;
-    let mut statement = transaction.prepare("SELECT number, operation FROM entry ORDER BY number")?;
+    let mut statement = transaction.prepare("SELECT number, content FROM entry ORDER BY number")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let (number, entry): (i64, Vec<u8>) = (row.get(0)?, row.get(1)?);
@@ -128,23 +129,25 @@ struct Replay<'p> {
     edge: Edge,
     map: StateMap,
     states: HashMap<Sha256Hash, Stored>,
-    /// Whether the database has the histories of DIDs, which version 1 lacks.
-    history: bool,
+    /// How many operations the log has so far.
+    operations: u64,
+    /// Whether the latest entry is the root of the state map, or the log is empty.
+    is_stated: bool,
 }
 
 impl<'p> Replay<'p> {
-    fn new(provider: &'p CryptoProvider, origin: &'p str, history: bool) -> Self {
+    fn new(provider: &'p CryptoProvider, origin: &'p str) -> Self {
         let hasher = Hasher(provider.sha256);
         let (edge, map, states) = (Edge::default(), StateMap::default(), HashMap::new());
-        Self { provider, hasher, origin, edge, map, states, history }
+        Self { provider, hasher, origin, edge, map, states, operations: 0, is_stated: true }
     }
 
     /// Compares the log so far with published checkpoints of its size.
     fn compare(&self, published: Option<Vec<&Checkpoint>>, size: u64) -> Result<(), RegistryError> {
         let Some(published) = published else { return Ok(()) };
-        let (root, map) = (self.edge.root(self.hasher)?, self.map.root(self.hasher));
+        let root = self.edge.root(self.hasher)?;
         for checkpoint in published {
-            if checkpoint.root != root || checkpoint.map != map {
+            if checkpoint.root != root {
                 return Err(RegistryError::OldBackup { published: checkpoint.size, found: size });
             }
         }
@@ -158,18 +161,38 @@ impl<'p> Replay<'p> {
         let invalid = |error: OperationError| {
             RegistryError::damaged(format!("the entry {number} is not valid: {error}"))
         };
-        let operation = Operation::read(entry).map_err(invalid)?;
-        if operation.canonical().map_err(invalid)?.as_bytes() != entry {
-            return Err(RegistryError::damaged(format!("the entry {number} is not in canonical form")));
+        match LogEntry::read(entry).map_err(invalid)? {
+            LogEntry::Root(root) if root == self.map.root(self.hasher) => self.is_stated = true,
+            LogEntry::Root(_) => {
+                let why =
+                    format!("the entry {number} is not the root of the state map of the entries before it");
+                return Err(RegistryError::damaged(why));
+            }
+            LogEntry::Operation(operation) => self.operation(number, &operation, connection)?,
         }
+        for (level, number, hashes) in self.edge.push(self.hasher, self.hasher.leaf(entry)) {
+            compare_tile(connection, level, number, &hashes)?;
+        }
+        Ok(())
+    }
+
+    fn operation(
+        &mut self,
+        number: u64,
+        operation: &Operation,
+        connection: &Connection,
+    ) -> Result<(), RegistryError> {
+        let invalid = |error: OperationError| {
+            RegistryError::damaged(format!("the entry {number} is not valid: {error}"))
+        };
         if operation.registry() != self.origin {
             return Err(invalid(OperationError::OtherRegistry(operation.registry().to_owned())));
         }
         let key = map_key(self.provider, operation.did()).map_err(|error| invalid(error.into()))?;
         let state = match self.states.get(&key) {
-            None => State::create(self.provider, &operation),
+            None => State::create(self.provider, operation),
             Some(stored) => {
-                restore(stored, &operation).and_then(|state| state.apply(self.provider, &operation))
+                restore(stored, operation).and_then(|state| state.apply(self.provider, operation))
             }
         };
         let state = state.map_err(invalid)?;
@@ -180,12 +203,10 @@ impl<'p> Replay<'p> {
         self.map = self.map.with(self.hasher, key, MapLeaf { document, sequence, active })?;
         let stored = Stored { text, sequence, active, latest: state.latest(), entry: number };
         self.states.insert(key, stored);
-        if self.history && history::entry(connection, &key, sequence)? != Some(number) {
+        if history::entry(connection, &key, sequence)? != Some(number) {
             return Err(RegistryError::damaged(format!("the history of a DID lacks the entry {number}")));
         }
-        for (level, number, hashes) in self.edge.push(self.hasher, self.hasher.leaf(entry)) {
-            compare_tile(connection, level, number, &hashes)?;
-        }
+        (self.operations, self.is_stated) = (self.operations + 1, false);
         Ok(())
     }
 
@@ -200,13 +221,13 @@ impl<'p> Replay<'p> {
         if newest.size != size || newest.root != self.edge.root(self.hasher)? {
             return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
         }
-        if newest.map != self.map.root(self.hasher) {
-            return Err(RegistryError::damaged("its newest checkpoint is not that of the state map"));
+        if !self.is_stated {
+            return Err(RegistryError::damaged("the last entry of its log is not the root of the state map"));
         }
-        let found = if self.history { history::count(connection)? } else { size };
-        if found != size {
+        let (found, operations) = (history::count(connection)?, self.operations);
+        if found != operations {
             return Err(RegistryError::damaged(format!(
-                "its histories have {found} operations, the log {size}"
+                "its histories have {found} operations, the log {operations}"
             )));
         }
         let stored: i64 = connection.query_row("SELECT count(*) FROM did", [], |row| row.get(0))?;

@@ -5,30 +5,29 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use dunlin::crypto::CryptoProvider;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{Sha256Hash, State};
 use dunlin_identity::registry::map::{MapLeaf, StateMap};
-use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Row};
 
 use crate::operator::error::RegistryError;
-use crate::operator::history;
 
 /// "DUNR" tells our databases from other programs' (`PRAGMA application_id`).
 const APPLICATION_ID: i64 = 0x4455_4e52;
 
-/// The version of the tables (`PRAGMA user_version`). Version 1 had no `history`: readers do without it, and a writer adds it.
-const VERSION: i64 = 2;
+/// The version of the tables (`PRAGMA user_version`). The logs of versions 1 and 2 do not have the roots of the state map.
+const VERSION: i64 = 3;
 
 /// How long a connection waits for another one, for example for a backup.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `entry` and `tile` are the log, `did` and `document` the state. A document stays when a newer one replaces it, because a reader may
-/// still answer from an earlier checkpoint.
+/// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each operation, by the DID's place in the
+/// state map and the number among the DID's operations. A document stays when a newer one replaces it, because a reader may still answer
+/// from an earlier checkpoint.
 const SCHEMA: &str = "
 CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
-CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, operation BLOB NOT NULL) STRICT;
+CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, content BLOB NOT NULL) STRICT;
 CREATE TABLE tile (
     level INTEGER NOT NULL,
     number INTEGER NOT NULL,
@@ -44,6 +43,12 @@ CREATE TABLE did (
     active INTEGER NOT NULL,
     latest BLOB NOT NULL,
     entry INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE history (
+    key BLOB NOT NULL,
+    sequence INTEGER NOT NULL,
+    entry INTEGER NOT NULL,
+    PRIMARY KEY (key, sequence)
 ) STRICT, WITHOUT ROWID;
 ";
 
@@ -71,9 +76,6 @@ pub(crate) fn check_schema(connection: &Connection) -> Result<(), RegistryError>
     };
     let expected = Connection::open_in_memory()?;
     expected.execute_batch(SCHEMA)?;
-    if has_history(connection)? {
-        expected.execute_batch(history::SCHEMA)?;
-    }
     let (expected, found) = (items(&expected)?, items(connection)?);
     let stray = found.iter().find(|item| !expected.contains(item));
     match stray.or_else(|| expected.iter().find(|item| !found.contains(item))) {
@@ -88,11 +90,6 @@ fn pragma(connection: &Connection, name: &str) -> rusqlite::Result<i64> {
     connection.pragma_query_value(None, name, |row| row.get(0))
 }
 
-/// Whether the database knows the operations of each DID.
-pub(crate) fn has_history(connection: &Connection) -> Result<bool, RegistryError> {
-    Ok(pragma(connection, "user_version")? > 1)
-}
-
 /// Opens a connection to an existing database of a registry.
 fn connect(path: &Path, access: OpenFlags) -> Result<Connection, RegistryError> {
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
@@ -104,7 +101,8 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, RegistryError> 
         _ => return Err(RegistryError::Foreign(path.display().to_string())),
     }
     match pragma(&connection, "user_version")? {
-        1..=VERSION => Ok(connection),
+        VERSION => Ok(connection),
+        version if version < VERSION => Err(RegistryError::Older(version)),
         version => Err(RegistryError::Newer(version)),
     }
 }
@@ -115,19 +113,11 @@ pub(crate) fn reader(path: &Path) -> Result<Connection, RegistryError> {
 }
 
 /// The connection that writes. A commit that it reports survives a power failure, and readers go on during a transaction.
-///
-/// The table that a database of version 1 lacks is made now.
-pub(crate) fn writer(path: &Path, provider: &CryptoProvider) -> Result<Connection, RegistryError> {
-    let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+pub(crate) fn writer(path: &Path) -> Result<Connection, RegistryError> {
+    let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     check_schema(&connection)?;
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
-    if !has_history(&connection)? {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        history::fill(&transaction, provider)?;
-        transaction.pragma_update(None, "user_version", VERSION)?;
-        transaction.commit()?;
-    }
     Ok(connection)
 }
 
@@ -141,7 +131,6 @@ pub(crate) fn create(
     connection.pragma_update(None, "application_id", APPLICATION_ID)?;
     connection.pragma_update(None, "user_version", VERSION)?;
     connection.execute_batch(SCHEMA)?;
-    connection.execute_batch(history::SCHEMA)?;
     fill(&mut connection)?;
     connection.close().map_err(|(_, error)| error)?;
     persist(file, path)
@@ -219,7 +208,7 @@ pub(crate) fn log_size(connection: &Connection) -> Result<u64, RegistryError> {
 
 /// The entries from `first` up to but not including `end`.
 pub(crate) fn entries(connection: &Connection, first: u64, end: u64) -> Result<Vec<Vec<u8>>, RegistryError> {
-    let sql = "SELECT operation FROM entry WHERE number >= ?1 AND number < ?2 ORDER BY number";
+    let sql = "SELECT content FROM entry WHERE number >= ?1 AND number < ?2 ORDER BY number";
     let mut statement = connection.prepare_cached(sql)?;
     let rows = statement.query_map((signed(first), signed(end)), |row| row.get(0))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -227,7 +216,7 @@ pub(crate) fn entries(connection: &Connection, first: u64, end: u64) -> Result<V
 
 /// How many bytes the bundle of these entries has, with a length of two bytes before each.
 pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Result<u64, RegistryError> {
-    let sql = "SELECT coalesce(sum(length(operation) + 2), 0) FROM entry WHERE number >= ?1 AND number < ?2";
+    let sql = "SELECT coalesce(sum(length(content) + 2), 0) FROM entry WHERE number >= ?1 AND number < ?2";
     let mut statement = connection.prepare_cached(sql)?;
     Ok(unsigned(statement.query_row((signed(first), signed(end)), |row| row.get(0))?))
 }

@@ -45,6 +45,12 @@ pub enum RegistryError {
     /// The file is no database of a registry.
     #[error("{0}: not a registry's database")]
     Foreign(String),
+    /// An earlier version has written the database, whose log does not have the roots of the state map.
+    #[error(
+        "the registry's database has version {0}, of an earlier dunlin, whose log does not state the state map, so no witness has \
+             checked it: make a new registry, and create its DIDs again"
+    )]
+    Older(i64),
     /// A newer version has written the database.
     #[error(
         "the registry's database has version {0}, which this version of dunlin does not know: use a newer one"

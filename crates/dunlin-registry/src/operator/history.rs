@@ -1,10 +1,6 @@
 //! Where the log has the operations of a DID.
 
-use dunlin::crypto::CryptoProvider;
-use dunlin_identity::did::Did;
-use dunlin_identity::json;
-use dunlin_identity::method::dunlin::{MAX_OPERATION, OperationError, Sha256Hash};
-use dunlin_identity::registry::map::map_key;
+use dunlin_identity::method::dunlin::Sha256Hash;
 use rusqlite::{Connection, OptionalExtension};
 
 use crate::operator::database::{signed, unsigned};
@@ -12,16 +8,6 @@ use crate::operator::error::RegistryError;
 
 /// The most operations of one answer: together at most 640 kB, and for most DIDs a few kilobytes.
 pub const MAX_HISTORY: u64 = 32;
-
-/// The table of version 2: the entry of each operation, by the DID's place in the state map and the number among the DID's operations.
-pub(crate) const SCHEMA: &str = "
-CREATE TABLE history (
-    key BLOB NOT NULL,
-    sequence INTEGER NOT NULL,
-    entry INTEGER NOT NULL,
-    PRIMARY KEY (key, sequence)
-) STRICT, WITHOUT ROWID;
-";
 
 /// An operation of a DID in the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +55,7 @@ pub(crate) fn operations(
     first: u64,
     size: u64,
 ) -> Result<Vec<Entry>, RegistryError> {
-    let sql = "SELECT number, operation FROM history JOIN entry ON number = entry \
+    let sql = "SELECT number, content FROM history JOIN entry ON number = entry \
                WHERE key = ?1 AND sequence >= ?2 AND number < ?3 ORDER BY sequence LIMIT ?4";
     let mut statement = connection.prepare_cached(sql)?;
     let parameters = (key.as_bytes(), signed(first), signed(size), signed(MAX_HISTORY));
@@ -86,23 +72,6 @@ pub(crate) fn operations(
 pub(crate) fn after(first: u64, entries: &[Entry], latest: u64) -> Option<u64> {
     let next = first.saturating_add(entries.len() as u64);
     (!entries.is_empty() && next <= latest).then_some(next)
-}
-
-/// Makes the table of a database that does not have it yet, from its log.
-pub(crate) fn fill(connection: &Connection, provider: &CryptoProvider) -> Result<(), RegistryError> {
-    connection.execute_batch(SCHEMA)?;
-    let mut statement = connection.prepare("SELECT number, operation FROM entry ORDER BY number")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let (number, operation): (u64, Vec<u8>) = (unsigned(row.get(0)?), row.get(1)?);
-        let operation = json::read_bounded(&operation, MAX_OPERATION).map_err(|_| unreadable(number))?;
-        let did = operation.get("did").and_then(|did| did.as_str()).and_then(|did| did.parse::<Did>().ok());
-        let sequence = operation.get("sequence").and_then(|sequence| sequence.as_u64());
-        let (Some(did), Some(sequence)) = (did, sequence) else { return Err(unreadable(number)) };
-        let key = map_key(provider, &did).map_err(OperationError::from)?;
-        put(connection, &key, sequence, number)?;
-    }
-    Ok(())
 }
 
 fn unreadable(number: u64) -> RegistryError {

@@ -93,6 +93,13 @@ impl Edge {
         levels.map(|(level, hashes)| (level, full_tiles(self.size, level), hashes.as_slice()))
     }
 
+    /// The roots of the complete subtrees from right to left: the inclusion proof of the entry that comes next, as long as it is the last one.
+    pub(crate) fn peaks(&self, hasher: Hasher<'_>) -> Result<Vec<NodeHash>, MerkleError> {
+        let nodes = EdgeNodes { hasher, edge: self };
+        let levels = (0..u64::BITS as u8).filter(|level| self.size >> level & 1 == 1);
+        levels.map(|level| nodes.node(level, (self.size >> level) - 1)).collect()
+    }
+
     /// The root of the log.
     pub(crate) fn root(&self, hasher: Hasher<'_>) -> Result<NodeHash, MerkleError> {
         EdgeNodes { hasher, edge: self }.root(hasher, self.size)

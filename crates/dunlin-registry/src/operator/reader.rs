@@ -10,8 +10,9 @@ use dunlin_identity::key::KeyError;
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::SignedCheckpoint;
-use dunlin_identity::registry::map::{MapLeaf, MapProof, StateMap, map_key};
+use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::NoteError;
+use dunlin_identity::registry::proof::StateProof;
 use dunlin_identity::registry::staple::Staple;
 use rusqlite::Connection;
 
@@ -21,18 +22,26 @@ use crate::operator::error::RegistryError;
 use crate::operator::history::{self, Entry};
 use crate::operator::log::{StoredNodes, read_tile};
 use crate::operator::tile::{TILE_WIDTH, Tile, TileKind};
+use crate::operator::writer::Head;
 
-/// A committed checkpoint and the state map that it commits to.
+/// A committed checkpoint and the state map that its log ends with.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     checkpoint: SignedCheckpoint,
     text: String,
     map: StateMap,
+    path: Arc<[NodeHash]>,
 }
 
 impl Snapshot {
-    pub(crate) fn new(checkpoint: SignedCheckpoint, map: StateMap) -> Self {
-        Self { text: checkpoint.to_string(), checkpoint, map }
+    pub(crate) fn new(checkpoint: SignedCheckpoint, head: &Head) -> Self {
+        let (map, path) = (head.map.clone(), head.path.as_slice().into());
+        Self { text: checkpoint.to_string(), checkpoint, map, path }
+    }
+
+    /// The same state with more signatures.
+    pub(crate) fn with_signatures(&self, checkpoint: SignedCheckpoint) -> Self {
+        Self { text: checkpoint.to_string(), checkpoint, ..self.clone() }
     }
 
     /// The checkpoint.
@@ -50,7 +59,7 @@ impl Snapshot {
         self.checkpoint.note().is_signed()
     }
 
-    /// How many operations the log has.
+    /// How many entries the log has.
     pub fn size(&self) -> u64 {
         self.checkpoint.checkpoint().size
     }
@@ -58,6 +67,11 @@ impl Snapshot {
     /// The states of all DIDs.
     pub fn map(&self) -> &StateMap {
         &self.map
+    }
+
+    /// The proof of what the map has, or does not have, for the DID in this place.
+    pub fn prove(&self, key: &Sha256Hash) -> StateProof {
+        StateProof { map: self.map.prove(key), path: self.path.to_vec() }
     }
 }
 
@@ -163,7 +177,7 @@ impl Reader {
                 Some((leaf, text.ok_or_else(missing)?))
             }
         };
-        Ok(Resolution { state, proof: snapshot.map.prove(&key), snapshot })
+        Ok(Resolution { state, proof: snapshot.prove(&key), snapshot })
     }
 
     /// The bytes of a tile or an entry bundle; `None` if the log is too small for it.
@@ -257,7 +271,7 @@ pub struct Resolution {
     /// The state and the latest document in canonical form; `None` if the registry does not have the DID.
     pub state: Option<(MapLeaf, String)>,
     /// The proof of the state, or that there is none.
-    pub proof: MapProof,
+    pub proof: StateProof,
     /// The checkpoint that the proof leads to.
     pub snapshot: Arc<Snapshot>,
 }

@@ -130,7 +130,7 @@ impl Registry {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
-        let connection = database::writer(path, &settings.provider)?;
+        let connection = database::writer(path)?;
         let keys = signers.each_ref().map(|signer| signer.key().clone());
         let [log, _] = &keys;
         let (found, wanted) = (database::setting(&connection, KEY)?, log.to_string());
@@ -225,7 +225,7 @@ impl Registry {
             }
         }
         let now_s = (self.clock)();
-        let shown = self.shared.show(Snapshot::new(checkpoint, snapshot.map().clone()), |cosigned, shown| {
+        let shown = self.shared.show(snapshot.with_signatures(checkpoint), |cosigned, shown| {
             trust.verify(provider, cosigned.text().as_bytes(), Some(shown.checkpoint()), now_s).map(drop)
         });
         match shown {

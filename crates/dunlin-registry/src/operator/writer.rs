@@ -6,18 +6,19 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::merkle::{Hasher, NodeHash};
+use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
 use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
 use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
+use dunlin_identity::registry::proof::root_entry;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
 use crate::operator::database::{self, CHECKPOINT, set, signed};
 use crate::operator::error::RegistryError;
 use crate::operator::history;
-use crate::operator::log::Edge;
+use crate::operator::log::{Edge, StoredNodes};
 use crate::operator::reader::{Reader, Snapshot};
 use crate::operator::tile::TILE_WIDTH;
 
@@ -48,6 +49,8 @@ pub(crate) struct Submission {
 pub(crate) struct Head {
     pub(crate) edge: Edge,
     pub(crate) map: StateMap,
+    /// The inclusion proof of the last entry, the root of the map.
+    pub(crate) path: Vec<NodeHash>,
 }
 
 impl Head {
@@ -58,14 +61,23 @@ impl Head {
         newest: &Checkpoint,
     ) -> Result<Self, RegistryError> {
         let size = database::log_size(connection)?;
-        let head =
-            Self { edge: Edge::load(connection, size)?, map: database::state_map(connection, hasher)? };
+        let path = match size.checked_sub(1) {
+            Some(last) => StoredNodes { hasher, connection }.inclusion(hasher, last, size)?,
+            None => Vec::new(),
+        };
+        let (edge, map) = (Edge::load(connection, size)?, database::state_map(connection, hasher)?);
+        let head = Self { edge, map, path };
         let found = head.checkpoint(hasher, &newest.origin)?;
         if newest.size != found.size || newest.root != found.root {
             return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
         }
-        if newest.map != found.map {
-            return Err(RegistryError::damaged("its newest checkpoint is not that of its state map"));
+        let last = database::entries(connection, size.saturating_sub(1), size)?;
+        let is_stated = match last.first() {
+            Some(last) => *last == root_entry(&head.map.root(hasher)),
+            None => head.map.is_empty(),
+        };
+        if !is_stated {
+            return Err(RegistryError::damaged("the last entry of its log is not the root of its state map"));
         }
         check_last_entries(connection, hasher, &head.edge)?;
         Ok(head)
@@ -73,7 +85,7 @@ impl Head {
 
     pub(crate) fn checkpoint(&self, hasher: Hasher<'_>, origin: &str) -> Result<Checkpoint, RegistryError> {
         let (size, root) = (self.edge.size(), self.edge.root(hasher)?);
-        Ok(Checkpoint { origin: origin.to_owned(), size, root, map: self.map.root(hasher) })
+        Ok(Checkpoint { origin: origin.to_owned(), size, root })
     }
 }
 
@@ -162,7 +174,7 @@ impl Writer {
     ) -> Result<Self, RegistryError> {
         let (head, newest, signed_s) = load(provider, &connection, &signers)?;
         let text = newest.to_string();
-        let shared = share(Snapshot::new(newest, head.map.clone()));
+        let shared = share(Snapshot::new(newest, &head));
         Ok(Self { connection, shared, signers, clock, refresh, head, newest: text, signed_s })
     }
 
@@ -230,7 +242,7 @@ impl Writer {
     fn reload(&mut self) -> Result<(), RegistryError> {
         let (head, newest, signed_s) = load(self.shared.provider(), &self.connection, &self.signers)?;
         self.newest = newest.to_string();
-        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        self.shared.publish(Snapshot::new(newest, &head));
         (self.head, self.signed_s) = (head, signed_s);
         Ok(())
     }
@@ -256,15 +268,10 @@ impl Writer {
         }
         let [log, _] = &self.signers;
         let mut head = self.head.clone();
-        let mut append = Append {
-            provider: &provider,
-            origin: log.key().name(),
-            transaction: &transaction,
-            head: &mut head,
-        };
+        let mut append = Append::new(&provider, log.key().name(), &transaction, &mut head);
         let results = operations.iter().map(|operation| append.apply(operation));
         let results = results.collect::<Result<Vec<_>, _>>()?;
-        if append.head.edge.size() == self.head.edge.size() && !is_due {
+        if append.size() == self.head.edge.size() && !is_due {
             return Ok(results);
         }
         append.finish()?;
@@ -274,7 +281,7 @@ impl Writer {
         set(&transaction, CHECKPOINT, &text)?;
         transaction.commit()?;
         self.newest = text;
-        self.shared.publish(Snapshot::new(newest, head.map.clone()));
+        self.shared.publish(Snapshot::new(newest, &head));
         (self.head, self.signed_s) = (head, now_s);
         Ok(results)
     }
@@ -345,15 +352,38 @@ pub(crate) fn check(
     Ok(after(provider, connection, before, operation)?.break_value())
 }
 
-/// The inside of a transaction.
-pub(crate) struct Append<'t> {
-    pub(crate) provider: &'t CryptoProvider,
-    pub(crate) origin: &'t str,
-    pub(crate) transaction: &'t Connection,
-    pub(crate) head: &'t mut Head,
+/// How many hashes the path of the last entry may have, in a log of which it has this number: two more than the mean.
+const fn longest_path(last: u64) -> u32 {
+    2 + (u64::BITS - last.leading_zeros()) / 2
 }
 
-impl Append<'_> {
+/// The inside of a transaction.
+pub(crate) struct Append<'t> {
+    provider: &'t CryptoProvider,
+    origin: &'t str,
+    transaction: &'t Connection,
+    head: &'t mut Head,
+    /// The size of the log before.
+    begin: u64,
+}
+
+impl<'t> Append<'t> {
+    /// The beginning of a transaction that appends to this log.
+    pub(crate) fn new(
+        provider: &'t CryptoProvider,
+        origin: &'t str,
+        transaction: &'t Connection,
+        head: &'t mut Head,
+    ) -> Self {
+        let begin = head.edge.size();
+        Self { provider, origin, transaction, head, begin }
+    }
+
+    /// The size of the log now.
+    pub(crate) fn size(&self) -> u64 {
+        self.head.edge.size()
+    }
+
     /// Appends an operation if it is valid. What is wrong with one operation or DID does not hold up the others.
     ///
     /// # Errors
@@ -376,10 +406,30 @@ impl Append<'_> {
         }
     }
 
-    /// Writes the partial tiles, after the last operation.
-    pub(crate) fn finish(&self) -> rusqlite::Result<()> {
+    /// Appends the root of the state map after the operations, if there are any, and writes the partial tiles. The root comes again as long as
+    /// its path, which all staples contain, is long: the number of hashes is that of ones in the binary number of the entry.
+    pub(crate) fn finish(&mut self) -> Result<(), RegistryError> {
+        let hasher = Hasher(self.provider.sha256);
+        while self.size() > self.begin {
+            self.head.path = self.head.edge.peaks(hasher)?;
+            let last = self.entry(&root_entry(&self.head.map.root(hasher)))?;
+            if last.count_ones() <= longest_path(last) {
+                break;
+            }
+        }
         let mut tiles = self.head.edge.partial();
-        tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))
+        Ok(tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))?)
+    }
+
+    /// Appends an entry, and returns its number.
+    fn entry(&mut self, content: &[u8]) -> Result<u64, RegistryError> {
+        let (hasher, number) = (Hasher(self.provider.sha256), self.size());
+        let sql = "INSERT INTO entry (number, content) VALUES (?1, ?2)";
+        self.transaction.prepare_cached(sql)?.execute((signed(number), content))?;
+        for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(content)) {
+            put_tile(self.transaction, level, number, &hashes)?;
+        }
+        Ok(number)
     }
 
     /// Appends an operation if it is valid.
@@ -394,16 +444,10 @@ impl Append<'_> {
         let text = state.document().canonical();
         let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
-        let hasher = Hasher(self.provider.sha256);
-        let map = self.head.map.with(hasher, key, leaf)?;
-        let number = self.head.edge.size();
+        let map = self.head.map.with(Hasher(self.provider.sha256), key, leaf)?;
+        let number = self.entry(entry.as_bytes())?;
         self.write(&state, &key, &document, text, number)?;
         history::put(self.transaction, &key, state.sequence(), number)?;
-        let sql = "INSERT INTO entry (number, operation) VALUES (?1, ?2)";
-        self.transaction.prepare_cached(sql)?.execute((signed(number), entry.as_bytes()))?;
-        for (level, number, hashes) in self.head.edge.push(hasher, hasher.leaf(entry.as_bytes())) {
-            put_tile(self.transaction, level, number, &hashes)?;
-        }
         self.head.map = map;
         Ok(Receipt { number })
     }

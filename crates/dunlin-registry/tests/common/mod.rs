@@ -7,6 +7,7 @@ pub(crate) mod log;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use dunlin::crypto::{CryptoProvider, SigningKey};
@@ -158,14 +159,24 @@ impl Place {
         Holder::new(&self.provider, [7, number])
     }
 
-    /// Submits operations together and waits for all.
+    /// Submits operations and waits for all. The first has a transaction of its own, in whose answer the writer waits for the others.
     pub(crate) fn submit(&self, registry: &Registry, operations: Vec<Operation>) {
-        let (answer, answered) = std::sync::mpsc::channel();
+        let ((answer, answered), (go, gone)) = (channel(), channel::<()>());
+        let (mut operations, told) = (operations.into_iter(), answer.clone());
+        let Some(first) = operations.next() else { return };
+        let wait = move |result: Result<_, _>| {
+            told.send(result.is_ok()).unwrap();
+            // The sender is dropped when all are submitted.
+            let _ = gone.recv();
+        };
+        registry.submit_then(first, wait).unwrap();
+        assert!(answered.recv().unwrap());
         for operation in operations {
             let answer = answer.clone();
-            registry.submit_then(operation, move |result| answer.send(result).unwrap()).unwrap();
+            let told = move |result: Result<_, _>| answer.send(result.is_ok()).unwrap();
+            registry.submit_then(operation, told).unwrap();
         }
-        drop(answer);
-        assert!(answered.iter().all(|result| result.is_ok()));
+        drop((answer, go));
+        assert!(answered.iter().all(|accepted| accepted));
     }
 }

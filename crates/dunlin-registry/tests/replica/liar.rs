@@ -16,6 +16,7 @@ use dunlin_identity::protobuf::{Message, MessageWriter};
 use dunlin_identity::registry::chain::{Chain, LightBlock, ValidatorSet};
 use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
+use dunlin_identity::registry::proof::{StateProof, root_entry};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_tokio::TlsAcceptor;
 use http_body_util::Full;
@@ -128,7 +129,10 @@ fn forged(answer: &Value, document: &Value, validators: &[Arc<dyn SigningKey>], 
         (map_key(&provider, &did).unwrap(), MapLeaf { document: document_hash, sequence: 99, active: true });
     let map = StateMap::default().with(hasher, place, leaf).unwrap();
     let origin = ORIGIN.to_owned();
-    let checkpoint = Checkpoint { origin, size: 1000, root: [1; 32], map: map.root(hasher) };
+    // The root of the map is the last of 1025 entries.
+    let others = [1; 32];
+    let root = hasher.node(&others, &hasher.leaf(&root_entry(&map.root(hasher))));
+    let checkpoint = Checkpoint { origin, size: 1025, root };
     let state = Sha256Hash::of(&provider, checkpoint.to_string().as_bytes()).unwrap();
 
     let chain = Chain::new(&provider, ORIGIN, CHAIN).unwrap();
@@ -175,7 +179,7 @@ fn forged(answer: &Value, document: &Value, validators: &[Arc<dyn SigningKey>], 
     let signatures: Vec<_> = validators.iter().enumerate().map(signature).collect();
     let mut note = SignedCheckpoint::unsigned(checkpoint).unwrap();
     note.note_mut().add(chain.line(&block(&hash, &signatures)));
-    let proof = Base64::encode_string(&map.prove(&place).write());
+    let proof = Base64::encode_string(&StateProof { map: map.prove(&place), path: vec![others] }.write());
     json!({"did": answer["did"], "state": {"sequence": 99, "active": true}, "document": document,
         "checkpoint": note.to_string(), "proof": proof})
 }

@@ -11,11 +11,12 @@ use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{Refusal, RegistryDocuments, Resolution, ResolveError, Resolver, Stapled};
-use dunlin_identity::merkle::Hasher;
+use dunlin_identity::merkle::{Hasher, NodeHash, Nodes, Tree};
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::{Checkpoint, RegistryTrust, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::proof::{StateProof, root_entry};
 use dunlin_identity::registry::staple::Staple;
 use dunlin_pki::{KeyPair, KeyType};
 use fastrand::Rng;
@@ -29,6 +30,7 @@ use crate::Error;
 /// A registry's state with all holders among many other DIDs, from which their staples come.
 pub(super) struct Staples {
     map: StateMap,
+    path: Vec<NodeHash>,
     checkpoint: SignedCheckpoint,
     trust: RegistryTrust,
 }
@@ -58,13 +60,18 @@ impl Staples {
         let key = key.signing_key(provider).map_err(failed)?;
         let signer = |kind| NoteSigner::new(provider, REGISTRY, kind, key.clone()).map_err(failed);
         let signers = [signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?];
-        let (root, size) = ([0; 32], map.len());
-        let checkpoint = Checkpoint { origin: REGISTRY.to_owned(), size, root, map: map.root(hasher) };
+        let mut log = Tree::default();
+        (0..map.len()).for_each(|_| log.push(hasher, [0; 32]));
+        log.push(hasher, hasher.leaf(&root_entry(&map.root(hasher))));
+        let size = log.size();
+        let root = log.root(hasher, size).map_err(failed)?;
+        let path = log.inclusion(hasher, map.len(), size).map_err(failed)?;
+        let checkpoint = Checkpoint { origin: REGISTRY.to_owned(), size, root };
         let now = u64::try_from(seconds(dunlin_tokio::now())).map_err(failed)?;
         let checkpoint = SignedCheckpoint::sign(provider, checkpoint, &signers, now).map_err(failed)?;
         let [log, witness] = signers.each_ref().map(|signer| signer.key().clone());
         let trust = RegistryTrust::new(log, vec![witness]).map_err(failed)?;
-        Ok(Self { map, checkpoint, trust })
+        Ok(Self { map, path, checkpoint, trust })
     }
 
     /// The staple of a holder.
@@ -73,7 +80,7 @@ impl Staples {
         let staple = Staple {
             document: holder.document.canonical().as_bytes().to_vec(),
             checkpoint: self.checkpoint.to_string().into_bytes(),
-            proof: self.map.prove(&key).write(),
+            proof: StateProof { map: self.map.prove(&key), path: self.path.clone() }.write(),
             membership: Vec::new(),
         };
         Ok(Arc::new(Fixed(staple.write().map_err(failed)?)))

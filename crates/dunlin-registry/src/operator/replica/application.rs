@@ -10,7 +10,7 @@ use super::ledger::{Applied, Bounds, read};
 use crate::operator::error::RegistryError;
 
 /// The version of the state machine. CometBFT writes it into the headers of a new chain, and does not compare it later.
-const APP_VERSION: u64 = 1;
+const APP_VERSION: u64 = 2;
 
 /// The code of an operation or a query that is refused. 0 means that all is well.
 const REFUSED: u64 = 1;

@@ -217,11 +217,11 @@ impl Ledger {
         }
         let (mut head, mut grown) = (self.head.clone(), self.grown.at(time_s, &self.bounds));
         let (provider, origin) = (&*self.provider, self.origin.as_str());
-        let mut append = Append { provider, origin, transaction: &self.connection, head: &mut head };
+        let mut append = Append::new(provider, origin, &self.connection, &mut head);
         let mut results = Vec::new();
         for bytes in operations {
             let hash = Sha256Hash::of(provider, bytes).map_err(OperationError::from)?;
-            let size = append.head.edge.size();
+            let size = append.size();
             let operation = read(bytes).map_err(RegistryError::from);
             let operation = operation.and_then(|read| Ok((grown.by(&read, bytes, &self.bounds)?, read)));
             let (growth, result) = match operation {
@@ -233,7 +233,7 @@ impl Ledger {
                 return Err(error);
             }
             results.push((hash, result));
-            let taken = append.head.edge.size() > size;
+            let taken = append.size() > size;
             if taken {
                 grown.log = grown.log.saturating_add(bytes.len() as u64);
                 grown.recent = grown.recent.saturating_add(growth);
@@ -324,5 +324,5 @@ fn state(
 ) -> Result<(NodeHash, Snapshot), RegistryError> {
     let checkpoint = SignedCheckpoint::unsigned(checkpoint)?;
     let hash = Sha256Hash::of(provider, checkpoint.note().text().as_bytes()).map_err(OperationError::from)?;
-    Ok((*hash.as_bytes(), Snapshot::new(checkpoint, head.map.clone())))
+    Ok((*hash.as_bytes(), Snapshot::new(checkpoint, head)))
 }

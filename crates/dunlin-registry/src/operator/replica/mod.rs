@@ -33,7 +33,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
-use crate::operator::reader::{Reader, Snapshot};
+use crate::operator::reader::Reader;
 use crate::operator::server::Source;
 use crate::operator::writer::{Answer, MAX_QUEUE, Receipt, check};
 use ledger::Ledger;
@@ -118,7 +118,7 @@ impl Replica {
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
-        let connection = database::writer(path, &provider)?;
+        let connection = database::writer(path)?;
         let (found, wanted) = (database::setting(&connection, KEY)?, key(&chain));
         if found != wanted {
             return Err(RegistryError::OtherKey { found, wanted });
@@ -239,7 +239,7 @@ impl Replica {
         let mut checkpoint = state.checkpoint().clone();
         checkpoint.note_mut().add(self.chain.line(block));
         let size = state.size();
-        self.reader.publish(Snapshot::new(checkpoint, state.map().clone()));
+        self.reader.publish(state.with_signatures(checkpoint));
         self.waiting(|waiting| waiting.proven(size));
         true
     }

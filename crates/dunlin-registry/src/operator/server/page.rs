@@ -26,16 +26,16 @@ pub(super) fn log(registry: &impl Source, before: Option<u64>) -> Result<String,
     let signer =
         |(role, key): (&str, String)| format!("<p>{}: <code>{}</code></p>\n", escaped(role), escaped(&key));
     let signers: String = registry.signers().into_iter().map(signer).collect();
-    let newer = (end < size).then(|| link("/", "Newest operations"));
-    let older = (first > 0).then(|| link(&format!("/?before={first}"), "Older operations"));
+    let newer = (end < size).then(|| link("/", "Newest entries"));
+    let older = (first > 0).then(|| link(&format!("/?before={first}"), "Older entries"));
     Ok(page(
         &origin,
         &format!(
-            "<h1>Registry {origin}</h1>\n<p>{size} operations on {dids} DIDs. <a href=\"/openapi.json\">Interface</a>, \
+            "<h1>Registry {origin}</h1>\n<p>{size} entries, {dids} DIDs. <a href=\"/openapi.json\">Interface</a>, \
              <a href=\"/checkpoint\">checkpoint</a>.</p>\n\
              <h2>Keys</h2>\n{signers}\
              <h2>Newest checkpoint</h2>\n<pre>{note}</pre>\n\
-             <h2>Operations</h2>\n<table>\n\
+             <h2>Log</h2>\n<table>\n\
              <tr><th>Entry</th><th>Operation</th><th>Sequence</th><th>DID</th></tr>\n{rows}</table>\n{}{}",
             newer.unwrap_or_default(),
             older.unwrap_or_default()
@@ -90,7 +90,11 @@ fn link(path: &str, text: &str) -> String {
 
 /// Anyone may ask for a page at any rate, so the keys in the operations, which were checked before, are not read.
 fn row(number: u64, entry: &[u8], of_log: bool) -> String {
-    let Ok(operation) = json::read_bounded(entry, MAX_OPERATION) else { return String::new() };
+    let Ok(operation) = json::read_bounded(entry, MAX_OPERATION) else {
+        // The root of the state map.
+        let root = escaped(&String::from_utf8_lossy(entry));
+        return format!("<tr><td>{number}</td><td>map</td><td></td><td><code>{root}</code></td></tr>\n");
+    };
     let text = |name| escaped(operation.get(name).and_then(Value::as_str).unwrap_or_default());
     let sequence = operation.get("sequence").and_then(Value::as_u64).unwrap_or_default();
     let last = match of_log {
