@@ -151,7 +151,7 @@ impl ProvenServer {
     }
 
     /// What names the registry in handshakes.
-    pub fn known(&self) -> KnownRegistry {
+    pub fn known(&self) -> Vec<KnownRegistry> {
         self.registry.known(self.newest.as_ref())
     }
 }
@@ -183,7 +183,7 @@ impl Verifier for ProvenServer {
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        vec![self.known()]
+        self.known()
     }
 }
 
@@ -192,12 +192,13 @@ impl Verifier for ProvenServer {
 pub struct StoredProof {
     /// The staple.
     pub staple: Vec<u8>,
-    /// The name of its registry in handshakes.
-    pub registry: [u8; 8],
+    /// The names of its registry in handshakes.
+    pub registry: Vec<KnownRegistry>,
 }
 
 impl DidProofs for StoredProof {
     fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        accepted.iter().any(|known| known.key_id == self.registry).then(|| self.staple.clone())
+        let is_own = |known: &KnownRegistry| self.registry.iter().any(|own| own.key_id == known.key_id);
+        accepted.iter().any(is_own).then(|| self.staple.clone())
     }
 }

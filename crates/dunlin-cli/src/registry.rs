@@ -118,7 +118,11 @@ pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTr
     let advice = "give the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
     let now_s = u64::try_from(now_s()).unwrap_or(0);
     let trust = RegistryTrust::read_file(provider, &files::read(path)?, now_s);
-    trust.map_err(|error| Error::failed(path.display(), error, advice))
+    let trust = trust.map_err(|error| Error::failed(path.display(), error, advice))?;
+    if let Some(warning) = trust.warning() {
+        warn(&format!("{}: {warning}", path.display()));
+    }
+    Ok(trust)
 }
 
 /// Explains why a registry has no right answer.
@@ -142,6 +146,9 @@ pub(crate) fn failed(error: &ClientError) -> Error {
         } => "check that --registry and --registry-key belong to the same registry",
         ClientError::Proof { error: StapleError::Checkpoint(C::Stale { .. }), .. } => {
             "check the clock of this machine, and that the registry and its witnesses run"
+        }
+        ClientError::Proof { error: StapleError::Checkpoint(C::Unwatched { .. }), .. } => {
+            "ask the operators of `dunlin registry watch` whether the log is right"
         }
         ClientError::Proof {
             error: StapleError::Checkpoint(C::Chain(ChainError::OtherChain(_) | ChainError::Missing)),

@@ -73,6 +73,9 @@ impl RegistryConfig {
         };
         let content = read(&key.value).map_err(|error| refused(&error))?;
         let trust = RegistryTrust::read_file(provider, &content, now_s()).map_err(|error| refused(&error))?;
+        if let Some(warning) = trust.warning() {
+            tracing::warn!(file = %key.value.display(), warning, "the trust in the registry is weaker than it looks");
+        }
         let mut faults = vec![];
         let x509 = match self.ca.is_empty() {
             true => acme::system_anchors(),

@@ -7,6 +7,7 @@ mod keys;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
+use dunlin::auth::KnownRegistry;
 use dunlin_identity::handshake::{RegistryDocuments, ResolveError, Resolver};
 use dunlin_identity::merkle::Hasher;
 use dunlin_identity::method::dunlin::{MAX_DOCUMENT, MAX_ORIGIN, Sha256Hash, first_document};
@@ -202,7 +203,7 @@ fn a_block_with_more_than_two_thirds_of_the_power_proves_a_checkpoint() {
         assert!(verify(trust(), &spec.proves(checkpoint(5)), None, NOW).is_ok());
     }
     let known = RegistryTrust::replicated(trust()).known(Some(&signed));
-    assert_eq!((known.key_id, known.oldest_size), (chain(ORIGIN, CHAIN).key_id(), 5));
+    assert_eq!(known, [KnownRegistry { key_id: chain(ORIGIN, CHAIN).key_id(), oldest_size: 5 }]);
     assert_eq!(RegistryTrust::replicated(trust()).origin(), ORIGIN);
     assert_eq!(RegistryTrust::replicated(trust()).with_needed(1).unwrap_err(), CheckpointError::Witnesses);
 }

@@ -5,6 +5,7 @@
 mod keys;
 
 use base64ct::{Base64, Encoding};
+use dunlin::auth::KnownRegistry;
 use dunlin_identity::key::{self, KeyError};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, FreshCheckpoint, MAX_WITNESS_CLOCK_SKEW,
@@ -115,7 +116,7 @@ fn a_trust_is_read_from_its_keys() {
         (format!("{log}\nneeded two\n"), TrustTextError::Needed(2)),
         (format!("\n{log}\n{one}x\n"), TrustTextError::Key(3, NoteError::Vkey)),
         (one.clone(), TrustTextError::Registry),
-        (format!("{log}\n{one}\n{log}\n"), TrustTextError::Registry),
+        (format!("{log}\n{one}\n{log}\n"), TrustTextError::Trust(CheckpointError::LogKey)),
         (log.clone(), TrustTextError::Trust(CheckpointError::Witnesses)),
         (format!("{log}\n{one}\n{one}\n"), TrustTextError::Trust(CheckpointError::Witnesses)),
         (format!("{log}\n{one}\nneeded 2\n"), TrustTextError::Trust(CheckpointError::Witnesses)),
@@ -123,15 +124,137 @@ fn a_trust_is_read_from_its_keys() {
         assert_eq!(read(&text), Err(error), "{text}");
     }
     // Sessions of one trust do not serve another.
-    let digest = |trust: &RegistryTrust| {
-        let mut all = Vec::new();
-        trust.settings(&mut |part| all.extend_from_slice(part));
-        all
-    };
     let first = digest(&trust(&[2, 3]));
     for other in [trust(&[2]), trust(&[2, 3]).with_needed(2).unwrap(), trust(&[2, 3]).with_max_age(1)] {
         assert_ne!(digest(&other), first);
     }
+}
+
+/// What binds sessions to a trust.
+fn digest(trust: &RegistryTrust) -> Vec<u8> {
+    let mut all = Vec::new();
+    trust.settings(&mut |part| all.extend_from_slice(part));
+    all
+}
+
+#[test]
+fn a_trust_names_those_that_replay_the_log() {
+    let read = |text: &str| RegistryTrust::read(&provider(), text);
+    let [log, one, two, three] =
+        [log(), witness(2), witness(3), witness(4)].map(|signer| signer.key().to_string());
+    let base = format!("{log}\n{one}\n");
+    let key = |number| witness(number).key().clone();
+    assert_eq!(
+        read(&format!("{base}watch {two}\n")),
+        trust(&[2]).with_watches(vec![key(3)], 1).map_err(Into::into)
+    );
+    let both = format!("{base}watch {two}\nwatch  {three}\nneeded-watch 2\n");
+    let watched = trust(&[2]).with_watches(vec![key(3), key(4)], 2).unwrap();
+    assert_eq!(read(&both), Ok(watched.clone()));
+    assert_eq!((watched.watches(), watched.needed_watches()), ([key(3), key(4)].as_slice(), 2));
+    let own = signer("watch.example", NoteKeyKind::Cosignature, 1).key().to_string();
+    for wrong in [
+        format!("{base}needed-watch 1\n"),
+        format!("{base}watch {two}\nneeded-watch 0\n"),
+        format!("{base}watch {two}\nneeded-watch 2\n"),
+        format!("{base}watch {two}\nwatch {two}\n"),
+        // A witness, the registry itself, and a key for notes.
+        format!("{base}watch {one}\n"),
+        format!("{base}watch {own}\n"),
+        format!("{base}watch {log}\n"),
+    ] {
+        assert_eq!(read(&wrong), Err(TrustTextError::Trust(CheckpointError::Watches)), "{wrong}");
+    }
+    assert_eq!(read(&format!("{base}needed-watch x\n")), Err(TrustTextError::Needed(3)));
+    assert_eq!(read(&format!("{base}watch x\n")), Err(TrustTextError::Key(3, NoteError::Vkey)));
+    // Sessions from before end.
+    assert_ne!(digest(&watched), digest(&trust(&[2])));
+    assert_ne!(digest(&watched), digest(&watched.clone().with_watches(vec![key(3), key(4)], 1).unwrap()));
+}
+
+#[test]
+fn watches_count_apart_from_witnesses() {
+    let key = |number| witness(number).key().clone();
+    let watched = trust(&[2, 3]).with_watches(vec![key(4), key(5)], 1).unwrap();
+    let with = |trust: &RegistryTrust, signers: &[(u8, u64)]| {
+        verify(trust, &signed(checkpoint(5), signers), None).map(|fresh| fresh.fresh_until_s)
+    };
+    let unwatched = Err(CheckpointError::Unwatched { found: 0, needed: 1 });
+    assert_eq!(with(&watched, &[(2, NOW), (3, NOW)]), unwatched);
+    assert_eq!(with(&watched, &[(2, NOW), (4, NOW - DEFAULT_CHECKPOINT_AGE - 1)]), unwatched);
+    assert_eq!(with(&watched, &[(4, NOW), (5, NOW)]), Err(CheckpointError::Stale { found: 0, needed: 1 }));
+    // The older of both decides.
+    assert_eq!(with(&watched, &[(2, NOW), (4, NOW - 7)]), Ok(NOW - 7 + DEFAULT_CHECKPOINT_AGE));
+    assert_eq!(with(&watched, &[(2, NOW - 9), (4, NOW - 7)]), Ok(NOW - 9 + DEFAULT_CHECKPOINT_AGE));
+    let two = watched.with_watches(vec![key(4), key(5)], 2).unwrap();
+    assert_eq!(with(&two, &[(2, NOW), (4, NOW)]), Err(CheckpointError::Unwatched { found: 1, needed: 2 }));
+    assert!(with(&two, &[(2, NOW), (4, NOW), (5, NOW)]).is_ok());
+    let why = CheckpointError::Unwatched { found: 1, needed: 2 }.to_string();
+    assert!(why.contains("1 of 2 trusted keys of `dunlin registry watch`"), "{why}");
+}
+
+#[test]
+fn a_registry_may_have_an_old_and_a_new_key() {
+    let keys =
+        |number| [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| signer(ORIGIN, kind, number));
+    let ([old, old_witness], [new, new_witness]) = (keys(1), keys(7));
+    let line = |signer: &NoteSigner| format!("{}\n", signer.key());
+    let read = |text: &str| RegistryTrust::read(&provider(), text);
+    let other = line(&witness(2));
+    let before = read(&[line(&old), line(&old_witness), other.clone()].concat()).unwrap();
+    let both = [line(&old), line(&old_witness), other.clone(), line(&new), line(&new_witness)].concat();
+    let overlap = read(&both).unwrap();
+    let after = read(&[line(&new), line(&new_witness), other].concat()).unwrap();
+    let sign =
+        |signers: &[NoteSigner]| SignedCheckpoint::sign(&provider(), checkpoint(5), signers, NOW).unwrap();
+    let verifies =
+        |trust: &RegistryTrust, signers: &[NoteSigner]| verify(trust, &sign(signers), None).is_ok();
+    let (by_old, by_new) = ([old.clone(), old_witness.clone()], [new.clone(), new_witness.clone()]);
+    let by_both = [by_old.clone(), by_new.clone()].concat();
+    let verdicts = |trust| [verifies(trust, &by_old), verifies(trust, &by_new), verifies(trust, &by_both)];
+    assert_eq!(verdicts(&before), [true, false, true]);
+    assert_eq!(verdicts(&overlap), [true, true, true]);
+    assert_eq!(verdicts(&after), [false, true, true]);
+    // Together they are one witness.
+    let two = overlap.clone().with_needed(2).unwrap();
+    assert_eq!(verify(&two, &sign(&by_both), None), Err(CheckpointError::Stale { found: 1, needed: 2 }));
+    let with_other = [by_both.as_slice(), &[witness(2)]].concat();
+    assert!(verify(&two, &sign(&with_other), None).is_ok());
+    assert_eq!(overlap.clone().with_needed(3), Err(CheckpointError::Witnesses));
+    // A wrong signature of either key spoils the checkpoint.
+    let mut forged = sign(&by_old);
+    forged.note_mut().add(new.sign(&provider(), "other\n", NOW).unwrap());
+    assert!(verify(&before, &forged, None).is_ok());
+    assert!(matches!(verify(&overlap, &forged, None), Err(CheckpointError::Note(NoteError::Signature(_)))));
+    // Sessions go on when the new key comes, and peers may have proofs by either.
+    assert_eq!(digest(&before), digest(&overlap));
+    assert_ne!(digest(&overlap), digest(&after));
+    let names: Vec<_> = overlap.known(None).iter().map(|known| known.key_id).collect();
+    assert_eq!(names, [old.key().id(), new.key().id()]);
+    // One origin, two keys.
+    let elsewhere = signer("other.example", NoteKeyKind::Note, 7);
+    for wrong in [line(&elsewhere), line(&old), line(&new) + &line(&signer(ORIGIN, NoteKeyKind::Note, 8))] {
+        let refused = read(&[line(&old), line(&old_witness), wrong].concat());
+        assert_eq!(refused, Err(TrustTextError::Trust(CheckpointError::LogKey)));
+    }
+}
+
+#[test]
+fn witnesses_that_need_not_sign_are_warned_of() {
+    let own = signer(ORIGIN, NoteKeyKind::Cosignature, 1).key().clone();
+    let trust = |witnesses: &[&NoteKey]| {
+        let witnesses = witnesses.iter().copied().cloned().collect();
+        RegistryTrust::new(log().key().clone(), witnesses).unwrap()
+    };
+    let other = witness(2).key().clone();
+    assert_eq!(trust(&[&own]).warning(), None);
+    assert!(trust(&[&own, &other]).warning().unwrap().contains("needed 2"));
+    assert_eq!(trust(&[&own, &other]).with_needed(2).unwrap().warning(), None);
+    // The only witness must sign.
+    assert_eq!(trust(&[&other]).warning(), None);
+    let new = signer(ORIGIN, NoteKeyKind::Note, 7).key().clone();
+    let new_witness = signer(ORIGIN, NoteKeyKind::Cosignature, 7).key().clone();
+    assert_eq!(trust(&[&own, &new_witness]).with_other_key(new).unwrap().warning(), None);
 }
 
 /// A checkpoint that acknowledges an operation is signed by the registry alone at first.
@@ -266,9 +389,9 @@ fn the_registry_can_be_its_only_witness() {
     let trust = RegistryTrust::new(log().key().clone(), vec![own.key().clone()]).unwrap();
     let signed = SignedCheckpoint::sign(&provider(), checkpoint(5), &[log(), own], NOW - 3).unwrap();
     assert_eq!(verify(&trust, &signed, None).unwrap().fresh_until_s, NOW - 3 + DEFAULT_CHECKPOINT_AGE);
-    let known = trust.known(Some(&signed));
-    assert_eq!((known.key_id, known.oldest_size), (log().key().id(), 5));
-    assert_eq!(trust.known(None).oldest_size, 0);
+    let known = |oldest_size| KnownRegistry { key_id: log().key().id(), oldest_size };
+    assert_eq!(trust.known(Some(&signed)), [known(5)]);
+    assert_eq!(trust.known(None), [known(0)]);
 }
 
 #[test]

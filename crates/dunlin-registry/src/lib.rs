@@ -22,5 +22,5 @@ pub mod stapler;
 #[cfg(feature = "server")]
 pub use operator::{
     Answer, Bundle, DEFAULT_REFRESH, Entry, MAX_BATCH, MAX_HISTORY, MAX_QUEUE, Reader, Receipt, Registry,
-    RegistryError, Resolution, Settings, Snapshot, audit, copy, replica, server, tile, witness,
+    RegistryError, Resolution, Settings, Snapshot, audit, copy, replica, server, tile, watch, witness,
 };

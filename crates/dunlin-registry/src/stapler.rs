@@ -87,7 +87,7 @@ impl Stapler {
     /// configuration again.
     #[must_use]
     pub fn continuing(self, other: &Self) -> Self {
-        let registry = |stapler: &Self| stapler.client.documents().trust().known(None).key_id;
+        let registry = |stapler: &Self| stapler.client.documents().trust().origin().to_owned();
         let is_same = self.did == other.did && self.membership == other.membership;
         let theirs = other.state.read().unwrap_or_else(PoisonError::into_inner);
         let mut own = self.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -194,8 +194,10 @@ impl Stapler {
 
 impl DidProofs for Stapler {
     fn latest(&self, accepted: &[KnownRegistry]) -> Option<Vec<u8>> {
-        let own = self.client.documents().trust().known(None).key_id;
-        let wanted = accepted.iter().find(|registry| registry.key_id == own)?;
+        // A registry that is about to replace its key has two, and signs with both.
+        let own = self.client.documents().trust().known(None);
+        let is_own = |registry: &&KnownRegistry| own.iter().any(|own| own.key_id == registry.key_id);
+        let wanted = accepted.iter().find(is_own)?;
         let now = unsigned(self.client.now());
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let held = state.held.as_ref();

@@ -17,8 +17,8 @@ use dunlin_registry::{Registry, RegistryError, Settings};
 use rusqlite::Connection;
 
 /// The public key of the registry of a place.
-fn log(place: &Place) -> NoteKey {
-    signer(place).key().clone()
+fn log(place: &Place) -> [NoteKey; 1] {
+    [signer(place).key().clone()]
 }
 
 fn signer(place: &Place) -> NoteSigner {
@@ -47,7 +47,8 @@ fn a_registry_passes_its_audit_while_it_runs() {
     assert_eq!((&found.checkpoint, found.dids), (registry.snapshot().checkpoint().checkpoint(), 2));
     let stranger =
         NoteSigner::new(&place.provider, "other", NoteKeyKind::Note, key(&place.provider, [1, 2, 3]));
-    let refused = audit(&place.provider, &place.path("registry"), Log::Signed(stranger.unwrap().key()), &[]);
+    let refused =
+        audit(&place.provider, &place.path("registry"), Log::Signed(&[stranger.unwrap().key().clone()]), &[]);
     let unsigned = CheckpointError::NotTheRegistry("other".to_owned());
     assert_eq!(refused, Err(RegistryError::Checkpoint(unsigned)));
 }
@@ -228,7 +229,7 @@ fn the_log_of_another_registry_is_noticed() {
     let connection = Connection::open(place.path("registry")).unwrap();
     let sql = "UPDATE setting SET value = ?1 WHERE name = 'checkpoint'";
     connection.execute(sql, [signed.to_string()]).unwrap();
-    let found = audit(&place.provider, &place.path("registry"), Log::Signed(other.key()), &[]);
+    let found = audit(&place.provider, &place.path("registry"), Log::Signed(&[other.key().clone()]), &[]);
     assert!(
         matches!(&found, Err(RegistryError::Damaged(why)) if why.contains("another registry")),
         "{found:?}"

@@ -623,7 +623,7 @@ async fn a_stapler_sends_proofs_of_its_own_key_to_peers_that_accept_them() {
     let member = Stapler::new(client.clone(), did.clone(), public(holder.key(0)));
     let member = member.with_membership(b"member".to_vec());
     let stapler = Stapler::new(client, did.clone(), public(holder.key(0)));
-    let key_id = trust(&site.place, 1).known(None).key_id;
+    let key_id = trust(&site.place, 1).known(None)[0].key_id;
     let accepted = |oldest_size| [KnownRegistry { key_id, oldest_size }];
     assert_eq!(stapler.latest(&accepted(0)), None);
     stapler.refresh().await.unwrap();

@@ -207,7 +207,7 @@ fn two_processes_that_write_sign_one_history() {
         assert_eq!(registry.submit(place.holder(number).next()), Err(in_use.clone()));
     }
     let [log, _] = first.keys();
-    let found = audit(&place.provider, &path, Log::Signed(log), &published).unwrap();
+    let found = audit(&place.provider, &path, Log::Signed(std::slice::from_ref(log)), &published).unwrap();
     assert_eq!((found.checkpoint.size, found.dids), (8, 4));
 }
 

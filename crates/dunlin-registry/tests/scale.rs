@@ -198,7 +198,10 @@ fn growth(directory: &Path, dids: u64) {
         );
         drop(registry);
         if size <= MAX_AUDITED {
-            assert_eq!(audit(provider, &path, Log::Signed(&log), &[]).unwrap().dids, size);
+            assert_eq!(
+                audit(provider, &path, Log::Signed(std::slice::from_ref(&log)), &[]).unwrap().dids,
+                size
+            );
         }
     }
 }

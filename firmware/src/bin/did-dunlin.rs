@@ -25,7 +25,7 @@ fn configure(parameters: &mut Parameters, random: Arc<dyn SecureRandom>) -> Resu
     let provider = did::provider(random);
     let server = ProvenServer::read(parameters, provider.clone())?;
     let own = did::did(parameters)?;
-    let proof = StoredProof { staple: parameters.bytes(), registry: server.known().key_id };
+    let proof = StoredProof { staple: parameters.bytes(), registry: server.known() };
     let own =
         Identifier { proofs: Some(Arc::new(proof)), ..Identifier::new(own.as_str(), DidMethod::DUNLIN) };
     did::configure(parameters, provider, own, Arc::new(server))

@@ -170,7 +170,7 @@ impl Verifier for OneDevice {
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        self.registry.iter().map(|trust| trust.known(None)).collect()
+        self.registry.iter().flat_map(|trust| trust.known(None)).collect()
     }
 }
 

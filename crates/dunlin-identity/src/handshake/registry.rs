@@ -79,10 +79,12 @@ impl RegistryDocuments {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry
-    /// ([`RegistryTrust::confirm`]).
+    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry, and can have another second
+    /// key ([`RegistryTrust::confirm`]).
     pub fn confirm(&self, again: &RegistryTrust) {
         Arc::make_mut(&mut self.trust.write().unwrap_or_else(PoisonError::into_inner)).confirm(again);
+        // The signatures of a checkpoint are checked again.
+        *self.verified.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The largest checkpoint that it has accepted.
@@ -268,7 +270,7 @@ impl Resolver for RegistryDocuments {
     }
 
     fn registries(&self) -> Vec<KnownRegistry> {
-        vec![self.trust().known(self.newest().as_ref())]
+        self.trust().known(self.newest().as_ref())
     }
 
     fn keep(&self, did: &Did) {

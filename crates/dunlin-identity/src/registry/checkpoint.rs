@@ -56,6 +56,17 @@ pub enum CheckpointError {
         /// How many must have.
         needed: usize,
     },
+    /// Too few of those that replay the log have signed it, or did so too long ago. Its state map may be false.
+    #[error(
+        "checkpoint: {found} of {needed} trusted keys of `dunlin registry watch` have signed it within the maximum age, so its state map may be false: \
+             fetch a newer one"
+    )]
+    Unwatched {
+        /// How many have.
+        found: usize,
+        /// How many must have.
+        needed: usize,
+    },
     /// The log is smaller than that of a checkpoint that this verifier has accepted.
     #[error(
         "checkpoint: its log has {offered} entries, but the registry has already shown {accepted}: fetch a newer one"
@@ -79,9 +90,17 @@ pub enum CheckpointError {
         "trust in a registry: name at least as many witnesses as must sign, each once, with a key for cosignatures"
     )]
     Witnesses,
-    /// The registry's key is not for notes.
-    #[error("trust in a registry: the registry's key must be of the type for notes, 1")]
+    /// The registry's key is not for notes, or its second key is the same one, of another origin, or a third one.
+    #[error(
+        "trust in a registry: the registry has one key of the type for notes, 1, or an old and a new one with the same name"
+    )]
     LogKey,
+    /// The keys of those that replay the log are not for cosignatures, are also others' keys, or more must sign than there are.
+    #[error(
+        "trust in a registry: name at least as many keys of `watch` as must sign, each once, with a key for cosignatures that is neither the \
+             registry's nor a witness's"
+    )]
+    Watches,
     /// The validators of a replicated registry have not signed the checkpoint.
     #[error("checkpoint: {0}")]
     Chain(#[from] ChainError),
@@ -97,14 +116,16 @@ pub enum TrustTextError {
     /// The line, counted from 1, is no key.
     #[error("line {0}: {1}")]
     Key(usize, NoteError),
-    /// The number after `needed` on this line is malformed.
-    #[error("line {0}: write \"needed\" and how many of the witnesses must sign")]
+    /// The number after `needed` or `needed-watch` on this line is malformed.
+    #[error(
+        "line {0}: write \"needed\" and how many of the witnesses must sign, or \"needed-watch\" and how many of the keys of watch"
+    )]
     Needed(usize),
     /// The genesis file of a replicated registry is refused.
     #[error("{0}")]
     Chain(#[from] ChainError),
-    /// There is no key of a registry, or a second one on this line.
-    #[error("it has not exactly one key of a registry (type 1)")]
+    /// There is no key of a registry.
+    #[error("it has no key of a registry (type 1)")]
     Registry,
     /// The keys make no trust together.
     #[error("{0}")]
@@ -223,7 +244,8 @@ impl fmt::Display for SignedCheckpoint {
 
 /// Whom a verifier believes about one registry, and for how long signatures count. Of a registry with one operator, these are the registry's
 /// key, and witnesses of which some must have signed. If the registry is the only witness, the verifier trusts it wholly: it would not notice
-/// that the registry shows other verifiers another history. Of a replicated registry, they are the validators of its chain.
+/// that the registry shows other verifiers another history. Witnesses check only that the log grows. Watches also replay it, and sign only
+/// state maps that follow from the operations. Of a replicated registry, the verifier believes the validators of its chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegistryTrust {
     signers: Signers,
@@ -232,8 +254,114 @@ pub struct RegistryTrust {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Signers {
-    Log { log: NoteKey, witnesses: Vec<NoteKey>, needed: usize },
+    Log(LogTrust),
     Chain(ChainTrust),
+}
+
+/// Who must have signed a checkpoint of a registry with one operator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct LogTrust {
+    /// The registry's key.
+    key: NoteKey,
+    /// The other key of a registry that is about to replace its key. Either signature suffices.
+    other: Option<NoteKey>,
+    witnesses: Quorum,
+    watches: Quorum,
+}
+
+/// Keys for cosignatures, of which some must have signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Quorum {
+    keys: Vec<NoteKey>,
+    needed: usize,
+}
+
+impl LogTrust {
+    /// The registry's keys.
+    fn keys(&self) -> impl Iterator<Item = &NoteKey> {
+        [&self.key].into_iter().chain(&self.other)
+    }
+
+    /// Whether this is a key of the registry itself, which has one place among its witnesses.
+    fn is_own(&self, key: &NoteKey) -> bool {
+        self.keys().any(|own| own.public_key() == key.public_key())
+    }
+
+    /// How many witnesses there are.
+    fn signers(&self) -> usize {
+        let (own, others): (Vec<_>, Vec<_>) = self.witnesses.keys.iter().partition(|key| self.is_own(key));
+        own.len().min(1) + others.len()
+    }
+
+    /// Checks that every key is there once and has its place.
+    fn checked(self) -> Result<Self, CheckpointError> {
+        let (witnesses, watches) = (&self.witnesses.keys, &self.watches.keys);
+        let is_for_notes = |key: &NoteKey| key.kind() == NoteKeyKind::Note;
+        let is_other = |other: &NoteKey| {
+            is_for_notes(other)
+                && other.name() == self.key.name()
+                && other.public_key() != self.key.public_key()
+        };
+        if !is_for_notes(&self.key) || !self.other.iter().all(is_other) {
+            return Err(CheckpointError::LogKey);
+        }
+        // Witnesses are told apart by their keys: under two names, one of them would count twice.
+        let twice = |(number, witness): (usize, &NoteKey)| {
+            witnesses.iter().take(number).any(|other| other.public_key() == witness.public_key())
+        };
+        if witnesses.len() > MAX_NOTE_SIGNATURES
+            || witnesses.iter().any(is_for_notes)
+            || witnesses.iter().enumerate().any(twice)
+            || !(1..=self.signers()).contains(&self.witnesses.needed)
+        {
+            return Err(CheckpointError::Witnesses);
+        }
+        let has_other_place = |(number, watch): (usize, &NoteKey)| {
+            let others = witnesses.iter().chain(watches.iter().take(number));
+            self.is_own(watch) || others.map(NoteKey::public_key).any(|other| other == watch.public_key())
+        };
+        if watches.len() > MAX_NOTE_SIGNATURES
+            || watches.iter().any(is_for_notes)
+            || watches.iter().enumerate().any(has_other_place)
+            || !(watches.len().min(1)..=watches.len()).contains(&self.watches.needed)
+        {
+            return Err(CheckpointError::Watches);
+        }
+        Ok(self)
+    }
+
+    /// Checks that the registry has signed a checkpoint, and returns when witnesses and watches have.
+    fn times(&self, provider: &CryptoProvider, signed: &SignedCheckpoint) -> Result<Times, CheckpointError> {
+        let mut is_signed = false;
+        for key in self.keys() {
+            is_signed |= signed.note.signed_by(provider, key)? != Signed::No;
+        }
+        if !is_signed {
+            return Err(CheckpointError::NotTheRegistry(signed.checkpoint.origin.clone()));
+        }
+        let time = |key| signed.note.signed_by(provider, key);
+        let (mut own, mut witnesses, mut watches) = (None, Vec::new(), Vec::new());
+        for key in &self.witnesses.keys {
+            match time(key)? {
+                Signed::At(time_s) if self.is_own(key) => own = own.max(Some(time_s)),
+                Signed::At(time_s) => witnesses.push(time_s),
+                _ => {}
+            }
+        }
+        witnesses.extend(own);
+        for key in &self.watches.keys {
+            if let Signed::At(time_s) = time(key)? {
+                watches.push(time_s);
+            }
+        }
+        Ok(Times { witnesses, watches })
+    }
+}
+
+/// When a checkpoint was signed: by its witnesses, or in its block; and by those that replay the log.
+struct Times {
+    witnesses: Vec<u64>,
+    watches: Vec<u64>,
 }
 
 /// A checkpoint that a verifier has accepted.
@@ -252,22 +380,24 @@ impl RegistryTrust {
     /// # Errors
     /// [`CheckpointError::LogKey`], [`CheckpointError::Witnesses`].
     pub fn new(log: NoteKey, witnesses: Vec<NoteKey>) -> Result<Self, CheckpointError> {
-        if log.kind() != NoteKeyKind::Note {
-            return Err(CheckpointError::LogKey);
-        }
-        // Witnesses are told apart by their keys: under two names, one of them would count twice.
-        let twice = |(number, witness): (usize, &NoteKey)| {
-            witnesses.iter().take(number).any(|other| other.public_key() == witness.public_key())
-        };
-        let wrong = |witness: &NoteKey| witness.kind() != NoteKeyKind::Cosignature;
-        if witnesses.is_empty()
-            || witnesses.len() > MAX_NOTE_SIGNATURES
-            || witnesses.iter().any(wrong)
-            || witnesses.iter().enumerate().any(twice)
-        {
-            return Err(CheckpointError::Witnesses);
-        }
-        Ok(Self { signers: Signers::Log { log, witnesses, needed: 1 }, max_age_s: DEFAULT_CHECKPOINT_AGE })
+        let (witnesses, watches) =
+            (Quorum { keys: witnesses, needed: 1 }, Quorum { keys: Vec::new(), needed: 0 });
+        Self::of(LogTrust { key: log, other: None, witnesses, watches }, DEFAULT_CHECKPOINT_AGE)
+    }
+
+    fn of(trust: LogTrust, max_age_s: u64) -> Result<Self, CheckpointError> {
+        Ok(Self { signers: Signers::Log(trust.checked()?), max_age_s })
+    }
+
+    /// The same trust with a change, or an error for a replicated registry.
+    fn with(
+        self,
+        error: CheckpointError,
+        change: impl FnOnce(&mut LogTrust),
+    ) -> Result<Self, CheckpointError> {
+        let Signers::Log(mut trust) = self.signers else { return Err(error) };
+        change(&mut trust);
+        Self::of(trust, self.max_age_s)
     }
 
     /// Trusts a replicated registry, if the block of its chain has a time within the last 24 hours.
@@ -280,12 +410,23 @@ impl RegistryTrust {
     /// # Errors
     /// [`CheckpointError::Witnesses`] if it is 0, or if there are fewer. A replicated registry has none.
     pub fn with_needed(self, wanted: usize) -> Result<Self, CheckpointError> {
-        match self.signers {
-            Signers::Log { log, witnesses, .. } if (1..=witnesses.len()).contains(&wanted) => {
-                Ok(Self { signers: Signers::Log { log, witnesses, needed: wanted }, ..self })
-            }
-            _ => Err(CheckpointError::Witnesses),
-        }
+        self.with(CheckpointError::Witnesses, |trust| trust.witnesses.needed = wanted)
+    }
+
+    /// Demands also the signatures of this many of these keys, which belong to those that replay the log (`dunlin registry watch`).
+    ///
+    /// # Errors
+    /// [`CheckpointError::Watches`].
+    pub fn with_watches(self, keys: Vec<NoteKey>, needed: usize) -> Result<Self, CheckpointError> {
+        self.with(CheckpointError::Watches, |trust| trust.watches = Quorum { keys, needed })
+    }
+
+    /// Believes another key of the same registry as well, which is about to replace its key. As witnesses, the two count as one.
+    ///
+    /// # Errors
+    /// [`CheckpointError::LogKey`].
+    pub fn with_other_key(self, other: NoteKey) -> Result<Self, CheckpointError> {
+        self.with(CheckpointError::LogKey, |trust| trust.other = Some(other))
     }
 
     /// Lets signatures count for this many seconds. It is the longest time for which a verifier can miss a deactivation.
@@ -295,30 +436,42 @@ impl RegistryTrust {
     }
 
     /// Reads a trust: C2SP verifier keys, one on each line, of the registry (type 1) and of its witnesses (type 4), the registry's own
-    /// among them if it is one. A line `needed NUMBER` says how many witnesses must sign, otherwise 1. Empty lines and those that
-    /// begin with `#` are skipped.
+    /// among them if it is one. A second key of the registry is its next or previous one. After `watch `, a line has the key of one that
+    /// replays the log. A line `needed NUMBER` says how many witnesses must sign, and `needed-watch NUMBER` how many watches; otherwise 1 of
+    /// each that the file names. Empty lines and those that begin with `#` are skipped.
     ///
     /// # Errors
     /// [`TrustTextError`].
     pub fn read(provider: &CryptoProvider, text: &str) -> Result<Self, TrustTextError> {
-        let (mut log, mut witnesses, mut needed) = (None, Vec::new(), 1);
+        let (mut logs, mut witnesses, mut watches) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut needed, mut needed_watches) = (1, None);
         for (number, line) in (1..).zip(text.lines().map(str::trim)) {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            if let Some(count) = line.strip_prefix("needed ") {
-                needed = count.trim().parse().map_err(|_| TrustTextError::Needed(number))?;
-                continue;
-            }
-            let key = NoteKey::read(provider, line).map_err(|error| TrustTextError::Key(number, error))?;
-            match key.kind() {
-                NoteKeyKind::Cosignature => witnesses.push(key),
-                NoteKeyKind::Note if log.is_none() => log = Some(key),
-                NoteKeyKind::Note => return Err(TrustTextError::Registry),
+            let count = |count: &str| count.trim().parse().map_err(|_| TrustTextError::Needed(number));
+            let key =
+                |key: &str| NoteKey::read(provider, key).map_err(|error| TrustTextError::Key(number, error));
+            match line.split_once(' ') {
+                Some(("needed", number)) => needed = count(number)?,
+                Some(("needed-watch", number)) => needed_watches = Some(count(number)?),
+                Some(("watch", line)) => watches.push(key(line.trim())?),
+                _ => match key(line)? {
+                    key if key.kind() == NoteKeyKind::Note => logs.push(key),
+                    key => witnesses.push(key),
+                },
             }
         }
-        let trust = Self::new(log.ok_or(TrustTextError::Registry)?, witnesses)?;
-        Ok(trust.with_needed(needed)?)
+        let mut logs = logs.into_iter();
+        let key = logs.next().ok_or(TrustTextError::Registry)?;
+        let needed_watches = needed_watches.unwrap_or_else(|| watches.len().min(1));
+        let (witnesses, watches) =
+            (Quorum { keys: witnesses, needed }, Quorum { keys: watches, needed: needed_watches });
+        let trust = LogTrust { key, other: logs.next(), witnesses, watches };
+        match logs.next() {
+            None => Ok(Self::of(trust, DEFAULT_CHECKPOINT_AGE)?),
+            Some(_) => Err(CheckpointError::LogKey.into()),
+        }
     }
 
     /// Reads a file with whom to believe: the genesis file of a chain in JSON ([`ChainTrust::from_genesis`]), or the keys of a registry
@@ -333,56 +486,95 @@ impl RegistryTrust {
         Self::read(provider, str::from_utf8(file).map_err(|_| TrustTextError::Text)?)
     }
 
-    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later. Another trust
-    /// says nothing.
+    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later, and the second
+    /// key of another registry. Another trust says nothing.
     pub fn confirm(&mut self, again: &Self) {
-        if let (Signers::Chain(trust), Signers::Chain(again)) = (&mut self.signers, &again.signers) {
-            trust.confirm(again);
+        let is_same = self.digest() == again.digest();
+        match (&mut self.signers, &again.signers) {
+            (Signers::Chain(trust), Signers::Chain(again)) => trust.confirm(again),
+            (Signers::Log(trust), Signers::Log(again)) if is_same => trust.clone_from(again),
+            _ => {}
         }
     }
 
-    /// Passes everything on which a verdict by this trust rests to `add`, except for times.
+    fn digest(&self) -> Vec<Vec<u8>> {
+        let mut parts = Vec::new();
+        self.settings(&mut |part| parts.push(part.to_vec()));
+        parts
+    }
+
+    /// Passes everything on which a verdict by this trust rests to `add`, except for times, and for the second key of a registry: what rests on
+    /// its first key goes on when the second one is added.
     pub fn settings(&self, add: &mut dyn FnMut(&[u8])) {
         match &self.signers {
-            Signers::Log { log, witnesses, needed } => {
-                for key in [log].into_iter().chain(witnesses) {
-                    add(key.to_string().as_bytes());
+            Signers::Log(trust) => {
+                let LogTrust { key, witnesses, watches, .. } = trust;
+                // Beside the first key, the second one is no further witness.
+                let has_own = witnesses.keys.iter().any(|witness| trust.is_own(witness));
+                let others = witnesses.keys.iter().filter(|witness| !trust.is_own(witness));
+                let lists =
+                    [[key].into_iter().chain(others).collect(), watches.keys.iter().collect::<Vec<_>>()];
+                for (keys, needed) in lists.into_iter().zip([witnesses.needed, watches.needed]) {
+                    keys.iter().for_each(|key| add(key.to_string().as_bytes()));
+                    add(&(needed as u64).to_be_bytes());
                 }
-                add(&(*needed as u64).to_be_bytes());
+                add(&[u8::from(has_own)]);
             }
             Signers::Chain(trust) => trust.settings(add),
         }
         add(&self.max_age_s.to_be_bytes());
     }
 
+    fn of_log(&self) -> Option<&LogTrust> {
+        match &self.signers {
+            Signers::Log(trust) => Some(trust),
+            Signers::Chain(_) => None,
+        }
+    }
+
     /// The keys of the witnesses; none of a replicated registry.
     pub fn witnesses(&self) -> &[NoteKey] {
-        match &self.signers {
-            Signers::Log { witnesses, .. } => witnesses,
-            Signers::Chain(_) => &[],
-        }
+        self.of_log().map_or(&[], |trust| &trust.witnesses.keys)
     }
 
     /// How many of the witnesses must sign, or 1 block of a replicated registry.
     pub fn needed(&self) -> usize {
-        match &self.signers {
-            Signers::Log { needed, .. } => *needed,
-            Signers::Chain(_) => 1,
-        }
+        self.of_log().map_or(1, |trust| trust.witnesses.needed)
     }
 
-    /// The registry's key; `None` for a replicated registry.
+    /// The keys of those that replay the log; none of a replicated registry.
+    pub fn watches(&self) -> &[NoteKey] {
+        self.of_log().map_or(&[], |trust| &trust.watches.keys)
+    }
+
+    /// How many of those that replay the log must sign.
+    pub fn needed_watches(&self) -> usize {
+        self.of_log().map_or(0, |trust| trust.watches.needed)
+    }
+
+    /// What the operator should know about this trust, in one line: with witnesses, one signature suffices.
+    pub fn warning(&self) -> Option<&'static str> {
+        let trust = self.of_log()?;
+        let one_suffices = trust.witnesses.needed == 1 && trust.signers() > 1;
+        one_suffices.then_some(
+            "it names witnesses, but one signature suffices, also the registry's own: write \"needed 2\" or more",
+        )
+    }
+
+    /// The registry's key, the first one of two; `None` for a replicated registry.
     pub fn log(&self) -> Option<&NoteKey> {
-        match &self.signers {
-            Signers::Log { log, .. } => Some(log),
-            Signers::Chain(_) => None,
-        }
+        self.logs().next()
+    }
+
+    /// The registry's keys, of which one suffices; none of a replicated registry.
+    pub fn logs(&self) -> impl Iterator<Item = &NoteKey> {
+        self.of_log().into_iter().flat_map(LogTrust::keys)
     }
 
     /// The registry's origin.
     pub fn origin(&self) -> &str {
         match &self.signers {
-            Signers::Log { log, .. } => log.name(),
+            Signers::Log(trust) => trust.key.name(),
             Signers::Chain(trust) => trust.chain().origin(),
         }
     }
@@ -390,21 +582,21 @@ impl RegistryTrust {
     /// Whether a checkpoint has a later block than another one of the same state.
     pub fn is_later(&self, checkpoint: &SignedCheckpoint, than: &SignedCheckpoint) -> bool {
         match &self.signers {
-            Signers::Log { .. } => false,
+            Signers::Log(_) => false,
             Signers::Chain(trust) => {
                 checkpoint.checkpoint == than.checkpoint && trust.height(checkpoint) > trust.height(than)
             }
         }
     }
 
-    /// What a handshake tells the peer about this registry, after `newest` was accepted.
-    pub fn known(&self, newest: Option<&SignedCheckpoint>) -> KnownRegistry {
+    /// What a handshake tells the peer about this registry, after `newest` was accepted: for each of its keys.
+    pub fn known(&self, newest: Option<&SignedCheckpoint>) -> Vec<KnownRegistry> {
         let oldest_size = newest.map_or(0, |newest| newest.checkpoint.size);
-        let key_id = match &self.signers {
-            Signers::Log { log, .. } => log.id(),
-            Signers::Chain(trust) => trust.chain().key_id(),
-        };
-        KnownRegistry { key_id, oldest_size }
+        let known = |key_id| KnownRegistry { key_id, oldest_size };
+        match &self.signers {
+            Signers::Log(trust) => trust.keys().map(|key| known(key.id())).collect(),
+            Signers::Chain(trust) => vec![known(trust.chain().key_id())],
+        }
     }
 
     /// Checks a checkpoint against this trust and `newest`, the largest one that this verifier has accepted. `now_s` is in seconds since
@@ -446,7 +638,7 @@ impl RegistryTrust {
         note: &[u8],
         newest: Option<&SignedCheckpoint>,
         now_s: u64,
-    ) -> Result<(SignedCheckpoint, Vec<u64>), CheckpointError> {
+    ) -> Result<(SignedCheckpoint, Times), CheckpointError> {
         let signed = SignedCheckpoint::read(note)?;
         let checkpoint = &signed.checkpoint;
         if checkpoint.origin != self.origin() {
@@ -473,32 +665,31 @@ impl RegistryTrust {
         signed: &SignedCheckpoint,
         newest: Option<&SignedCheckpoint>,
         now_s: u64,
-    ) -> Result<Vec<u64>, CheckpointError> {
-        let (log, witnesses) = match &self.signers {
+    ) -> Result<Times, CheckpointError> {
+        match &self.signers {
             Signers::Chain(trust) => {
-                return Ok(vec![trust.verify(provider, signed, newest, now_s)?.time_s()]);
+                let witnesses = vec![trust.verify(provider, signed, newest, now_s)?.time_s()];
+                Ok(Times { witnesses, watches: Vec::new() })
             }
-            Signers::Log { log, witnesses, .. } => (log, witnesses),
-        };
-        if signed.note.signed_by(provider, log)? == Signed::No {
-            return Err(CheckpointError::NotTheRegistry(signed.checkpoint.origin.clone()));
+            Signers::Log(trust) => trust.times(provider, signed),
         }
-        let mut times = Vec::new();
-        for witness in witnesses {
-            if let Signed::At(time_s) = signed.note.signed_by(provider, witness)? {
-                times.push(time_s);
-            }
-        }
-        Ok(times)
     }
 
     /// Until when enough of these times are recent.
-    fn fresh_until(&self, times: &[u64], now_s: u64) -> Result<u64, CheckpointError> {
-        let past = times.iter().filter(|time_s| **time_s <= now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW));
-        let ends = past.map(|time_s| time_s.saturating_add(self.max_age_s)).filter(|end| now_s <= *end);
-        let mut ends: Vec<_> = ends.collect();
-        ends.sort_unstable_by(|a, b| b.cmp(a));
-        let needed = self.needed();
-        ends.get(needed - 1).copied().ok_or(CheckpointError::Stale { found: ends.len(), needed })
+    fn fresh_until(&self, times: &Times, now_s: u64) -> Result<u64, CheckpointError> {
+        let latest = |times: &[u64], needed: usize| {
+            let past = times.iter().filter(|time_s| **time_s <= now_s.saturating_add(MAX_WITNESS_CLOCK_SKEW));
+            let ends = past.map(|time_s| time_s.saturating_add(self.max_age_s)).filter(|end| now_s <= *end);
+            let mut ends: Vec<_> = ends.collect();
+            ends.sort_unstable_by(|a, b| b.cmp(a));
+            // Without any that must sign, the signatures never end.
+            let end = needed.checked_sub(1).map_or(Some(u64::MAX), |last| ends.get(last).copied());
+            end.ok_or((ends.len(), needed))
+        };
+        let witnessed = latest(&times.witnesses, self.needed());
+        let witnessed = witnessed.map_err(|(found, needed)| CheckpointError::Stale { found, needed })?;
+        let watched = latest(&times.watches, self.needed_watches());
+        let watched = watched.map_err(|(found, needed)| CheckpointError::Unwatched { found, needed })?;
+        Ok(witnessed.min(watched))
     }
 }

@@ -185,6 +185,16 @@ impl StateMap {
         }
     }
 
+    /// The depth of the first sibling on the way to `key`, from this depth on, in which the map of the proof differs; `None` if only the place
+    /// itself can differ.
+    pub fn parting(&self, key: &Sha256Hash, proof: &MapProof, from: usize) -> Option<usize> {
+        let own = self.prove(key).siblings;
+        // Below the place of a proof, everything beside the way is empty.
+        let sibling = |siblings: &[Option<NodeHash>], depth| siblings.get(depth).copied().flatten();
+        let differs = |depth: &usize| sibling(&own, *depth) != sibling(&proof.siblings, *depth);
+        (from..own.len().max(proof.siblings.len())).find(differs)
+    }
+
     /// The proof of what the map has, or does not have, for this DID.
     pub fn prove(&self, key: &Sha256Hash) -> MapProof {
         let (mut node, mut siblings) = (&self.root, Vec::new());

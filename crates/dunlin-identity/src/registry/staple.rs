@@ -59,7 +59,12 @@ impl StapleError {
         use {ChainError as B, CheckpointError as C};
         matches!(
             self,
-            Self::Checkpoint(C::Stale { .. } | C::Rollback { .. } | C::Chain(B::Expired | B::Unsupported))
+            Self::Checkpoint(
+                C::Stale { .. }
+                    | C::Unwatched { .. }
+                    | C::Rollback { .. }
+                    | C::Chain(B::Expired | B::Unsupported)
+            )
         )
     }
 }

@@ -21,8 +21,8 @@ use crate::operator::log::{Edge, read_tile};
 /// Who vouches for the log of a database.
 #[derive(Clone, Copy, Debug)]
 pub enum Log<'l> {
-    /// A registry of one operator, which signs its checkpoints by this key for notes.
-    Signed(&'l NoteKey),
+    /// A registry of one operator, which signs its checkpoints by one of these keys for notes, all with its origin as their name.
+    Signed(&'l [NoteKey]),
     /// The validators of the registry with this origin. The database of a replica has none of their signatures, so the caller compares
     /// the result with a checkpoint that they have signed.
     Replicated(&'l str),
@@ -32,7 +32,7 @@ impl Log<'_> {
     /// The registry's origin.
     fn origin(&self) -> &str {
         match self {
-            Self::Signed(key) => key.name(),
+            Self::Signed(keys) => keys.first().map_or("", NoteKey::name),
             Self::Replicated(origin) => origin,
         }
     }
@@ -47,10 +47,12 @@ impl Log<'_> {
 
     /// Checks that the registry has signed a checkpoint. Who knows the validators checks that of a replica.
     fn check(&self, provider: &CryptoProvider, signed: &SignedCheckpoint) -> Result<(), RegistryError> {
-        let is_signed = match self {
-            Self::Signed(key) => signed.note().signed_by(provider, key)? != Signed::No,
-            Self::Replicated(_) => true,
-        };
+        let mut is_signed = matches!(self, Self::Replicated(_));
+        if let Self::Signed(keys) = self {
+            for key in *keys {
+                is_signed |= signed.note().signed_by(provider, key)? != Signed::No;
+            }
+        }
         match is_signed && signed.checkpoint().origin == self.origin() {
             true => Ok(()),
             false => Err(CheckpointError::NotTheRegistry(self.origin().to_owned()).into()),
@@ -63,6 +65,8 @@ impl Log<'_> {
 pub struct Audit {
     /// The newest checkpoint.
     pub checkpoint: Checkpoint,
+    /// How many operations the log has.
+    pub operations: u64,
     /// How many DIDs there are, with the deactivated ones.
     pub dids: u64,
 }
@@ -110,7 +114,7 @@ pub fn audit(
         return Err(RegistryError::OldBackup { published: size_ahead, found: size });
     }
     replay.finish(&transaction, &newest)?;
-    Ok(Audit { checkpoint: newest, dids: replay.map.len() })
+    Ok(Audit { checkpoint: newest, operations: replay.operations, dids: replay.map.len() })
 }
 
 /// The state of a DID, in less memory than a [`State`].

@@ -214,6 +214,28 @@ pub(crate) fn entries(connection: &Connection, first: u64, end: u64) -> Result<V
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }
 
+/// The first DID whose place in the state map is this one or a later one, with its place.
+pub(crate) fn did_from(
+    connection: &Connection,
+    key: &Sha256Hash,
+) -> Result<Option<(Sha256Hash, String)>, RegistryError> {
+    let sql = "SELECT key, did FROM did WHERE key >= ?1 ORDER BY key LIMIT 1";
+    let mut statement = connection.prepare_cached(sql)?;
+    let row = statement.query_row([key.as_bytes()], |row| Ok((hash(row, "key")?, row.get("did")?)));
+    Ok(row.optional()?)
+}
+
+/// The DIDs whose latest entry has this number or a later one, at most so many.
+pub(crate) fn dids_since(
+    connection: &Connection,
+    number: u64,
+    most: usize,
+) -> Result<Vec<String>, RegistryError> {
+    let mut statement = connection.prepare_cached("SELECT did FROM did WHERE entry >= ?1 LIMIT ?2")?;
+    let rows = statement.query_map((signed(number), signed(most as u64)), |row| row.get(0))?;
+    Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
 /// How many bytes the bundle of these entries has, with a length of two bytes before each.
 pub(crate) fn bundle_length(connection: &Connection, first: u64, end: u64) -> Result<u64, RegistryError> {
     let sql = "SELECT coalesce(sum(length(content) + 2), 0) FROM entry WHERE number >= ?1 AND number < ?2";

@@ -12,6 +12,7 @@ mod registry;
 pub mod replica;
 pub mod server;
 pub mod tile;
+pub mod watch;
 pub mod witness;
 mod writer;
 

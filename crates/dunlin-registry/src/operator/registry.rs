@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::{Reader, Snapshot};
-use crate::operator::writer::{MAX_QUEUE, Receipt, Submission, Writer, first_checkpoint};
+use crate::operator::writer::{Keys, MAX_QUEUE, Pair, Receipt, Submission, Writer, first_checkpoint};
 
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.
 pub const DEFAULT_REFRESH: Duration = Duration::from_secs(600);
@@ -33,6 +33,8 @@ pub struct Settings {
     pub origin: String,
     /// The registry's Ed25519 key. It signs checkpoints as the log and as a witness of it.
     pub key: Arc<dyn SigningKey>,
+    /// The next key of a registry that is about to replace its key. It signs everything, too, until verifiers know it.
+    pub next_key: Option<Arc<dyn SigningKey>>,
     /// The time in seconds since 1970.
     pub clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     /// After this time without an operation the registry signs its checkpoint again. It must be shorter than the age that verifiers
@@ -43,6 +45,11 @@ pub struct Settings {
     pub witnesses: Vec<NoteKey>,
     /// How many of the witnesses must have cosigned.
     pub needed: usize,
+    /// The keys of those that replay the log ([`crate::operator::watch`]). If there are any, the registry shows a state only after they have
+    /// cosigned its checkpoint.
+    pub watches: Vec<NoteKey>,
+    /// How many of them must have cosigned.
+    pub needed_watches: usize,
 }
 
 impl Settings {
@@ -53,10 +60,13 @@ impl Settings {
             provider,
             origin: origin.into(),
             key,
+            next_key: None,
             clock: Arc::new(now_s),
             refresh: DEFAULT_REFRESH,
             witnesses: Vec::new(),
             needed: 1,
+            watches: Vec::new(),
+            needed_watches: 0,
         }
     }
 
@@ -65,21 +75,31 @@ impl Settings {
     /// # Errors
     /// The name or the key is unsuitable.
     pub fn keys(&self) -> Result<[NoteKey; 2], NoteError> {
-        Ok(self.signers()?.each_ref().map(|signer| signer.key().clone()))
+        Ok(public(&self.pair(&self.key)?))
     }
 
-    fn signers(&self) -> Result<[NoteSigner; 2], NoteError> {
-        let signer = |kind| NoteSigner::new(&self.provider, &self.origin, kind, Arc::clone(&self.key));
+    fn pair(&self, key: &Arc<dyn SigningKey>) -> Result<Pair, NoteError> {
+        let signer = |kind| NoteSigner::new(&self.provider, &self.origin, kind, Arc::clone(key));
         Ok([signer(NoteKeyKind::Note)?, signer(NoteKeyKind::Cosignature)?])
     }
 
-    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses.
-    fn trust(&self, log: &NoteKey) -> Result<Option<RegistryTrust>, RegistryError> {
-        if self.witnesses.is_empty() {
+    /// What the registry signs with: the key, and the next one.
+    fn signers(&self) -> Result<Keys, NoteError> {
+        let (key, next) =
+            (self.pair(&self.key)?, self.next_key.as_ref().map(|key| self.pair(key)).transpose()?);
+        Ok(Keys { key, next })
+    }
+
+    /// Whom this registry's checkpoints must convince before it shows them; `None` without other witnesses and watches.
+    fn trust(&self, [log, own]: &[NoteKey; 2]) -> Result<Option<RegistryTrust>, RegistryError> {
+        if self.witnesses.is_empty() && self.watches.is_empty() {
             return Ok(None);
         }
-        let trust = RegistryTrust::new(log.clone(), self.witnesses.clone())?;
-        Ok(Some(trust.with_needed(self.needed)?))
+        let trust = match self.witnesses.is_empty() {
+            true => RegistryTrust::new(log.clone(), vec![own.clone()])?,
+            false => RegistryTrust::new(log.clone(), self.witnesses.clone())?.with_needed(self.needed)?,
+        };
+        Ok(Some(trust.with_watches(self.watches.clone(), self.needed_watches)?))
     }
 }
 
@@ -89,13 +109,19 @@ impl fmt::Debug for Settings {
     }
 }
 
+fn public(pair: &Pair) -> [NoteKey; 2] {
+    pair.each_ref().map(|signer| signer.key().clone())
+}
+
 /// An open registry. It is the only one that writes to its database. Dropping it commits what waits, and ends the writer.
 pub struct Registry {
     shared: Arc<Reader>,
     keys: [NoteKey; 2],
-    /// `None` if no other witnesses must have cosigned what readers see.
+    next_keys: Option<[NoteKey; 2]>,
+    /// `None` if nobody else must have cosigned what readers see.
     trust: Option<RegistryTrust>,
-    witnesses: Vec<NoteKey>,
+    /// The keys of witnesses and watches.
+    cosigners: Vec<NoteKey>,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     queue: Option<SyncSender<Submission>>,
     writer: Option<JoinHandle<()>>,
@@ -111,11 +137,10 @@ impl Registry {
     /// # Errors
     /// The file exists or cannot be written; the origin or the key is unsuitable.
     pub fn create(path: &Path, settings: &Settings) -> Result<(), RegistryError> {
-        let signers = settings.signers()?;
-        let checkpoint = first_checkpoint(&settings.provider, &signers, (settings.clock)())?;
-        let [log, _] = &signers;
+        let keys = settings.signers()?;
+        let checkpoint = first_checkpoint(&settings.provider, &keys, (settings.clock)())?;
         database::create(path, |connection| {
-            database::set(connection, KEY, &log.key().to_string())?;
+            database::set(connection, KEY, &keys.logs())?;
             Ok(database::set(connection, CHECKPOINT, &checkpoint.to_string())?)
         })
     }
@@ -126,30 +151,31 @@ impl Registry {
     /// [`RegistryError::InUse`], [`RegistryError::Foreign`], [`RegistryError::Newer`], [`RegistryError::OtherKey`],
     /// [`RegistryError::Damaged`]; the database cannot be read.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, RegistryError> {
-        let signers = settings.signers()?;
+        let keys = settings.signers()?;
         // One file has one lock, under whatever name it is opened.
         let path = &path.canonicalize().map_err(|error| RegistryError::file(path, &error))?;
         let lock = database::lock(path)?;
         let connection = database::writer(path)?;
-        let keys = signers.each_ref().map(|signer| signer.key().clone());
-        let [log, _] = &keys;
-        let (found, wanted) = (database::setting(&connection, KEY)?, log.to_string());
-        if found != wanted {
+        let (found, wanted) = (database::setting(&connection, KEY)?, keys.logs());
+        // The registry has had these keys, and it has one of them still.
+        if !found.lines().any(|key| wanted.lines().any(|wanted| wanted == key)) {
             return Err(RegistryError::OtherKey { found, wanted });
         }
-        let (provider, trust) = (Arc::clone(&settings.provider), settings.trust(log)?);
+        let (own, next_keys) = (public(&keys.key), keys.next.as_ref().map(public));
+        let (provider, trust) = (Arc::clone(&settings.provider), settings.trust(&own)?);
         let share = |snapshot| Arc::new(Reader::new(provider, path, trust.is_none(), snapshot));
-        let clock = Arc::clone(&settings.clock);
-        let writer = Writer::open(connection, &settings.provider, signers, clock, settings.refresh, share)?;
+        let (clock, refresh) = (Arc::clone(&settings.clock), settings.refresh);
+        let writer = Writer::open(connection, &settings.provider, keys, clock, refresh, share)?;
         let shared = Arc::clone(writer.shared());
         let (queue, submissions) = sync_channel(MAX_QUEUE);
         let thread = std::thread::Builder::new().name("registry".to_owned());
         let (end, ended) = watch::channel(());
         let thread = thread.spawn(move || writer.run(&submissions, end));
         let thread = thread.map_err(|error| RegistryError::file(path, &error))?;
-        let (witnesses, clock) = (settings.witnesses.clone(), Arc::clone(&settings.clock));
+        let cosigners = [settings.witnesses.as_slice(), &settings.watches].concat();
+        let (keys, clock) = (own, Arc::clone(&settings.clock));
         let (queue, writer) = (Some(queue), Some(thread));
-        Ok(Self { shared, keys, trust, witnesses, clock, queue, writer, ended, _lock: lock })
+        Ok(Self { shared, keys, next_keys, trust, cosigners, clock, queue, writer, ended, _lock: lock })
     }
 
     /// Waits until the writer has ended because it cannot read its database. The log says why. Then the registry takes no operations any
@@ -162,6 +188,11 @@ impl Registry {
     /// The keys with which the registry signs: as the log and as a witness.
     pub fn keys(&self) -> &[NoteKey; 2] {
         &self.keys
+    }
+
+    /// The keys with which it signs as well, before they take the place of [`Self::keys`].
+    pub fn next_keys(&self) -> Option<&[NoteKey; 2]> {
+        self.next_keys.as_ref()
     }
 
     /// Submits an operation. The writer calls `answer` when the operation is on the disk, or is refused. It waits for `answer`, which must
@@ -207,7 +238,7 @@ impl Registry {
         Ok(request + "\n" + snapshot.text())
     }
 
-    /// Takes the answers of witnesses about a state, and shows the state if enough have cosigned it. Returns whether it does. An answer
+    /// Takes the answers of witnesses and watches about a state, and shows the state if enough have cosigned it. Returns whether it does. An answer
     /// that is malformed or wrong counts for nothing.
     ///
     /// # Errors
@@ -220,7 +251,7 @@ impl Registry {
         let trust = self.trust.as_ref().ok_or(CheckpointError::Witnesses)?;
         let (provider, mut checkpoint) = (self.shared.provider(), snapshot.checkpoint().clone());
         for answer in answers {
-            if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.witnesses) {
+            if let Err(error) = checkpoint.note_mut().add_lines(provider, answer, &self.cosigners) {
                 tracing::warn!(%error, "the answer of a witness is refused");
             }
         }
@@ -230,7 +261,11 @@ impl Registry {
         });
         match shown {
             Ok(()) => Ok(true),
-            Err(CheckpointError::Stale { .. } | CheckpointError::Rollback { .. }) => Ok(false),
+            Err(
+                CheckpointError::Stale { .. }
+                | CheckpointError::Unwatched { .. }
+                | CheckpointError::Rollback { .. },
+            ) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

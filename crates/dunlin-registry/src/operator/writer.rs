@@ -15,7 +15,7 @@ use dunlin_identity::registry::proof::root_entry;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::operator::database::{self, CHECKPOINT, set, signed};
+use crate::operator::database::{self, CHECKPOINT, KEY, set, signed};
 use crate::operator::error::RegistryError;
 use crate::operator::history;
 use crate::operator::log::{Edge, StoredNodes};
@@ -89,11 +89,39 @@ impl Head {
     }
 }
 
+/// A key of the registry, as log and as witness.
+pub(crate) type Pair = [NoteSigner; 2];
+
+/// What the registry signs with: its key, and the next one if it is about to replace its key.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) key: Pair,
+    pub(crate) next: Option<Pair>,
+}
+
+impl Keys {
+    fn all(&self) -> impl Iterator<Item = &Pair> {
+        [&self.key].into_iter().chain(&self.next)
+    }
+
+    fn origin(&self) -> &str {
+        let [log, _] = &self.key;
+        log.key().name()
+    }
+
+    /// The keys as log, one on each line: what the database notes of them ([`KEY`]).
+    pub(crate) fn logs(&self) -> String {
+        self.all().map(|[log, _]| log.key().to_string()).collect::<Vec<_>>().join("\n")
+    }
+}
+
 /// The state of the thread.
 pub(crate) struct Writer {
     connection: Connection,
     shared: Arc<Reader>,
-    signers: [NoteSigner; 2],
+    keys: Keys,
+    /// Whether the database notes other keys yet. Then it is time for another checkpoint.
+    has_new_keys: bool,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     refresh: Duration,
     head: Head,
@@ -106,37 +134,40 @@ pub(crate) struct Writer {
 /// Makes the first checkpoint of an empty log.
 pub(crate) fn first_checkpoint(
     provider: &CryptoProvider,
-    signers: &[NoteSigner; 2],
+    keys: &Keys,
     now_s: u64,
 ) -> Result<SignedCheckpoint, RegistryError> {
-    sign(provider, signers, &Head::default(), now_s)
+    sign(provider, keys, &Head::default(), now_s)
 }
 
 fn sign(
     provider: &CryptoProvider,
-    signers: &[NoteSigner; 2],
+    keys: &Keys,
     head: &Head,
     now_s: u64,
 ) -> Result<SignedCheckpoint, RegistryError> {
-    let [log, _] = signers;
-    let checkpoint = head.checkpoint(Hasher(provider.sha256), log.key().name())?;
-    Ok(SignedCheckpoint::sign(provider, checkpoint, signers, now_s)?)
+    let checkpoint = head.checkpoint(Hasher(provider.sha256), keys.origin())?;
+    let signers: Vec<_> = keys.all().flatten().cloned().collect();
+    Ok(SignedCheckpoint::sign(provider, checkpoint, &signers, now_s)?)
 }
 
 /// What the database says, after a check that the pieces belong together.
 fn load(
     provider: &CryptoProvider,
     connection: &Connection,
-    signers: &[NoteSigner; 2],
+    keys: &Keys,
 ) -> Result<(Head, SignedCheckpoint, u64), RegistryError> {
     let newest = SignedCheckpoint::read(database::setting(connection, CHECKPOINT)?.as_bytes())?;
-    let [log, witness] = signers.each_ref().map(NoteSigner::key);
-    let unsigned = || RegistryError::damaged("its newest checkpoint is not signed with the registry's key");
-    if newest.note().signed_by(provider, log)? == Signed::No {
-        return Err(unsigned());
+    let mut latest = None;
+    for [log, witness] in keys.all() {
+        let is_signed = newest.note().signed_by(provider, log.key())? != Signed::No;
+        if let (true, Signed::At(signed_s)) = (is_signed, newest.note().signed_by(provider, witness.key())?) {
+            latest = latest.max(Some(signed_s));
+        }
     }
-    let Signed::At(signed_s) = newest.note().signed_by(provider, witness)? else { return Err(unsigned()) };
-    if newest.checkpoint().origin != *log.name() {
+    let unsigned = || RegistryError::damaged("its newest checkpoint is not signed with the registry's key");
+    let signed_s = latest.ok_or_else(unsigned)?;
+    if newest.checkpoint().origin != keys.origin() {
         return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
     }
     let head = Head::load(connection, Hasher(provider.sha256), newest.checkpoint())?;
@@ -167,15 +198,15 @@ impl Writer {
     pub(crate) fn open(
         connection: Connection,
         provider: &CryptoProvider,
-        signers: [NoteSigner; 2],
+        keys: Keys,
         clock: Arc<dyn Fn() -> u64 + Send + Sync>,
         refresh: Duration,
         share: impl FnOnce(Snapshot) -> Arc<Reader>,
     ) -> Result<Self, RegistryError> {
-        let (head, newest, signed_s) = load(provider, &connection, &signers)?;
-        let text = newest.to_string();
+        let (head, newest, signed_s) = load(provider, &connection, &keys)?;
+        let (text, has_new_keys) = (newest.to_string(), database::setting(&connection, KEY)? != keys.logs());
         let shared = share(Snapshot::new(newest, &head));
-        Ok(Self { connection, shared, signers, clock, refresh, head, newest: text, signed_s })
+        Ok(Self { connection, shared, keys, has_new_keys, clock, refresh, head, newest: text, signed_s })
     }
 
     pub(crate) fn shared(&self) -> &Arc<Reader> {
@@ -203,7 +234,7 @@ impl Writer {
 
     /// Whether the newest checkpoint is so old that it is time for another one.
     fn is_due(&self) -> bool {
-        (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
+        self.has_new_keys || (self.clock)() >= self.last_signed_s().saturating_add(self.refresh.as_secs())
     }
 
     /// The latest time that this witness has signed, which never goes back. A time that is so far ahead that every verifier has refused it
@@ -240,7 +271,7 @@ impl Writer {
     }
 
     fn reload(&mut self) -> Result<(), RegistryError> {
-        let (head, newest, signed_s) = load(self.shared.provider(), &self.connection, &self.signers)?;
+        let (head, newest, signed_s) = load(self.shared.provider(), &self.connection, &self.keys)?;
         self.newest = newest.to_string();
         self.shared.publish(Snapshot::new(newest, &head));
         (self.head, self.signed_s) = (head, signed_s);
@@ -266,9 +297,8 @@ impl Writer {
         if database::setting(&transaction, CHECKPOINT)? != self.newest {
             return Err(self.shared.in_use());
         }
-        let [log, _] = &self.signers;
         let mut head = self.head.clone();
-        let mut append = Append::new(&provider, log.key().name(), &transaction, &mut head);
+        let mut append = Append::new(&provider, self.keys.origin(), &transaction, &mut head);
         let results = operations.iter().map(|operation| append.apply(operation));
         let results = results.collect::<Result<Vec<_>, _>>()?;
         if append.size() == self.head.edge.size() && !is_due {
@@ -276,10 +306,14 @@ impl Writer {
         }
         append.finish()?;
         let now_s = (self.clock)().max(last_s);
-        let newest = sign(&provider, &self.signers, &head, now_s)?;
+        let newest = sign(&provider, &self.keys, &head, now_s)?;
         let text = newest.to_string();
         set(&transaction, CHECKPOINT, &text)?;
+        if self.has_new_keys {
+            set(&transaction, KEY, &self.keys.logs())?;
+        }
         transaction.commit()?;
+        self.has_new_keys = false;
         self.newest = text;
         self.shared.publish(Snapshot::new(newest, &head));
         (self.head, self.signed_s) = (head, now_s);
@@ -409,16 +443,30 @@ impl<'t> Append<'t> {
     /// Appends the root of the state map after the operations, if there are any, and writes the partial tiles. The root comes again as long as
     /// its path, which all staples contain, is long: the number of hashes is that of ones in the binary number of the entry.
     pub(crate) fn finish(&mut self) -> Result<(), RegistryError> {
-        let hasher = Hasher(self.provider.sha256);
         while self.size() > self.begin {
-            self.head.path = self.head.edge.peaks(hasher)?;
-            let last = self.entry(&root_entry(&self.head.map.root(hasher)))?;
+            let last = self.root()?;
             if last.count_ones() <= longest_path(last) {
                 break;
             }
         }
+        Ok(self.tiles()?)
+    }
+
+    /// The root of the state map.
+    pub(crate) fn map_root(&self) -> NodeHash {
+        self.head.map.root(Hasher(self.provider.sha256))
+    }
+
+    /// Appends the root of the state map, and returns the number of the entry.
+    pub(crate) fn root(&mut self) -> Result<u64, RegistryError> {
+        self.head.path = self.head.edge.peaks(Hasher(self.provider.sha256))?;
+        self.entry(&root_entry(&self.map_root()))
+    }
+
+    /// Writes the partial tiles.
+    pub(crate) fn tiles(&self) -> rusqlite::Result<()> {
         let mut tiles = self.head.edge.partial();
-        Ok(tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))?)
+        tiles.try_for_each(|(level, number, hashes)| put_tile(self.transaction, level, number, hashes))
     }
 
     /// Appends an entry, and returns its number.

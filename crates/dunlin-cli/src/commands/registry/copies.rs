@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use dunlin_identity::credential::unsigned;
 use dunlin_identity::registry::checkpoint::{RegistryTrust, SignedCheckpoint};
+use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::audit::Log;
 use dunlin_registry::{audit as audits, copy};
 
@@ -89,7 +90,8 @@ pub(super) fn audit(args: &Audit, out: &mut dyn Write) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let (database, trust) = (place.database(), place.trust()?);
     let published = checkpoints(&args.checkpoint, &trust, &place)?;
-    let found = audits::audit(&place.provider, &database, log(&trust), &published);
+    let keys: Vec<_> = trust.logs().cloned().collect();
+    let found = audits::audit(&place.provider, &database, log(&trust, &keys), &published);
     let found = found.map_err(|error| failed(&database, &error))?;
     writeln!(out, "{}: {}", args.dir.display(), sound(&found))?;
     Ok(())
@@ -110,7 +112,8 @@ pub(super) fn restore(args: &Restore, out: &mut dyn Write) -> Result<(), Error> 
     let (database, trust) = (place.database(), place.trust()?);
     files::check_new(&[&database], Existing::Keep)?;
     let published = checkpoints(&args.checkpoint, &trust, &place)?;
-    let found = copy::restore(&place.provider, &args.backup, &database, log(&trust), &published);
+    let keys: Vec<_> = trust.logs().cloned().collect();
+    let found = copy::restore(&place.provider, &args.backup, &database, log(&trust, &keys), &published);
     let found = found.map_err(|error| failed(&args.backup, &error))?;
     writeln!(out, "{}: restored: {}", args.out.display(), sound(&found))?;
     Ok(())
@@ -129,13 +132,13 @@ pub(super) fn export(args: &Export, out: &mut dyn Write) -> Result<(), Error> {
     // Readers of the tiles need the key, which is public.
     let keys = files::read(&place.public())?;
     files::write(&args.out.join("registry.pub"), &keys, Access::Public, Existing::Replace)?;
-    writeln!(out, "{}: {}", args.out.display(), operations(entries))?;
+    writeln!(out, "{}: {entries} entries", args.out.display())?;
     Ok(())
 }
 
-/// Who vouches for the log in the directory.
-fn log(trust: &RegistryTrust) -> Log<'_> {
-    trust.log().map_or(Log::Replicated(trust.origin()), Log::Signed)
+/// Who vouches for the log in the directory, of which these are the registry's keys.
+fn log<'l>(trust: &'l RegistryTrust, keys: &'l [NoteKey]) -> Log<'l> {
+    if keys.is_empty() { Log::Replicated(trust.origin()) } else { Log::Signed(keys) }
 }
 
 /// Reads checkpoints that the registry has signed.
@@ -159,10 +162,5 @@ fn checkpoints(
 
 /// What an audit has found.
 fn sound(found: &audits::Audit) -> String {
-    let size = found.checkpoint.size;
-    format!("sound: {}, {}", operations(size), count(found.dids, "DID"))
-}
-
-fn operations(number: u64) -> String {
-    count(number, "operation")
+    format!("sound: {}, {}", count(found.operations, "operation"), count(found.dids, "DID"))
 }

@@ -3,8 +3,10 @@
 mod checkpoint;
 mod copies;
 mod init;
+mod rekey;
 mod replica;
 mod serve;
+mod watch;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,11 +32,14 @@ Examples:
   dunlin registry backup registry --out backup.db
   dunlin registry restore backup.db --checkpoint newest --out restored
   dunlin registry export registry --out tiles
+  dunlin registry rekey registry
+  dunlin registry watch init --name watch.example/1 --registry-key registry.pub --out watch
   dunlin registry replica init --genesis genesis.json --out replica
   dunlin registry replica run replica --accept 0.0.0.0:8443 --cert server.pem --key server.key
 
 A registry is a directory. It contains the database (registry.db), the private key (registry.key), and the file that verifiers need
 (registry.pub): the registry's keys, one on each line. Add the keys of other witnesses there, and a line \"needed 2\" if two must sign.
+A line \"watch KEY\" has the key of one that replays the log, and \"needed-watch 2\" says that two of these must sign.
 docs/registry.md describes what a registry promises.";
 
 /// Run a registry: the root of trust that orders the operations of did:dunlin.
@@ -54,6 +59,8 @@ enum Command {
     Backup(copies::Backup),
     Restore(copies::Restore),
     Export(copies::Export),
+    Rekey(rekey::Rekey),
+    Watch(watch::Args),
     Replica(replica::Args),
 }
 
@@ -67,6 +74,8 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
         Command::Backup(args) => copies::backup(&args, out),
         Command::Restore(args) => copies::restore(&args, out),
         Command::Export(args) => copies::export(&args, out),
+        Command::Rekey(args) => rekey::run(&args, out),
+        Command::Watch(args) => watch::run(&args, out),
         Command::Replica(args) => replica::run(&args, out),
     }
 }
@@ -88,6 +97,20 @@ impl Place {
 
     fn key(&self) -> PathBuf {
         self.directory.join("registry.key")
+    }
+
+    /// The key that is about to replace [`Self::key`] (`dunlin registry rekey`).
+    fn next_key(&self) -> PathBuf {
+        self.directory.join("next.key")
+    }
+
+    fn watch_key(&self) -> PathBuf {
+        self.directory.join("watch.key")
+    }
+
+    /// The line of a watch for registry.pub.
+    fn watch_public(&self) -> PathBuf {
+        self.directory.join("watch.pub")
     }
 
     fn public(&self) -> PathBuf {

@@ -43,7 +43,8 @@ pub(super) struct Serve {
     dir: PathBuf,
     #[command(flatten)]
     listen: Listen,
-    /// A witness that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in registry.pub. May be repeated.
+    /// A witness or a `dunlin registry watch` that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in
+    /// registry.pub. May be repeated.
     #[arg(long, value_name = "URL")]
     witness: Vec<String>,
     /// The authorities of the witnesses' HTTPS servers [default: those of this machine].
@@ -89,13 +90,13 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let (trust, acceptor) = (place.trust()?, args.listen.acceptor(&place)?);
     let (settings, witnesses) = (settings(&place, &trust)?, witnesses(args, &place)?);
-    match (settings.witnesses.is_empty(), witnesses.is_empty()) {
+    match (settings.witnesses.is_empty() && settings.watches.is_empty(), witnesses.is_empty()) {
         (true, false) => {
-            let why = format!("{} has no key of another witness", place.public().display());
+            let why = format!("{} has no key of another witness or watch", place.public().display());
             return Err(Error::usage("--witness", why, "add the witness's key there"));
         }
         (false, true) => {
-            let why = "it names other witnesses, and none is asked";
+            let why = "it names other witnesses or watches, and none is asked";
             return Err(Error::usage(place.public().display(), why, "give their URLs with --witness"));
         }
         _ => {}
@@ -128,23 +129,41 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
 }
 
 /// What the registry works with. Verifiers and the registry itself read the same file of keys.
-fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
-    let signer = signing_key(&place.key(), &place.provider)?;
-    let settings = Settings::new(place.provider.clone(), trust.origin(), signer);
+pub(super) fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
+    let settings =
+        Settings::new(place.provider.clone(), trust.origin(), signing_key(&place.key(), &place.provider)?);
+    let next_key = place.next_key();
+    let next = next_key.exists().then(|| signing_key(&next_key, &place.provider)).transpose()?;
+    let next = next.map(|key| Settings { key, ..settings.clone() });
     let public = place.public();
+    let refused = |why: String, advice: &str| Error::failed(public.display(), why, advice);
     let advice = "give the directory that `dunlin registry init` has made";
-    let [log, _] = settings.keys().map_err(|error| Error::failed(public.display(), error, advice))?;
+    place.own(trust)?;
     // Otherwise verifiers would refuse everything that this registry signs.
-    let known = place.own(trust)?;
-    if log != *known {
-        return Err(Error::failed(public.display(), "it is not of the key in registry.key", advice));
+    for (own, path) in [(Some(&settings), place.key()), (next.as_ref(), next_key)] {
+        let Some(own) = own else { continue };
+        let [log, _] = own.keys().map_err(|error| refused(error.to_string(), advice))?;
+        if !trust.logs().any(|known| *known == log) {
+            let name = path.file_name().unwrap_or_default().display().to_string();
+            return Err(refused(format!("it is not of the key in {name}"), advice));
+        }
     }
-    let own = known.public_key();
-    let is_other = |witness: &&NoteKey| witness.public_key() != own;
+    if trust.logs().count() > 1 && next.is_none() {
+        let why = "it names two keys of the registry, and next.key is missing".to_owned();
+        return Err(refused(why, "bring next.key back, or remove the lines of the other key"));
+    }
+    let is_other = |witness: &&NoteKey| !trust.logs().any(|own| own.public_key() == witness.public_key());
     let witnesses: Vec<_> = trust.witnesses().iter().filter(is_other).cloned().collect();
     // The registry signs as one of the witnesses that verifiers count, if they know it as such.
-    let itself = trust.witnesses().len() - witnesses.len();
-    Ok(Settings { witnesses, needed: trust.needed().saturating_sub(itself).max(1), ..settings })
+    let itself = usize::from(trust.witnesses().len() > witnesses.len());
+    Ok(Settings {
+        witnesses,
+        needed: trust.needed().saturating_sub(itself).max(1),
+        watches: trust.watches().to_vec(),
+        needed_watches: trust.needed_watches(),
+        next_key: next.map(|next| next.key),
+        ..settings
+    })
 }
 
 fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {

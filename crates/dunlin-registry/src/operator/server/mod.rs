@@ -1,4 +1,4 @@
-//! The registry over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
+//! The registry and its watches over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
 
 use std::convert::Infallible;
 use std::io;
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -21,13 +23,16 @@ use tokio::time::timeout;
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
 use crate::operator::registry::Registry;
+use crate::operator::watch::Watch;
 use crate::operator::writer::Answer;
 
 mod api;
 mod body;
 mod hosts;
 mod page;
+mod witness;
 
+use body::Content;
 use hosts::{Hosts, host};
 
 /// The longest time between two requests of a connection. A response that its client does not read ends then, too.
@@ -103,8 +108,8 @@ impl Source for Registry {
     }
 
     fn signers(&self) -> Vec<(&'static str, String)> {
-        let [log, witness] = self.keys().each_ref().map(ToString::to_string);
-        vec![("As log", log), ("As witness", witness)]
+        let pairs = [self.keys()].into_iter().chain(self.next_keys());
+        pairs.flat_map(|[log, own]| [("As log", log.to_string()), ("As witness", own.to_string())]).collect()
     }
 }
 
@@ -112,6 +117,38 @@ impl Source for Registry {
 struct Shared {
     acceptor: TlsAcceptor,
     hosts: Arc<Hosts>,
+}
+
+/// What answers the requests of HTTP.
+trait Service: Send + Sync + 'static {
+    /// Answers a request of this host.
+    fn answer(
+        &self,
+        hosts: &Arc<Hosts>,
+        from: IpAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Content>> + Send;
+
+    /// Waits until it can answer no longer.
+    fn ended(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// The interface of a registry or replica.
+struct Interface<S>(Arc<S>);
+
+impl<S: Source> Service for Interface<S> {
+    fn answer(
+        &self,
+        hosts: &Arc<Hosts>,
+        from: IpAddr,
+        request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Content>> + Send {
+        api::answer(&self.0, hosts, from, request)
+    }
+
+    fn ended(&self) -> impl Future<Output = ()> + Send {
+        self.0.ended()
+    }
 }
 
 /// Serves a registry or a replica until `stop` is ready, and then completes the requests in progress. The acceptor has the TLS
@@ -127,11 +164,37 @@ pub async fn serve<S: Source>(
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
     tracing::info!(address = %socket.local_addr()?, "the registry answers");
+    listen(Arc::new(Interface(registry)), socket, acceptor, limits, stop).await
+}
+
+/// Serves a watch, which answers `add-checkpoint` (C2SP tlog-witness), as [`serve`] does a registry. Of the limits, those of connections and of
+/// a host's operations hold, each request being one.
+///
+/// # Errors
+/// The socket has no address.
+pub async fn serve_watch(
+    watch: Arc<Watch>,
+    socket: TcpListener,
+    acceptor: TlsAcceptor,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
+    tracing::info!(address = %socket.local_addr()?, "the watch answers");
+    listen(Arc::new(witness::Interface(watch)), socket, acceptor, limits, stop).await
+}
+
+async fn listen(
+    service: Arc<impl Service>,
+    socket: TcpListener,
+    acceptor: TlsAcceptor,
+    limits: Limits,
+    stop: impl Future<Output = ()>,
+) -> io::Result<()> {
     let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let places = Arc::new(Semaphore::new(limits.connections));
     let (stopping, stopped) = watch::channel(false);
     let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
-    let source = Arc::clone(&registry);
+    let source = Arc::clone(&service);
     let mut ended = pin!(source.ended());
     let served = loop {
         let accepted = tokio::select! {
@@ -147,9 +210,9 @@ pub async fn serve<S: Source>(
         };
         // Closing is the answer that costs least.
         let Some(of_host) = Hosts::connect(&shared, from) else { continue };
-        let (registry, shared, stopped) = (Arc::clone(&registry), Arc::clone(&shared), stopped.clone());
+        let (service, shared, stopped) = (Arc::clone(&service), Arc::clone(&shared), stopped.clone());
         connections.spawn(async move {
-            connection(&registry, &shared, tcp, from, stopped).await;
+            connection(&*service, &shared, tcp, from, stopped).await;
             drop((place, of_host));
         });
     };
@@ -173,7 +236,7 @@ async fn accept(
 
 /// Serves a client until it is done, stays silent, or the server stops.
 async fn connection(
-    registry: &Arc<impl Source>,
+    answering: &impl Service,
     shared: &Shared,
     tcp: TcpStream,
     from: IpAddr,
@@ -196,7 +259,7 @@ async fn connection(
     let requested = Notify::new();
     let service = service_fn(|request| {
         requested.notify_one();
-        async move { Ok::<_, Infallible>(api::answer(registry, &shared.hosts, from, request).await) }
+        async move { Ok::<_, Infallible>(answering.answer(&shared.hosts, from, request).await) }
     });
     let mut http = http1::Builder::new();
     let http = http.timer(TokioTimer::new()).header_read_timeout(IDLE_TIME).max_buf_size(MAX_HEADER);

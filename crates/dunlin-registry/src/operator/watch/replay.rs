@@ -1,0 +1,285 @@
+//! The replay of a log: what follows from its entries goes into the database, in one transaction for each checkpoint.
+
+use std::sync::Arc;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::did::Did;
+use dunlin_identity::json;
+use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
+use dunlin_identity::method::dunlin::{MAX_OPERATION, Sha256Hash};
+use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
+use dunlin_identity::registry::map::MAX_MAP_DEPTH;
+use dunlin_identity::registry::note::NoteSigner;
+use dunlin_identity::registry::proof::LogEntry;
+use rusqlite::Connection;
+
+use super::source::Source;
+use super::{Reply, WatchError};
+use crate::operator::database::{self, CHECKPOINT};
+use crate::operator::error::RegistryError;
+use crate::operator::log::StoredNodes;
+use crate::operator::tile::TILE_WIDTH;
+use crate::operator::writer::{Append, Head};
+
+/// How many DIDs the log names that have changed before a false root, if the registry does not help to find the one that is false.
+const MAX_NAMED: usize = 8;
+
+/// The first entry that does not follow.
+struct Fault {
+    number: u64,
+    /// The DID of the operation; `None` for a root of the state map.
+    did: Option<String>,
+    why: String,
+}
+
+/// The state of a watch.
+pub(super) struct Replay {
+    pub(super) provider: Arc<CryptoProvider>,
+    pub(super) connection: Connection,
+    pub(super) head: Head,
+    pub(super) origin: String,
+    pub(super) signer: NoteSigner,
+    pub(super) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) source: Source,
+}
+
+impl Replay {
+    /// Cosigns a checkpoint whose log follows from the operations, and begins with the `old` entries that are verified.
+    pub(super) async fn cosign(&mut self, old: u64, proof: &[NodeHash], signed: &SignedCheckpoint) -> Reply {
+        let (size, new) = (self.head.edge.size(), signed.checkpoint());
+        if old != size {
+            return Reply::Verified(size);
+        }
+        // A wrong proof says nothing about the registry: anyone can send one.
+        if old > 0 && old < new.size && !self.continues(new, proof) {
+            return Reply::Unproven;
+        }
+        match self.derive(signed).await {
+            Ok(()) => {}
+            Err(error @ (WatchError::False { .. } | WatchError::OtherHistory(_))) => {
+                return Reply::False(error);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the registry's log cannot be verified");
+                return Reply::Later;
+            }
+        }
+        let line = self.signer.sign(&self.provider, signed.note().text(), (self.clock)());
+        match line {
+            Ok(line) => Reply::Cosigned(line.to_string()),
+            Err(error) => {
+                tracing::error!(%error, "this watch cannot sign");
+                Reply::Later
+            }
+        }
+    }
+
+    /// Whether a consistency proof leads from the verified log to this one.
+    fn continues(&self, new: &Checkpoint, proof: &[NodeHash]) -> bool {
+        let (hasher, edge) = (Hasher(self.provider.sha256), &self.head.edge);
+        let Ok(root) = edge.root(hasher) else { return false };
+        hasher.verify_consistency((edge.size(), &root), (new.size, &new.root), proof).is_ok()
+    }
+
+    /// Verifies all entries of a checkpoint that the registry has signed, as far as they are new, and keeps what follows from them.
+    ///
+    /// # Errors
+    /// [`WatchError`]. Nothing is kept then.
+    pub(super) async fn derive(&mut self, signed: &SignedCheckpoint) -> Result<(), WatchError> {
+        self.roll_back()?;
+        let (size, new) = (self.head.edge.size(), signed.checkpoint());
+        if new.size <= size {
+            return self.compare(new);
+        }
+        self.connection.execute_batch("BEGIN IMMEDIATE").map_err(RegistryError::from)?;
+        let derived = self.replay(signed).await;
+        match &derived {
+            Ok(head) => {
+                self.connection.execute_batch("COMMIT").map_err(RegistryError::from)?;
+                self.head = head.clone();
+            }
+            Err(_) => self.roll_back()?,
+        }
+        derived.map(drop)
+    }
+
+    /// Forgets what an interrupted replay has left.
+    fn roll_back(&self) -> Result<(), RegistryError> {
+        if !self.connection.is_autocommit() {
+            self.connection.execute_batch("ROLLBACK")?;
+        }
+        Ok(())
+    }
+
+    /// Compares a checkpoint with the verified log, which is not smaller.
+    fn compare(&self, checkpoint: &Checkpoint) -> Result<(), WatchError> {
+        let (hasher, connection) = (Hasher(self.provider.sha256), &self.connection);
+        let root = StoredNodes { hasher, connection }.root(hasher, checkpoint.size)?;
+        if root == checkpoint.root { Ok(()) } else { Err(WatchError::OtherHistory(checkpoint.size)) }
+    }
+
+    /// Appends the new entries of a checkpoint inside the open transaction.
+    async fn replay(&mut self, signed: &SignedCheckpoint) -> Result<Head, WatchError> {
+        let (hasher, new) = (Hasher(self.provider.sha256), signed.checkpoint());
+        // All entries count for the root, also those after a false one: only what the registry has signed is evidence.
+        let (mut edge, mut head) = (self.head.edge.clone(), self.head.clone());
+        let (mut fault, mut is_stated) = (None, false);
+        let width = u64::from(TILE_WIDTH);
+        while edge.size() < new.size {
+            let number = edge.size() / width;
+            let count = u16::try_from((new.size - number * width).min(width)).unwrap_or(TILE_WIDTH);
+            let entries = self.source.bundle(number, count).await?;
+            let known = usize::try_from(edge.size() % width).unwrap_or_default();
+            for entry in entries.iter().skip(known) {
+                if fault.is_none() {
+                    match self.apply(&mut head, edge.size(), entry)? {
+                        Ok(is_root) => is_stated = is_root,
+                        Err(found) => fault = Some(found),
+                    }
+                }
+                edge.push(hasher, hasher.leaf(entry));
+            }
+        }
+        if edge.root(hasher).map_err(RegistryError::from)? != new.root {
+            return Err(WatchError::OtherEntries(new.size));
+        }
+        let unstated = || Fault {
+            number: new.size - 1,
+            did: None,
+            why: "the log does not end with the root of the state map".to_owned(),
+        };
+        if let Some(fault) = fault.or_else(|| (!is_stated).then(unstated)) {
+            return Err(self.explain(fault, &head, signed).await);
+        }
+        let written = Append::new(&self.provider, &self.origin, &self.connection, &mut head).tiles();
+        written
+            .and_then(|()| database::set(&self.connection, CHECKPOINT, &new.to_string()))
+            .map_err(RegistryError::from)?;
+        Ok(head)
+    }
+
+    /// Appends an entry if it follows, and says whether it is the root of the state map.
+    fn apply(
+        &self,
+        head: &mut Head,
+        number: u64,
+        entry: &[u8],
+    ) -> Result<Result<bool, Fault>, RegistryError> {
+        let mut append = Append::new(&self.provider, &self.origin, &self.connection, head);
+        let fault = |did, why: String| Ok(Err(Fault { number, did, why }));
+        let operation = match LogEntry::read(entry) {
+            Ok(LogEntry::Operation(operation)) => operation,
+            Ok(LogEntry::Root(root)) => {
+                return match append.map_root() == root {
+                    true => append.root().map(|_| Ok(true)),
+                    false => {
+                        fault(None, "another state map than that of the operations before it".to_owned())
+                    }
+                };
+            }
+            Err(error) => return fault(did_of(entry), error.to_string()),
+        };
+        let did = Some(operation.did().to_string());
+        match append.apply(&operation)? {
+            Ok(receipt) if receipt.number == number => Ok(Ok(false)),
+            Ok(_) => fault(did, "operation: the log has it already".to_owned()),
+            Err(error @ RegistryError::Damaged(_)) => Err(error),
+            Err(error) => fault(did, error.to_string()),
+        }
+    }
+
+    /// Names the DIDs that do not follow.
+    async fn explain(&mut self, fault: Fault, head: &Head, signed: &SignedCheckpoint) -> WatchError {
+        let did = match fault.did {
+            Some(did) => did,
+            None => match self.differing(head, signed).await {
+                Some(did) => did,
+                None => self.changed().unwrap_or_default(),
+            },
+        };
+        WatchError::False { number: fault.number, origin: self.origin.clone(), did, why: fault.why }
+    }
+
+    /// The DID whose state in the registry's map is another one than here, by the registry's own proofs: each shows in which part of the map it
+    /// is.
+    async fn differing(&mut self, head: &Head, signed: &SignedCheckpoint) -> Option<String> {
+        let (mut begin, mut depth) = (Sha256Hash::from_bytes([0; 32]), 0);
+        while depth <= MAX_MAP_DEPTH {
+            let within = |key: &Sha256Hash| shares(key, &begin, depth);
+            let Some((key, did)) =
+                database::did_from(&self.connection, &begin).ok()?.filter(|(key, _)| within(key))
+            else {
+                return Some("a DID that the log does not create".to_owned());
+            };
+            let did: Did = did.parse().ok()?;
+            let (note, document, proof) = self.source.state(&did).await?;
+            let stated = SignedCheckpoint::read(&note).ok()?;
+            let document = Sha256Hash::of(&self.provider, document.as_bytes()).ok()?;
+            let hasher = Hasher(self.provider.sha256);
+            let is_of_checkpoint = stated.checkpoint() == signed.checkpoint();
+            proof
+                .verify_presence(hasher, &key, document, stated.checkpoint())
+                .ok()
+                .filter(|_| is_of_checkpoint)?;
+            match head.map.parting(&key, &proof.map, depth) {
+                None => return Some(did.to_string()),
+                Some(at) => (begin, depth) = (beside(&key, at), at + 1),
+            }
+        }
+        None
+    }
+
+    /// The DIDs that have changed since the verified log.
+    fn changed(&self) -> Result<String, RegistryError> {
+        let dids = database::dids_since(&self.connection, self.head.edge.size(), MAX_NAMED)?;
+        Ok(match dids.is_empty() {
+            true => "unknown DIDs".to_owned(),
+            false => format!("one that the registry does not show, or of {}", dids.join(", ")),
+        })
+    }
+}
+
+/// Whether two keys have the same first bits.
+fn shares(one: &Sha256Hash, other: &Sha256Hash, bits: usize) -> bool {
+    let (whole, rest) = (bits / 8, bits % 8);
+    let mask = !(0xff_u8 >> rest);
+    let [one, other] = [one, other].map(|key| key.as_bytes());
+    let last = |key: &[u8; 32]| key.get(whole).map(|byte| byte & mask);
+    one.get(..whole) == other.get(..whole) && (rest == 0 || last(one) == last(other))
+}
+
+/// The first key on the other side at this depth.
+fn beside(key: &Sha256Hash, depth: usize) -> Sha256Hash {
+    let (mut bytes, mask) = (*key.as_bytes(), !(0xff_u8 >> (depth % 8)));
+    for (number, byte) in bytes.iter_mut().enumerate().skip(depth / 8) {
+        *byte = if number == depth / 8 { (*byte & mask) | (!*byte & (0x80 >> (depth % 8))) } else { 0 };
+    }
+    Sha256Hash::from_bytes(bytes)
+}
+
+/// The DID of an entry that is no operation, if it looks like one.
+fn did_of(entry: &[u8]) -> Option<String> {
+    let value = json::read_bounded(entry, MAX_OPERATION).ok();
+    let did = value.as_ref().and_then(|value| value.get("did")?.as_str()?.parse::<Did>().ok());
+    Some(did.map_or_else(|| "no DID".to_owned(), |did| did.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_other_side_of_a_key_shares_the_bits_before_it() {
+        let mut bytes = [0xa5; 32];
+        bytes[31] = 0xff;
+        let key = Sha256Hash::from_bytes(bytes);
+        for depth in 0..256 {
+            let other = beside(&key, depth);
+            assert!(shares(&key, &other, depth) && !shares(&key, &other, depth + 1), "{depth}");
+            let rest: u32 = other.as_bytes().iter().map(|byte| byte.count_ones()).sum();
+            let before = (0..depth).filter(|bit| bytes[bit / 8] << (bit % 8) & 0x80 != 0).count() as u32;
+            let own = u32::from(bytes[depth / 8] << (depth % 8) & 0x80 == 0);
+            assert_eq!(rest, before + own, "{depth}");
+        }
+    }
+}
