@@ -10,8 +10,11 @@ use dunlin::wire::DidMethod;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_identity::document::DidDocument;
-use dunlin_identity::handshake::{CredentialVerifier, Judge, ListedIssuer, RegistryDocuments, ResolveError};
+use dunlin_identity::handshake::{
+    CredentialVerifier, Judge, Known, ListedIssuer, RegistryDocuments, ResolveError,
+};
 use dunlin_identity::key::PublicKey;
+use dunlin_identity::knowledge::Knowledge;
 use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::chain::ChainError;
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust, SignedCheckpoint};
@@ -49,6 +52,12 @@ impl AccessOptions {
     /// The registry at this URL, and at its other nodes.
     pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
         let provider = Arc::new(lists::provider());
+        self.client_that(url, Arc::new(Known::new(provider, Knowledge::default())))
+    }
+
+    /// As [`Self::client`], and shares what is known for good.
+    fn client_that(&self, url: &str, known: Arc<Known>) -> Result<RegistryClient, Error> {
+        let provider = Arc::new(lists::provider());
         for url in std::iter::once(url).chain(self.registry_node.iter().map(String::as_str)) {
             https::url(url).map_err(|error| not_https(&error))?;
         }
@@ -57,7 +66,7 @@ impl AccessOptions {
             return Err(Error::usage("--registry", why, "give the key with --registry-key"));
         };
         let documents = RegistryDocuments::new(provider.clone(), trust(path, &provider)?);
-        let documents = Arc::new(documents.with_report(contradicts));
+        let documents = Arc::new(documents.with_known(known).with_report(contradicts));
         let https = self.https(&provider)?;
         let first = RegistryClient::new(provider, url, https, documents);
         let mut nodes = self.registry_node.iter();
@@ -72,7 +81,18 @@ impl AccessOptions {
         registry: Option<&str>,
         did_web: bool,
     ) -> Result<(Option<RegistryClient>, LookUps), Error> {
-        let registry = registry.map(|url| self.client(url)).transpose()?;
+        let known = Arc::new(Known::new(Arc::new(lists::provider()), Knowledge::default()));
+        self.look_ups_that(registry, did_web, known)
+    }
+
+    /// As [`Self::look_ups`], and shares what is known for good.
+    fn look_ups_that(
+        &self,
+        registry: Option<&str>,
+        did_web: bool,
+        known: Arc<Known>,
+    ) -> Result<(Option<RegistryClient>, LookUps), Error> {
+        let registry = registry.map(|url| self.client_that(url, known)).transpose()?;
         let provider = Arc::new(lists::provider());
         let web = match did_web {
             true => Some(WebDocuments::new(provider.clone(), self.https(&provider)?)),
@@ -205,6 +225,8 @@ pub(crate) struct RegistryOptions {
     /// Copies of these options share what they learn.
     #[arg(skip)]
     opened: Arc<OnceLock<Opened>>,
+    #[arg(skip)]
+    known: Arc<OnceLock<Arc<Known>>>,
 }
 
 /// The clients that the options name, and the source of own proofs.
@@ -219,8 +241,15 @@ impl RegistryOptions {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let (registry, look_ups) = self.access.look_ups(self.registry.as_deref(), self.did_web)?;
+        let (registry, look_ups) =
+            self.access.look_ups_that(self.registry.as_deref(), self.did_web, self.known())?;
         Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
+    }
+
+    /// What is known for good.
+    pub(crate) fn known(&self) -> Arc<Known> {
+        let new = || Arc::new(Known::new(Arc::new(lists::provider()), Knowledge::default()));
+        self.known.get_or_init(new).clone()
     }
 
     /// Makes a verifier resolve what the registry and web servers know, and ask them for the rest.

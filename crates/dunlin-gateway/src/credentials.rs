@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use dunlin::auth::Verifier;
 use dunlin::crypto::CryptoProvider;
@@ -14,10 +14,11 @@ use dunlin_identity::did::Did;
 use dunlin_identity::directory::{DOCUMENT, OPERATIONS, key_file, read_operations};
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge, ListedIssuer, ListedIssuers, PinnedDocuments,
+    CredentialVerifier, IdentifierVerifier, Judge, Known, ListedIssuer, ListedIssuers, PinnedDocuments,
     RegistryDocuments, Resolution, Resolver, Unresolvable,
 };
 use dunlin_identity::holding::Holding;
+use dunlin_identity::knowledge::Knowledge;
 use dunlin_identity::method::dunlin::State;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::{TrustList, read_membership};
@@ -76,6 +77,8 @@ pub(crate) struct Learnt {
     staplers: Mutex<Vec<Weak<Stapler>>>,
     /// What registries have shown, by everything on which trust in them rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
+    /// What is known for good.
+    known: OnceLock<Arc<Known>>,
 }
 
 impl Learnt {
@@ -112,6 +115,12 @@ impl Learnt {
         stapler
     }
 
+    /// What is known for good, whatever registries are trusted.
+    pub(crate) fn known(&self, provider: &Arc<CryptoProvider>) -> Arc<Known> {
+        let new = || Arc::new(Known::new(provider.clone(), Knowledge::default()));
+        self.known.get_or_init(new).clone()
+    }
+
     /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
     /// replicated registry.
     pub(crate) fn registry(
@@ -129,7 +138,8 @@ impl Learnt {
             known.confirm(&trust);
             return known.clone();
         }
-        let new = Arc::new(RegistryDocuments::new(provider.clone(), trust).with_report(log_contradiction));
+        let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known(provider));
+        let new = Arc::new(new.with_report(log_contradiction));
         all.insert(settings, new.clone());
         new
     }
@@ -318,6 +328,7 @@ impl CredentialTrust {
         learnt.add_sent(&mut lists, &trusted, &listed.others);
         let verifier = CredentialVerifier::new(provider.clone(), trusted);
         let mut verifier = verifier
+            .with_known(learnt.known(provider))
             .with_resolved_issuers(listed.others)
             .with_status(lists)
             .with_unverified_status(unverified);

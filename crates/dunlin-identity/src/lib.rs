@@ -5,7 +5,8 @@
 //!
 //! [`json`] and [`cbor`] read what strangers send, strictly, and write the canonical forms, which signatures cover. [`did`] has the syntax of DIDs,
 //! [`document`] their documents, [`key`] the public keys in them. [`credential`] issues and verifies
-//! credentials, and [`trust`] says whose count. [`directory`] names the files of an own DID. [`registry`] proves what a `did:dunlin` resolves to. [`handshake`] joins them with the engine.
+//! credentials, and [`trust`] says whose count. [`directory`] names the files of an own DID. [`registry`] proves what a `did:dunlin` resolves to, and
+//! [`knowledge`] keeps what has ended. [`handshake`] joins them with the engine.
 //! [`method`] makes and resolves DIDs:
 //!
 //! ```
@@ -42,6 +43,7 @@ pub mod handshake;
 pub mod holding;
 pub mod json;
 pub mod key;
+pub mod knowledge;
 pub mod merkle;
 pub mod method;
 pub mod protobuf;

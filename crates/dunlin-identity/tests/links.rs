@@ -5,7 +5,8 @@ mod keys;
 
 use std::sync::Arc;
 
-use dunlin::auth::Verifier;
+use dunlin::Now;
+use dunlin::auth::{Belief, Verifier};
 use dunlin::crypto::SigningKey;
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::{AlertDescription as Alert, DidMethod, SignatureScheme};
@@ -183,7 +184,8 @@ fn judged(text: &str, known: bool, now: i64) -> Result<CredentialIdentity, Refus
     assert_eq!(verified.public_key, *key.spki());
     // The credential lasts longer than what this side knows about the document.
     assert_eq!(verified.validity.until_s(), u64::try_from(NOW + 60).unwrap());
-    assert!(verifier.still_believes(&verified.identity));
+    let at = Now::from_unix_ms(u64::try_from(now).unwrap() * 1000);
+    assert_eq!(verifier.still_believes(&verified.identity, at), Belief::Holds);
     Ok(CredentialIdentity::of(&verified.identity).unwrap())
 }
 

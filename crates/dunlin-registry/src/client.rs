@@ -380,6 +380,7 @@ impl RegistryClient {
             .map_err(|error| ClientError::Proof { url: url.clone(), error: error.into() })?;
         let stated = checkpoint.checkpoint.checkpoint();
         proof.verify_absence(Hasher(self.provider.sha256), &key, stated).map_err(refused)?;
+        self.documents.set_absent(did.clone(), self.now());
         Ok(ClientError::Absent { url: node.to_owned(), did: did.clone() })
     }
 
@@ -390,6 +391,20 @@ impl RegistryClient {
     pub async fn checkpoint(&self) -> Result<FreshCheckpoint, ClientError> {
         let time = self.survey(self.deadline).await;
         self.ask(time, |node| self.checkpoint_of(node)).await
+    }
+
+    /// Asks the nodes in turn until one has a checkpoint that this side believes. What this side knows stays the same: otherwise each operation of a
+    /// stranger would make the proofs of all peers too old.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn answers(&self) -> Result<(), ClientError> {
+        let believed = async |node: &str| {
+            let (url, body) = self.note_of(node).await?;
+            let checkpoint = self.documents.checkpoint(&body, self.documents.newest().as_ref(), self.now());
+            checkpoint.map(drop).map_err(|error| of_checkpoint(&url, error))
+        };
+        self.ask(self.deadline, believed).await
     }
 
     /// Asks all nodes for their checkpoints, so that the newest one counts and no single node can show a state before it, or prove with such a
@@ -418,12 +433,18 @@ impl RegistryClient {
     }
 
     async fn checkpoint_of(&self, node: &str) -> Result<FreshCheckpoint, ClientError> {
+        let (url, body) = self.note_of(node).await?;
+        self.verified(node, &body, &url).await
+    }
+
+    /// The checkpoint that a node has, and where.
+    async fn note_of(&self, node: &str) -> Result<(String, Bytes), ClientError> {
         let url = format!("{node}/checkpoint");
         let (status, body) = self.send(Method::GET, &url, String::new()).await?;
-        if status != StatusCode::OK {
-            return Err(refused(status, &body, &url));
+        match status {
+            StatusCode::OK => Ok((url, body)),
+            _ => Err(refused(status, &body, &url)),
         }
-        self.verified(node, &body, &url).await
     }
 
     /// Verifies a checkpoint, and keeps it.

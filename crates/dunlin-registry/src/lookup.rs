@@ -8,16 +8,17 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
-use dunlin::auth::Acceptance;
+use dunlin::auth::{Acceptance, Belief};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::wire::DidMethod;
-use dunlin::{Answer, Question};
+use dunlin::{Answer, PeerIdentity, Question};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, DocumentCache, Judge, LOOK_UP_AGE, Refusal, ResolveError, Resolver, Stapled,
+    CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, Judge, LOOK_UP_AGE, Refusal,
+    RegistryDocuments, ResolveError, Resolver, SILENT_TIME, Stapled,
 };
 use dunlin_identity::json::MAX_JSON;
 use dunlin_identity::method::web::{self, WebError};
@@ -50,6 +51,16 @@ pub const WATCH_TIME: Duration = Duration::from_secs(3600);
 
 /// The most look-ups at the same time. Each has a connection.
 pub const MAX_LOOK_UPS: usize = 64;
+
+/// The most look-ups at the same time that no handshake waits for, beside the others.
+const MAX_RECHECKS: usize = 8;
+
+/// The pause before a peer is asked about again whose look-up has failed, and the longest one: each is twice the one before.
+const RECHECK_PAUSE: Duration = Duration::from_secs(5);
+const MAX_RECHECK_PAUSE: Duration = Duration::from_secs(320);
+
+/// How often a program asks whether a registry still answers.
+pub const PING_TIME: Duration = Duration::from_secs(10);
 
 /// Why a DID cannot be looked up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -131,6 +142,7 @@ pub struct LookUps {
     registries: Vec<RegistryClient>,
     web: Option<WebDocuments>,
     places: Arc<Semaphore>,
+    rechecks: Arc<Semaphore>,
     recent: Arc<Mutex<HashMap<Did, Arc<Recent>>>>,
 }
 
@@ -140,7 +152,8 @@ type Recent = tokio::sync::Mutex<Option<(Instant, Result<(), LookUpError>)>>;
 impl LookUps {
     /// Asks these registries, all at once, and web servers if there is a client for them.
     pub fn new(registries: Vec<RegistryClient>, web: Option<WebDocuments>) -> Self {
-        Self { registries, web, places: Arc::new(Semaphore::new(MAX_LOOK_UPS)), recent: Arc::default() }
+        let [places, rechecks] = [MAX_LOOK_UPS, MAX_RECHECKS].map(|places| Arc::new(Semaphore::new(places)));
+        Self { registries, web, places, rechecks, recent: Arc::default() }
     }
 
     /// The resolvers that know what was looked up. A verifier asks with them ([`Judge::asking_with`]).
@@ -224,17 +237,31 @@ impl LookUps {
     /// Looks up the issuers that a verifier with [`Self::resolvers`] trusts, so that it has their documents, and learns when one has another
     /// document or has ended its DID. Failures are logged.
     pub async fn look_up_issuers(&self, verifier: &CredentialVerifier) {
-        let is_known = |did: &&Did| match did.method() {
-            "dunlin" => !self.registries.is_empty(),
-            "web" => self.web.is_some(),
-            _ => false,
-        };
-        for did in verifier.issuers().filter(is_known) {
+        for did in verifier.issuers().filter(|did| self.can_ask(did)) {
             // Handshakes may have taken all places, which must not keep this side from what it has to know.
             if let Err(error) = self.shared(did, async || self.ask(did).await).await {
                 tracing::warn!(%did, %error, "a trusted issuer cannot be looked up: its credentials count as long as its document does");
             }
         }
+    }
+
+    /// Whether there is a registry or web client for DIDs of this method.
+    fn can_ask(&self, did: &Did) -> bool {
+        match did.method() {
+            "dunlin" => !self.registries.is_empty(),
+            "web" => self.web.is_some(),
+            _ => false,
+        }
+    }
+
+    /// Asks the registries every [`PING_TIME`] whether they answer, as long as the verifier exists. One that has not for [`SILENT_TIME`] counts as
+    /// silent ([`RegistryDocuments::set_silent`]).
+    pub async fn watch_registries(&self, verifier: Weak<dyn Judge>) {
+        let mut watched = JoinSet::new();
+        for client in &self.registries {
+            watched.spawn(watch(client.clone(), verifier.clone()));
+        }
+        while watched.join_next().await.is_some() {}
     }
 
     /// As [`Self::look_up_issuers`], now and every [`WATCH_TIME`], until the verifier is dropped.
@@ -258,11 +285,78 @@ impl fmt::Debug for LookUps {
     }
 }
 
+/// Watches a registry as long as the verifier exists.
+async fn watch(client: RegistryClient, verifier: Weak<dyn Judge>) {
+    /// Without a watch, the registry does not count as silent.
+    struct Watch(Arc<RegistryDocuments>);
+    impl Drop for Watch {
+        fn drop(&mut self) {
+            self.0.set_silent(false);
+        }
+    }
+    let watch = Watch(client.documents().clone());
+    let (mut answered, mut is_silent) = (tokio::time::Instant::now(), false);
+    while verifier.strong_count() > 0 {
+        let answer = client.answers().await;
+        if answer.is_ok() {
+            answered = tokio::time::Instant::now();
+        }
+        let was_silent = std::mem::replace(&mut is_silent, answered.elapsed() >= SILENT_TIME);
+        watch.0.set_silent(is_silent);
+        let url = client.url();
+        match answer {
+            Err(error) if is_silent && !was_silent => {
+                tracing::error!(url, %error, "the registry does not answer: older proofs count for a while, where outage_age allows it");
+            }
+            Ok(()) if was_silent => tracing::info!(url, "the registry answers again"),
+            _ => {}
+        }
+        sleep(PING_TIME).await;
+    }
+}
+
 /// Answers whether a peer is trusted whose document the verifier did not have at hand.
 #[derive(Clone, Debug)]
 pub struct LookUpAnswers {
     look_ups: LookUps,
     verifiers: Vec<Arc<dyn Judge>>,
+}
+
+impl LookUpAnswers {
+    /// What the verifiers know now of an earlier verdict on this peer.
+    pub fn belief(&self, peer: &PeerIdentity) -> Belief {
+        let of_type =
+            |verifier: &&Arc<dyn Judge>| peer.certificate_type() == Some(verifier.certificate_type());
+        let verifier = self.verifiers.iter().find(of_type);
+        verifier.map_or(Belief::Holds, |verifier| verifier.still_believes(peer, dunlin_tokio::now()))
+    }
+
+    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association. Returns when the verdict no
+    /// longer holds, and never otherwise: drop it when the connection ends. What fails is asked again.
+    pub async fn ended(&self, peer: &PeerIdentity) {
+        let of_credential = CredentialIdentity::of(peer).map(|peer| [Some(peer.did), Some(peer.issuer)]);
+        let of_identifier = || Some([Some(IdentifierIdentity::of(peer)?.did), None]);
+        let dids = of_credential.or_else(of_identifier).into_iter().flatten().flatten();
+        let dids: Vec<_> = dids.filter(|did| self.look_ups.can_ask(did)).collect();
+        let mut pause = RECHECK_PAUSE;
+        loop {
+            match self.belief(peer) {
+                Belief::Ended => return,
+                Belief::Holds => return std::future::pending().await,
+                Belief::Unknown => {}
+            }
+            for did in &dids {
+                // No handshake waits, so none loses a place. It fails only if the semaphore is closed.
+                let Ok(_place) = self.look_ups.rechecks.acquire().await else { return };
+                // The verifier knows the result.
+                let _ = self.look_ups.shared(did, async || self.look_ups.ask(did).await).await;
+            }
+            if self.belief(peer) == Belief::Unknown {
+                sleep(pause).await;
+                pause = (pause * 2).min(MAX_RECHECK_PAUSE);
+            }
+        }
+    }
 }
 
 impl Answers for LookUpAnswers {

@@ -201,12 +201,13 @@ impl DidProofs for Stapler {
         let now = unsigned(self.client.now());
         let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
         let held = state.held.as_ref();
-        let held = held.filter(|held| held.size >= wanted.oldest_size && now <= held.fresh_until_s);
-        if held.is_none() {
-            // The peer resolves the DID itself this time.
+        let held = held.filter(|held| now <= held.fresh_until_s);
+        let is_new = |held: &Held| held.size >= wanted.oldest_size;
+        if !held.is_some_and(is_new) {
+            // The peer resolves the DID itself this time. It may need the proof of membership before.
             self.demanded.notify_one();
         }
-        held.map(|held| held.bytes.clone())
+        held.filter(|held| is_new(held) || !self.membership.is_empty()).map(|held| held.bytes.clone())
     }
 }
 

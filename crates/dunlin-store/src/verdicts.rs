@@ -3,11 +3,11 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dunlin::PeerIdentity;
-use dunlin::auth::{Claim, KeyUse, KnownRegistry, Verdict, Verified, Verifier};
+use dunlin::auth::{Belief, Claim, KeyUse, KnownRegistry, Verdict, Verified, Verifier};
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::CertificateDer;
 use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::{Now, PeerIdentity};
 use hashlink::LruCache;
 
 /// A verifier that remembers which credentials another one has accepted. A client that comes again with the same certificates costs a look-up
@@ -15,7 +15,7 @@ use hashlink::LruCache;
 ///
 /// It suits verifiers whose verdicts depend on nothing but their settings and the entries, role, algorithms, use and time of a claim, such as
 /// [`X509Trust`](dunlin::auth::X509Trust): what ends a verdict earlier ends its [`Validity`](dunlin::auth::Validity), which is checked each
-/// time. Refusals are not remembered, nor are claims with a name or a staple.
+/// time, or is what [`Verifier::still_believes`] knows. Refusals are not remembered, nor are claims with a name or a staple.
 ///
 /// # Examples
 /// ```
@@ -121,7 +121,9 @@ impl Verifier for RememberedVerdicts {
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let id = id(claim);
-        if let Some(known) = id.as_ref().and_then(|id| self.recall(id, claim.now.unix_ms / 1000)) {
+        if let Some(known) = id.as_ref().and_then(|id| self.recall(id, claim.now.unix_ms / 1000))
+            && self.verifier.still_believes(&known.identity, claim.now) == Belief::Holds
+        {
             return Ok(Verdict::Accepted(known));
         }
         let verdict = self.verifier.verify(claim)?;
@@ -135,8 +137,8 @@ impl Verifier for RememberedVerdicts {
         self.verifier.read(claim)
     }
 
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        self.verifier.still_believes(identity)
+    fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
+        self.verifier.still_believes(identity, now)
     }
 
     fn issuer<'c>(&self, entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {

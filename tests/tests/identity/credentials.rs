@@ -1,5 +1,6 @@
 //! Handshakes with verifiable credentials and the verifier of `dunlin-identity`: what it accepts, and the alert for each refusal.
 
+mod kept;
 mod resolution;
 mod stapled_status;
 
@@ -8,8 +9,8 @@ use std::time::Duration;
 
 use base64ct::{Base64UrlUnpadded, Encoding};
 use dunlin::auth::{
-    Acceptance, AskAgain, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust, VerifiableCredential,
-    Verifiers,
+    Acceptance, AskAgain, Belief, DidProofs, KnownRegistry, OtherIdentity, PrivateKey, Trust,
+    VerifiableCredential, Verified, Verifiers,
 };
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
 use dunlin::crypto::SigningKey;
@@ -147,6 +148,11 @@ impl Party {
             (self.published_list(LIST, revoked, age), Verifier::new([self.document.clone()]));
         StatusList::verify(&verifier, &awslc(), &list, LIST, NOW_S).unwrap()
     }
+}
+
+/// What a verifier knows now of an earlier verdict.
+fn belief(verifier: &CredentialVerifier, verified: &Verified) -> Belief {
+    dunlin::auth::Verifier::still_believes(verifier, &verified.identity, NOW)
 }
 
 fn unchanged(_: &mut Value) {}
@@ -449,7 +455,7 @@ fn accepts_only_the_peers_on_its_list() {
     Pair::new(&client(profile(trust(listed()), vec![own])), &server).connect().unwrap();
 }
 
-/// Resolves `did:web` to one document, and takes what the peer has sent beside its credential for a proof of membership.
+/// Resolves `did:web` to one document, and accepts proofs of a registry.
 #[derive(Debug)]
 struct BesideCredential(DidDocument);
 
@@ -466,9 +472,8 @@ impl Resolver for BesideCredential {
         vec![KnownRegistry { key_id: *b"registry", oldest_size: 7 }]
     }
 
-    fn resolve(&self, _: &Did, proof: Option<&[u8]>, _: Seconds) -> Result<Resolution, ResolveError> {
-        let membership = proof.map(<[u8]>::to_vec);
-        Ok(Resolution { membership, ..Resolution::constant(self.0.clone()) })
+    fn resolve(&self, _: &Did, _: Option<&[u8]>, _: Seconds) -> Result<Resolution, ResolveError> {
+        Ok(Resolution::constant(self.0.clone()))
     }
 }
 
@@ -493,8 +498,11 @@ fn accepts_members_of_a_list_by_their_proofs() {
         let resolver = Arc::new(BesideCredential(device.document.clone()));
         issuer.verifier().with_resolver(resolver).with_peers(list.clone())
     };
-    let with_proof = |proof: Option<Vec<u8>>| {
+    let with_proof = |membership: Option<Vec<u8>>| {
         let mut own = device.shows(issuer.issue(&device, unchanged));
+        let [document, checkpoint] = [b"document", b"checked!"].map(|field| field.to_vec());
+        let staple = |membership| Staple { document, checkpoint, proof: Vec::new(), membership };
+        let proof = membership.map(|membership| staple(membership).write().unwrap());
         if let Credential::Verifiable { credential, .. } = &mut own {
             credential.proofs = proof.map(|proof| Arc::new(Proof(proof)) as Arc<dyn DidProofs>);
         }

@@ -4,6 +4,7 @@
 mod chains;
 mod credentials;
 mod identifiers;
+mod knowledge;
 mod links;
 mod names;
 mod own_types;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dunlin::auth::{
-    Claim, DidProofs, Identifier, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
+    Belief, Claim, DidProofs, Identifier, KnownRegistry, OtherIdentity, PrivateKey, Trust, Validity, Verdict,
     VerifiableCredential, Verified, Verifier, Verifiers,
 };
 use dunlin::error::AuthenticationFailure;
@@ -162,11 +162,11 @@ impl Verifier for Wallet {
         self.issuers.iter().cloned().chain(other).collect()
     }
 
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        let PeerIdentity::Other(id) = identity else { return false };
+    fn still_believes(&self, identity: &PeerIdentity, _: Now) -> Belief {
+        let PeerIdentity::Other(id) = identity else { return Belief::Ended };
         // A session and a cache entry keep what the verifier has added.
         assert_eq!(id.details(), b"sequence 3");
-        self.believes.load(Ordering::Relaxed)
+        if self.believes.load(Ordering::Relaxed) { Belief::Holds } else { Belief::Ended }
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {

@@ -180,6 +180,7 @@ impl CredentialOptions {
         let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
         let (lists, unverified) = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers.resolved)
+            .with_known(self.registry.known())
             .with_resolved_issuers(issuers.others)
             .with_status(lists)
             .with_unverified_status(unverified);

@@ -184,7 +184,7 @@ impl Verifier {
         now: Seconds,
     ) -> Result<VerifiedCredential, CredentialError> {
         let verified = self.verify_but_for_status(provider, credential, holder, now)?;
-        let status_until = lists.check(&[], verified.issuer.as_str(), &verified.statuses, now)?;
+        let status_until = lists.check(&[], verified.issuer.as_str(), &verified.statuses, now, |_| true)?;
         Ok(VerifiedCredential { status_until, ..verified })
     }
 

@@ -11,11 +11,12 @@ use dunlin::wire::SignatureScheme;
 use serde_json::{Map, Value, json};
 
 use super::time::DateTime;
-use super::{CREDENTIALS_V2, CredentialError, Seconds, Verifier, shown, texts};
+use super::{CREDENTIALS_V2, CredentialError, Seconds, Verifier, shown, texts, unsigned};
 use crate::did::Did;
 use crate::document::{DidDocument, Relationship};
 use crate::gzip::{self, GzipError};
 use crate::key::PublicKey;
+use crate::knowledge::{MAX_KNOWN_LISTS, Mark, Subject};
 
 /// The fewest entries of a list, so that an entry does not identify a holder (Bitstring Status List §3.1, §6.1).
 pub const MIN_STATUS_ENTRIES: u64 = 131_072;
@@ -33,7 +34,7 @@ pub const MAX_STATUS_STAPLE: usize = 16 * 1024;
 /// How many statuses a credential may have.
 pub const MAX_STATUSES: usize = 4;
 
-/// How many lists a program keeps, unless it says otherwise. They take up to 8 MiB.
+/// How many lists from holders a program keeps, unless it says otherwise. They take up to 8 MiB.
 pub const MAX_STATUS_LISTS: usize = 64;
 
 /// How old a list may be, unless the program says otherwise: the longest that a revocation can be missed.
@@ -93,6 +94,9 @@ pub enum StatusError {
          {MAX_STATUS_STAPLE} bytes together"
     )]
     Staple,
+    /// [`MAX_KNOWN_LISTS`] lists of the issuer are known, and this is another one.
+    #[error("the issuer has more than {MAX_KNOWN_LISTS} status lists, and this one is new here")]
+    TooManyLists,
     /// The credential has more than [`MAX_STATUSES`] statuses.
     #[error("the credential has more than {MAX_STATUSES} statuses")]
     TooMany,
@@ -387,6 +391,7 @@ pub struct StatusList {
     issuer: String,
     /// SHA-256 of its credential.
     hash: Vec<u8>,
+    mark: Mark,
     /// The issuer's key, and the scheme of its signature.
     key: PublicKey,
     scheme: SignatureScheme,
@@ -435,7 +440,7 @@ impl StatusList {
             typ => return Err(StatusError::Type(shown(typ.unwrap_or_default())).into()),
         }
         let names = texts(subject.get("statusPurpose")).ok_or(StatusError::Member("statusPurpose"))?;
-        let purposes = names.into_iter().map(StatusPurpose::read).collect::<Result<_, _>>()?;
+        let purposes = names.into_iter().map(StatusPurpose::read).collect::<Result<Vec<_>, _>>()?;
         let encoded = subject.get("encodedList").and_then(Value::as_str);
         let bits = Bitstring::decode(encoded.ok_or(StatusError::Member("encodedList"))?)?;
         let ttl = match subject.get("ttl") {
@@ -448,7 +453,8 @@ impl StatusList {
         let refresh = now.saturating_add(ttl);
         let issuer = claims.issuer.clone();
         let (url, key, scheme) = (url.to_owned(), secured.key, secured.scheme);
-        Ok(Self { url, issuer, hash, key, scheme, purposes, bits, made, valid_until, refresh })
+        let mark = mark(provider, made, &purposes, &bits);
+        Ok(Self { url, issuer, hash, mark, key, scheme, purposes, bits, made, valid_until, refresh })
     }
 
     /// As [`Self::verify`], for a list in a file of the program. The list says itself which one it is.
@@ -473,6 +479,17 @@ impl StatusList {
     /// The DID of the issuer.
     pub fn issuer(&self) -> &str {
         &self.issuer
+    }
+
+    /// What [`Knowledge`](crate::knowledge::Knowledge) calls the lists of this issuer, key and URL. After a rotation, lists by the previous
+    /// key hide none by the new one.
+    pub fn subject(&self, provider: &CryptoProvider) -> Subject {
+        Subject::list(provider, &self.issuer, &[self.key.spki(), self.url.as_bytes()])
+    }
+
+    /// How new the list is, and which one of a second.
+    pub fn mark(&self) -> &Mark {
+        &self.mark
     }
 
     /// The scheme of the issuer's signature.
@@ -507,25 +524,43 @@ impl StatusList {
     }
 }
 
+/// How new a list is. Of two lists of one second, the one with more bits is newer: an issuer who revokes twice in a second adds bits.
+fn mark(provider: &CryptoProvider, made: Seconds, purposes: &[StatusPurpose], bits: &Bitstring) -> Mark {
+    let set: u64 = bits.0.iter().map(|byte| u64::from(byte.count_ones())).sum();
+    let purposes: Vec<u8> = purposes.iter().map(|purpose| *purpose as u8).collect();
+    let hash = provider.sha256.hash(&[&purposes, &bits.0]);
+    // All bits of the longest list take 21 bits.
+    let number = unsigned(made).saturating_mul(2 * MAX_STATUS_ENTRIES).saturating_add(set);
+    Mark::new(number, hash.as_ref())
+}
+
+/// A list, and whether it stays for the program.
+#[derive(Clone, Debug)]
+struct Held {
+    list: StatusList,
+    stays: bool,
+}
+
 /// The lists that a program has at hand.
 #[derive(Clone, Debug)]
 pub struct StatusLists {
-    lists: Vec<StatusList>,
+    held: Vec<Held>,
     max_age: Seconds,
     capacity: usize,
 }
 
 impl Default for StatusLists {
-    /// At most [`MAX_STATUS_LISTS`] lists, not older than [`DEFAULT_STATUS_AGE`].
+    /// At most [`MAX_STATUS_LISTS`] lists from holders, and none older than [`DEFAULT_STATUS_AGE`].
     fn default() -> Self {
         Self::new(DEFAULT_STATUS_AGE, MAX_STATUS_LISTS)
     }
 }
 
 impl StatusLists {
-    /// At most `capacity` lists that are not older than `max_age` seconds: the longest that a revocation can be missed.
+    /// Lists that are not older than `max_age` seconds: the longest that a revocation can be missed. At most `capacity` of them are from
+    /// holders ([`Self::merge`]).
     pub const fn new(max_age: Seconds, capacity: usize) -> Self {
-        Self { lists: Vec::new(), max_age, capacity }
+        Self { held: Vec::new(), max_age, capacity }
     }
 
     /// How old a list may be, in seconds.
@@ -533,54 +568,64 @@ impl StatusLists {
         self.max_age
     }
 
-    /// Takes a list in the place of an older one with this URL. When there are too many lists, one leaves: of the issuer with the most, the
-    /// one that was made first. So the lists of one issuer do not displace those of another.
+    /// Takes a list of the program in the place of an older one with this URL. It never leaves.
     ///
     /// # Errors
     /// [`StatusError::Older`]: a list never goes back, so a stored copy hides no revocation. Of two lists of one second, the one with all
     /// bits of the other counts.
     pub fn insert(&mut self, list: StatusList) -> Result<(), StatusError> {
-        let same = |other: &&mut StatusList| other.url == list.url && other.issuer == list.issuer;
-        if let Some(present) = self.lists.iter_mut().find(same) {
-            if !list.may_replace(present) {
-                return Err(StatusError::Older(shown(&list.url)));
+        self.take(list, true)
+    }
+
+    fn take(&mut self, list: StatusList, stays: bool) -> Result<(), StatusError> {
+        let same = |held: &&mut Held| held.list.url == list.url && held.list.issuer == list.issuer;
+        match self.held.iter_mut().find(same) {
+            Some(held) => {
+                held.stays |= stays;
+                if !list.may_replace(&held.list) {
+                    return Err(StatusError::Older(shown(&list.url)));
+                }
+                held.list = list;
             }
-            *present = list;
-            return Ok(());
-        }
-        self.lists.push(list);
-        if self.lists.len() > self.capacity {
-            let of = |issuer: &str| self.lists.iter().filter(|list| list.issuer == issuer).count();
-            let first =
-                self.lists.iter().enumerate().min_by_key(|(_, list)| (Reverse(of(&list.issuer)), list.made));
-            if let Some((first, _)) = first {
-                self.lists.remove(first);
-            }
+            None => self.held.push(Held { list, stays }),
         }
         Ok(())
     }
 
     /// The lists.
     pub fn iter(&self) -> impl Iterator<Item = &StatusList> {
-        self.lists.iter()
+        self.held.iter().map(|held| &held.list)
     }
 
     /// Keeps only these lists.
     pub fn retain(&mut self, keep: impl Fn(&StatusList) -> bool) {
-        self.lists.retain(keep);
+        self.held.retain(|held| keep(&held.list));
     }
 
-    /// Takes those of the lists that are newer than the ones at hand. Older ones change nothing.
+    /// Takes those lists from holders that are newer than the ones at hand. Older ones change nothing. When there are too many, one of them
+    /// leaves: of the issuer with the most, the one that was made first. So the lists of one issuer do not displace those of another.
     pub fn merge<'l>(&mut self, others: impl IntoIterator<Item = &'l StatusList>) {
         for list in others {
             // The only refusal is that of an older list.
-            let _ = self.insert(list.clone());
+            let _ = self.take(list.clone(), false);
+            self.bound();
+        }
+    }
+
+    fn bound(&mut self) {
+        let sent = || self.held.iter().enumerate().filter(|(_, held)| !held.stays);
+        if sent().count() > self.capacity {
+            let of = |issuer: &str| sent().filter(|(_, held)| held.list.issuer == issuer).count();
+            let first = sent().min_by_key(|(_, held)| (Reverse(of(&held.list.issuer)), held.list.made));
+            if let Some((first, _)) = first {
+                self.held.remove(first);
+            }
         }
     }
 
     /// The URLs of lists that the program should fetch again, because their `ttl` has passed.
     pub fn due(&self, now: Seconds) -> impl Iterator<Item = &str> {
-        self.lists.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
+        self.iter().filter(move |list| list.refresh <= now).map(|list| list.url.as_str())
     }
 
     /// The last second in which a list counts.
@@ -594,25 +639,39 @@ impl StatusLists {
     pub fn refuses(&self, issuer: &Did, entries: &[StatusEntry]) -> bool {
         let of_issuer = |list: &&StatusList| list.issuer == issuer.as_str();
         entries.iter().any(|entry| {
-            let named = self.lists.iter().filter(of_issuer).filter(|list| list.url == entry.list);
+            let named = self.iter().filter(of_issuer).filter(|list| list.url == entry.list);
             let mut lists = named.filter(|list| list.purposes.contains(&entry.purpose));
             // A list without the entry would refuse the credential, too.
             lists.any(|list| list.bits.get(entry.index).unwrap_or(true))
         })
     }
 
-    /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all checks: the newest one counts.
-    /// Returns the last second for which the answer holds; `None` if there are no statuses.
+    /// Whether lists at hand that are not too old say that the issuer has neither revoked nor suspended a credential with these statuses.
+    /// `is_newest` says whether no newer list is known.
+    pub(crate) fn vouch(
+        &self,
+        issuer: &Did,
+        entries: &[StatusEntry],
+        now: Seconds,
+        is_newest: impl Fn(&StatusList) -> bool,
+    ) -> bool {
+        self.check(&[], issuer.as_str(), entries, now, is_newest).is_ok()
+    }
+
+    /// Checks the statuses of a credential, by these lists and those that its holder has `sent`, after all checks: the newest one counts,
+    /// and none of which `is_newest` says that a newer one is known. Returns the last second for which the answer holds; `None` if there are
+    /// no statuses.
     pub(crate) fn check(
         &self,
         sent: &[StatusList],
         issuer: &str,
         entries: &[StatusEntry],
         now: Seconds,
+        is_newest: impl Fn(&StatusList) -> bool,
     ) -> Result<Option<Seconds>, StatusError> {
         let mut until = None;
         for entry in entries {
-            let named = || self.lists.iter().chain(sent).filter(|list| list.url == entry.list);
+            let named = || self.iter().chain(sent).filter(|list| list.url == entry.list);
             let of_issuer = named().filter(|list| list.issuer == issuer);
             let newest = of_issuer.reduce(|list, other| if other.may_replace(list) { other } else { list });
             let list = newest.ok_or_else(|| match named().next() {
@@ -629,6 +688,9 @@ impl StatusLists {
             if list.bits.get(entry.index)? {
                 return Err(entry.purpose.refusal());
             }
+            if !is_newest(list) {
+                return Err(StatusError::Stale(shown(&entry.list)));
+            }
             until = Some(until.map_or(end, |until: Seconds| until.min(end)));
         }
         Ok(until)
@@ -636,7 +698,7 @@ impl StatusLists {
 
     /// Whether a list that a holder has sent is at hand already, or a newer one.
     pub(crate) fn have(&self, provider: &CryptoProvider, issuer: &str, sent: &SentList<'_>) -> bool {
-        let mut named = self.lists.iter().filter(|list| list.url == sent.url && list.issuer == issuer);
+        let mut named = self.iter().filter(|list| list.url == sent.url && list.issuer == issuer);
         named.next().is_some_and(|present| {
             sent.made < present.made || present.hash == *provider.sha256.hash(&[sent.credential]).as_ref()
         })

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use dunlin::PeerIdentity;
-use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
+use dunlin::auth::{AskAgain, Belief, Claim, KnownRegistry, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::{Now, PeerIdentity};
 use serde_json::{Value, json};
 
 use super::identity::{engine_identity, id_and_details};
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
-use super::verifier::{Refusal, seconds};
-use super::{Judge, Stapled};
+use super::verifier::of_clock;
+use super::{Judge, Refusal, Stapled};
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
 use crate::json;
@@ -152,7 +152,7 @@ impl dunlin::auth::Verifier for IdentifierVerifier {
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        match self.judge(claim.entries, claim.did_proof, seconds(claim)) {
+        match self.judge(claim.entries, claim.did_proof, of_clock(claim.now)) {
             Ok(verified) => Ok(Verdict::Accepted(verified)),
             Err(refusal) if self.asks && refusal.is_missing() => Ok(Verdict::Ask),
             Err(refusal) => Err(refusal.into()),
@@ -174,9 +174,9 @@ impl dunlin::auth::Verifier for IdentifierVerifier {
         self.subjects.registries()
     }
 
-    /// Whether nothing that this side has learned since contradicts the verdict: the DID has the same document.
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        let peer = IdentifierIdentity::of(identity);
-        peer.is_some_and(|peer| self.subjects.is_latest(&peer.did, &peer.document, peer.sequence))
+    /// Whether the DID still has the same document, as far as this side knows.
+    fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
+        let Some(peer) = IdentifierIdentity::of(identity) else { return Belief::Ended };
+        self.subjects.standing(&peer.did, &peer.document, peer.sequence, of_clock(now)).into()
     }
 }

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use dunlin::PeerIdentity;
-use dunlin::auth::{AskAgain, Claim, Validity, Verdict, Verified};
+use dunlin::auth::{AskAgain, Belief, Claim, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
 use dunlin::wire::{CertificateType, DidMethod};
+use dunlin::{Now, PeerIdentity};
 use serde_json::Map;
 
 use super::identity::CredentialIdentity;
 use super::resolve::Resolver;
 use super::subject::{Subject, Subjects};
-use super::verifier::{Refusal, seconds};
-use super::{Judge, Stapled};
+use super::verifier::of_clock;
+use super::{Judge, Refusal, Stapled};
 use crate::credential::links::{self, LinksError, LinksIssuer};
 use crate::credential::{Seconds, unsigned};
 use crate::trust::TrustList;
@@ -125,7 +125,7 @@ impl dunlin::auth::Verifier for LinksVerifier {
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        match self.judge(claim.entries, claim.algorithms, seconds(claim)) {
+        match self.judge(claim.entries, claim.algorithms, of_clock(claim.now)) {
             Ok(verified) => Ok(Verdict::Accepted(verified)),
             Err(refusal) if self.asks && refusal.is_missing() => Ok(Verdict::Ask),
             Err(refusal) => Err(refusal.into()),
@@ -143,9 +143,9 @@ impl dunlin::auth::Verifier for LinksVerifier {
         self.subjects.did_methods()
     }
 
-    /// Whether nothing that this side has learned since contradicts the verdict: the DID has the same document.
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        let peer = CredentialIdentity::of(identity);
-        peer.is_some_and(|peer| self.subjects.is_latest(&peer.did, &peer.document, peer.sequence))
+    /// Whether the DID still has the same document, as far as this side knows.
+    fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
+        let Some(peer) = CredentialIdentity::of(identity) else { return Belief::Ended };
+        self.subjects.standing(&peer.did, &peer.document, peer.sequence, of_clock(now)).into()
     }
 }

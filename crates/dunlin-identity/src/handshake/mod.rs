@@ -7,7 +7,9 @@
 
 mod identifier;
 mod identity;
+mod known;
 mod links;
+mod refusal;
 mod registry;
 mod resolve;
 mod subject;
@@ -21,13 +23,15 @@ use dunlin::wire::DidMethod;
 
 pub use identifier::{IdentifierIdentity, IdentifierVerifier};
 pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
+pub use known::{Known, KnownStore};
 pub use links::LinksVerifier;
-pub use registry::{LOOK_UP_AGE, RegistryDocuments};
+pub use refusal::Refusal;
+pub use registry::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments, SILENT_TIME};
 pub use resolve::{
     DocumentCache, ListedIssuer, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution,
-    ResolveError, Resolver, Unresolvable,
+    ResolveError, Resolver, Standing, Unresolvable,
 };
-pub use verifier::{CredentialVerifier, Refusal};
+pub use verifier::CredentialVerifier;
 
 use crate::credential::Seconds;
 use crate::did::Did;

@@ -1,17 +1,22 @@
 //! What a program believes a registry of `did:dunlin`, and what it has learnt from it: by the proofs that peers send along, and by those
 //! that the program has looked up.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
-use super::resolve::{DocumentCache, Resolution, ResolveError, Resolver};
+use super::known::Known;
+use super::resolve::{DocumentCache, MAX_CACHED_DOCUMENTS, Resolution, ResolveError, Resolver, Standing};
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
+use crate::knowledge::{Learnt, Mark, Subject};
 use crate::method::dunlin::Sha256Hash;
 use crate::registry::chain::ChainError;
 use crate::registry::checkpoint::{CheckpointError, FreshCheckpoint, RegistryTrust, SignedCheckpoint};
@@ -21,18 +26,36 @@ use crate::registry::staple::{Resolved, Staple, StapleError};
 /// no proof is refused for this time at most.
 pub const LOOK_UP_AGE: Seconds = 300;
 
+/// For how long the program's own watch has had no answer when the registry counts as silent.
+pub const SILENT_TIME: Duration = Duration::from_secs(60);
+
+/// How old a proof may be that counts while the registry is silent, unless the program says otherwise: an hour.
+pub const DEFAULT_OUTAGE_AGE: Seconds = 3600;
+
 /// Resolves DIDs of one registry: first by the proof that the peer sends along, which needs no network; then by what it has learnt before. If
 /// neither suffices, the program looks the DID up and keeps the result here ([`super::CredentialVerifier::asking`]).
 ///
-/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two histories of one size. What a
+/// It keeps the largest checkpoint that it has accepted, so that the registry cannot go back, or show two histories of one size. How large that
+/// is stays in [`Known`], too. What a
 /// registry shows is verified against this checkpoint, and kept only if it still is the largest then.
 pub struct RegistryDocuments {
     provider: Arc<CryptoProvider>,
     trust: RwLock<Arc<RegistryTrust>>,
     newest: RwLock<Option<SignedCheckpoint>>,
     verified: RwLock<Option<Verified>>,
-    known: DocumentCache,
+    documents: DocumentCache,
+    /// The DIDs that the registry has proven not to have, and when.
+    absent: RwLock<BTreeMap<Did, Seconds>>,
+    outage: Outage,
     report: Report,
+}
+
+/// What counts while the registry does not answer.
+struct Outage {
+    /// Whether the program's own watch has had no answer for [`SILENT_TIME`].
+    is_silent: AtomicBool,
+    max_age: Seconds,
+    report: Box<dyn Fn(&Did) + Send + Sync>,
 }
 
 /// The checkpoint whose signatures were checked last. The staples of many peers have the same one.
@@ -48,15 +71,49 @@ type Report = Box<dyn Fn(&SignedCheckpoint, &SignedCheckpoint) + Send + Sync>;
 impl RegistryDocuments {
     /// Nothing is known yet.
     pub fn new(provider: Arc<CryptoProvider>, trust: RegistryTrust) -> Self {
-        let known = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
+        let documents = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
+        let report = Box::new(|_: &_| {});
         Self {
             provider,
             trust: RwLock::new(Arc::new(trust)),
             newest: RwLock::default(),
             verified: RwLock::default(),
-            known,
+            documents,
+            absent: RwLock::default(),
+            outage: Outage { is_silent: AtomicBool::new(false), max_age: 0, report },
             report: Box::new(|_, _| {}),
         }
+    }
+
+    /// Lets proofs of this age in seconds count while the registry is silent ([`Self::set_silent`]), for example [`DEFAULT_OUTAGE_AGE`], though
+    /// newer ones are known. Nothing counts that is known to have ended or to have a later document. `report` receives the DID of each use; a
+    /// handshake waits for it, so it must not block.
+    #[must_use]
+    pub fn with_outage(self, max_age: Seconds, report: impl Fn(&Did) + Send + Sync + 'static) -> Self {
+        let outage = Outage { is_silent: AtomicBool::new(false), max_age, report: Box::new(report) };
+        Self { outage, ..self }
+    }
+
+    /// Says whether the program's own watch has had no answer from the registry for [`SILENT_TIME`]. A look-up that fails says nothing:
+    /// a peer can choose its time.
+    pub fn set_silent(&self, is_silent: bool) {
+        self.outage.is_silent.store(is_silent, Ordering::Relaxed);
+    }
+
+    /// Notes that the registry has proven at this time that it does not have the DID. A document to which a list pins it counts then, for
+    /// [`LOOK_UP_AGE`].
+    pub fn set_absent(&self, did: Did, now: Seconds) {
+        let mut absent = self.absent.write().unwrap_or_else(PoisonError::into_inner);
+        absent.retain(|_, at| now <= at.saturating_add(LOOK_UP_AGE));
+        if absent.len() < MAX_CACHED_DOCUMENTS {
+            absent.insert(did, now);
+        }
+    }
+
+    /// Shares what is known for good with other registries and verifiers. It is known of DIDs, whatever keys the registry has.
+    #[must_use]
+    pub fn with_known(self, known: Arc<Known>) -> Self {
+        Self { documents: self.documents.with_known(known), ..self }
     }
 
     /// Passes two checkpoints that contradict each other to `report`: the one that was accepted before, and the other one. Together they
@@ -127,9 +184,31 @@ impl RegistryDocuments {
         }
         let checkpoint = self.trust().verify(&self.provider, note, newest, now_s);
         let checkpoint = checkpoint.inspect_err(|error| self.contradicted(error, note, newest))?;
+        self.check_size(&checkpoint.checkpoint)?;
         let verified = Verified { note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
         *self.verified.write().unwrap_or_else(PoisonError::into_inner) = Some(verified);
         Ok(checkpoint)
+    }
+
+    /// Checks that no larger log is known, and no other one of this size: an earlier run of the program may have seen it.
+    fn check_size(&self, signed: &SignedCheckpoint) -> Result<(), CheckpointError> {
+        let (subject, mark) = self.of_log(signed);
+        let offered = signed.checkpoint().size;
+        let known = self.documents.known();
+        match known.compare(&subject, &mark) {
+            Learnt::Earlier => {
+                let accepted = known.get(&subject).map_or(offered, |mark| mark.number);
+                Err(CheckpointError::Rollback { offered, accepted })
+            }
+            Learnt::Other => Err(CheckpointError::SplitView { size: offered }),
+            Learnt::Later | Learnt::Known | Learnt::Full => Ok(()),
+        }
+    }
+
+    fn of_log(&self, signed: &SignedCheckpoint) -> (Subject, Mark) {
+        let checkpoint = signed.checkpoint();
+        let subject = Subject::log(&self.provider, &checkpoint.origin);
+        (subject, Mark::new(checkpoint.size, &checkpoint.root))
     }
 
     /// Verifies a checkpoint that acknowledges an operation ([`RegistryTrust::signed`]) against `newest`.
@@ -169,7 +248,13 @@ impl RegistryDocuments {
         let FreshCheckpoint { checkpoint, fresh_until_s } = &resolved.checkpoint;
         let until = Seconds::try_from(*fresh_until_s).unwrap_or(Seconds::MAX);
         let kept = self.advance(checkpoint, newest, || {
-            self.known.insert_until(resolved.document.clone(), resolved.hash, resolved.sequence, now, until)
+            self.documents.insert_until(
+                resolved.document.clone(),
+                resolved.hash,
+                resolved.sequence,
+                now,
+                until,
+            )
         });
         if let (Err(ResolveError::Conflict(..)), Some(newest)) = (&kept, newest) {
             self.report(newest, checkpoint);
@@ -205,13 +290,15 @@ impl RegistryDocuments {
         };
         if present.as_ref().is_none_or(is_newer) {
             *present = Some(checkpoint.clone());
+            let (subject, mark) = self.of_log(checkpoint);
+            self.documents.known().learn(subject, mark);
         }
         Ok(true)
     }
 
     /// Notes that the owner has ended the DID, for ever.
     pub fn deactivate(&self, did: Did) {
-        self.known.deactivate(did);
+        self.documents.deactivate(did);
     }
 
     /// What a peer has proven that sent this staple.
@@ -226,8 +313,7 @@ impl RegistryDocuments {
                     }
                     let Resolved { document, sequence, checkpoint, .. } = resolved;
                     let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
-                    let membership = Some(staple.membership.clone()).filter(|proof| !proof.is_empty());
-                    return Ok(Resolution { document, sequence, until, membership });
+                    return Ok(Resolution { document, sequence, until });
                 }
                 Err(StapleError::Deactivated(did)) => {
                     self.deactivate(did.clone());
@@ -235,6 +321,51 @@ impl RegistryDocuments {
                 }
                 Err(error) if error.is_old() => return Err(ResolveError::OldProof(did.clone(), error)),
                 Err(error) => return Err(ResolveError::Proof(error)),
+            }
+        }
+    }
+
+    /// What counts for want of something newer while the registry is silent: the proof that the peer has sent, or the document that this
+    /// side has looked up last. `error` is the refusal otherwise.
+    fn in_outage(
+        &self,
+        did: &Did,
+        staple: Option<&Staple>,
+        now: Seconds,
+        error: ResolveError,
+    ) -> Result<Resolution, ResolveError> {
+        let Outage { is_silent, max_age, report } = &self.outage;
+        if *max_age == 0 || !is_silent.load(Ordering::Relaxed) {
+            return Err(error);
+        }
+        let resolved = match staple.map(|staple| self.old_proof(did, staple, now)) {
+            Some(Ok(resolved)) => Some(resolved),
+            Some(Err(error @ (ResolveError::Deactivated(_) | ResolveError::Outdated(_)))) => {
+                return Err(error);
+            }
+            Some(Err(_)) | None => self.documents.resolve_within(did, *max_age, now),
+        };
+        let resolved = resolved.ok_or(error)?;
+        report(did);
+        Ok(resolved)
+    }
+
+    /// What a proof says that is not older than an outage allows, unless something later is known.
+    fn old_proof(&self, did: &Did, staple: &Staple, now: Seconds) -> Result<Resolution, ResolveError> {
+        let trust = self.trust().as_ref().clone().with_max_age(unsigned(self.outage.max_age));
+        let resolved = staple.verify(&self.provider, did, &trust, None, unsigned(now));
+        let Resolved { document, hash, sequence, checkpoint } = resolved.map_err(|error| match error {
+            StapleError::Deactivated(did) => {
+                self.deactivate(did.clone());
+                ResolveError::Deactivated(did)
+            }
+            error => ResolveError::Proof(error),
+        })?;
+        match self.documents.known().learn_document(did, &hash, sequence)? {
+            true => Err(ResolveError::Outdated(did.clone())),
+            false => {
+                let until = Seconds::try_from(checkpoint.fresh_until_s).ok();
+                Ok(Resolution { document, sequence, until })
             }
         }
     }
@@ -255,30 +386,45 @@ impl Resolver for RegistryDocuments {
     }
 
     fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
-        let known = || self.known.resolve(did, None, now);
-        let Some(proof) = proof else { return known() };
+        let known = || self.documents.resolve(did, None, now);
+        let or_outage = |staple, refusal| match known() {
+            Err(ResolveError::NotAtHand(_)) => self.in_outage(did, staple, now, refusal),
+            decided => decided,
+        };
+        let not_at_hand = || ResolveError::NotAtHand(did.clone());
+        let Some(proof) = proof else { return or_outage(None, not_at_hand()) };
         let staple = Staple::read(proof).map_err(ResolveError::Proof)?;
         match self.stapled(did, &staple, now) {
             // Another resolver may know the registry that this proof is of.
-            Err(ResolveError::Proof(StapleError::OtherRegistry(_))) => known(),
-            Err(ResolveError::OldProof(did, error)) => match known() {
-                Err(ResolveError::NotAtHand(_)) => Err(ResolveError::OldProof(did, error)),
-                decided => decided,
-            },
+            Err(ResolveError::Proof(StapleError::OtherRegistry(_))) => or_outage(None, not_at_hand()),
+            Err(error @ ResolveError::OldProof(..)) => or_outage(Some(&staple), error),
             decided => decided,
         }
     }
 
+    fn is_absent(&self, did: &Did, now: Seconds) -> bool {
+        let absent = self.absent.read().unwrap_or_else(PoisonError::into_inner);
+        absent.get(did).is_some_and(|at| (*at..=at.saturating_add(LOOK_UP_AGE)).contains(&now))
+    }
+
     fn registries(&self) -> Vec<KnownRegistry> {
-        self.trust().known(self.newest().as_ref())
+        let mut registries = self.trust().known(self.newest().as_ref());
+        let is_silent = self.outage.max_age > 0 && self.outage.is_silent.load(Ordering::Relaxed);
+        let log = Subject::log(&self.provider, self.trust().origin());
+        let known = self.documents.known().get(&log).map_or(0, |mark| mark.number);
+        // A peer sends no proof that would be too old, and in an outage it has no other one.
+        for registry in &mut registries {
+            registry.oldest_size = if is_silent { 0 } else { registry.oldest_size.max(known) };
+        }
+        registries
     }
 
     fn keep(&self, did: &Did) {
-        self.known.keep(did);
+        self.documents.keep(did);
     }
 
-    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
-        self.known.is_latest(did, document, sequence)
+    fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> Standing {
+        self.documents.standing(did, document, sequence)
     }
 }
 

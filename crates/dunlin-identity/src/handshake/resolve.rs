@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use dunlin::auth::KnownRegistry;
+use dunlin::auth::{Belief, KnownRegistry};
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
 use super::did_method;
+use super::known::Known;
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::document::{DidDocument, DocumentError};
 use crate::key::KeyError;
+use crate::knowledge::{Knowledge, MAX_KNOWN_DIDS};
 use crate::method::dunlin::{OperationError, Sha256Hash, check_first_document};
 use crate::method::{Jwk, Key, Method, MethodError};
 use crate::registry::staple::StapleError;
@@ -40,6 +42,11 @@ pub enum ResolveError {
     /// The registry has stated two documents with the same number: it shows different histories.
     #[error("{0} has two documents with the number {1}: its registry shows different histories, report it")]
     Conflict(Did, u64),
+    /// [`Knowledge`] has reached its bound, and has no entry of this DID.
+    #[error(
+        "{0} is new here, and the place for what is known of DIDs ({MAX_KNOWN_DIDS}) is taken: nobody new is accepted"
+    )]
+    Full(Did),
     /// The DID is malformed.
     #[error("{0}")]
     Method(#[from] MethodError),
@@ -75,14 +82,12 @@ pub struct Resolution {
     pub sequence: u64,
     /// The last second in which it counts as the latest; `None` if the document never changes.
     pub until: Option<Seconds>,
-    /// The proof that the DID is a member under a root of a trust list, if the peer has sent it beside its credential.
-    pub membership: Option<Vec<u8>>,
 }
 
 impl Resolution {
     /// A document that never changes.
     pub const fn constant(document: DidDocument) -> Self {
-        Self { document, sequence: 0, until: None, membership: None }
+        Self { document, sequence: 0, until: None }
     }
 }
 
@@ -90,6 +95,27 @@ impl From<DidDocument> for Resolution {
     /// As [`Self::constant`].
     fn from(document: DidDocument) -> Self {
         Self::constant(document)
+    }
+}
+
+/// What a source knows now about an earlier resolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The DID still has this document, as far as the source knows.
+    Latest,
+    /// The source knows nothing about the DID, or nothing as late.
+    Unknown,
+    /// The DID has another document by now, or has ended.
+    Outdated,
+}
+
+impl From<Standing> for Belief {
+    fn from(standing: Standing) -> Self {
+        match standing {
+            Standing::Latest => Self::Holds,
+            Standing::Unknown => Self::Unknown,
+            Standing::Outdated => Self::Ended,
+        }
     }
 }
 
@@ -107,9 +133,15 @@ pub trait Resolver: Send + Sync + fmt::Debug {
     /// [`ResolveError`]; [`ResolveError::NotAtHand`] lets the next resolver try.
     fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError>;
 
-    /// Whether its documents count for issuers. Those to which a list pins peers do not.
-    fn resolves_issuers(&self) -> bool {
-        true
+    /// Whether its documents are those to which a list pins peers. They do not count for issuers, and where another source knows the
+    /// method, only if that source does not have the DID.
+    fn is_pinned(&self) -> bool {
+        false
+    }
+
+    /// Whether a registry has proven lately that it does not have the DID.
+    fn is_absent(&self, _did: &Did, _now: Seconds) -> bool {
+        false
     }
 
     /// Never forgets what it knows of this DID, for want of space.
@@ -120,10 +152,9 @@ pub trait Resolver: Send + Sync + fmt::Debug {
         Vec::new()
     }
 
-    /// Whether an earlier resolution still holds, as far as this side knows now: the DID has not been deactivated since, and has no
-    /// other document than that with the hash `document` and this version.
-    fn is_latest(&self, _did: &Did, _document: &Sha256Hash, _sequence: u64) -> bool {
-        true
+    /// What it knows now about an earlier resolution, to the document with this hash and number.
+    fn standing(&self, _did: &Did, _document: &Sha256Hash, _sequence: u64) -> Standing {
+        Standing::Unknown
     }
 }
 
@@ -139,6 +170,13 @@ impl<M: Method> Resolver for M {
 
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, _now: Seconds) -> Result<Resolution, ResolveError> {
         Ok(Resolution::constant(Method::resolve(self, did)?))
+    }
+
+    fn standing(&self, did: &Did, _document: &Sha256Hash, _sequence: u64) -> Standing {
+        match did.method() == self.name() {
+            true => Standing::Latest,
+            false => Standing::Unknown,
+        }
     }
 }
 
@@ -156,13 +194,47 @@ pub(super) fn resolve(
 ) -> Result<Resolution, ResolveError> {
     let mut refusal = ResolveError::Unsupported(did.clone());
     let Some(method) = did_method(did) else { return Err(refusal) };
-    for resolver in resolvers.iter().filter(|resolver| resolver.methods().contains(&method)) {
+    let of_method = || resolvers.iter().filter(|resolver| resolver.methods().contains(&method));
+    let mut pins_count = true;
+    for resolver in of_method().filter(|resolver| !resolver.is_pinned()) {
+        match resolver.resolve(did, proof, now) {
+            Err(error @ ResolveError::NotAtHand(_)) => {
+                refusal = error;
+                pins_count &= resolver.is_absent(did, now);
+            }
+            decided => return decided,
+        }
+    }
+    for resolver in of_method().filter(|resolver| pins_count && resolver.is_pinned()) {
         match resolver.resolve(did, proof, now) {
             Err(error @ ResolveError::NotAtHand(_)) => refusal = error,
             decided => return decided,
         }
     }
     Err(refusal)
+}
+
+/// What the resolvers know about an earlier resolution.
+pub(super) fn standing(
+    resolvers: &[Arc<dyn Resolver>],
+    did: &Did,
+    (document, sequence): (&Sha256Hash, u64),
+    now: Seconds,
+) -> Standing {
+    let of = |resolver: &Arc<dyn Resolver>| resolver.standing(did, document, sequence);
+    if resolvers.iter().map(of).any(|standing| standing == Standing::Outdated) {
+        return Standing::Outdated;
+    }
+    let (pins, live): (Vec<_>, Vec<_>) = resolvers.iter().partition(|resolver| resolver.is_pinned());
+    let knows = |resolver: &&Arc<dyn Resolver>| of(resolver) == Standing::Latest;
+    let method = did_method(did);
+    let mut live_ones =
+        live.iter().filter(|live| method.is_some_and(|method| live.methods().contains(&method)));
+    let pins_count = live_ones.all(|live| live.is_absent(did, now));
+    match live.iter().any(knows) || (pins_count && pins.iter().any(knows)) {
+        true => Standing::Latest,
+        false => Standing::Unknown,
+    }
 }
 
 /// The DIDs on a list of issuers.
@@ -315,13 +387,20 @@ impl Resolver for PinnedDocuments {
         self.0.keys().for_each(|did| add(did.as_str().as_bytes()));
     }
 
-    fn resolves_issuers(&self) -> bool {
-        false
+    fn is_pinned(&self) -> bool {
+        true
     }
 
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, _now: Seconds) -> Result<Resolution, ResolveError> {
         let document = self.0.get(did).ok_or_else(|| ResolveError::NotAtHand(did.clone()))?;
         Ok(Resolution::constant(document.clone()))
+    }
+
+    fn standing(&self, did: &Did, _document: &Sha256Hash, sequence: u64) -> Standing {
+        match self.0.contains_key(did) && sequence == 0 {
+            true => Standing::Latest,
+            false => Standing::Unknown,
+        }
     }
 }
 
@@ -335,43 +414,51 @@ struct Cached {
     until: Seconds,
 }
 
-/// What the program knows about DIDs.
+/// The documents at hand.
 #[derive(Clone, Debug, Default)]
-struct Known {
-    documents: BTreeMap<Did, Cached>,
+struct Documents {
+    by_did: BTreeMap<Did, Cached>,
     by_age: BTreeSet<(Seconds, Did)>,
-    ended: BTreeSet<Did>,
-    /// The DIDs whose documents and ends stay, whatever else is added.
+    /// The DIDs whose documents stay, whatever else is added.
     kept: BTreeSet<Did>,
 }
 
-impl Known {
+impl Documents {
     /// Forgets the document of a DID.
     fn forget(&mut self, did: &Did) {
-        if let Some(cached) = self.documents.remove(did) {
+        if let Some(cached) = self.by_did.remove(did) {
             self.by_age.remove(&(cached.at, did.clone()));
         }
     }
 }
 
 /// Documents that the program has looked up, over TLS from a web server or a registry's node, and adds while connections run. Each
-/// counts as the latest for a limited time.
+/// counts as the latest for a limited time. [`Known`] keeps which is the latest, and which DIDs have ended, when a document has left.
 #[derive(Debug)]
 pub struct DocumentCache {
     provider: Arc<CryptoProvider>,
     methods: Vec<DidMethod>,
     max_age: Seconds,
     capacity: usize,
-    known: RwLock<Known>,
+    documents: RwLock<Documents>,
+    known: Arc<Known>,
 }
 
 impl DocumentCache {
     /// For DIDs of these methods. A document counts for `max_age` seconds: the longest that a rotation or deactivation can be missed.
     pub fn new(provider: Arc<CryptoProvider>, methods: Vec<DidMethod>, max_age: Seconds) -> Self {
-        Self { provider, methods, max_age, capacity: MAX_CACHED_DOCUMENTS, known: RwLock::default() }
+        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
+        let (capacity, documents) = (MAX_CACHED_DOCUMENTS, RwLock::default());
+        Self { provider, methods, max_age, capacity, documents, known }
     }
 
-    /// Keeps at most this many documents. Of more, the one that was looked up first leaves. It remembers as many deactivations.
+    /// Shares what is known for good with others.
+    #[must_use]
+    pub fn with_known(self, known: Arc<Known>) -> Self {
+        Self { known, ..self }
+    }
+
+    /// Keeps at most this many documents. Of more, the one that was looked up first leaves.
     #[must_use]
     pub fn with_capacity(self, capacity: usize) -> Self {
         Self { capacity, ..self }
@@ -381,7 +468,7 @@ impl DocumentCache {
     /// earlier look-up of the same version.
     ///
     /// # Errors
-    /// [`ResolveError::Document`], [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`].
+    /// [`ResolveError::Key`]; [`ResolveError::Deactivated`]: that is for ever; [`ResolveError::Conflict`]; [`ResolveError::Full`].
     pub fn insert(&self, document: DidDocument, sequence: u64, at: Seconds) -> Result<(), ResolveError> {
         let hash = Sha256Hash::of(&self.provider, document.canonical().as_bytes())?;
         self.insert_until(document, hash, sequence, at, at.saturating_add(self.max_age))
@@ -398,48 +485,54 @@ impl DocumentCache {
         until: Seconds,
     ) -> Result<(), ResolveError> {
         let did = document.id().clone();
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.ended.contains(&did) {
-            return Err(ResolveError::Deactivated(did));
-        }
-        if let Some(present) = known.documents.get(&did) {
-            if present.sequence > sequence {
-                return Ok(());
-            }
-            // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
-            if present.sequence == sequence
-                && present.hash != hash
-                && did_method(&did) == Some(DidMethod::DUNLIN)
-            {
-                return Err(ResolveError::Conflict(did, sequence));
-            }
-            if present.sequence == sequence && present.at > at {
-                return Ok(());
-            }
-        }
-        known.forget(&did);
-        if known.documents.len() >= self.capacity
-            && let Some((_, oldest)) = known.by_age.iter().find(|(_, did)| !known.kept.contains(did)).cloned()
+        let mut documents = self.documents.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(present) = documents.by_did.get(&did)
+            && present.sequence == sequence
+            && present.at > at
         {
-            known.forget(&oldest);
+            return Ok(());
         }
-        known.by_age.insert((at, did.clone()));
-        known.documents.insert(did, Cached { document, hash, sequence, at, until });
+        let is_earlier = self.known.learn_document(&did, &hash, sequence)?;
+        if is_earlier {
+            return Ok(());
+        }
+        documents.forget(&did);
+        if documents.by_did.len() >= self.capacity
+            && let Some((_, oldest)) =
+                documents.by_age.iter().find(|(_, did)| !documents.kept.contains(did)).cloned()
+        {
+            documents.forget(&oldest);
+        }
+        documents.by_age.insert((at, did.clone()));
+        documents.by_did.insert(did, Cached { document, hash, sequence, at, until });
         Ok(())
+    }
+
+    /// The document at hand, unless a later one is known, perhaps from another program.
+    fn latest<'d>(&self, documents: &'d Documents, did: &Did) -> Option<&'d Cached> {
+        let is_latest =
+            |cached: &&Cached| self.known.standing(did, &cached.hash, cached.sequence) == Standing::Latest;
+        documents.by_did.get(did).filter(is_latest)
+    }
+
+    /// The latest document, if it was looked up within the last `age` seconds, though that is longer than it counts otherwise.
+    pub(super) fn resolve_within(&self, did: &Did, age: Seconds, now: Seconds) -> Option<Resolution> {
+        let documents = self.documents.read().unwrap_or_else(PoisonError::into_inner);
+        let cached = self.latest(&documents, did)?;
+        let until = cached.at.saturating_add(age);
+        let (document, sequence) = (cached.document.clone(), cached.sequence);
+        (now <= until).then_some(Resolution { document, sequence, until: Some(until) })
+    }
+
+    /// What is known for good.
+    pub(super) fn known(&self) -> &Arc<Known> {
+        &self.known
     }
 
     /// Notes that the owner has ended the DID, for ever.
     pub fn deactivate(&self, did: Did) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        known.forget(&did);
-        // Documents and deactivations have a limit of their own, so neither displaces the other.
-        if known.ended.len() >= self.capacity
-            && !known.ended.contains(&did)
-            && let Some(first) = known.ended.iter().find(|did| !known.kept.contains(*did)).cloned()
-        {
-            known.ended.remove(&first);
-        }
-        known.ended.insert(did);
+        self.documents.write().unwrap_or_else(PoisonError::into_inner).forget(&did);
+        self.known.learn_end(&did);
     }
 }
 
@@ -454,26 +547,22 @@ impl Resolver for DocumentCache {
     }
 
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        if known.ended.contains(did) {
+        if self.known.has_ended(did) {
             return Err(ResolveError::Deactivated(did.clone()));
         }
+        let documents = self.documents.read().unwrap_or_else(PoisonError::into_inner);
         let counts = |cached: &&Cached| now <= cached.at.saturating_add(self.max_age).min(cached.until);
-        let cached = known.documents.get(did).filter(counts);
+        let cached = self.latest(&documents, did).filter(counts);
         let Cached { document, sequence, until, .. } =
             cached.ok_or_else(|| ResolveError::NotAtHand(did.clone()))?.clone();
-        Ok(Resolution { document, sequence, until: Some(until), membership: None })
+        Ok(Resolution { document, sequence, until: Some(until) })
     }
 
     fn keep(&self, did: &Did) {
-        self.known.write().unwrap_or_else(PoisonError::into_inner).kept.insert(did.clone());
+        self.documents.write().unwrap_or_else(PoisonError::into_inner).kept.insert(did.clone());
     }
 
-    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let holds = |cached: &Cached| {
-            cached.sequence < sequence || (cached.sequence == sequence && cached.hash == *document)
-        };
-        !known.ended.contains(did) && known.documents.get(did).is_none_or(holds)
+    fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> Standing {
+        self.known.standing(did, document, sequence)
     }
 }

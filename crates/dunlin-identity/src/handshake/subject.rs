@@ -7,8 +7,10 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use dunlin::wire::{DidMethod, SignatureScheme};
 
-use super::Refusal;
-use super::resolve::{ListedIssuer, Resolution, ResolveError, Resolver, resolve, self_contained};
+use super::resolve::{
+    ListedIssuer, Resolution, ResolveError, Resolver, Standing, resolve, self_contained, standing,
+};
+use super::{Refusal, did_method};
 use crate::credential::Seconds;
 use crate::did::Did;
 use crate::document::{DidDocument, Relationship};
@@ -62,17 +64,11 @@ impl Subjects {
 
     /// Resolves the DID of a peer. `proof` is what the peer has sent beside it.
     pub(super) fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
-        // Proofs of membership come with the resolution.
-        if let Some(peers) = self.peers.as_ref().filter(|peers| peers.roots().is_empty()) {
-            peers.check(&self.provider, did, None)?;
+        // Before anything else, so that strangers cost no look-up and leave nothing here.
+        if let Some(peers) = &self.peers {
+            peers.check(&self.provider, did, self.membership(peers, did, proof)?.as_deref())?;
         }
         let resolution = resolve(&self.resolvers, did, proof, now)?;
-        if let Some(peers) = &self.peers {
-            // The peer's proof of membership counts beside every resolution, also if its document is too old and another one was looked up.
-            let staple = || Staple::read(proof?).ok().map(|staple| staple.membership);
-            let membership = resolution.membership.clone().or_else(staple);
-            peers.check(&self.provider, did, membership.as_deref().filter(|proof| !proof.is_empty()))?;
-        }
         let document = &resolution.document;
         let first = document.keys(Relationship::Authentication).next();
         let (_, key) = first.ok_or_else(|| Refusal::NoKey(document.id().clone()))?;
@@ -84,6 +80,20 @@ impl Subjects {
         Ok(Subject { key: key.spki().clone(), document: hash, sequence, until: resolution.until })
     }
 
+    /// The proof of membership that the peer has sent with the proof of its DID, if the list needs one. It counts whatever becomes of the
+    /// rest, also if that is too old and the document is looked up.
+    fn membership(
+        &self,
+        peers: &TrustList,
+        did: &Did,
+        proof: Option<&[u8]>,
+    ) -> Result<Option<Vec<u8>>, ResolveError> {
+        let is_needed = !peers.roots().is_empty() && peers.check(&self.provider, did, None).is_err();
+        let Some(proof) = proof.filter(|_| is_needed) else { return Ok(None) };
+        let staple = Staple::read(proof).map_err(ResolveError::Proof)?;
+        Ok(Some(staple.membership).filter(|membership| !membership.is_empty()))
+    }
+
     /// What an issuer resolves to whose document the resolvers have.
     pub(super) fn resolve_issuer(
         &self,
@@ -91,7 +101,7 @@ impl Subjects {
         now: Seconds,
     ) -> Result<Resolution, ResolveError> {
         let did = &listed.did;
-        let resolvers = self.resolvers.iter().filter(|resolver| resolver.resolves_issuers()).cloned();
+        let resolvers = self.resolvers.iter().filter(|resolver| !resolver.is_pinned()).cloned();
         let resolution = resolve(&resolvers.collect::<Vec<_>>(), did, None, now)?;
         let hash = self.hash(&resolution.document)?;
         listed.check(&hash)?;
@@ -116,8 +126,10 @@ impl Subjects {
         if !self.is_latest(did, &self.hash(&issuer.document)?, issuer.sequence) {
             return Err(ResolveError::Outdated(did.clone()));
         }
-        if issuer.until.is_none_or(|until| now <= until) {
-            return Ok(issuer.until);
+        match issuer.until {
+            Some(until) if now <= until => return Ok(issuer.until),
+            None if !self.can_ask(did, now) => return Ok(None),
+            _ => {}
         }
         // The program may have looked it up again.
         let resolution = resolve(&self.resolvers, did, None, now)?;
@@ -127,9 +139,24 @@ impl Subjects {
         }
     }
 
+    /// Whether a source other than a list may know a later document of the DID.
+    pub(super) fn can_ask(&self, did: &Did, now: Seconds) -> bool {
+        let Some(method) = did_method(did) else { return false };
+        let asks = |resolver: &Arc<dyn Resolver>| {
+            !resolver.is_pinned() && resolver.methods().contains(&method) && !resolver.is_absent(did, now)
+        };
+        self.resolvers.iter().any(asks)
+    }
+
+    /// What is known of an earlier resolution.
+    pub(super) fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64, now: Seconds) -> Standing {
+        standing(&self.resolvers, did, (document, sequence), now)
+    }
+
     /// Whether no resolver knows of a later document of the DID, or of its end.
-    pub(super) fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
-        self.resolvers.iter().all(|resolver| resolver.is_latest(did, document, sequence))
+    fn is_latest(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> bool {
+        let standing = |resolver: &Arc<dyn Resolver>| resolver.standing(did, document, sequence);
+        !self.resolvers.iter().map(standing).any(|standing| standing == Standing::Outdated)
     }
 
     /// Whether the profile, which has these algorithms for chains, takes an issuer's signature of this scheme: with its type of key, hash

@@ -2,196 +2,27 @@
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use dunlin::PeerIdentity;
-use dunlin::auth::{AskAgain, Claim, KnownRegistry, Validity, Verdict, Verified};
+use dunlin::auth::{AskAgain, Belief, Claim, KnownRegistry, Validity, Verdict, Verified};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::pki_types::{CertificateDer, SignatureVerificationAlgorithm};
-use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod, SignatureScheme};
+use dunlin::wire::{AlertDescription as Alert, CertificateType, DidMethod};
+use dunlin::{Now, PeerIdentity};
 use serde_json::Value;
 
-use super::resolve::{ListedIssuer, Resolution, ResolveError, Resolver};
+use super::known::Known;
+use super::refusal::of_credential;
+use super::resolve::{ListedIssuer, Resolution, Resolver, Standing};
 use super::subject::{Subject, Subjects};
-use super::{CredentialIdentity, Judge, Stapled};
-use crate::credential::cose::CoseError;
-use crate::credential::jwt::JwtError;
-use crate::credential::links::LinksError;
-use crate::credential::proof::ProofError;
-use crate::credential::status::{SentList, StatusError, StatusList, StatusLists};
+use super::{CredentialIdentity, Judge, Refusal, Stapled};
+use crate::credential::status::{SentList, StatusEntry, StatusError, StatusList, StatusLists, list_issuer};
 use crate::credential::{self, CredentialError, Seconds, VerifiedCredential, Verifier, unsigned};
-use crate::did::{Did, DidError};
-use crate::document::{DidDocument, DocumentError};
+use crate::did::Did;
+use crate::document::DidDocument;
 use crate::holding::issuer_name;
-use crate::key::KeyError;
-use crate::method::MethodError;
+use crate::knowledge::{Knowledge, Learnt};
 use crate::method::dunlin::Sha256Hash;
-use crate::registry::chain::ChainError;
-use crate::registry::checkpoint::CheckpointError;
-use crate::registry::map::MapError;
-use crate::registry::note::NoteError;
-use crate::registry::staple::StapleError;
-use crate::trust::{TrustError, TrustList};
-
-/// Why a peer's credential or DID is refused in a handshake.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Refusal {
-    /// The Certificate message has several entries.
-    #[error("the peer has sent several entries instead of one credential")]
-    Entries,
-    /// What the peer has sent as its DID is none.
-    #[error("the peer's identifier: {0}")]
-    Identifier(#[from] DidError),
-    /// The credential is refused.
-    #[error("{0}")]
-    Credential(#[from] CredentialError),
-    /// The credential of the public implementation is refused ([`super::LinksVerifier`]).
-    #[error("{0}")]
-    Links(#[from] LinksError),
-    /// A status list beside the credential is refused.
-    #[error("status list beside the credential: {0}")]
-    StatusList(CredentialError),
-    /// The profile does not allow the issuer's signature in chains.
-    #[error("credential: the issuer has signed with {0}, which is not accepted here")]
-    Algorithm(SignatureScheme),
-    /// The peer's DID is not among those that this side talks to.
-    #[error("{0}")]
-    Peer(#[from] TrustError),
-    /// The peer's DID does not resolve.
-    #[error("{0}")]
-    Resolve(#[from] ResolveError),
-    /// The peer's document has no usable key for authentication.
-    #[error("the document of {0} has no key for authentication that is supported here")]
-    NoKey(Did),
-    /// The peer's identity is too long for sessions and cache entries.
-    #[error("the names of the credential's issuer and status lists are too long together")]
-    TooLong,
-}
-
-impl Refusal {
-    /// Whether the program could look something up and try again: a document or a status list.
-    pub fn is_missing(&self) -> bool {
-        use StatusError as S;
-        match self {
-            Self::Resolve(_) => self.wanted().is_some(),
-            Self::Credential(CredentialError::Status(error)) => {
-                matches!(error, S::Missing(_) | S::Stale(_))
-            }
-            _ => false,
-        }
-    }
-
-    /// The DID that the program could look up to try again.
-    pub fn wanted(&self) -> Option<&Did> {
-        match self {
-            Self::Resolve(ResolveError::NotAtHand(did) | ResolveError::OldProof(did, _)) => Some(did),
-            _ => None,
-        }
-    }
-
-    /// The alert that tells the peer.
-    pub fn alert(&self) -> Alert {
-        match self {
-            Self::Entries | Self::Identifier(_) => Alert::DECODE_ERROR,
-            Self::Credential(error) | Self::StatusList(error) => of_credential(error),
-            Self::Links(error) => of_links(error),
-            Self::Algorithm(_) | Self::TooLong => Alert::UNSUPPORTED_CERTIFICATE,
-            Self::Peer(_) => Alert::UNKNOWN_CA,
-            Self::Resolve(ResolveError::Deactivated(_) | ResolveError::Outdated(_)) => {
-                Alert::CERTIFICATE_REVOKED
-            }
-            Self::Resolve(ResolveError::OldProof(..)) => Alert::CERTIFICATE_EXPIRED,
-            Self::Resolve(ResolveError::Proof(error)) => of_staple(error),
-            Self::Resolve(ResolveError::Unsupported(_)) => Alert::UNSUPPORTED_CERTIFICATE,
-            Self::Resolve(ResolveError::Method(error)) => of_method(error),
-            Self::Resolve(_) | Self::NoKey(_) => Alert::BAD_CERTIFICATE,
-        }
-    }
-}
-
-impl From<Refusal> for AuthenticationFailure {
-    fn from(refusal: Refusal) -> Self {
-        Self::RejectedWith(refusal.alert(), refusal.to_string())
-    }
-}
-
-/// Syntax is a decode error; the rest is what RFC 8446 §6.2 says of certificates.
-fn of_credential(error: &CredentialError) -> Alert {
-    use CredentialError as C;
-    use {CoseError as O, JwtError as J, ProofError as P};
-    match error {
-        C::TooLong | C::Form | C::Json(_) | C::Status(StatusError::Staple) => Alert::DECODE_ERROR,
-        C::Jwt(J::Parts | J::Json(_)) => Alert::DECODE_ERROR,
-        C::Cose(
-            O::Message(_)
-            | O::Header(_)
-            | O::Content(_)
-            | O::Structure
-            | O::Members
-            | O::Payload
-            | O::NotShort,
-        ) => Alert::DECODE_ERROR,
-        C::UntrustedIssuer(_) => Alert::UNKNOWN_CA,
-        C::Expired | C::NotYetValid => Alert::CERTIFICATE_EXPIRED,
-        C::Jwt(J::Expired | J::NotYetValid) => Alert::CERTIFICATE_EXPIRED,
-        C::Proof(P::Expired | P::Future) | C::Status(StatusError::Stale(_)) => Alert::CERTIFICATE_EXPIRED,
-        C::Status(StatusError::Revoked | StatusError::Suspended) => Alert::CERTIFICATE_REVOKED,
-        C::Context(_) | C::Type | C::Unchecked(_) => Alert::UNSUPPORTED_CERTIFICATE,
-        C::Status(StatusError::Type(_) | StatusError::Purpose) => Alert::UNSUPPORTED_CERTIFICATE,
-        C::Proof(P::Type(_) | P::Cryptosuite(_) | P::Chain) => Alert::UNSUPPORTED_CERTIFICATE,
-        C::Jwt(J::Algorithm(_)) | C::Cose(O::Algorithm(_)) => Alert::UNSUPPORTED_CERTIFICATE,
-        C::Proof(P::Key(key)) | C::Jwt(J::Key(key)) | C::Cose(O::Key(key)) => of_key(key),
-        _ => Alert::BAD_CERTIFICATE,
-    }
-}
-
-/// As [`of_credential`].
-fn of_links(error: &LinksError) -> Alert {
-    match error {
-        LinksError::Json(_) => Alert::DECODE_ERROR,
-        LinksError::UntrustedIssuer => Alert::UNKNOWN_CA,
-        LinksError::Expired | LinksError::NotYetValid => Alert::CERTIFICATE_EXPIRED,
-        LinksError::Key(key) => of_key(key),
-        LinksError::Member(_) | LinksError::Subject(_) => Alert::BAD_CERTIFICATE,
-    }
-}
-
-/// A proof of a DID that cannot be read is a decode error; one that is wrong is not.
-fn of_staple(error: &StapleError) -> Alert {
-    use {CheckpointError as C, DocumentError as D, NoteError as N, StapleError as S};
-    match error {
-        S::TooLong | S::Field(_) | S::Map(MapError::Malformed) => Alert::DECODE_ERROR,
-        S::Document(
-            D::Json(_)
-            | D::Canonical(_)
-            | D::Member(_)
-            | D::Did(..)
-            | D::TooManyMethods
-            | D::TooManyEntries(_),
-        ) => Alert::DECODE_ERROR,
-        S::Checkpoint(
-            C::Malformed | C::Note(N::TooLong | N::Text | N::Unsigned | N::Line(_) | N::TooManySignatures),
-        ) => Alert::DECODE_ERROR,
-        S::Checkpoint(C::Chain(ChainError::Malformed(_))) => Alert::DECODE_ERROR,
-        _ => Alert::BAD_CERTIFICATE,
-    }
-}
-
-fn of_method(error: &MethodError) -> Alert {
-    match error {
-        MethodError::Unknown(_) => Alert::UNSUPPORTED_CERTIFICATE,
-        MethodError::Did(_) | MethodError::Encoding(_) | MethodError::Json(_) => Alert::DECODE_ERROR,
-        MethodError::Key(_, error) => of_key(error),
-        MethodError::Document(_) => Alert::BAD_CERTIFICATE,
-    }
-}
-
-fn of_key(error: &KeyError) -> Alert {
-    match error {
-        KeyError::UnknownType | KeyError::Use | KeyError::Provider(_) => Alert::UNSUPPORTED_CERTIFICATE,
-        _ => Alert::BAD_CERTIFICATE,
-    }
-}
+use crate::trust::TrustList;
 
 /// Verifies peers by their credentials (docs/identity.md). [`Verifiers::with`](dunlin::auth::Verifiers::with) adds it to a profile.
 ///
@@ -221,6 +52,7 @@ pub struct CredentialVerifier {
     looked_up: Vec<ListedIssuer>,
     subjects: Subjects,
     status: RwLock<StatusLists>,
+    known: Arc<Known>,
     /// Lists whose issuers' documents were not at hand.
     waiting: Mutex<Vec<WaitingList>>,
     asks: bool,
@@ -230,6 +62,8 @@ pub struct CredentialVerifier {
 #[derive(Debug)]
 struct WaitingList {
     content: Vec<u8>,
+    /// The issuer that it names.
+    issuer: String,
     /// The document by which it could not be verified.
     refused_by: Option<Sha256Hash>,
 }
@@ -250,9 +84,18 @@ impl CredentialVerifier {
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
         let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
+        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
         let (subjects, looked_up) = (Subjects::new(provider), Vec::new());
         let (status, waiting) = (RwLock::default(), Mutex::default());
-        Self { issuers, resolved, looked_up, subjects, status, waiting, asks: false }
+        Self { issuers, resolved, looked_up, subjects, status, known, waiting, asks: false }
+    }
+
+    /// Shares what is known for good with other verifiers and registries.
+    #[must_use]
+    pub fn with_known(self, known: Arc<Known>) -> Self {
+        let verifier = Self { known, ..self };
+        verifier.learn_lists();
+        verifier
     }
 
     /// Trusts these issuers, too. The resolvers have their documents, of which the latest counts: an issuer may change its key, and issues
@@ -289,15 +132,21 @@ impl CredentialVerifier {
     /// Starts with these status lists.
     #[must_use]
     pub fn with_status(self, lists: StatusLists) -> Self {
-        Self { status: RwLock::new(lists), ..self }
+        let verifier = Self { status: RwLock::new(lists), ..self };
+        verifier.learn_lists();
+        verifier
     }
 
     /// Starts with these status lists of issuers whose documents the resolvers have, as [`StatusList::verify_file`] takes them. Each counts
     /// from the first credential on at which its issuer's document is at hand.
     #[must_use]
     pub fn with_unverified_status(self, lists: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let waiting = lists.into_iter().map(|content| WaitingList { content, refused_by: None }).collect();
-        Self { waiting: Mutex::new(waiting), ..self }
+        let waiting = lists.into_iter().map(|content| WaitingList {
+            issuer: list_issuer(credential::of_file(&content)).unwrap_or_default(),
+            content,
+            refused_by: None,
+        });
+        Self { waiting: Mutex::new(waiting.collect()), ..self }
     }
 
     /// Asks the caller ([`dunlin::Question::Verify`]) where a document or status list is not at hand. The caller looks it up, adds it, and
@@ -315,7 +164,17 @@ impl CredentialVerifier {
 
     /// Changes the status lists, for example by a list that the program has fetched.
     pub fn update_status<R>(&self, change: impl FnOnce(&mut StatusLists) -> R) -> R {
-        change(&mut self.status.write().unwrap_or_else(PoisonError::into_inner))
+        let changed = change(&mut self.status.write().unwrap_or_else(PoisonError::into_inner));
+        self.learn_lists();
+        changed
+    }
+
+    /// Learns which lists at hand are the newest.
+    fn learn_lists(&self) {
+        for list in self.lists().iter() {
+            // One that is not counts for nobody.
+            let _ = self.learn_list(list);
+        }
     }
 
     /// Verifies the credential in a Certificate message: everything but the peer's possession of the key in the result. `algorithms` are
@@ -375,9 +234,7 @@ impl CredentialVerifier {
             identity.issuer_document = Some((hash, *sequence));
         }
         let identity = identity.to_engine().ok_or(Refusal::TooLong)?;
-        if !news.is_empty() {
-            self.update_status(|lists| lists.merge(&news));
-        }
+        self.keep_sent(&news).map_err(CredentialError::from)?;
         Ok(Verified::new(key, identity, validity))
     }
 
@@ -414,24 +271,92 @@ impl CredentialVerifier {
         }
         let hash = self.subjects.hash(issuer)?;
         waiting.retain_mut(|list| {
-            if list.refused_by == Some(hash) {
+            if list.issuer != issuer.id().as_str() || list.refused_by == Some(hash) {
                 return true;
             }
             match StatusList::verify_file(verifier, &self.subjects.provider, &list.content, now) {
                 Ok(list) => {
-                    self.update_status(|lists| lists.merge([&list]));
+                    // An older list than the one at hand is not needed.
+                    let _ = self.update_status(|lists| lists.insert(list));
                     false
                 }
-                Err(error) => {
-                    // It may be by the key of a later document. That of another issuer has not been asked.
-                    if !matches!(error, CredentialError::UntrustedIssuer(_)) {
-                        list.refused_by = Some(hash);
-                    }
+                Err(_) => {
+                    // It may be by the key of a later document.
+                    list.refused_by = Some(hash);
                     true
                 }
             }
         });
         Ok(())
+    }
+
+    /// Takes the waiting lists of an issuer, if there are any and a resolver has its document. Returns whether none is left that the document
+    /// might verify.
+    fn takes_lists_of(&self, issuer: &Did, now: Seconds) -> bool {
+        let is_waiting = || {
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            waiting.iter().any(|list| list.issuer == issuer.as_str())
+        };
+        if !is_waiting() {
+            return true;
+        }
+        let Some(listed) = self.looked_up.iter().find(|listed| listed.did == *issuer) else { return true };
+        let Ok(Resolution { document, .. }) = self.subjects.resolve_issuer(listed, now) else { return false };
+        let verifier = Verifier::new([document.clone()]).with_contexts(self.issuers.contexts().clone());
+        self.take_waiting_lists(&verifier, &document, now).is_ok()
+    }
+
+    /// Whether this list is the newest of its issuer and URL that is known, and from now on the newest that is known.
+    ///
+    /// # Errors
+    /// [`StatusError::TooManyLists`].
+    fn learn_list(&self, list: &StatusList) -> Result<bool, StatusError> {
+        match self.known.learn(list.subject(&self.subjects.provider), *list.mark()) {
+            Learnt::Later | Learnt::Known => Ok(true),
+            Learnt::Earlier | Learnt::Other => Ok(false),
+            Learnt::Full => Err(StatusError::TooManyLists),
+        }
+    }
+
+    /// Whether no newer list than this one is known.
+    fn is_newest(&self, list: &StatusList) -> bool {
+        let subject = list.subject(&self.subjects.provider);
+        !matches!(self.known.compare(&subject, list.mark()), Learnt::Earlier | Learnt::Other)
+    }
+
+    /// What the lists at hand say now about a credential with these statuses.
+    fn belief_in_status(&self, issuer: &Did, statuses: &[StatusEntry], now: Seconds) -> Belief {
+        if statuses.is_empty() {
+            return Belief::Holds;
+        }
+        let is_complete = self.takes_lists_of(issuer, now);
+        let lists = self.lists();
+        if lists.refuses(issuer, statuses) {
+            return Belief::Ended;
+        }
+        match is_complete && lists.vouch(issuer, statuses, now, |list| self.is_newest(list)) {
+            true => Belief::Holds,
+            false => Belief::Unknown,
+        }
+    }
+
+    /// What is known now of the issuer's document behind an earlier verdict.
+    fn belief_in_issuer(&self, peer: &CredentialIdentity, now: Seconds) -> Belief {
+        let issuer = &peer.issuer;
+        if let Some((document, sequence)) = peer.issuer_document {
+            let mut listed = self.looked_up.iter().filter(|listed| listed.did == *issuer);
+            return match listed.any(|listed| listed.check(&document).is_ok()) {
+                true => self.subjects.standing(issuer, &document, sequence, now).into(),
+                false => Belief::Ended,
+            };
+        }
+        let Some(Resolution { document, sequence, .. }) = self.given(issuer) else { return Belief::Ended };
+        let Ok(hash) = self.subjects.hash(document) else { return Belief::Unknown };
+        match self.subjects.standing(issuer, &hash, *sequence, now) {
+            // The program vouches for it.
+            Standing::Unknown if !self.subjects.can_ask(issuer, now) => Belief::Holds,
+            standing => standing.into(),
+        }
     }
 
     /// The issuer with this DID, if the program has given its document.
@@ -479,23 +404,27 @@ impl CredentialVerifier {
                 Err(error) => return Err(Refusal::StatusList(error)),
             }
         }
-        let error = match self.lists().check(&news, issuer, &verified.statuses, now) {
+        let is_newest = |list: &StatusList| self.is_newest(list);
+        let error = match self.lists().check(&news, issuer, &verified.statuses, now, is_newest) {
             Ok(until) => return Ok((until, news)),
             Err(StatusError::Missing(url)) if old.contains(&url) => StatusError::Stale(url),
             Err(error) => error,
         };
         if let StatusError::Revoked | StatusError::Suspended = error {
             // The issuer has signed the revocation, so it does not matter who brings it.
-            self.update_status(|lists| lists.merge(&news));
+            self.keep_sent(&news).map_err(CredentialError::from)?;
         }
         Err(CredentialError::from(error).into())
     }
 
-    /// Whether no resolver knows of a later document of this issuer, or of its end.
-    fn is_latest_issuer(&self, issuer: &Did) -> bool {
-        self.given(issuer).is_some_and(|Resolution { document, sequence, .. }| {
-            self.subjects.hash(document).is_ok_and(|hash| self.subjects.is_latest(issuer, &hash, *sequence))
-        })
+    /// Keeps lists that a holder has sent.
+    fn keep_sent(&self, news: &[StatusList]) -> Result<(), StatusError> {
+        for list in news {
+            if self.learn_list(list)? {
+                self.update_status(|lists| lists.merge([list]));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -525,9 +454,9 @@ fn identity(
     }
 }
 
-/// The time of the handshake.
-pub(super) fn seconds(claim: &Claim<'_>) -> Seconds {
-    Seconds::try_from(claim.now.unix_ms / 1000).unwrap_or(Seconds::MAX)
+/// The time, in seconds since 1970.
+pub(super) fn of_clock(now: Now) -> Seconds {
+    Seconds::try_from(now.unix_ms / 1000).unwrap_or(Seconds::MAX)
 }
 
 impl Judge for CredentialVerifier {
@@ -571,7 +500,7 @@ impl dunlin::auth::Verifier for CredentialVerifier {
     }
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
-        let now = seconds(claim);
+        let now = of_clock(claim.now);
         let stapled = Stapled { did_proof: claim.did_proof, credential_status: claim.credential_status };
         match self.judge(claim.entries, stapled, claim.algorithms, now) {
             Ok(verified) => Ok(Verdict::Accepted(verified)),
@@ -603,92 +532,12 @@ impl dunlin::auth::Verifier for CredentialVerifier {
         true
     }
 
-    /// Whether nothing that this side has learned since contradicts the verdict: the peer and the issuer have the same documents, and the
-    /// issuer has not revoked the credential.
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        let Some(peer) = CredentialIdentity::of(identity) else { return false };
-        self.subjects.is_latest(&peer.did, &peer.document, peer.sequence)
-            && match peer.issuer_document {
-                Some((document, sequence)) => {
-                    let mut listed = self.looked_up.iter().filter(|listed| listed.did == peer.issuer);
-                    listed.any(|listed| listed.check(&document).is_ok())
-                        && self.subjects.is_latest(&peer.issuer, &document, sequence)
-                }
-                None => self.is_latest_issuer(&peer.issuer),
-            }
-            && !self.lists().refuses(&peer.issuer, &peer.statuses)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::method::Method;
-    use crate::method::{JWK, KEY};
-    use crate::registry::chain::LightBlock;
-    use crate::registry::checkpoint::SignedCheckpoint;
-    use crate::registry::proof::StateProof;
-    use crate::registry::staple::{MAX_STAPLE, Staple};
-
-    /// docs/identity.md: a malformed DID or proof of a DID is a decode error, a wrong one is not.
-    #[test]
-    fn malformed_identifiers_and_proofs_are_decode_errors() {
-        let staple = |error: StapleError| Refusal::from(ResolveError::Proof(error)).alert();
-        let did: Did = "did:dunlin:device".parse().unwrap();
-        let document = |text: &[u8]| staple(DidDocument::read(text, &did).unwrap_err().into());
-        let note = |text: &[u8]| match SignedCheckpoint::read(text) {
-            Err(error) => staple(error.into()),
-            Ok(_) => panic!("{text:?}"),
-        };
-        let many = |text: &str, count: usize| vec![text; count].join(",");
-        let methods = format!(r#"{{"id":"did:dunlin:device","verificationMethod":[{}]}}"#, many("{}", 17));
-        let entries =
-            format!(r#"{{"id":"did:dunlin:device","authentication":[{}]}}"#, many(r#""did:a:b#c""#, 17));
-        let signature = "\u{2014} a AAAAAAAAAAAA\n";
-        let malformed = [
-            staple(Staple::read(&[0; MAX_STAPLE + 1]).unwrap_err()),
-            staple(Staple::read(&[]).unwrap_err()),
-            staple(StateProof::read(&[9]).unwrap_err().into()),
-            document(b"{"),
-            document(b"{}"),
-            document(br#"{"id":"did:dunlin:device","authentication":[{"id":"x"}]}"#),
-            document(methods.as_bytes()),
-            document(entries.as_bytes()),
-            note(b"\xff"),
-            note(b"text\n"),
-            note(b"text\n\n\xe2\x80\x94 x\n"),
-            note(&[b'a'; 1 << 15]),
-            note(format!("text\n\n{}", signature.repeat(65)).as_bytes()),
-            note(b"one line\n\n\xe2\x80\x94 name AAAAAAAAAAAA\n"),
-            staple(CheckpointError::Chain(LightBlock::read(&[9]).unwrap_err()).into()),
-        ];
-        for (number, alert) in malformed.into_iter().enumerate() {
-            assert_eq!(alert, Alert::DECODE_ERROR, "{number}");
-        }
-        let of_did = |method: &dyn Method, did: &str| {
-            let refused = method.resolve(&did.parse().unwrap()).unwrap_err();
-            Refusal::from(ResolveError::from(refused)).alert()
-        };
-        for (method, did) in [
-            (&KEY as &dyn Method, "did:key:abc"),
-            (&KEY, "did:key:z0OIl"),
-            (&JWK, "did:jwk:e30x"),
-            (&JWK, "did:jwk:a"),
-        ] {
-            assert_eq!(of_did(method, did), Alert::DECODE_ERROR, "{did}");
-        }
-        // A key of an unknown type, another document, and what is well-formed but wrong.
-        assert_eq!(of_did(&KEY, "did:key:z11"), Alert::UNSUPPORTED_CERTIFICATE);
-        assert_eq!(document(br#"{"id":"did:dunlin:other"}"#), Alert::BAD_CERTIFICATE);
-        let wrong = [
-            StapleError::from(MapError::Root),
-            MapError::Absent.into(),
-            CheckpointError::NotTheRegistry("registry.example".to_owned()).into(),
-            CheckpointError::Note(NoteError::Signature("registry.example".to_owned())).into(),
-            StapleError::OtherRegistry("other.example".to_owned()),
-        ];
-        for error in wrong {
-            assert_eq!(staple(error.clone()), Alert::BAD_CERTIFICATE, "{error}");
-        }
+    /// Whether the peer and the issuer still have the same documents, and the issuer has not revoked the credential, as far as this side knows.
+    fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
+        let Some(peer) = CredentialIdentity::of(identity) else { return Belief::Ended };
+        let now = of_clock(now);
+        let of_peer = self.subjects.standing(&peer.did, &peer.document, peer.sequence, now).into();
+        let of_issuer = self.belief_in_issuer(&peer, now);
+        self.belief_in_status(&peer.issuer, &peer.statuses, now).max(of_issuer).max(of_peer)
     }
 }

@@ -4,14 +4,14 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dunlin::PeerIdentity;
-use dunlin::auth::{Claim, KnownRegistry, Verdict, Verified, Verifier};
+use dunlin::auth::{Belief, Claim, KnownRegistry, Verdict, Verified, Verifier};
 use dunlin::crypto::{
     ActiveKeyExchange, CryptoError, CryptoProvider, FiniteField, KeyExchangeGroup, KeyLoader, RsaDecryption,
     SecureRandom, SharedSecret, SignatureAlgorithms, SigningKey,
 };
 use dunlin::error::AuthenticationFailure;
 use dunlin::wire::{CertificateType, DidMethod, NamedGroup, SignatureScheme};
+use dunlin::{Now, PeerIdentity};
 use pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
     SubjectPublicKeyInfoDer,
@@ -294,8 +294,8 @@ impl Verifier for WatchedVerifier {
         self.0.registries()
     }
 
-    fn still_believes(&self, identity: &PeerIdentity) -> bool {
-        self.0.still_believes(identity)
+    fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
+        self.0.still_believes(identity, now)
     }
 
     fn issuer<'c>(&self, entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {

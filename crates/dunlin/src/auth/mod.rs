@@ -32,7 +32,9 @@ pub use identity::{
 pub use psk::{ChoosePsk, ExternalPsk, FindPsk, MIN_PSK_LEN, Psk, PskTable};
 pub use raw_key::RawKeyTrust;
 pub use revocation::Revocation;
-pub use verifier::{Acceptance, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier, Verifiers};
+pub use verifier::{
+    Acceptance, AskAgain, Belief, Claim, KeyUse, Validity, Verdict, Verified, Verifier, Verifiers,
+};
 pub use x509::{Anchor, X509Trust};
 
 /// A private key in this process, or elsewhere.

@@ -163,12 +163,11 @@ pub trait Verifier: Send + Sync + fmt::Debug {
     }
 
     /// Whether an earlier verdict on this peer still holds, as far as this side knows now. The engine asks before it resumes a
-    /// session of the peer or uses a cache entry, where `false` leads to a full handshake, and before it thaws an association with the
-    /// peer, which `false` prevents. A verifier that has heard since of another key of the identity, or of its revocation, answers
-    /// `false`. Dates and [`Self::settings`] are checked already. The handshake
-    /// waits for it, so it must not block.
-    fn still_believes(&self, _identity: &PeerIdentity) -> bool {
-        true
+    /// session of the peer or uses a cache entry, which needs [`Belief::Holds`]; otherwise the handshake is full. It also asks before it
+    /// thaws an association with the peer, which [`Belief::Ended`] prevents. Dates and [`Self::settings`] are checked already. The
+    /// handshake waits for it, so it must not block.
+    fn still_believes(&self, _identity: &PeerIdentity, _now: Now) -> Belief {
+        Belief::Holds
     }
 
     /// What identifies the issuer of the credential, if there is one. Stores count peers by it, so that the peers of one issuer do
@@ -176,6 +175,17 @@ pub trait Verifier: Send + Sync + fmt::Debug {
     fn issuer<'c>(&self, _entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
         None
     }
+}
+
+/// What a verifier knows now about an earlier verdict of its own. The order is that of doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Belief {
+    /// The verdict holds.
+    Holds,
+    /// The verifier cannot tell, for example because it has forgotten the peer or has not heard of it yet.
+    Unknown,
+    /// The peer has another key by now, or its credential was revoked.
+    Ended,
 }
 
 /// A verifier's answer.
@@ -439,9 +449,10 @@ impl Verifiers {
     }
 
     /// Whether an earlier verdict on a peer still holds. Peers without a certificate have none.
-    pub(crate) fn still_believe(&self, peer: Option<&PeerIdentity>) -> bool {
+    pub(crate) fn still_believe(&self, peer: Option<&PeerIdentity>, now: Now) -> Belief {
         let typed = peer.and_then(|peer| Some((peer, peer.certificate_type()?)));
-        typed.is_none_or(|(peer, typ)| self.of(typ).is_ok_and(|verifier| verifier.still_believes(peer)))
+        let Some((peer, typ)) = typed else { return Belief::Holds };
+        self.of(typ).map_or(Belief::Ended, |verifier| verifier.still_believes(peer, now))
     }
 
     /// The methods of decentralised identifiers that this side resolves for credentials of this type.

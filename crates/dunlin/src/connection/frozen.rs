@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use super::Connection;
 use crate::address::ServerAddress;
-use crate::auth::{PeerIdentity, codec};
+use crate::auth::{Belief, PeerIdentity, codec};
 use crate::config::{ClientConfig, ServerConfig};
 use crate::error::{AuthenticationFailure, Error, Misuse};
 use crate::handshake::Step;
@@ -202,7 +202,9 @@ impl Owner<'_> {
             }
             let trust = &self.profile.trust;
             let certified = negotiated.peer_certified.as_deref();
-            if !trust.still_believe(negotiated.peer.as_ref()) || !trust.still_believe(certified) {
+            // The caller asks about a peer of which nothing is known, while the association goes on.
+            let peers = [negotiated.peer.as_ref(), certified];
+            if peers.iter().any(|peer| trust.still_believe(*peer, now) == Belief::Ended) {
                 let why = "this side no longer believes the peer of the frozen association";
                 return Err(AuthenticationFailure::Rejected(why.into()).into());
             }

@@ -10,6 +10,7 @@ use core::fmt;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::address::ServerAddress;
+use crate::auth::Belief;
 use crate::cache::{
     CacheKey, CacheMode, CachedPeer, CachedServer, ClientCache, ClientHandshakeCache, Fingerprint, Known,
     MAX_CERTIFICATE_REQUEST, Ticket, Vouched,
@@ -200,7 +201,8 @@ impl Caching for ClientHandshakeCache {
         let CachedServer { server, certificate_request, mut tickets, suspended: _ } = entry;
         let entry = Arc::new(Entry { store: Arc::clone(&self.store), key });
         let is_usable = |server: &CachedPeer| {
-            known == Known::Usable && profile.trust.still_believe(Some(&server.identity))
+            let belief = || profile.trust.still_believe(Some(&server.identity), cx.now);
+            known == Known::Usable && belief() == Belief::Holds
         };
         let server = server.filter(is_usable).map(Box::new);
         // Only TLS 1.2 can abbreviate a CertificateRequest.

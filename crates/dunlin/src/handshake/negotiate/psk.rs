@@ -4,7 +4,7 @@ use super::key_share::common_groups;
 use super::tls_cert_with_extern_psk;
 use super::{Choices, HelloDraft, Selection};
 use crate::address::ServerAddress;
-use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, Tls13CipherSuite};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::extension::pre_shared_key::{self, Identity, Selected};
@@ -105,7 +105,7 @@ pub(crate) fn session(
             && s.session.transport == cx.protocol().transport()
             && s.session.settings == config.session_settings
             && s.session.server_name.as_ref() == Some(&key.name)
-            && config.profile.trust.still_believe(s.session.peer.as_ref())
+            && config.profile.trust.still_believe(s.session.peer.as_ref(), cx.now) == Belief::Holds
     };
     // A session that stems from a PSK is usable only while the client still has that PSK.
     let believed = |s: &mut ClientSession| {

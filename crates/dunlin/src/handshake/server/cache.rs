@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::auth::PeerIdentity;
+use crate::auth::{Belief, PeerIdentity};
 use crate::cache::{CachedPeer, Fingerprint, ServerCache, ServerHandshakeCache, Ticket, Vouched};
 use crate::error::Error;
 use crate::extension::handshake_cache::{Answer, Name, Offer};
@@ -158,7 +158,7 @@ impl Caching for ServerHandshakeCache {
         let usable = |peer: &CachedPeer| {
             Some(peer.certificate_type) == sends.client_type
                 && peer.is_usable(cx.now, &config.settings, self.max_age)
-                && config.profile.trust.still_believe(Some(&peer.identity))
+                && config.profile.trust.still_believe(Some(&peer.identity), cx.now) == Belief::Holds
         };
         let find = |ticket: &Ticket| self.store.find(ticket).filter(usable);
         let mut tickets = offer.tickets.iter().zip(0..).filter(|_| sends.client_type.is_some());

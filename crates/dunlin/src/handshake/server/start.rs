@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::address::{self, Proof};
 use super::mark::{self, Spent};
 use super::{rank, tls13};
-use crate::auth::{PeerIdentity, Psk, PskIdentity};
+use crate::auth::{Belief, PeerIdentity, Psk, PskIdentity};
 use crate::crypto::{HashAlgorithm, KeyExchangeGroup, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Misuse, PeerIncompatible, PeerMisbehaved};
@@ -438,7 +438,7 @@ pub(super) fn is_good(cx: &Cx<'_>, config: &ServerConfig, session: &Session, hel
         && session.settings == config.settings
         && session.serves(config.profile.rank)
         && session.server_name == name
-        && config.profile.trust.still_believe(session.peer.as_ref())
+        && config.profile.trust.still_believe(session.peer.as_ref(), cx.now) == Belief::Holds
 }
 
 /// The server's first suite that the client also offers, with this hash if one is given.

@@ -1,0 +1,141 @@
+//! The one home of what a program has learnt for good, which all its verifiers share.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use dunlin::crypto::CryptoProvider;
+use dunlin::wire::DidMethod;
+
+use super::did_method;
+use super::resolve::{ResolveError, Standing};
+use crate::did::Did;
+use crate::knowledge::{Knowledge, Learnt, Mark, Record, Subject};
+use crate::method::dunlin::Sha256Hash;
+
+/// Keeps what a program learns beyond its end, or passes it to other programs. A handshake waits for it, so it must not block. It reports its
+/// own failures.
+pub trait KnownStore: Send + Sync + fmt::Debug {
+    /// Keeps an entry, which is later than those before it about the same subject.
+    fn add(&self, record: &Record);
+}
+
+/// [`Knowledge`] that verifiers, resolvers and tasks share, with a store.
+#[derive(Debug)]
+pub struct Known {
+    provider: Arc<CryptoProvider>,
+    knowledge: RwLock<Knowledge>,
+    stores: Vec<Arc<dyn KnownStore>>,
+}
+
+impl Known {
+    /// Begins with this knowledge. It ends with the program.
+    pub const fn new(provider: Arc<CryptoProvider>, knowledge: Knowledge) -> Self {
+        Self { provider, knowledge: RwLock::new(knowledge), stores: Vec::new() }
+    }
+
+    /// Passes everything that is learnt to this store, too. The knowledge should begin with its records.
+    #[must_use]
+    pub fn with_store(mut self, store: Arc<dyn KnownStore>) -> Self {
+        self.stores.push(store);
+        self
+    }
+
+    /// Adds what a store has from other programs. Returns what this side knows later, or alone, so that the store can have it.
+    pub fn merge(&self, records: impl IntoIterator<Item = Record>) {
+        let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
+        for Record { subject, mark } in records {
+            knowledge.learn(subject, mark);
+        }
+    }
+
+    /// Everything that is known, for a store.
+    pub fn records(&self) -> Vec<Record> {
+        self.knowledge.read().unwrap_or_else(PoisonError::into_inner).records().collect()
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
+        self.knowledge.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known of something.
+    pub(super) fn get(&self, subject: &Subject) -> Option<Mark> {
+        self.knowledge.read().unwrap_or_else(PoisonError::into_inner).get(subject)
+    }
+
+    /// Compares something with what is known, and keeps nothing.
+    pub(crate) fn compare(&self, subject: &Subject, mark: &Mark) -> Learnt {
+        self.knowledge.read().unwrap_or_else(PoisonError::into_inner).compare(subject, mark)
+    }
+
+    /// Learns something that is proven.
+    pub(crate) fn learn(&self, subject: Subject, mark: Mark) -> Learnt {
+        // Most of what handshakes show is known.
+        if let Learnt::Known = self.compare(&subject, &mark) {
+            return Learnt::Known;
+        }
+        let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
+        let learnt = knowledge.learn(subject, mark);
+        if learnt == Learnt::Later {
+            // Under the lock, so that the store has the entries of a subject in their order.
+            self.stores.iter().for_each(|store| store.add(&Record { subject, mark }));
+        }
+        learnt
+    }
+
+    /// Learns which document a DID has. Returns whether something later is known.
+    ///
+    /// # Errors
+    /// [`ResolveError::Deactivated`], [`ResolveError::Conflict`], [`ResolveError::Full`].
+    pub(super) fn learn_document(
+        &self,
+        did: &Did,
+        hash: &Sha256Hash,
+        sequence: u64,
+    ) -> Result<bool, ResolveError> {
+        let (subject, mark) = (Subject::did(&self.provider, did), Mark::new(sequence, hash.as_bytes()));
+        match self.learn(subject, mark) {
+            Learnt::Full => Err(ResolveError::Full(did.clone())),
+            // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
+            Learnt::Other if did_method(did) == Some(DidMethod::DUNLIN) => {
+                Err(ResolveError::Conflict(did.clone(), sequence))
+            }
+            Learnt::Other => {
+                let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
+                knowledge.replace(subject, mark);
+                Ok(false)
+            }
+            Learnt::Earlier if self.has_ended(did) => Err(ResolveError::Deactivated(did.clone())),
+            Learnt::Earlier => Ok(true),
+            Learnt::Later | Learnt::Known => Ok(false),
+        }
+    }
+
+    /// Learns that a DID has ended.
+    pub(super) fn learn_end(&self, did: &Did) {
+        self.learn(Subject::did(&self.provider, did), Mark::ENDED);
+    }
+
+    pub(super) fn has_ended(&self, did: &Did) -> bool {
+        self.get(&Subject::did(&self.provider, did)).is_some_and(|mark| mark.ended)
+    }
+
+    /// What is known of an earlier resolution of this DID.
+    pub(super) fn standing(&self, did: &Did, hash: &Sha256Hash, sequence: u64) -> Standing {
+        let (subject, mark) = (Subject::did(&self.provider, did), Mark::new(sequence, hash.as_bytes()));
+        if self.get(&subject).is_none() {
+            return Standing::Unknown;
+        }
+        match self.compare(&subject, &mark) {
+            Learnt::Known if self.has_ended(did) => Standing::Outdated,
+            Learnt::Known => Standing::Latest,
+            Learnt::Later | Learnt::Full => Standing::Unknown,
+            Learnt::Other | Learnt::Earlier => Standing::Outdated,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What a program has learnt for good: that a DID has ended or has a later document, that an issuer has a later status list, and how far a
+//! registry's log has come.
+//!
+//! [`Knowledge`] only grows. An entry takes [`RECORD_LEN`] bytes in a store, whatever it is about. At its bound, [`Knowledge`] takes no further
+//! DID and forgets none, so strangers cannot displace the end of a key. It does no I/O; [`Record`]s pass between it and a store.
+
+use alloc::collections::BTreeMap;
+
+use dunlin::crypto::CryptoProvider;
+
+use crate::did::Did;
+
+/// The most DIDs of which [`Knowledge`] has an entry, unless the program says otherwise. They take about 100 MiB of memory.
+pub const MAX_KNOWN_DIDS: usize = 1 << 20;
+
+/// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take the place of others.
+pub const MAX_KNOWN_LISTS: usize = 4096;
+
+/// The length of a [`Record`], in bytes.
+pub const RECORD_LEN: usize = KEY_LEN + 8 + HASH_LEN + 1;
+
+/// One byte for the kind, 8 for the issuer of a list, 16 for the list; or 24 for a DID.
+const KEY_LEN: usize = 25;
+
+/// Half of a SHA-256: a holder who finds two documents with one such hash deceives itself alone.
+const HASH_LEN: usize = 16;
+
+/// What an entry is about: digests of names, so an entry tells no names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Subject([u8; KEY_LEN]);
+
+impl Subject {
+    const DID: u8 = 1;
+    const LIST: u8 = 2;
+    const LOG: u8 = 3;
+
+    /// A DID. Its documents have numbers.
+    pub fn did(provider: &CryptoProvider, did: &Did) -> Self {
+        Self::whole(provider, Self::DID, did.as_str())
+    }
+
+    /// A status list of an issuer, which these parts name.
+    pub fn list(provider: &CryptoProvider, issuer: &str, name: &[&[u8]]) -> Self {
+        let mut key = Self::whole(provider, Self::LIST, issuer).0;
+        let digest = provider.sha256.hash(name);
+        key.iter_mut().skip(ISSUER_END).zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
+        Self(key)
+    }
+
+    /// The log of the registry with this origin.
+    pub fn log(provider: &CryptoProvider, origin: &str) -> Self {
+        Self::whole(provider, Self::LOG, origin)
+    }
+
+    fn whole(provider: &CryptoProvider, kind: u8, name: &str) -> Self {
+        let digest = provider.sha256.hash(&[name.as_bytes()]);
+        let mut key = [0; KEY_LEN];
+        key.iter_mut().zip([kind].iter().chain(digest.as_ref())).for_each(|(to, from)| *to = *from);
+        Self(key)
+    }
+
+    const fn kind(&self) -> u8 {
+        self.0[0]
+    }
+
+    /// The first and the last entry that lists of the same issuer can have.
+    fn lists(&self) -> (Self, Self) {
+        let (mut first, mut last) = (*self, *self);
+        first.0.iter_mut().skip(ISSUER_END).for_each(|byte| *byte = 0);
+        last.0.iter_mut().skip(ISSUER_END).for_each(|byte| *byte = u8::MAX);
+        (first, last)
+    }
+}
+
+/// Where the digest of a list's issuer ends.
+const ISSUER_END: usize = 9;
+
+/// The latest that is known of something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// What grows: the number of a DID's document; when a list was made, and how many bits it has; the size of a log.
+    pub number: u64,
+    /// The beginning of the hash of the document, list or root.
+    pub hash: [u8; HASH_LEN],
+    /// Whether the DID has ended, for ever.
+    pub ended: bool,
+}
+
+impl Mark {
+    /// Something active with this number and hash.
+    pub fn new(number: u64, hash: &[u8]) -> Self {
+        let mut begin = [0; HASH_LEN];
+        begin.iter_mut().zip(hash).for_each(|(to, from)| *to = *from);
+        Self { number, hash: begin, ended: false }
+    }
+
+    /// A DID that has ended.
+    pub const ENDED: Self = Self { number: 0, hash: [0; HASH_LEN], ended: true };
+
+    /// Whether `self` is later than `other`: an end is later than everything.
+    fn is_later(&self, other: &Self) -> bool {
+        !other.ended && (self.ended || self.number > other.number)
+    }
+}
+
+/// An entry for a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// What it is about.
+    pub subject: Subject,
+    /// The latest that is known of it.
+    pub mark: Mark,
+}
+
+impl Record {
+    /// The bytes for a store.
+    pub fn to_bytes(&self) -> [u8; RECORD_LEN] {
+        let (number, ended) = (self.mark.number.to_be_bytes(), [u8::from(self.mark.ended)]);
+        let parts = self.subject.0.iter().chain(&number).chain(&self.mark.hash).chain(&ended);
+        let mut bytes = [0; RECORD_LEN];
+        bytes.iter_mut().zip(parts).for_each(|(to, from)| *to = *from);
+        bytes
+    }
+
+    /// Reads the bytes of a store. `None` if they are no record.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let (subject, rest) = bytes.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
+        let (hash, rest) = rest.split_first_chunk()?;
+        let ended = match rest {
+            [0] => false,
+            [1] => true,
+            _ => return None,
+        };
+        let subject = Subject(*subject);
+        if !(Subject::DID..=Subject::LOG).contains(&subject.kind()) {
+            return None;
+        }
+        Some(Self { subject, mark: Mark { number: u64::from_be_bytes(*number), hash: *hash, ended } })
+    }
+}
+
+/// What has become of something that a program has learnt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// It is later than what was known, or the first that is known.
+    Later,
+    /// It was known.
+    Known,
+    /// It has the number that is known, and another hash.
+    Other,
+    /// Something later is known.
+    Earlier,
+    /// The bound is reached, and nothing is known of the subject.
+    Full,
+}
+
+/// What is known for good. It only grows, up to its bounds.
+#[derive(Clone, Debug)]
+pub struct Knowledge {
+    marks: BTreeMap<Subject, Mark>,
+    dids: usize,
+    max_dids: usize,
+}
+
+impl Default for Knowledge {
+    /// At most [`MAX_KNOWN_DIDS`].
+    fn default() -> Self {
+        Self::with_max_dids(MAX_KNOWN_DIDS)
+    }
+}
+
+impl Knowledge {
+    /// Nothing is known yet, and at most this many DIDs will be.
+    pub const fn with_max_dids(max_dids: usize) -> Self {
+        Self { marks: BTreeMap::new(), dids: 0, max_dids }
+    }
+
+    /// The latest that is known of something.
+    pub fn get(&self, subject: &Subject) -> Option<Mark> {
+        self.marks.get(subject).copied()
+    }
+
+    /// Compares something with what is known, and keeps nothing.
+    pub fn compare(&self, subject: &Subject, mark: &Mark) -> Learnt {
+        match self.marks.get(subject) {
+            None if self.is_full(subject) => Learnt::Full,
+            None => Learnt::Later,
+            Some(known) if mark.is_later(known) => Learnt::Later,
+            Some(known) if known.is_later(mark) => Learnt::Earlier,
+            Some(known) if known.ended || known.hash == mark.hash => Learnt::Known,
+            Some(_) => Learnt::Other,
+        }
+    }
+
+    /// Keeps the later of something and what is known.
+    pub fn learn(&mut self, subject: Subject, mark: Mark) -> Learnt {
+        let learnt = self.compare(&subject, &mark);
+        if learnt == Learnt::Later {
+            let known = self.marks.insert(subject, mark);
+            self.dids += usize::from(known.is_none() && subject.kind() == Subject::DID);
+        }
+        learnt
+    }
+
+    /// Keeps another hash of the number that is known: of documents without numbers of their own, the one that was looked up last counts.
+    pub fn replace(&mut self, subject: Subject, mark: Mark) {
+        if let Some(known) = self.marks.get_mut(&subject).filter(|known| !known.ended) {
+            *known = mark;
+        }
+    }
+
+    fn is_full(&self, subject: &Subject) -> bool {
+        match subject.kind() {
+            Subject::DID => self.dids >= self.max_dids,
+            Subject::LIST => {
+                let (first, last) = subject.lists();
+                self.marks.range(first..=last).nth(MAX_KNOWN_LISTS - 1).is_some()
+            }
+            _ => false,
+        }
+    }
+
+    /// All entries, for a store.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        self.marks.iter().map(|(subject, mark)| Record { subject: *subject, mark: *mark })
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.marks.len()
+    }
+
+    /// Whether nothing is known.
+    pub fn is_empty(&self) -> bool {
+        self.marks.is_empty()
+    }
+}

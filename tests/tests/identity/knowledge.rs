@@ -1,0 +1,310 @@
+//! What is known to have ended stays known: of DIDs, of status lists, and of the logs of registries.
+
+pub(crate) mod registered;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use dunlin::Now;
+use dunlin::auth::{Belief, Verified, Verifier as _};
+use dunlin::wire::AlertDescription as Alert;
+use dunlin_identity::credential::Seconds;
+use dunlin_identity::handshake::{
+    IdentifierVerifier, Known, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
+    RegistryDocuments, ResolveError, Resolver,
+};
+use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
+use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::registry::staple::Staple;
+use dunlin_identity::trust::{Members, TrustList};
+use dunlin_tests::awslc;
+use registered::{Holder, Registry};
+
+const NOW_S: Seconds = 1_767_225_600;
+
+fn at(now: Seconds) -> Now {
+    Now::from_unix_ms(u64::try_from(now).unwrap() * 1000)
+}
+
+fn known() -> Arc<Known> {
+    Arc::new(Known::new(awslc(), Knowledge::default()))
+}
+
+/// What a registry shows, and what is known.
+struct Side {
+    documents: Arc<RegistryDocuments>,
+    known: Arc<Known>,
+}
+
+impl Side {
+    fn new(registry: &Registry) -> Self {
+        Self::knowing(registry, known())
+    }
+
+    fn knowing(registry: &Registry, known: Arc<Known>) -> Self {
+        let documents = RegistryDocuments::new(awslc(), registry.trust()).with_known(known.clone());
+        Self { documents: Arc::new(documents), known }
+    }
+
+    /// After a restart: what is known has been in a store.
+    fn restarted(&self, registry: &Registry) -> Self {
+        let records = self.known.records().into_iter().map(|record| {
+            let bytes: [u8; RECORD_LEN] = record.to_bytes();
+            Record::read(&bytes).unwrap()
+        });
+        let known = known();
+        known.merge(records);
+        Self::knowing(registry, known)
+    }
+
+    fn trusting(&self, list: TrustList) -> IdentifierVerifier {
+        IdentifierVerifier::new(awslc(), list).with_resolver(self.documents.clone())
+    }
+}
+
+fn judged(
+    verifier: &IdentifierVerifier,
+    holder: &Holder,
+    staple: Option<&Staple>,
+    now: Seconds,
+) -> Result<Box<Verified>, Refusal> {
+    let proof = staple.map(|staple| staple.write().unwrap());
+    verifier.judge(&[holder.entry()], proof.as_deref(), now)
+}
+
+fn list<'h>(holders: impl IntoIterator<Item = &'h Holder>) -> TrustList {
+    TrustList::new(holders.into_iter().map(|holder| holder.did().clone()))
+}
+
+/// More documents than are at hand at one time do not displace what is known of a rotation or an end.
+#[test]
+fn a_replaced_key_and_an_ended_did_stay_known_however_many_others_follow() {
+    let (mut registry, mut rotated, mut ended) = (Registry::new(), Holder::new(), Holder::new());
+    let others: Vec<_> = (0..=MAX_CACHED_DOCUMENTS).map(|_| Holder::new()).collect();
+    for holder in others.iter().chain([&rotated, &ended]) {
+        registry.put(holder);
+    }
+    let side = Side::new(&registry);
+    let verifier = side.trusting(list(others.iter().chain([&rotated, &ended])));
+    let before = [&rotated, &ended].map(|holder| {
+        let staple = registry.staple(holder, NOW_S);
+        (judged(&verifier, holder, Some(&staple), NOW_S).unwrap(), staple)
+    });
+    rotated.rotate();
+    registry.put(&rotated);
+    ended.end();
+    registry.put(&ended);
+    judged(&verifier, &rotated, Some(&registry.staple(&rotated, NOW_S)), NOW_S).unwrap();
+    judged(&verifier, &ended, Some(&registry.staple(&ended, NOW_S)), NOW_S).unwrap_err();
+    for other in &others {
+        judged(&verifier, other, Some(&registry.staple(other, NOW_S)), NOW_S).unwrap();
+    }
+    let restarted = side.restarted(&registry);
+    let again = restarted.trusting(list(others.iter().chain([&rotated, &ended])));
+    for verifier in [&verifier, &again] {
+        let beliefs =
+            before.each_ref().map(|(verified, _)| verifier.still_believes(&verified.identity, at(NOW_S)));
+        assert_eq!(beliefs, [Belief::Ended; 2]);
+        for (holder, (first, staple)) in [&rotated, &ended].into_iter().zip(&before) {
+            let key = judged(verifier, holder, Some(staple), NOW_S).map(|verified| verified.public_key);
+            assert!(key.as_ref() != Ok(&first.public_key), "{key:?}");
+        }
+    }
+    let refusal = judged(&again, &ended, None, NOW_S).unwrap_err();
+    assert_eq!(refusal, ResolveError::Deactivated(ended.did().clone()).into());
+}
+
+/// Anybody can show the public proof of a DID. It costs no look-up and leaves nothing here, unless the DID is on the list.
+#[test]
+fn strangers_cost_no_look_up_and_leave_nothing() {
+    let (mut registry, member, stranger) = (Registry::new(), Holder::new(), Holder::new());
+    let members = Members::new(&awslc(), [member.did().clone()]);
+    registry.put(&member);
+    let first = registry.staple(&member, NOW_S);
+    registry.put(&stranger);
+    let public = registry.staple(&stranger, NOW_S);
+    let foreign = Staple { membership: members.proof(&awslc(), member.did()).unwrap(), ..public.clone() };
+    for list in [
+        TrustList::new([member.did().clone()]),
+        TrustList::default().with_members(members.root(&awslc()).unwrap()),
+    ] {
+        let side = Side::new(&registry);
+        let verifier = side.trusting(list);
+        for staple in [None, Some(&public), Some(&foreign)] {
+            let refusal = judged(&verifier, &stranger, staple, NOW_S).unwrap_err();
+            assert_eq!((refusal.alert(), refusal.wanted()), (Alert::UNKNOWN_CA, None), "{refusal}");
+        }
+        assert!(side.documents.newest().is_none() && side.known.is_empty());
+        // So the member's proof of the smaller log still counts.
+        let own = Staple { membership: members.proof(&awslc(), member.did()).unwrap(), ..first.clone() };
+        judged(&verifier, &member, Some(&own), NOW_S).unwrap();
+        assert_eq!(side.known.len(), 2);
+    }
+}
+
+/// A proof that nobody has signed leaves nothing, even of a DID on the list.
+#[test]
+fn nothing_is_kept_of_a_wrong_proof() {
+    let (mut registry, member) = (Registry::new(), Holder::new());
+    registry.put(&member);
+    let right = registry.staple(&member, NOW_S);
+    let side = Side::new(&registry);
+    let verifier = side.trusting(list([&member]));
+    let mut other = Registry::new();
+    other.put(&member);
+    let mut changed = right.clone();
+    changed.proof.clear();
+    for wrong in [other.staple(&member, NOW_S), changed, registry.staple(&member, NOW_S - 90_000)] {
+        judged(&verifier, &member, Some(&wrong), NOW_S).unwrap_err();
+        assert!(side.documents.newest().is_none() && side.known.is_empty());
+    }
+}
+
+/// At the bound, new DIDs are refused, and what is known stays.
+#[test]
+fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
+    let (mut registry, mut first, second) = (Registry::new(), Holder::new(), Holder::new());
+    registry.put(&first);
+    registry.put(&second);
+    let known = Arc::new(Known::new(awslc(), Knowledge::with_max_dids(1)));
+    let side = Side::knowing(&registry, known);
+    let verifier = side.trusting(list([&first, &second]));
+    judged(&verifier, &first, Some(&registry.staple(&first, NOW_S)), NOW_S).unwrap();
+    let refusal = judged(&verifier, &second, Some(&registry.staple(&second, NOW_S)), NOW_S).unwrap_err();
+    assert_eq!(refusal, ResolveError::Full(second.did().clone()).into());
+    let before = registry.staple(&first, NOW_S);
+    first.rotate();
+    registry.put(&first);
+    let verified = judged(&verifier, &first, Some(&registry.staple(&first, NOW_S)), NOW_S).unwrap();
+    // The document at hand counts instead of an older one.
+    let again = judged(&verifier, &first, Some(&before), NOW_S).unwrap();
+    assert_eq!(again.public_key, verified.public_key);
+    assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Holds);
+}
+
+/// How far the registry's log has come is known after a restart, too.
+#[test]
+fn a_smaller_log_is_refused_after_a_restart() {
+    let (mut registry, device, mut other) = (Registry::new(), Holder::new(), Holder::new());
+    registry.put(&device);
+    registry.put(&other);
+    let before = registry.staple(&device, NOW_S);
+    other.rotate();
+    registry.put(&other);
+    let side = Side::new(&registry);
+    let devices = || list([&device, &other]);
+    judged(&side.trusting(devices()), &other, Some(&registry.staple(&other, NOW_S)), NOW_S).unwrap();
+    let restarted = side.restarted(&registry);
+    assert_eq!(restarted.documents.registries()[0].oldest_size, 6);
+    let refusal = judged(&restarted.trusting(devices()), &device, Some(&before), NOW_S).unwrap_err();
+    assert!(matches!(refusal, Refusal::Resolve(ResolveError::OldProof(..))), "{refusal}");
+    judged(&restarted.trusting(devices()), &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap();
+    // Another registry with the same origin and size shows another history.
+    let split = Side::knowing(&registry, side.known.clone());
+    let mut replaced = Registry::new();
+    replaced.put(&device);
+    let trust = replaced.trust();
+    let documents = RegistryDocuments::new(awslc(), trust).with_known(split.known);
+    let refused = documents.verify(device.did(), &replaced.staple(&device, NOW_S), None, NOW_S);
+    assert!(refused.unwrap_err().is_old());
+}
+
+/// A verifier that has never heard of a DID cannot vouch for an earlier verdict.
+#[test]
+fn an_earlier_verdict_on_an_unknown_did_is_unknown() {
+    let (mut registry, device) = (Registry::new(), Holder::new());
+    registry.put(&device);
+    let staple = registry.staple(&device, NOW_S);
+    let [side, fresh] = [(); 2].map(|()| Side::new(&registry));
+    let verified = judged(&side.trusting(list([&device])), &device, Some(&staple), NOW_S).unwrap();
+    let belief = |side: &Side| side.trusting(list([&device])).still_believes(&verified.identity, at(NOW_S));
+    assert_eq!(
+        [&side, &side.restarted(&registry), &fresh].map(belief),
+        [Belief::Holds, Belief::Holds, Belief::Unknown]
+    );
+}
+
+/// Beside a registry, the document to which a list pins a DID counts only if the registry does not have the DID.
+#[test]
+fn a_pinned_document_beside_a_registry_is_asked_about() {
+    let (mut registry, mut device) = (Registry::new(), Holder::new());
+    registry.put(&device);
+    let hash = Sha256Hash::of(&awslc(), device.document().canonical().as_bytes()).unwrap();
+    let pins = TrustList::read(&format!("{} {hash}", device.did())).unwrap();
+    let pinned: Arc<dyn Resolver> =
+        Arc::new(PinnedDocuments::new(&awslc(), &pins, [device.document().clone()]).unwrap());
+    let alone = IdentifierVerifier::new(awslc(), pins.clone()).with_resolver(pinned.clone());
+    judged(&alone, &device, None, NOW_S).unwrap();
+    let side = Side::new(&registry);
+    // Whichever the program names first.
+    let first = IdentifierVerifier::new(awslc(), pins.clone()).with_resolver(pinned.clone());
+    for verifier in
+        [first.with_resolver(side.documents.clone()), side.trusting(pins.clone()).with_resolver(pinned)]
+    {
+        let refusal = judged(&verifier, &device, None, NOW_S).unwrap_err();
+        assert_eq!(refusal.wanted(), Some(device.did()), "{refusal}");
+        let verified = judged(&alone, &device, None, NOW_S).unwrap();
+        assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Unknown);
+        // The registry has proven that it does not have the DID.
+        side.documents.set_absent(device.did().clone(), NOW_S);
+        judged(&verifier, &device, None, NOW_S + LOOK_UP_AGE).unwrap();
+        judged(&verifier, &device, None, NOW_S + LOOK_UP_AGE + 1).unwrap_err();
+        assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Holds);
+        side.documents.set_absent(device.did().clone(), NOW_S - LOOK_UP_AGE - 1);
+    }
+    device.end();
+    registry.put(&device);
+    let verifier = side.trusting(pins);
+    judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap_err();
+    let refusal = judged(&verifier, &device, None, NOW_S).unwrap_err();
+    assert_eq!(refusal, ResolveError::Deactivated(device.did().clone()).into());
+}
+
+/// An older proof counts only while the watch has no answer, only within its age, and never against what is known.
+#[test]
+fn an_older_proof_counts_in_an_outage_alone() {
+    let (mut registry, mut device, mut other) = (Registry::new(), Holder::new(), Holder::new());
+    registry.put(&device);
+    registry.put(&other);
+    let [older, oldest] = [1800, 3601].map(|age| registry.staple(&device, NOW_S - age));
+    other.rotate();
+    registry.put(&other);
+    let used = Arc::new(AtomicUsize::new(0));
+    let counted = used.clone();
+    let documents = RegistryDocuments::new(awslc(), registry.trust());
+    let documents = documents.with_outage(3600, move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    });
+    let documents = Arc::new(documents);
+    let verifier = IdentifierVerifier::new(awslc(), list([&device, &other])).with_resolver(documents.clone());
+    judged(&verifier, &other, Some(&registry.staple(&other, NOW_S)), NOW_S).unwrap();
+    let entry = device.entry();
+    let judge = |staple: &Staple, now| {
+        verifier.judge(std::slice::from_ref(&entry), Some(&staple.write().unwrap()), now)
+    };
+    judge(&older, NOW_S).unwrap_err();
+    assert_eq!(documents.registries()[0].oldest_size, 6);
+    documents.set_silent(true);
+    assert_eq!(documents.registries()[0].oldest_size, 0);
+    let verified = judge(&older, NOW_S).unwrap();
+    assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 1800).unwrap());
+    judge(&older, NOW_S + 1801).unwrap_err();
+    judge(&oldest, NOW_S).unwrap_err();
+    // What was looked up counts for as long.
+    judged(&verifier, &other, None, NOW_S + 3600).unwrap();
+    judged(&verifier, &other, None, NOW_S + 3601).unwrap_err();
+    assert_eq!(used.load(Ordering::Relaxed), 2);
+    documents.set_silent(false);
+    judge(&older, NOW_S).unwrap_err();
+    // What is known to have ended or to be newer is refused in an outage, too.
+    device.rotate();
+    registry.put(&device);
+    judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap();
+    documents.set_silent(true);
+    judge(&older, NOW_S + LOOK_UP_AGE + 1).unwrap_err();
+    device.end();
+    registry.put(&device);
+    judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap_err();
+    assert_eq!(judge(&older, NOW_S).unwrap_err(), ResolveError::Deactivated(device.did().clone()).into());
+    assert_eq!(used.load(Ordering::Relaxed), 2);
+}
