@@ -8,6 +8,7 @@
 //! * Associations that survive a restart: the module [`frozen`].
 //! * The names of stores in options and configurations: `StoreUrl`, with the features `redis` and `sqlite`.
 //! * Verdicts about certificates that come again: [`RememberedVerdicts`].
+//! * What must never be forgotten: [`RecordFile`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
 //! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
@@ -21,6 +22,7 @@ pub mod frozen;
 mod once;
 #[cfg(feature = "psk")]
 pub mod psk;
+mod records;
 mod server;
 #[cfg(feature = "redis")]
 mod shared;
@@ -32,9 +34,10 @@ mod verdicts;
 pub use cache::{MemoryClientCache, MemoryServerCache};
 pub use client::MemoryClientSessions;
 pub use once::MemoryUseOnce;
+pub use records::RecordFile;
 pub use server::MemoryServerSessions;
 #[cfg(feature = "redis")]
-pub use shared::{MAX_MESSAGE, MAX_SENT, SharedLog, SharedTickets};
+pub use shared::{MAX_KEPT_MESSAGE, MAX_MESSAGE, MAX_SENT, SharedLog, SharedTickets};
 pub use tickets::RotatingTickets;
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 pub use url::{StoreUrl, StoreUrlFault};

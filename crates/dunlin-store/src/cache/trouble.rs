@@ -102,7 +102,7 @@ const FOREIGN_LINK: &str =
 pub(super) const INCONSISTENT: &str = "its content is inconsistent";
 
 /// Reported while another process writes.
-pub(super) const LOCKED: &str = "locked by another process";
+pub(crate) const LOCKED: &str = "locked by another process";
 
 /// Reported when a store cannot be written for lack of space.
 #[cfg(feature = "sqlite")]

@@ -36,6 +36,12 @@ const MAX_READ: usize = 16_384;
 /// When Redis forgets messages after the last one.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
+/// How many messages of a log that keeps all are read at once. They are short, so these fit as well.
+const KEPT_BATCH: usize = 128;
+
+/// The longest message of a log that keeps all, in bytes.
+pub const MAX_KEPT_MESSAGE: usize = 64;
+
 /// The length of a writer's name.
 const WRITER: usize = 16;
 
@@ -49,6 +55,8 @@ pub struct SharedLog {
     writer: [u8; WRITER],
     /// The ID of the last message that this server has read.
     last: Mutex<String>,
+    /// Whether Redis keeps all messages.
+    keeps: bool,
 }
 
 impl SharedLog {
@@ -62,11 +70,35 @@ impl SharedLog {
         key_file: &Path,
         provider: Arc<CryptoProvider>,
     ) -> Result<Self, OpenError> {
+        Self::open_as(url, name, key_file, provider, false)
+    }
+
+    /// As [`Self::open`], but Redis keeps all messages, each of at most [`MAX_KEPT_MESSAGE`] bytes: what every server must know, also one that
+    /// starts later.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_kept(
+        url: &str,
+        name: &str,
+        key_file: &Path,
+        provider: Arc<CryptoProvider>,
+    ) -> Result<Self, OpenError> {
+        Self::open_as(url, name, key_file, provider, true)
+    }
+
+    fn open_as(
+        url: &str,
+        name: &str,
+        key_file: &Path,
+        provider: Arc<CryptoProvider>,
+        keeps: bool,
+    ) -> Result<Self, OpenError> {
         let sealed = Sealed::open(url, (PREFIX, LABEL, name), key_file, provider)?;
         let mut writer = [0; WRITER];
         let filled = sealed.provider.random.fill(&mut writer);
         filled.map_err(|error| OpenError::Provider(error.into()))?;
-        Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()) })
+        Ok(Self { sealed, writer, last: Mutex::new("-".to_owned()), keeps })
     }
 
     /// Sends messages, at most [`MAX_SENT`], and returns those of the others since the last exchange, at most 16,384; more come with the next
@@ -81,15 +113,19 @@ impl SharedLog {
     fn send(&self, messages: &[Vec<u8>]) -> Result<Link, String> {
         let told = |error: redis::RedisError| link::why(&error);
         let mut link = self.sealed.link().map_err(told)?;
-        for message in messages.iter().filter(|message| message.len() <= MAX_MESSAGE).take(MAX_SENT) {
+        for message in messages.iter().filter(|message| message.len() <= self.max_message()).take(MAX_SENT) {
             let content = [&self.writer[..], message].concat();
             let sealed = self.sealed.seal(&content).map_err(|error| error.to_string())?;
             link.go_on();
             let mut add = redis::cmd("XADD");
-            add.arg(&self.sealed.record).arg("MAXLEN").arg("~").arg(MAX_KEPT).arg("*").arg("m").arg(sealed);
+            add.arg(&self.sealed.record);
+            if !self.keeps {
+                add.arg("MAXLEN").arg("~").arg(MAX_KEPT);
+            }
+            add.arg("*").arg("m").arg(sealed);
             add.exec(&mut link).map_err(told)?;
         }
-        if !messages.is_empty() {
+        if !messages.is_empty() && !self.keeps {
             let mut expire = redis::cmd("EXPIRE");
             expire.arg(&self.sealed.record).arg(LIFETIME.as_secs()).exec(&mut link).map_err(told)?;
         }
@@ -99,12 +135,13 @@ impl SharedLog {
     fn receive(&self, link: &mut Link) -> Result<Vec<Vec<u8>>, String> {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let mut received = vec![];
-        for _ in 0..MAX_READ / BATCH {
+        let batch = if self.keeps { KEPT_BATCH } else { BATCH };
+        for _ in 0..MAX_READ / batch {
             link.go_on();
             // After the last one; a stream begins at "-".
             let after = if *last == "-" { last.clone() } else { format!("({last}") };
             let mut range = redis::cmd("XRANGE");
-            range.arg(&self.sealed.record).arg(after).arg("+").arg("COUNT").arg(BATCH);
+            range.arg(&self.sealed.record).arg(after).arg("+").arg("COUNT").arg(batch);
             let read: RedisResult<Vec<Value>> = range.query(link);
             let read = read.map_err(|error| link::why(&error))?;
             let count = read.len();
@@ -115,17 +152,21 @@ impl SharedLog {
                 *last = id;
                 received.extend(self.unseal(&sealed));
             }
-            if count < BATCH {
+            if count < batch {
                 break;
             }
         }
         Ok(received)
     }
 
+    const fn max_message(&self) -> usize {
+        if self.keeps { MAX_KEPT_MESSAGE } else { MAX_MESSAGE }
+    }
+
     /// A message of another server; `None` for other content.
     fn unseal(&self, sealed: &[u8]) -> Option<Vec<u8>> {
         let content =
-            self.sealed.unseal(sealed).filter(|_| sealed.len() <= SEAL_LEN + WRITER + MAX_MESSAGE)?;
+            self.sealed.unseal(sealed).filter(|_| sealed.len() <= SEAL_LEN + WRITER + self.max_message())?;
         let (writer, message) = content.split_first_chunk::<WRITER>()?;
         (*writer != self.writer).then(|| message.to_vec())
     }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::cache::link::Link;
 use crate::cache::{CacheFault, OpenError, key_file, sealing_aead};
 
-pub use log::{MAX_MESSAGE, MAX_SENT, SharedLog};
+pub use log::{MAX_KEPT_MESSAGE, MAX_MESSAGE, MAX_SENT, SharedLog};
 pub use tickets::SharedTickets;
 
 /// How long an exchange with Redis may take.
