@@ -29,19 +29,31 @@ pub struct Keys {
     suite: &'static Tls13CipherSuite,
     key: Vec<u8>,
     iv: Vec<u8>,
+    /// The key that masks record numbers, for datagrams alone.
+    number: Vec<u8>,
 }
 
 impl Keys {
     /// Derives key and IV from a logged traffic secret (RFC 8446 §7.3).
     pub fn new(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Self {
+        Self::with_prefix("tls13 ", suite, secret)
+    }
+
+    /// The same for DTLS 1.3 (RFC 9147 §5.9).
+    pub fn of_datagrams(suite: &'static Tls13CipherSuite, secret: &[u8]) -> Self {
+        Self::with_prefix("dtls13", suite, secret)
+    }
+
+    fn with_prefix(prefix: &str, suite: &'static Tls13CipherSuite, secret: &[u8]) -> Self {
         let expand = |label: &str, len: usize| {
-            let label = format!("tls13 {label}");
+            let label = format!("{prefix}{label}");
             let hmac = suite.hash.hmac(secret);
             let info =
                 [&(len as u16).to_be_bytes()[..], &[label.len() as u8], label.as_bytes(), &[0, 1]].concat();
             hmac.sign(&[&info]).as_ref()[..len].to_vec()
         };
-        Self { suite, key: expand("key", suite.aead.algorithm().key_len()), iv: expand("iv", 12) }
+        let key_len = suite.aead.algorithm().key_len();
+        Self { suite, key: expand("key", key_len), iv: expand("iv", 12), number: expand("sn", key_len) }
     }
 
     fn nonce(&self, number: u64) -> [u8; 12] {
@@ -68,6 +80,24 @@ impl Keys {
         let (mut data, mut tag) = (inner.to_vec(), vec![0; self.suite.aead.algorithm().tag_len()]);
         key.seal(&self.nonce(number), &header, &mut data, &mut tag).unwrap();
         [&header[..], &data, &tag].concat()
+    }
+}
+
+impl Keys {
+    /// Returns a record of DTLS 1.3 in epoch 3, without a connection ID, with this inner plaintext (RFC 9147 §4).
+    pub fn seal_datagram(&self, number: u16, inner: &[u8]) -> Vec<u8> {
+        let (aead, tag_len) = (self.suite.aead, self.suite.aead.algorithm().tag_len());
+        // The fixed bits, a number of 16 bits, a length, and the low bits of the epoch.
+        let mut header = vec![0b0010_1111];
+        header.extend(number.to_be_bytes());
+        header.extend(((inner.len() + tag_len) as u16).to_be_bytes());
+        let (mut data, mut tag) = (inner.to_vec(), vec![0; tag_len]);
+        let key = aead.key(&self.key).unwrap();
+        key.seal(&self.nonce(number.into()), &header, &mut data, &mut tag).unwrap();
+        data.extend(tag);
+        let mask = aead.record_number_key(&self.number).unwrap().mask(data[..16].try_into().unwrap());
+        (header[1], header[2]) = (header[1] ^ mask[0], header[2] ^ mask[1]);
+        [header, data].concat()
     }
 }
 

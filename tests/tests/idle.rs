@@ -2,16 +2,18 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail")]
 
 use std::alloc::System;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cap::Cap;
 use dunlin::auth::{Psk, PskTable};
 use dunlin::{
-    ClientAuth, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits, NodeIds, Now, Profile,
-    ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
+    AssociationId, ClientAuth, ClientConfig, DtlsConnection, Endpoint, EndpointEvent, EndpointLimits,
+    NodeIds, Now, Profile, ProfileBuilder, PskSource, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::{TLS12_CIPHER_SUITES, TLS12_PSK_CIPHER_SUITES};
+use dunlin_tests::tamper::{Keys, Secrets};
 use dunlin_tests::{KeyType, Leaf, NOW, Pair, Pki, awslc, localhost};
 
 /// Counts the allocations of Rust code. AWS-LC's keys take some 1.2 kB more.
@@ -26,6 +28,7 @@ const MOST: usize = 2808;
 #[test]
 fn idle_connections_use_little_memory() {
     streams();
+    hostile_associations();
     for is_tls12 in [false, true] {
         for is_psk in [true, false] {
             for has_ids in [false, true] {
@@ -62,30 +65,43 @@ fn configs(is_tls12: bool, is_psk: bool) -> (ClientConfig, ServerConfig) {
     (ClientConfig::new(profile(&pki.client)), server.with_client_auth(ClientAuth::Required).unwrap())
 }
 
-/// Bounds the memory of a server's idle associations: 1000, or as many as `DUNLIN_ASSOCIATIONS` says.
-fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
-    let count = std::env::var("DUNLIN_ASSOCIATIONS").map_or(1000, |count| count.parse().unwrap());
-    let (client, server) = configs(is_tls12, is_psk);
-    let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
-    let (client, server) = match has_ids {
-        true => (client.with_connection_ids(ids.clone()), server.with_connection_ids(ids)),
-        false => (client, server),
-    };
-    let (client, there) = (Arc::new(client), "192.0.2.1:5684".parse::<std::net::SocketAddr>().unwrap());
+/// An endpoint with its associations, and their clients.
+struct Served {
+    endpoint: Endpoint,
+    served: Vec<AssociationId>,
+    clients: Vec<DtlsConnection>,
+}
+
+/// The address of the server.
+const THERE: &str = "192.0.2.1:5684";
+
+/// The address of a client.
+fn here(n: usize) -> SocketAddr {
+    SocketAddr::from(([198, 51, 100, (n / 1000) as u8], 1000 + (n % 1000) as u16))
+}
+
+fn limits(count: usize) -> EndpointLimits {
     let mut limits = EndpointLimits::default();
     limits.associations = count;
-    let mut endpoint = Endpoint::new(limits);
-    let server = Arc::new(server);
-    endpoint.set_server(Some(Arc::clone(&server)));
-    let mut served = Vec::new();
-    let mut clients = Vec::new();
+    limits
+}
+
+/// Connects this many clients, each of which has sent data.
+fn connected(
+    count: usize,
+    mut client: impl FnMut() -> Arc<ClientConfig>,
+    server: &Arc<ServerConfig>,
+) -> Served {
+    let there: SocketAddr = THERE.parse().unwrap();
+    let mut endpoint = Endpoint::new(limits(count));
+    endpoint.set_server(Some(Arc::clone(server)));
+    let (mut served, mut clients) = (Vec::new(), Vec::new());
     for n in 0..count {
-        let here = std::net::SocketAddr::from(([198, 51, 100, (n / 1000) as u8], 1000 + (n % 1000) as u16));
-        let mut connection = DtlsConnection::client(&client, localhost(), there, NOW).unwrap();
+        let mut connection = DtlsConnection::client(&client(), localhost(), there, NOW).unwrap();
         loop {
             let mut is_quiet = true;
             while let Some(sent) = connection.poll_transmit(NOW) {
-                endpoint.receive(NOW, here, &sent.datagram);
+                endpoint.receive(NOW, here(n), &sent.datagram);
                 is_quiet = false;
             }
             while let Some(sent) = endpoint.poll_transmit(NOW) {
@@ -103,10 +119,105 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
         }
         connection.send(b"data").unwrap();
         let sent = connection.poll_transmit(NOW).unwrap();
-        endpoint.receive(NOW, here, &sent.datagram);
+        endpoint.receive(NOW, here(n), &sent.datagram);
         while connection.poll_event().is_some() {}
         clients.push(connection);
     }
+    Served { endpoint, served, clients }
+}
+
+/// The number of associations: 1000, or as many as `DUNLIN_ASSOCIATIONS` says.
+fn count() -> usize {
+    std::env::var("DUNLIN_ASSOCIATIONS").map_or(1000, |count| count.parse().unwrap())
+}
+
+/// The heap of each association of a server after its client has sent these plaintexts of records, and after the server waits no more for
+/// the rest of messages.
+fn heap_of_server(records: &[Vec<u8>]) -> [usize; 2] {
+    let count = count() / 10;
+    let suite = awslc().cipher_suites[0];
+    let (_, server) = configs(false, true);
+    let profile = |secrets: &Arc<Secrets>| {
+        let builder = Profile::builder(awslc()).cipher_suites(vec![suite]);
+        builder.key_log(Some(secrets.clone())).build().unwrap()
+    };
+    let mut secrets: Vec<Arc<Secrets>> = Vec::new();
+    let client = || {
+        secrets.push(Arc::default());
+        let psk = Psk::new("device-1", &[7; 32]).unwrap();
+        Arc::new(ClientConfig::new(profile(secrets.last().unwrap())).with_psks(vec![Arc::new(psk)]))
+    };
+    let Served { mut endpoint, served, clients } = connected(count, client, &Arc::new(server));
+    let attacks: Vec<Vec<Vec<u8>>> = secrets
+        .iter()
+        .map(|secrets| {
+            let keys = Keys::of_datagrams(suite, &secrets.get("CLIENT_TRAFFIC_SECRET_0"));
+            let sealed = records.iter().enumerate();
+            sealed.map(|(n, inner)| keys.seal_datagram(100 + n as u16, inner)).collect()
+        })
+        .collect();
+    let settle =
+        |endpoint: &mut Endpoint, now| {
+            for id in &served {
+                endpoint.update(*id, |connection| {
+                    while connection.poll_event().is_some() || connection.read().is_some() {}
+                });
+            }
+            while endpoint.poll_event().is_some() || endpoint.poll_transmit(now).is_some() {}
+            ALLOCATOR.allocated()
+        };
+    settle(&mut endpoint, NOW);
+    for (n, records) in attacks.iter().enumerate() {
+        for record in records {
+            endpoint.receive(NOW, here(n), record);
+        }
+    }
+    let after = settle(&mut endpoint, NOW);
+    assert_eq!(endpoint.len(), count, "the associations go on");
+    let later = Now { monotonic: NOW.monotonic + Duration::from_secs(244), ..NOW };
+    endpoint.handle_timeout(later);
+    let later = settle(&mut endpoint, later);
+    drop(clients);
+    let rest = ALLOCATOR.allocated();
+    drop(endpoint);
+    let own = rest - ALLOCATOR.allocated();
+    [(own + after - later) / count, own / count]
+}
+
+/// Memory follows the bytes that clients have sent, and what the server still reads. It does not follow the lengths that they announce.
+fn hostile_associations() {
+    // The client has sent two ClientHellos and Finished, the messages 0 to 2.
+    let fragment = |typ: u8, number: u16, len: u32, offset: u32, piece: &[u8]| {
+        let [len, offset, part] = [len, offset, piece.len() as u32].map(|n| n.to_be_bytes()[1..].to_vec());
+        [&[typ][..], &len, &number.to_be_bytes(), &offset, &part, piece, &[22]].concat()
+    };
+    // One byte at the far end of each of many messages, and many small pieces.
+    let far = (3..19).map(|number| fragment(10, number, 16_000, 15_999, &[0])).collect::<Vec<_>>();
+    let pieces = |number: u16| (0..16).map(move |at| (number, at));
+    let small = (3..15).flat_map(pieces).map(|(number, at)| fragment(10, number, 16_000, 32 * at, &[0; 20]));
+    // An honest client repeats its Finished if the server's acknowledgement was lost.
+    let [honest, rest] = heap_of_server(&[fragment(20, 2, 36, 0, &[0; 36])]);
+    for (what, records) in [("far", far), ("small", small.collect())] {
+        let [hostile, left] = heap_of_server(&records);
+        println!(
+            "an association keeps {honest} bytes, {hostile} with {what} pieces; later {rest} and {left}"
+        );
+        assert!(hostile <= 2 * honest, "{what}: {hostile} bytes instead of {honest}");
+        assert!(left <= rest + 16, "{what}: {left} bytes instead of {rest}, for ever");
+    }
+}
+
+/// Bounds the memory of a server's idle associations.
+fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
+    let count = count();
+    let (client, server) = configs(is_tls12, is_psk);
+    let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
+    let (client, server) = match has_ids {
+        true => (client.with_connection_ids(ids.clone()), server.with_connection_ids(ids)),
+        false => (client, server),
+    };
+    let (client, server) = (Arc::new(client), Arc::new(server));
+    let Served { mut endpoint, served, clients } = connected(count, || Arc::clone(&client), &server);
     for id in &served {
         let data = endpoint.update(*id, |connection| {
             while connection.poll_event().is_some() {}
@@ -130,7 +241,7 @@ fn associations(is_tls12: bool, is_psk: bool, has_ids: bool) {
     let each = (before + stored - ALLOCATOR.allocated()) / count;
     // A thawed association takes no more.
     let before = ALLOCATOR.allocated();
-    let (begin, mut thawed) = (processor_time(), Endpoint::new(limits));
+    let (begin, mut thawed) = (processor_time(), Endpoint::new(limits(count)));
     for bytes in &frozen {
         let connection = Box::new(DtlsConnection::thaw_server(&server, bytes, NOW).unwrap());
         thawed.adopt(NOW, *connection).unwrap();

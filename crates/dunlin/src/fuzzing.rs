@@ -9,7 +9,7 @@ use crate::crypto::{AeadAlgorithm, HashOutput, Tls13CipherSuite};
 use crate::error::Error;
 use crate::extension::{Context, Extensions, ExtensionsWriter, registry, rules};
 use crate::flight::ack;
-use crate::flight::reassemble::{Origin, Reassembler, Taken};
+use crate::flight::reassemble::{Origin, Reassembler, Taken, Terms};
 use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, Did,
     HEADER_LEN, Message, NewSessionTicket, ServerHello, SsiRequest, encode, encrypted_extensions, key_update,
@@ -22,7 +22,7 @@ use crate::resume::{ClientSession, Session, SettingsDigest};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
 use crate::schedule::tls13::TrafficSecret;
 use crate::settings::DatagramSettings;
-use crate::transport::{Epoch, Incoming, Transport};
+use crate::transport::{Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel, CertificateType, ExtensionType, HandshakeType};
 
 /// The messages with extensions, as in the registry of extensions.
@@ -268,13 +268,27 @@ impl Fragments {
     /// The content does not parse, or contradicts earlier fragments that only the peer can have sent.
     pub fn insert(&mut self, content: &[u8], is_forgeable: bool) -> Result<bool, Error> {
         let origin = if is_forgeable { Origin::Anyone } else { Origin::Peer };
-        Ok(self.0.insert(content, origin, true)? == Taken::All)
+        let terms = Terms { origin, is_present: true, established: None };
+        Ok(self.0.insert(content, terms)? == Taken::All)
     }
 
     /// The next message for which `is_readable` is true, with its number. Both get the header, too.
     pub fn next(&mut self, is_readable: impl Fn(u16, &[u8]) -> bool) -> Option<(u16, Vec<u8>)> {
         let message = self.0.next_message(|message| is_readable(message.number, message.bytes()))?;
         Some((message.number, message.bytes().to_vec()))
+    }
+}
+
+/// A state that reads every message.
+struct Anything;
+
+impl Reads for Anything {
+    fn message(&mut self, _: Protocol, _: &Message) -> bool {
+        true
+    }
+
+    fn has_type(&self, _: Protocol, _: HandshakeType) -> bool {
+        true
     }
 }
 
@@ -430,7 +444,7 @@ impl RecordLayer {
     /// The record layer returns an error.
     #[allow(clippy::should_implement_trait, reason = "it is the name that the transport has for it")]
     pub fn next(&mut self) -> Result<Option<Carried>, Error> {
-        Ok(self.transport().next(&mut |_, _| true)?.map(|incoming| match incoming {
+        Ok(self.transport().next(&mut Anything)?.map(|incoming| match incoming {
             Incoming::Message(message) => Carried::Message(message.bytes().to_vec()),
             Incoming::Alert(_, description) => Carried::Alert(description.0),
             Incoming::Acknowledgement => Carried::Acknowledgement,

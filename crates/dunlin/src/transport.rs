@@ -14,7 +14,7 @@ use crate::schedule::keys::TrafficKeys;
 use crate::settings::{ConnectionIds, PortScheme};
 use crate::sync::Arc;
 use crate::time::Instant;
-use crate::wire::{AlertDescription, AlertLevel};
+use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
 
 /// The set of keys that protects a record, in the order of use. After a KeyUpdate the epoch is still `Application`; the
 /// datagram transport counts the key generations itself.
@@ -155,14 +155,19 @@ pub(crate) trait Emitter {
     fn handshake_complete(&mut self);
 }
 
-/// Whether the state can read a message that nothing authenticates, in this protocol.
-pub(crate) type Reads<'a> = &'a mut dyn FnMut(Protocol, &Message) -> bool;
+/// What the present state of a connection can read, in this protocol.
+pub(crate) trait Reads {
+    /// Whether it can read a message that nothing authenticates.
+    fn message(&mut self, protocol: Protocol, message: &Message) -> bool;
+    /// Whether it can read a message of this type, of which perhaps only the beginning has come.
+    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool;
+}
 
 /// The whole transport: [`Emitter`] for the handshake, and the driver's own methods.
 pub(crate) trait Transport: Emitter {
     /// The next message or alert; `None` if the received input holds no complete one. Datagrams that anyone can have sent bring only
-    /// messages for which `reads` is true.
-    fn next(&mut self, reads: Reads<'_>) -> Result<Option<Incoming>, Error>;
+    /// messages that the state can read.
+    fn next(&mut self, reads: &mut dyn Reads) -> Result<Option<Incoming>, Error>;
     /// Sends an alert under the current keys, after the queued output.
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error>;
     /// Whether this side should send a KeyUpdate: near the cipher's limit, or after `after` records.

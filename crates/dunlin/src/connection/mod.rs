@@ -467,11 +467,7 @@ impl<T: Transport> Connection<T> {
     fn drive(&mut self, now: Now) -> Result<(), Error> {
         self.now = now;
         while self.open_question.is_none() {
-            let mut state = self.state.as_mut();
-            let mut reads = |protocol, message: &Message| {
-                state.as_mut().is_none_or(|state| state.reads(protocol, message))
-            };
-            match self.transport.next(&mut reads) {
+            match self.transport.next(&mut self.state) {
                 Ok(None) => break,
                 Ok(Some(Incoming::Message(message))) => {
                     self.effects.note_message(false, message.bytes());

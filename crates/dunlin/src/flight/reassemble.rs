@@ -14,6 +14,9 @@ use crate::wire::{HandshakeType, Reader, What};
 const MAX_MESSAGES: usize = 16;
 /// The most bytes that other messages than the next expected one may take. The peer retransmits what exceeds the limit.
 const MAX_EARLY: usize = 64 * 1024;
+/// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may be a ticket. The messages
+/// for which a server then waits are short, so that an association costs at most a third more, whatever its client sends.
+const MAX_AFTER: usize = 1024;
 /// The most separate pieces of one message: enough for a large one that arrives in pieces of a few bytes and in random order.
 const MAX_PIECES: usize = 512;
 /// The most messages of one number that are assembled side by side. All but one are forged.
@@ -45,9 +48,9 @@ struct Partial {
     typ: HandshakeType,
     /// The length of the body, which every fragment announces, in bytes.
     len: usize,
-    /// The message with its header, up to the last received byte.
+    /// The header of the message, and the received bytes of its body in the order of their offsets, without the gaps.
     bytes: Vec<u8>,
-    /// The received ranges of the body, with gaps between them.
+    /// The received ranges of the body in this order, with gaps between them.
     pieces: Vec<Range<usize>>,
 }
 
@@ -67,6 +70,27 @@ pub(crate) enum Origin {
     Peer,
     /// Anyone. So fragments that contradict each other are not the peer's fault.
     Anyone,
+}
+
+/// The circumstances in which a record with messages has come.
+#[derive(Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    pub(crate) origin: Origin,
+    /// Whether it is a record of the current epoch. Only such a record may have new fragments: no message spans a change of keys
+    /// (RFC 8446 §5.1), and the peer sends no message with the previous keys after a KeyUpdate (draft-ietf-tls-rfc9147bis §8).
+    pub(crate) is_present: bool,
+    /// The types of messages that this side can still read. `None` during the handshake, whose flights may arrive in any order.
+    pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> bool>,
+}
+
+impl Terms<'_> {
+    /// The most bytes of incomplete and early messages, and whether they include the next one.
+    fn room(&self) -> (usize, bool) {
+        match self.established {
+            Some(reads) if !reads(HandshakeType::NEW_SESSION_TICKET) => (MAX_AFTER, true),
+            _ => (MAX_EARLY, false),
+        }
+    }
 }
 
 /// Whether the reassembler has taken the fragments of a record.
@@ -105,18 +129,12 @@ impl Reassembler {
         if self.awaits_first() { MAX_VERIFY_REQUESTS + 1 } else { 1 }
     }
 
-    /// Takes the fragments in the content of a record. Only a record of the current epoch (`is_present`) may have new ones:
-    /// no message spans a change of keys (RFC 8446 §5.1), and the peer sends no message with the previous keys after a
-    /// KeyUpdate (draft-ietf-tls-rfc9147bis §8).
+    /// Takes the fragments in the content of a record.
     ///
     /// # Errors
-    /// The content does not parse, has new fragments in a previous epoch, or contradicts earlier fragments of the peer.
-    pub(crate) fn insert(
-        &mut self,
-        content: &[u8],
-        origin: Origin,
-        is_present: bool,
-    ) -> Result<Taken, Error> {
+    /// The content does not parse, has new fragments in a previous epoch or of a message that this side does not read, or contradicts
+    /// earlier fragments of the peer.
+    pub(crate) fn insert(&mut self, content: &[u8], terms: Terms<'_>) -> Result<Taken, Error> {
         let mut taken = Taken::All;
         let mut r = Reader::new(content, WHAT);
         // RFC 8446 §5.1: a handshake record is never empty, so there is a first fragment.
@@ -134,10 +152,14 @@ impl Reassembler {
             }
             // RFC 9147 §5.2: a fragment of a message that was already delivered "MUST be discarded".
             if let Some(at) = number.checked_sub(self.next) {
-                if !is_present {
+                if !terms.is_present {
                     return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
                 }
-                if !self.insert_piece(at, &Fragment { typ, len, offset, piece }, origin)? {
+                // The rest of the message would only be refused.
+                if terms.established.is_some_and(|reads| !reads(typ)) {
+                    return Err(message::unexpected_after_handshake(typ));
+                }
+                if !self.insert_piece(at, &Fragment { typ, len, offset, piece }, terms)? {
                     taken = Taken::NotAll;
                 }
             } else if number + 1 == self.next
@@ -153,7 +175,7 @@ impl Reassembler {
     }
 
     /// Takes a piece of the message `at` places after the next one. `false` if there is no room for it.
-    fn insert_piece(&mut self, at: usize, fragment: &Fragment<'_>, origin: Origin) -> Result<bool, Error> {
+    fn insert_piece(&mut self, at: usize, fragment: &Fragment<'_>, terms: Terms<'_>) -> Result<bool, Error> {
         // Nothing follows a first ClientHello before its answer.
         let most = if self.awaits_first() { self.places() } else { MAX_MESSAGES };
         if at >= most {
@@ -165,7 +187,7 @@ impl Reassembler {
         let rivals = self.messages.get(at).map_or(&[][..], Vec::as_slice);
         let known = rivals.iter().find(|partial| partial.is_of(fragment));
         // RFC 9147 §5.5: all fragments of a message announce the same type and length.
-        if known.is_none() && !rivals.is_empty() && origin == Origin::Peer {
+        if known.is_none() && !rivals.is_empty() && terms.origin == Origin::Peer {
             return Err(Malformed::Value(WHAT).into());
         }
         // An empty piece brings nothing, unless the message is empty.
@@ -174,32 +196,33 @@ impl Reassembler {
         }
         let is_new = known.is_none();
         let has = known.map_or(0, Partial::size);
-        let (bytes, pieces) = known.map_or((0, 0), |partial| (partial.bytes.len(), partial.pieces.len()));
-        let end = message::HEADER_LEN + fragment.offset + fragment.piece.len();
-        let size = bytes.max(end) + (pieces + 1) * PIECE_LEN;
+        let size = known.map_or(Partial::LEAST, Partial::size) + fragment.piece.len() + PIECE_LEN;
         if is_new && rivals.len() >= MAX_RIVALS {
             self.evict_rival(at);
         }
-        while !self.fits(at, has, size) {
-            if origin == Origin::Peer || !self.evict_least(at, fragment) {
+        // The next message leaves at once if it is whole.
+        let is_kept = at > 0 || fragment.piece.len() < fragment.len;
+        while is_kept && !self.fits(at, has, size, terms.room()) {
+            if terms.origin == Origin::Peer || !self.evict_least(at, fragment) {
                 return Ok(false);
             }
         }
         let Some(rivals) = self.messages.get_mut(at) else { return Ok(false) };
         if is_new {
-            rivals.push(Partial::new(fragment, end));
+            rivals.reserve_exact(1);
+            rivals.push(Partial::new(fragment));
         }
         let partial = rivals.iter_mut().find(|partial| partial.is_of(fragment));
         Ok(partial.is_some_and(|partial| partial.insert(fragment.offset, fragment.piece)))
     }
 
-    /// Whether there is room for a message `at` places after the next one to grow from `has` to `size` bytes. The next message always
-    /// has room, or the largest one of those with its number.
-    fn fits(&self, at: usize, has: usize, size: usize) -> bool {
+    /// Whether there is room for a message `at` places after the next one to grow from `has` to `size` bytes. During the handshake the
+    /// next message always has room, or the largest one of those with its number.
+    fn fits(&self, at: usize, has: usize, size: usize, (most, with_next): (usize, bool)) -> bool {
         let next = self.messages.front().into_iter().flatten().map(Partial::size).max().unwrap_or(0);
         let next = if at == 0 { next.max(size) } else { next };
         let all: usize = self.messages.iter().flatten().map(Partial::size).sum();
-        all + (size - has) - next <= MAX_EARLY
+        all + (size - has) - if with_next { 0 } else { next } <= most
     }
 
     /// Drops one of the messages at this place: among the older half, the one of which the fewest bytes have arrived. So small
@@ -279,15 +302,18 @@ impl Reassembler {
 
     /// Drops all fragments.
     pub(crate) fn clear(&mut self) {
-        self.messages.clear();
+        self.messages = VecDeque::new();
     }
 }
 
 impl Partial {
-    /// The message of this fragment, without its piece. Allocates `end` bytes.
-    fn new(&Fragment { typ, len, .. }: &Fragment<'_>, end: usize) -> Self {
+    /// The memory that a message takes before the first byte of its body, in bytes.
+    const LEAST: usize = size_of::<Self>() + message::HEADER_LEN;
+
+    /// The message of this fragment, without its piece. Allocates memory for that, not for the length that the fragment announces.
+    fn new(&Fragment { typ, len, piece, .. }: &Fragment<'_>) -> Self {
         let [_, a, b, c] = (len as u32).to_be_bytes();
-        let mut bytes = Vec::with_capacity(end);
+        let mut bytes = Vec::with_capacity(message::HEADER_LEN + piece.len());
         bytes.extend_from_slice(&[typ.0, a, b, c]);
         Self { typ, len, bytes, pieces: Vec::new() }
     }
@@ -299,7 +325,7 @@ impl Partial {
 
     /// The memory that the message takes, in bytes.
     fn size(&self) -> usize {
-        self.bytes.len() + self.pieces.len() * PIECE_LEN
+        size_of::<Self>() + self.bytes.len() + self.pieces.len() * PIECE_LEN
     }
 
     /// The bytes of the body that have arrived.
@@ -316,27 +342,26 @@ impl Partial {
         if self.is_whole() {
             return true;
         }
-        // Stored pieces never touch each other, so the new piece can join all that it touches in one pass.
-        let mut joined = offset..offset + piece.len();
-        let touches = |old: &Range<usize>, new: &Range<usize>| old.start <= new.end && new.start <= old.end;
-        if self.pieces.len() >= MAX_PIECES && !self.pieces.iter().any(|old| touches(old, &joined)) {
+        let (start, end) = (offset, offset + piece.len());
+        // Stored pieces never touch each other, so the new piece joins all that it touches, which follow each other.
+        let first = self.pieces.partition_point(|old| old.end < start);
+        let last = self.pieces.partition_point(|old| old.start <= end);
+        if first == last && self.pieces.len() >= MAX_PIECES {
             return false;
         }
-        let (start, end) = (message::HEADER_LEN + joined.start, message::HEADER_LEN + joined.end);
-        if self.bytes.len() < end {
-            self.bytes.resize(end, 0);
-        }
-        if let Some(place) = self.bytes.get_mut(start..end) {
-            place.copy_from_slice(piece);
-        }
-        self.pieces.retain(|old| {
-            let apart = !touches(old, &joined);
-            if !apart {
-                joined = joined.start.min(old.start)..joined.end.max(old.end);
-            }
-            apart
-        });
-        self.pieces.push(joined);
+        let touched = self.pieces.get(first..last).unwrap_or_default();
+        let (before, after) = match touched {
+            [only] => (only, only),
+            [before, .., after] => (before, after),
+            [] => (&(start..start), &(end..end)),
+        };
+        let joined = start.min(before.start)..end.max(after.end);
+        // The bytes of the touched pieces before and after the new one stay.
+        let at = self.pieces.iter().take(first).map(Range::len).sum::<usize>() + message::HEADER_LEN;
+        let from = at + start.saturating_sub(before.start);
+        let until = at + touched.iter().map(Range::len).sum::<usize>() - after.end.saturating_sub(end);
+        self.bytes.splice(from..until, piece.iter().copied());
+        self.pieces.splice(first..last, [joined]);
         true
     }
 }
@@ -361,14 +386,19 @@ mod tests {
         (0..len).map(|i| i as u8).collect()
     }
 
+    /// Terms during the handshake.
+    fn terms(origin: Origin, is_present: bool) -> Terms<'static> {
+        Terms { origin, is_present, established: None }
+    }
+
     /// Takes a fragment of the peer in the current epoch.
     fn take(reassembler: &mut Reassembler, fragment: &[u8]) -> Taken {
-        reassembler.insert(fragment, Origin::Peer, true).unwrap()
+        reassembler.insert(fragment, terms(Origin::Peer, true)).unwrap()
     }
 
     /// Takes a fragment that anyone can have sent.
     fn take_forged(reassembler: &mut Reassembler, fragment: &[u8]) -> Taken {
-        reassembler.insert(fragment, Origin::Anyone, true).unwrap()
+        reassembler.insert(fragment, terms(Origin::Anyone, true)).unwrap()
     }
 
     fn next(reassembler: &mut Reassembler) -> Option<Message> {
@@ -407,18 +437,18 @@ mod tests {
         }
         // A delivered message may arrive again, also in an earlier epoch. A new message may not arrive in an earlier epoch.
         assert_eq!(take(&mut reassembler, &two), Taken::All);
-        assert_eq!(reassembler.insert(&two, Origin::Peer, false).unwrap(), Taken::All);
+        assert_eq!(reassembler.insert(&two, terms(Origin::Peer, false)).unwrap(), Taken::All);
         assert!(reassembler.take_repeated() && !reassembler.take_repeated());
         assert_eq!(take(&mut reassembler, &fragment(1, 5, 0..5)), Taken::All);
         assert!(!reassembler.take_repeated(), "message 2 is the latest");
-        assert!(reassembler.insert(&fragment(3, 1, 0..1), Origin::Peer, false).is_err());
+        assert!(reassembler.insert(&fragment(3, 1, 0..1), terms(Origin::Peer, false)).is_err());
         assert!(next(&mut reassembler).is_none() && reassembler.is_empty());
     }
 
     #[test]
     fn rejects_malformed_and_contradictory_fragments() {
         let mut reassembler = Reassembler::default();
-        let mut insert = |fragment: &[u8]| reassembler.insert(fragment, Origin::Peer, true);
+        let mut insert = |fragment: &[u8]| reassembler.insert(fragment, terms(Origin::Peer, true));
         assert!(insert(&[]).is_err());
         assert!(insert(&fragment(0, 10, 0..10)[..20]).is_err());
         assert!(insert(&fragment(0, 10, 5..11)).is_err());
@@ -439,8 +469,7 @@ mod tests {
         let len = message::MAX_CERTIFICATE;
         for number in 1..4 {
             let taken = if number == 1 { Taken::All } else { Taken::NotAll };
-            let end = fragment(number, len, len - 50..len - 49);
-            assert_eq!(take(&mut reassembler, &end), taken);
+            assert_eq!(take(&mut reassembler, &fragment(number, len, 1000..len)), taken);
         }
         assert_eq!(take(&mut reassembler, &fragment(0, len, 0..len)), Taken::All);
         assert!(next(&mut reassembler).is_some());
@@ -472,18 +501,88 @@ mod tests {
     fn limits_the_memory_for_forged_fragments() {
         let mut reassembler = Reassembler::default();
         for number in 0..MAX_MESSAGES as u16 {
-            for len in 0..100 {
-                let (len, end) = (message::MAX_CERTIFICATE - len, 60_000);
-                take_forged(&mut reassembler, &fragment(number, len, end - 1..end));
+            for len in 0..20 {
+                let len = message::MAX_CERTIFICATE - len;
+                take_forged(&mut reassembler, &fragment(number, len, 1..50_000));
             }
         }
-        let sizes = reassembler.messages.iter().flatten().map(Partial::size);
-        let (count, all) = sizes.fold((0, 0), |(count, all), size| (count + 1, all + size));
-        assert!(count >= 2 && all <= MAX_EARLY + 60_100, "{count} messages take {all} bytes");
+        let (count, all) = memory(&reassembler);
+        assert!(count >= 2 && all <= MAX_EARLY + 60_000, "{count} messages take {all} bytes");
         // The peer's message still finds room, although it is small.
         assert_eq!(take_forged(&mut reassembler, &fragment(0, 9, 0..4)), Taken::All);
         assert_eq!(take_forged(&mut reassembler, &fragment(0, 9, 4..9)), Taken::All);
         assert_eq!(next(&mut reassembler).unwrap().body(), body(9));
+    }
+
+    /// The number of incomplete messages, and the memory that they have allocated.
+    fn memory(reassembler: &Reassembler) -> (usize, usize) {
+        let all = reassembler.messages.iter().flatten();
+        let size = |partial: &Partial| {
+            size_of::<Partial>() + partial.bytes.capacity() + partial.pieces.capacity() * PIECE_LEN
+        };
+        all.map(size).fold((0, 0), |(count, all), size| (count + 1, all + size))
+    }
+
+    /// The length of a message and the offset of a piece are only words of the sender.
+    #[test]
+    fn memory_follows_the_received_bytes() {
+        for origin in [Origin::Peer, Origin::Anyone] {
+            let mut reassembler = Reassembler::default();
+            for number in 0..MAX_MESSAGES as u16 {
+                let far = fragment(number, 65_000, 64_999..65_000);
+                assert_eq!(reassembler.insert(&far, terms(origin, true)).unwrap(), Taken::All);
+            }
+            let (count, all) = memory(&reassembler);
+            assert_eq!(count, MAX_MESSAGES);
+            assert!(all <= MAX_MESSAGES * 256, "{all} bytes");
+        }
+    }
+
+    /// The order of the pieces does not matter, nor how often a byte comes.
+    #[test]
+    fn joins_random_pieces() {
+        let mut state = 1_u64;
+        let mut random = move |most: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % most
+        };
+        for _ in 0..200 {
+            let len = 1 + random(400);
+            let mut reassembler = Reassembler::default();
+            let mut message = None;
+            while message.is_none() {
+                let start = random(len);
+                let end = (start + 1 + random(40)).min(len);
+                take(&mut reassembler, &fragment(0, len, start..end));
+                message = next(&mut reassembler);
+            }
+            assert_eq!(message.unwrap().body(), body(len));
+        }
+    }
+
+    /// After the handshake a server keeps next to nothing of what will never be whole, and refuses what it would not read.
+    #[test]
+    fn keeps_little_after_the_handshake() {
+        let reads = |typ| typ == HandshakeType::CERTIFICATE;
+        let after = |established| Terms { established: Some(established), ..terms(Origin::Peer, true) };
+        let mut reassembler = Reassembler::default();
+        let refused = reassembler.insert(&fragment(0, 9, 0..1), after(&|_| false));
+        assert_eq!(refused, Err(message::unexpected_after_handshake(HandshakeType::CERTIFICATE)));
+        for number in 0..MAX_MESSAGES as u16 {
+            for at in 0..100 {
+                let piece = fragment(number, 16_000, 16 * at..16 * at + 15);
+                reassembler.insert(&piece, after(&reads)).unwrap();
+            }
+        }
+        let (count, all) = memory(&reassembler);
+        assert!(count > 0 && all <= 2 * MAX_AFTER, "{count} messages take {all} bytes");
+        // A message in one piece has room, since nothing keeps it. A ticket has the room of a handshake.
+        reassembler.clear();
+        let whole = reassembler.insert(&fragment(0, 16_000, 0..16_000), after(&reads));
+        assert_eq!(whole.unwrap(), Taken::All);
+        assert_eq!(next(&mut reassembler).unwrap().body().len(), 16_000);
+        let part = reassembler.insert(&fragment(1, 60_000, 0..50_000), after(&|_| true));
+        assert_eq!(part.unwrap(), Taken::All);
     }
 
     #[test]

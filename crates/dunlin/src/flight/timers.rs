@@ -21,11 +21,20 @@ pub(crate) enum Timer {
     Probe,
     /// It announces the association's port again, or speaks to it again.
     MovePort,
+    /// It drops the parts of messages whose rest has not come since the handshake.
+    DropParts,
 }
 
 impl Timer {
-    const ALL: [Self; 6] =
-        [Self::GiveUp, Self::Retransmit, Self::Acknowledge, Self::CheckPath, Self::Probe, Self::MovePort];
+    const ALL: [Self; 7] = [
+        Self::GiveUp,
+        Self::Retransmit,
+        Self::Acknowledge,
+        Self::CheckPath,
+        Self::Probe,
+        Self::MovePort,
+        Self::DropParts,
+    ];
 }
 
 /// The deadline of each running timer.

@@ -9,7 +9,7 @@ use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
 use crate::message::{self, Message, NewSessionTicket, connection_ids};
-use crate::protocol::{Protocol, Side};
+use crate::protocol::{Protocol, Side, TransportKind};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
 };
@@ -63,6 +63,17 @@ pub(crate) const MAX_TICKETS: u8 = 8;
 pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
 
 impl ExpectMessage for Traffic {
+    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
+        match typ {
+            HandshakeType::KEY_UPDATE => true,
+            HandshakeType::NEW_CONNECTION_ID | HandshakeType::REQUEST_CONNECTION_ID => {
+                protocol.transport() == TransportKind::Datagram
+            }
+            HandshakeType::NEW_SESSION_TICKET => !matches!(self.on_ticket, OnTicket::Refuse),
+            _ => false,
+        }
+    }
+
     fn message(mut self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         match (message.typ, &mut self.on_ticket) {
             (HandshakeType::KEY_UPDATE, _) => self.key_update(cx, &message)?,

@@ -7,6 +7,7 @@ use super::question::Answer;
 use crate::error::{Error, Internal};
 use crate::message::Message;
 use crate::protocol::Protocol;
+use crate::transport::Reads;
 use crate::wire::{HandshakeType, KeyUpdateRequest, What, Writer};
 
 /// The current state of a connection. A state holds only data that is valid in it. Each step consumes the state and returns
@@ -30,11 +31,20 @@ impl Step {
         Self::Message(Box::new(state))
     }
 
-    /// Whether the state can read this message ([`ExpectMessage::reads`]).
-    pub(crate) fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
+    fn reads(&mut self, protocol: Protocol, message: &Message) -> bool {
         match self {
             Self::Message(state) => state.reads(protocol, message),
             _ => true,
+        }
+    }
+
+    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
+        match self {
+            Self::Message(state) => state.has_type(protocol, typ),
+            Self::Traffic(state) => state.has_type(protocol, typ),
+            Self::Renegotiable(state) => state.has_type(protocol, typ),
+            Self::Refusable(state) => state.has_type(protocol, typ),
+            Self::Answer(_) => true,
         }
     }
 
@@ -51,6 +61,16 @@ impl Step {
     }
 }
 
+impl Reads for Option<Step> {
+    fn message(&mut self, protocol: Protocol, message: &Message) -> bool {
+        self.as_mut().is_none_or(|step| step.reads(protocol, message))
+    }
+
+    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
+        self.as_ref().is_none_or(|step| step.has_type(protocol, typ))
+    }
+}
+
 /// A state that waits for a message.
 pub(crate) trait ExpectMessage: Send + Sync {
     /// Whether a message that nothing authenticates parses as one for which this state waits. Over datagrams, others are dropped: anyone
@@ -60,6 +80,12 @@ pub(crate) trait ExpectMessage: Send + Sync {
         let hellos =
             [HandshakeType::CLIENT_HELLO, HandshakeType::SERVER_HELLO, HandshakeType::HELLO_VERIFY_REQUEST];
         !hellos.contains(&message.typ)
+    }
+
+    /// Whether it reads messages of this type. States after the handshake refuse others by their header: nothing limits the time for
+    /// the rest. During the handshake, each state refuses the whole message.
+    fn has_type(&self, _protocol: Protocol, _typ: HandshakeType) -> bool {
+        true
     }
 
     /// The same state once more, if it waits for a ServerHello: a client that follows its server to another port may have to try

@@ -17,7 +17,7 @@ use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
 use crate::message::{ClientHello, Message, ServerHello, finished, hello_request};
-use crate::protocol::Side;
+use crate::protocol::{Protocol, Side};
 use crate::schedule::tls12::{MasterSecret, Randoms, VERIFY_DATA_LEN, VerifyData};
 use crate::schedule::{HelloTranscript, Tls12Transcript};
 use crate::settings::ProfileSettings;
@@ -234,6 +234,13 @@ impl Traffic {
 }
 
 impl ExpectMessage for Traffic {
+    fn has_type(&self, _: Protocol, typ: HandshakeType) -> bool {
+        match self.role {
+            Role::Client(..) => typ == HandshakeType::HELLO_REQUEST,
+            Role::Server(_) => typ == HandshakeType::CLIENT_HELLO,
+        }
+    }
+
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
         match (&self.role, message.typ) {
             (Role::Client(..), HandshakeType::HELLO_REQUEST) => hello_request::read(message.body())?,

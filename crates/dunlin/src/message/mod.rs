@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::error::{Error, Malformed};
+use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::wire::{HandshakeType, Reader, Unit, What, Writer};
 
 pub(crate) mod certificate;
@@ -82,6 +82,11 @@ pub(crate) fn too_long(typ: HandshakeType) -> Malformed {
     Malformed::AboveLimit { what: What::Message(typ), max: limit(typ), unit: Unit::Bytes }
 }
 
+/// The error for a message that an established connection does not read.
+pub(crate) fn unexpected_after_handshake(typ: HandshakeType) -> Error {
+    PeerMisbehaved::UnexpectedMessage { got: typ, expected: What::ApplicationData }.into()
+}
+
 /// A received message, whole: type, length and body.
 #[derive(Clone)]
 pub(crate) struct Message {
@@ -117,7 +122,7 @@ impl Message {
     }
 
     pub(crate) fn unexpected(&self, expected: What) -> Error {
-        crate::error::PeerMisbehaved::UnexpectedMessage { got: self.typ, expected }.into()
+        PeerMisbehaved::UnexpectedMessage { got: self.typ, expected }.into()
     }
 }
 
@@ -141,7 +146,7 @@ pub(crate) fn finished(verify_data: &[u8]) -> Result<Vec<u8>, Error> {
 pub(crate) fn empty_context(r: &mut Reader<'_>) -> Result<(), Error> {
     match r.vec8(0)? {
         [] => Ok(()),
-        _ => Err(crate::error::PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into()),
+        _ => Err(PeerMisbehaved::IllegalParameter(What::CertificateRequestContext).into()),
     }
 }
 

@@ -379,6 +379,15 @@ impl Datagram {
         }
     }
 
+    /// Limits the time for which this side keeps parts of messages after the handshake. When it is over, the peer has given the rest up,
+    /// if its timeouts are those of this side.
+    fn limit_parts(&mut self) {
+        match self.receiver.is_settled() {
+            true => self.timers.stop(Timer::DropParts),
+            false => self.timers.start(Timer::DropParts, self.now + self.backoff.give_up()),
+        }
+    }
+
     fn start_timers(&mut self, now: Instant) {
         self.await_handshake(now);
         if self.sender.is_outstanding()

@@ -13,7 +13,7 @@ use super::routability::{self, PathMessage};
 use super::{Discarded, EARLY_EPOCH, HANDSHAKE_EPOCH, header12, header13, record_len};
 use crate::address::Path;
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::flight::reassemble::{Origin, Reassembler, Taken};
+use crate::flight::reassemble::{Origin, Reassembler, Taken, Terms};
 use crate::flight::{RecordNumber, ack};
 use crate::message::Message;
 use crate::protocol::Protocol;
@@ -22,7 +22,9 @@ use crate::settings::ConnectionIds;
 use crate::sync::Arc;
 use crate::time::Instant;
 use crate::transport::Epoch;
-use crate::wire::{AlertDescription, AlertLevel, ContentType, MAX_PLAINTEXT, Reader, What, Writer};
+use crate::wire::{
+    AlertDescription, AlertLevel, ContentType, HandshakeType, MAX_PLAINTEXT, Reader, What, Writer,
+};
 
 /// The most unopened records, in bytes, enough for a large flight. They wait while a question is open. The peer
 /// retransmits what exceeds the limit.
@@ -67,6 +69,8 @@ pub(super) enum Received {
     Path(Path, usize, PathMessage),
     /// The path of a record about the association's port, whether it is the newest ([`Heard`]), and its content.
     Port(Path, bool, Vec<u8>),
+    /// Fragments of messages in an authentic record, which [`Receiver::next_record`] takes.
+    Messages(RecordNumber, Vec<u8>),
     /// A copy of the end of the latest delivered message: unprotected, or in DTLS 1.2 also protected.
     Repeated,
     /// Application data, which the receiver keeps.
@@ -305,6 +309,12 @@ impl Receiver {
         self.messages.is_empty()
     }
 
+    /// Drops the parts of messages whose rest has not come.
+    pub(super) fn drop_parts(&mut self) {
+        self.messages.clear();
+        (self.to_acknowledge, self.owes_ack) = (Vec::new(), false);
+    }
+
     /// Drops all keys.
     pub(super) fn end_silently(&mut self) {
         self.epochs = Vec::new();
@@ -412,8 +422,12 @@ impl Receiver {
         core::mem::take(&mut self.to_acknowledge)
     }
 
-    /// The content of the next record; `None` if there are no more records.
-    pub(super) fn next_record(&mut self) -> Result<Option<Received>, Error> {
+    /// The content of the next record; `None` if there are no more records. `established` says which messages this side can still read,
+    /// once the handshake is complete.
+    pub(super) fn next_record(
+        &mut self,
+        established: Option<&dyn Fn(HandshakeType) -> bool>,
+    ) -> Result<Option<Received>, Error> {
         let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
         if self.records.is_empty() {
@@ -431,7 +445,16 @@ impl Receiver {
             Some(_) => self.misplaced(),
             None => self.open13(path, record)?,
         };
-        Ok(Some(received))
+        let Received::Messages(number, content) = received else { return Ok(Some(received)) };
+        let is_present = number.epoch == self.present();
+        let terms = Terms { origin: Origin::Peer, is_present, established };
+        let taken = self.messages.insert(&content, terms)?;
+        if self.protocol.has_acks() {
+            self.note(taken, number);
+        } else if self.messages.take_repeated() {
+            return Ok(Some(Received::Repeated));
+        }
+        Ok(Some(Received::Nothing))
     }
 
     const fn malformed(&mut self) -> Received {
@@ -471,7 +494,7 @@ impl Receiver {
             return if self.is_unforgeable { self.unforged(header, content) } else { Ok(self.misplaced()) };
         } else {
             let origin = if self.is_unforgeable { Origin::Peer } else { Origin::Anyone };
-            match self.messages.insert(content, origin, is_present) {
+            match self.messages.insert(content, Terms { origin, is_present, established: None }) {
                 Err(e) if self.is_unforgeable => return Err(e),
                 Err(_) => return Ok(if is_present { self.malformed() } else { self.misplaced() }),
                 Ok(taken) if self.is_unforgeable => {
@@ -732,16 +755,7 @@ impl Receiver {
             ContentType::HANDSHAKE | ContentType::ALERT if content.is_empty() => {
                 Err(PeerMisbehaved::EmptyRecord.into())
             }
-            ContentType::HANDSHAKE => {
-                let is_present = number.epoch == self.present();
-                let taken = self.messages.insert(&content, Origin::Peer, is_present)?;
-                if !self.protocol.has_acks() {
-                    let is_repeated = self.messages.take_repeated();
-                    return Ok(if is_repeated { Received::Repeated } else { Received::Nothing });
-                }
-                self.note(taken, number);
-                Ok(Received::Nothing)
-            }
+            ContentType::HANDSHAKE => Ok(Received::Messages(number, content)),
             ContentType::ALERT => {
                 let [level, description] = content[..] else {
                     return Err(Malformed::Length(What::Alert).into());

@@ -169,13 +169,15 @@ impl Emitter for Datagram {
 }
 
 impl Transport for Datagram {
-    fn next(&mut self, reads: Reads<'_>) -> Result<Option<Incoming>, Error> {
+    fn next(&mut self, reads: &mut dyn Reads) -> Result<Option<Incoming>, Error> {
         loop {
             if core::mem::take(&mut self.has_moved) {
                 return Ok(Some(Incoming::PeerMoved(self.paths.present().peer)));
             }
             let protocol = self.protocol();
-            if let Some(message) = self.receiver.next_message(&mut |message| reads(protocol, message)) {
+            if let Some(message) = self.receiver.next_message(&mut |message| reads.message(protocol, message))
+            {
+                self.timers.stop(Timer::DropParts);
                 if !self.has_heard && self.side == Side::Server && !self.complete {
                     self.sender.begin(message.number, self.receiver.plain_sequence());
                 }
@@ -191,7 +193,8 @@ impl Transport for Datagram {
                 }
                 return Ok(Some(Incoming::Message(message)));
             }
-            let received = self.receiver.next_record()?;
+            let reads_type = |typ| reads.has_type(protocol, typ);
+            let received = self.receiver.next_record(if self.complete { Some(&reads_type) } else { None })?;
             self.follow()?;
             match received {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
@@ -229,7 +232,7 @@ impl Transport for Datagram {
                 }
                 // The peer has completed its handshake, so it needs the last flight no more.
                 Some(Received::Data) if self.keeps_last_flight() => self.sender.drop_flight(),
-                Some(Received::Data | Received::Nothing) => {}
+                Some(Received::Data | Received::Nothing | Received::Messages(..)) => {}
                 None => {
                     let (rest, all) = (self.resend_wanted, self.repeat_wanted);
                     (self.resend_wanted, self.repeat_wanted) = (false, false);
@@ -237,6 +240,7 @@ impl Transport for Datagram {
                         if all { self.repeat()? } else { self.resend(self.budget())? }
                     }
                     if self.complete {
+                        self.limit_parts();
                         self.flush()?;
                         self.begin_to_move()?;
                     }
@@ -282,6 +286,7 @@ impl Transport for Datagram {
                     self.after_step((false, challenge))?;
                 }
                 Timer::MovePort => self.move_again()?,
+                Timer::DropParts => self.receiver.drop_parts(),
             }
         }
         Ok(())

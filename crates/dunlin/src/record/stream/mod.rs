@@ -128,8 +128,8 @@ impl Emitter for Stream {
 }
 
 impl Transport for Stream {
-    fn next(&mut self, _: Reads<'_>) -> Result<Option<Incoming>, Error> {
-        self.receiver.next()
+    fn next(&mut self, reads: &mut dyn Reads) -> Result<Option<Incoming>, Error> {
+        self.receiver.next(reads)
     }
 
     fn alert(&mut self, level: AlertLevel, description: AlertDescription) -> Result<(), Error> {

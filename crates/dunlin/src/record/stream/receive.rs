@@ -10,7 +10,7 @@ use crate::message::{self, Message};
 use crate::protocol::Protocol;
 use crate::record::protect::{self, RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
-use crate::transport::{Epoch, Incoming};
+use crate::transport::{Epoch, Incoming, Reads};
 use crate::wire::{AlertDescription, AlertLevel, ContentType, What};
 use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 
@@ -188,9 +188,9 @@ impl Receiver {
     }
 
     /// The next message or alert; `None` if the receiver needs more input, or the application must read data first.
-    pub(super) fn next(&mut self) -> Result<Option<Incoming>, Error> {
+    pub(super) fn next(&mut self, reads: &dyn Reads) -> Result<Option<Incoming>, Error> {
         loop {
-            if let Some(message) = self.take_message()? {
+            if let Some(message) = self.take_message(reads)? {
                 return Ok(Some(Incoming::Message(message)));
             }
             if !self.data.is_empty() {
@@ -204,8 +204,12 @@ impl Receiver {
     }
 
     /// Takes a whole message from the joined handshake bytes; `None` if it is incomplete.
-    fn take_message(&mut self) -> Result<Option<Message>, Error> {
+    fn take_message(&mut self, reads: &dyn Reads) -> Result<Option<Message>, Error> {
         let Some((typ, len)) = message::announced(&self.handshake)? else { return Ok(None) };
+        // The rest of the message would only be refused.
+        if self.handshake_complete && !reads.has_type(self.protocol, typ) {
+            return Err(message::unexpected_after_handshake(typ));
+        }
         if self.handshake.len() < len {
             return Ok(None);
         }
