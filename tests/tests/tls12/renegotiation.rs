@@ -445,6 +445,17 @@ fn remove(hello: &mut Hello, typ: ExtensionType) {
     hello.extensions.retain(|(t, _)| *t != typ);
 }
 
+/// RFC 5246 §7.2: unlike in TLS 1.3, the level of the alert decides.
+#[test]
+fn a_fatal_user_canceled_ends_the_connection() {
+    for (level, expected) in [(1, Ok(())), (2, Err(Error::AlertReceived(Alert::USER_CANCELED)))] {
+        let mut pair = open_pair(|profile| profile);
+        let alert = sealed(21, &[level, Alert::USER_CANCELED.0]);
+        assert_eq!(pair.server.receive(NOW, &alert).map(drop), expected);
+        assert_eq!(pair.server.error().is_some(), level == 2);
+    }
+}
+
 /// RFC 5246 §6.2.1 allows interleaved record types; the guard in the engine gives the reason for refusing them.
 #[test]
 fn rejects_other_records_between_fragments_of_a_message() {

@@ -527,7 +527,8 @@ impl<T: Transport> Connection<T> {
         if ![AlertLevel::WARNING, AlertLevel::FATAL].contains(&level) {
             return self.fail(PeerMisbehaved::IllegalParameter(What::AlertLevel).into());
         }
-        let is_warning = self.progress.oldest.has_warnings() && level == AlertLevel::WARNING;
+        let has_levels = self.progress.oldest.has_warnings();
+        let is_warning = has_levels && level == AlertLevel::WARNING;
         match description {
             AlertDescription::CLOSE_NOTIFY if self.progress.is_connected() => {
                 self.commit.heard(true);
@@ -544,7 +545,8 @@ impl<T: Transport> Connection<T> {
             {
                 self.renegotiation_refused()
             }
-            _ if is_warning || description == AlertDescription::USER_CANCELED => {
+            // RFC 5246 §7.2: with the level fatal, user_canceled ends TLS 1.2, too.
+            _ if is_warning || !has_levels && description == AlertDescription::USER_CANCELED => {
                 match self.effects.count_warning() {
                     Ok(()) => Ok(()),
                     Err(e) => self.fail(e),
