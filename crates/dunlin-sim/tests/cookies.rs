@@ -49,6 +49,39 @@ fn second_hello(configs: &Configs) -> (DtlsConnection, Vec<u8>) {
     (client, second.clone())
 }
 
+/// One datagram gets one answer, of at most twice its length, however many ClientHellos it has.
+#[test]
+fn demands_one_cookie_for_each_datagram() {
+    for version in VERSIONS {
+        let configs = Configs::of_version(version);
+        let [hello] = &output(&mut configs.client())[..] else { panic!("one datagram") };
+        let (_, [one]) = (hello, &answer(&configs.server, CLIENT_ADDRESS, hello, NOW).1[..]) else {
+            panic!("one answer")
+        };
+        // RFC 9147 §5.2: the number of the record, and that of the message.
+        let numbered = |number: u8| {
+            let mut hello = hello.clone();
+            (hello[10], hello[18]) = (number, number);
+            hello
+        };
+        // Several records, with equal and with increasing numbers, and several messages in one record.
+        let messages: Vec<u8> = (0..3).flat_map(|number| numbered(number)[13..].to_vec()).collect();
+        let length = (messages.len() as u16).to_be_bytes();
+        let in_one_record = [&hello[..11], &length, &messages].concat();
+        let datagrams = [
+            [hello.clone(), hello.clone(), hello.clone()].concat(),
+            [numbered(0), numbered(1), numbered(2)].concat(),
+            [numbered(2), numbered(1), numbered(0)].concat(),
+            in_one_record,
+        ];
+        for datagram in datagrams {
+            let (_, output) = answer(&configs.server, CLIENT_ADDRESS, &datagram, NOW);
+            assert_eq!(output.iter().map(Vec::len).collect::<Vec<_>>(), [one.len()]);
+        }
+        assert!(one.len() <= 2 * hello.len());
+    }
+}
+
 #[test]
 fn connects_with_a_cookie() {
     for version in VERSIONS {

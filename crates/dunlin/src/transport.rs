@@ -113,6 +113,10 @@ pub(crate) trait Emitter {
     /// Returns an error if the peer has begun another message although it must wait for our answer.
     fn peer_waits(&self) -> Result<(), Error>;
 
+    /// Drops the rest of what has arrived, because one datagram gets one answer: its sender's address is not proven. A stream's peer is
+    /// where it says.
+    fn answer_once(&mut self) {}
+
     /// Sends all queued messages; the peer answers next.
     fn end_of_flight(&mut self) -> Result<(), Error>;
 

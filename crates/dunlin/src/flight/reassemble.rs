@@ -300,6 +300,11 @@ impl Reassembler {
         self.messages.iter().flatten().map(Partial::received).sum()
     }
 
+    /// Drops whole messages.
+    pub(crate) fn drop_whole(&mut self) {
+        self.messages.iter_mut().for_each(|rivals| rivals.retain(|partial| !partial.is_whole()));
+    }
+
     /// Drops all fragments.
     pub(crate) fn clear(&mut self) {
         self.messages = VecDeque::new();

@@ -54,6 +54,7 @@ pub(super) fn check(
     // RFC 6347 §4.2.1: a server treats a wrong cookie as none.
     cx.send(hello_verify_request::write(&retry::verify_cookie(config, cx.now, peer, hello))?)?;
     cx.emitter.end_of_flight()?;
+    cx.emitter.answer_once();
     Ok(Proof::Demanded(start::expect(Arc::clone(config), None)))
 }
 
@@ -70,5 +71,7 @@ fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHe
         Ok(ShareChoice::Use(_)) | Err(_) => None,
     };
     let request = Request { suite, group, spent: None, has_profile: false };
-    start::send_retry(cx, Arc::clone(config), hello, request).map(Proof::Demanded)
+    let step = start::send_retry(cx, Arc::clone(config), hello, request)?;
+    cx.emitter.answer_once();
+    Ok(Proof::Demanded(step))
 }

@@ -309,6 +309,12 @@ impl Receiver {
         self.messages.is_empty()
     }
 
+    /// Drops records and whole messages that have not been processed.
+    pub(super) fn drop_rest(&mut self) {
+        self.discard_input();
+        self.messages.drop_whole();
+    }
+
     /// Drops the parts of messages whose rest has not come.
     pub(super) fn drop_parts(&mut self) {
         self.messages.clear();

@@ -115,6 +115,10 @@ impl Emitter for Datagram {
         Ok(())
     }
 
+    fn answer_once(&mut self) {
+        self.receiver.drop_rest();
+    }
+
     fn end_of_flight(&mut self) -> Result<(), Error> {
         self.flush()
     }
