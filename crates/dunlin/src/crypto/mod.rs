@@ -212,6 +212,24 @@ impl AsRef<[u8]> for HashOutput {
     }
 }
 
+/// A secret in an allocation of its own, which wipes itself. States are moved from one allocation to the next, which leaves a copy of
+/// whatever is inside them in freed memory. So only pointers to secrets are inside.
+#[derive(Clone)]
+pub(crate) struct OwnSecret(Zeroizing<Box<[u8]>>);
+
+impl OwnSecret {
+    /// Copies the secret.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        Self(Zeroizing::new(bytes.into()))
+    }
+}
+
+impl AsRef<[u8]> for OwnSecret {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// An algorithm for authenticated encryption with a 12-byte nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AeadAlgorithm {

@@ -12,7 +12,7 @@ use zeroize::Zeroizing;
 
 use crate::auth::codec::{self, Head};
 use crate::auth::{PeerIdentity, Psk, Validity};
-use crate::crypto::{Hash, HashOutput};
+use crate::crypto::{Hash, OwnSecret};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
 use crate::time::Now;
@@ -62,7 +62,7 @@ pub struct Session {
     pub(crate) transport: TransportKind,
     pub(crate) cipher_suite: CipherSuite,
     /// The PSK of TLS 1.3, or the master secret of TLS 1.2.
-    pub(crate) psk: HashOutput,
+    pub(crate) psk: OwnSecret,
     /// When the server issued or the client received the ticket, in milliseconds since 1970.
     pub(crate) issued_ms: u64,
     /// When the peer last proved its identity other than by resumption, in milliseconds since 1970.
@@ -239,7 +239,7 @@ impl Session {
         let name = text(r.vec8(0)?)?;
         let server_name = if name.is_empty() { None } else { Some(name) };
         let early = if kind & WITH_EARLY_TERMS == 0 { None } else { Some(EarlyTerms::read(r)?) };
-        let psk = HashOutput::new(r.vec8(32)?);
+        let psk = OwnSecret::new(r.vec8(32)?);
         Ok(Self {
             transport,
             cipher_suite,
@@ -549,7 +549,7 @@ mod tests {
         Session {
             transport: TransportKind::Datagram,
             cipher_suite: CipherSuite(0x1301),
-            psk: HashOutput::new(&[5; 32]),
+            psk: OwnSecret::new(&[5; 32]),
             issued_ms: 20_000,
             authenticated_ms: 10_000,
             lifetime_s: 30,

@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN};
+use crate::crypto::{Hash, HashOutput, HmacKey, MAX_HASH_LEN, OwnSecret};
 use crate::protocol::Protocol;
 
 /// A secret of the key schedule without its HMAC key, to save memory. Idle connections keep their secrets in this form.
@@ -10,12 +10,12 @@ use crate::protocol::Protocol;
 pub(crate) struct Secret {
     hash: &'static dyn Hash,
     protocol: Protocol,
-    bytes: HashOutput,
+    bytes: OwnSecret,
 }
 
 impl Secret {
-    pub(crate) const fn new(hash: &'static dyn Hash, protocol: Protocol, bytes: HashOutput) -> Self {
-        Self { hash, protocol, bytes }
+    pub(crate) fn new(hash: &'static dyn Hash, protocol: Protocol, bytes: &HashOutput) -> Self {
+        Self { hash, protocol, bytes: OwnSecret::new(bytes.as_ref()) }
     }
 
     pub(crate) const fn hash(&self) -> &'static dyn Hash {
@@ -42,7 +42,7 @@ pub(crate) struct Prk {
 impl Prk {
     /// HKDF-Extract(salt, ikm).
     pub(crate) fn extract(hash: &'static dyn Hash, protocol: Protocol, salt: &[u8], ikm: &[u8]) -> Self {
-        Secret::new(hash, protocol, hash.hmac(salt).sign(&[ikm])).prk()
+        Secret::new(hash, protocol, &hash.hmac(salt).sign(&[ikm])).prk()
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -87,7 +87,7 @@ impl Prk {
     /// Derive-Secret(secret, label, messages), given the hash of the messages.
     pub(crate) fn derive(&self, label: &[u8], transcript_hash: &[u8]) -> Secret {
         let Secret { hash, protocol, .. } = self.secret;
-        Secret::new(hash, protocol, self.expand_hash(label, transcript_hash))
+        Secret::new(hash, protocol, &self.expand_hash(label, transcript_hash))
     }
 
     /// HMAC with this secret as key.

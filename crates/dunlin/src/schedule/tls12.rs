@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::keys::{RecordForm, TrafficKeys};
 use crate::crypto::{
-    AeadAlgorithm, Hash, HashOutput, HmacKey, MAX_KEY_LEN, NONCE_LEN, Tls12Authentication, Tls12CipherSuite,
+    AeadAlgorithm, Hash, HmacKey, MAX_KEY_LEN, NONCE_LEN, OwnSecret, Tls12Authentication, Tls12CipherSuite,
 };
 use crate::error::{Error, Malformed, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
@@ -66,7 +66,7 @@ pub(crate) fn record_form(suite: &Tls12CipherSuite) -> RecordForm {
 /// The master secret of a session.
 pub(crate) struct MasterSecret {
     suite: &'static Tls12CipherSuite,
-    bytes: HashOutput,
+    bytes: OwnSecret,
     hmac: Box<dyn HmacKey>,
 }
 
@@ -85,11 +85,11 @@ impl MasterSecret {
             Some(hash) => prf(&*hmac, b"extended master secret", [hash, &[], &[]], &mut *bytes),
             None => prf(&*hmac, b"master secret", [&randoms.client, &randoms.server, &[]], &mut *bytes),
         }
-        Self::resumed(suite, HashOutput::new(&*bytes))
+        Self::resumed(suite, OwnSecret::new(&*bytes))
     }
 
     /// Takes over the master secret of a resumed session.
-    pub(crate) fn resumed(suite: &'static Tls12CipherSuite, bytes: HashOutput) -> Self {
+    pub(crate) fn resumed(suite: &'static Tls12CipherSuite, bytes: OwnSecret) -> Self {
         let hmac = suite.hash.hmac(bytes.as_ref());
         Self { suite, bytes, hmac }
     }
@@ -149,7 +149,7 @@ impl MasterSecret {
     }
 
     /// The secret's bytes, for the key log and for a stored session.
-    pub(crate) const fn bytes(&self) -> &HashOutput {
+    pub(crate) const fn bytes(&self) -> &OwnSecret {
         &self.bytes
     }
 
@@ -163,14 +163,14 @@ impl MasterSecret {
 /// kilobyte and which most connections never use.
 pub(crate) struct Exporter {
     suite: &'static Tls12CipherSuite,
-    secret: HashOutput,
+    secret: OwnSecret,
     randoms: Randoms,
 }
 
 impl Exporter {
     /// Reads the output of [`super::Export::freeze`].
     pub(crate) fn thaw(r: &mut Reader<'_>, suite: &'static Tls12CipherSuite) -> Result<Self, Error> {
-        let secret = HashOutput::new(r.take(MASTER_SECRET_LEN)?);
+        let secret = OwnSecret::new(r.take(MASTER_SECRET_LEN)?);
         Ok(Self { suite, secret, randoms: Randoms { client: r.array()?, server: r.array()? } })
     }
 }

@@ -22,7 +22,7 @@ use super::Export;
 use super::binder::PskKind;
 use super::hkdf::{Prk, Secret};
 use super::keys::{RecordForm, TrafficKeys};
-use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, SharedSecret, Tls13CipherSuite};
+use crate::crypto::{HashAlgorithm, HashOutput, MAX_HASH_LEN, OwnSecret, SharedSecret, Tls13CipherSuite};
 use crate::error::{Error, Misuse, PeerMisbehaved};
 use crate::proof::FinishedValid;
 use crate::protocol::{Protocol, Side, TransportKind};
@@ -168,7 +168,7 @@ pub(crate) struct RestingSecret {
 impl TrafficSecret {
     /// A secret from a key log. Connections get theirs from the key schedule.
     pub(crate) fn logged(suite: &'static Tls13CipherSuite, protocol: Protocol, secret: HashOutput) -> Self {
-        Self { suite, prk: Secret::new(suite.hash, protocol, secret).prk() }
+        Self { suite, prk: Secret::new(suite.hash, protocol, &secret).prk() }
     }
 
     pub(crate) fn keys(&self, protocol: Protocol) -> TrafficKeys {
@@ -262,7 +262,7 @@ impl Export for Exporter {
 fn thaw(r: &mut Reader<'_>, suite: &Tls13CipherSuite, protocol: Protocol) -> Result<Secret, Error> {
     let bytes = r.vec8(0)?;
     match bytes.len() == suite.hash.algorithm().output_len() {
-        true => Ok(Secret::new(suite.hash, protocol, HashOutput::new(bytes))),
+        true => Ok(Secret::new(suite.hash, protocol, &HashOutput::new(bytes))),
         false => Err(r.bad_length().into()),
     }
 }
@@ -288,8 +288,8 @@ pub(crate) struct ResumptionSecret {
 }
 
 impl ResumptionSecret {
-    pub(crate) fn psk(&self, ticket_nonce: &[u8]) -> HashOutput {
-        self.secret.prk().expand_hash(b"resumption", ticket_nonce)
+    pub(crate) fn psk(&self, ticket_nonce: &[u8]) -> OwnSecret {
+        OwnSecret::new(self.secret.prk().expand_hash(b"resumption", ticket_nonce).as_ref())
     }
 }
 

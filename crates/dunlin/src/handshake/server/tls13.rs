@@ -12,7 +12,7 @@ use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
 use super::{cache, early, rank};
 use crate::auth::PeerIdentity;
 use crate::auth::select;
-use crate::crypto::Tls13CipherSuite;
+use crate::crypto::{OwnSecret, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
 use crate::handshake::cached::Use;
@@ -427,7 +427,7 @@ fn send_ticket(
     config: &ServerConfig,
     secret: &ResumptionSecret,
     nonce: u8,
-    session: &impl Fn(crate::crypto::HashOutput, u32, u64) -> Session,
+    session: &impl Fn(OwnSecret, u32, u64) -> Session,
 ) -> Result<(), Error> {
     let random = &*config.profile.provider.random;
     let mut age_add = [0; 4];
