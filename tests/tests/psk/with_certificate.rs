@@ -203,6 +203,84 @@ fn each_side_continues_without_the_extension_if_the_other_lacks_it() {
     assert!(connect(client, server(|profile| profile))[1].external_psk_added);
 }
 
+/// A side that requires the PSK continues neither with certificates alone nor with the PSK alone.
+#[test]
+fn either_side_can_require_the_psk() {
+    let required = |profile: ProfileBuilder| profile.require_extern_psk();
+    let without = |profile: ProfileBuilder| profile.tls_cert_with_extern_psk(false);
+    assert!(connect(client(required), server(required))[1].external_psk_added);
+    let result = |client: ClientConfig, server: ServerConfig| {
+        let mut pair = Pair::new(&Arc::new(client), &Arc::new(server));
+        let result = pair.run();
+        assert!(pair.client.negotiated().is_none() && pair.server.negotiated().is_none());
+        result.unwrap_err()
+    };
+    let missing = PeerMisbehaved::MissingExtension(E::TLS_CERT_WITH_EXTERN_PSK);
+    let other = || vec![Arc::new(Psk::new("d2", &[7; 32]).unwrap())];
+    let any = |profile: ProfileBuilder| profile;
+    for (client, server) in [
+        (client(required), server(without)),
+        (client(required), server_without_keys(any)),
+        (client(required).with_psks(other()), server(any)),
+        (client(required).with_psks(vec![]), server(any)),
+    ] {
+        assert_eq!(result(client, server), missing.clone().into());
+    }
+    for client in [
+        client(without),
+        client(without).with_psks(vec![]),
+        client(any).with_psks(other()),
+        client(any).with_psks(vec![]),
+    ] {
+        let error = result(client, server(required));
+        assert!(matches!(error, Error::PeerIncompatible(_)), "{error}");
+    }
+    // TLS 1.2 has no such PSK.
+    let tls12 = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
+    let both = profile(None).require_extern_psk().tls12_cipher_suites(tls12).build();
+    assert!(matches!(both.map(drop), Err(Error::Misuse(Misuse::Config(why))) if why.contains("TLS 1.2")));
+}
+
+/// A session remembers the PSK in its keys, and ends with it on both sides.
+#[test]
+fn a_removed_psk_ends_its_sessions() {
+    for tickets in [
+        || Tickets::stateful(Arc::new(MemoryServerSessions::new(16))),
+        || Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap())),
+    ] {
+        let tickets = tickets();
+        let replaced = PskSource::Here(Arc::new(PskTable::from_iter([Psk::new("d1", &[8; 32]).unwrap()])));
+        let require = |profile: ProfileBuilder| profile.require_extern_psk();
+        let servers = [
+            (server(|p| p), true),
+            (server(require), true),
+            (server_without_keys(|p| p), false),
+            (server_without_keys(|p| p).with_psks(replaced), false),
+        ];
+        for (later, resumes) in servers {
+            let sessions: Arc<dyn ClientSessions> = Arc::new(MemoryClientSessions::default());
+            let of =
+                |edit: fn(ProfileBuilder) -> ProfileBuilder| client(edit).with_sessions(sessions.clone());
+            let issuer = server(|profile| profile).with_tickets(tickets.clone());
+            let mut pair = Pair::new(&Arc::new(of(|profile| profile)), &Arc::new(issuer));
+            pair.connect().unwrap();
+            assert!(pair.client.negotiated().unwrap().external_psk_added);
+            // This client has the PSK, but does not use it beside certificates.
+            let later = Arc::new(later.with_tickets(tickets.clone()));
+            let mut pair = Pair::new(&Arc::new(of(|p| p.tls_cert_with_extern_psk(false))), &later);
+            let _ = pair.run();
+            let selected = pair.server.negotiated().is_some_and(Negotiated::is_resumed);
+            assert_eq!(selected, resumes);
+            if resumes {
+                // The next ticket ends with the PSK, too. A client that no longer has it does not use the ticket.
+                let client = of(|profile| profile.tls_cert_with_extern_psk(false)).with_psks(vec![]);
+                let hello = take(&mut Pair::new(&Arc::new(client), &later).client);
+                assert_eq!(extension(&hello, 41), None);
+            }
+        }
+    }
+}
+
 #[test]
 fn the_psk_alone_authenticates_if_no_certificate_suits_the_client() {
     let pki = Pki::shared(KeyType::P256);

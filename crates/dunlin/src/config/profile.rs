@@ -79,6 +79,7 @@ impl Profile {
                 stapled: Vec::new(),
                 psk_modes: alloc::vec![PskKeyExchangeMode::PSK_DHE_KE],
                 tls_cert_with_extern_psk: false,
+                extern_psk_required: false,
                 alpn: Vec::new(),
                 record_size_limit: None,
                 max_fragment_length: None,
@@ -361,6 +362,16 @@ impl ProfileBuilder {
     /// no sessions and sends no early data. A client without a certificate stays anonymous.
     pub fn tls_cert_with_extern_psk(mut self, on: bool) -> Self {
         self.profile.tls_cert_with_extern_psk = on;
+        self
+    }
+
+    /// Requires an external PSK beside certificates: [`Self::tls_cert_with_extern_psk`], and a handshake without such a PSK fails, in
+    /// which certificates alone or the PSK alone would authenticate. A session resumes only if its first handshake had one that is
+    /// still known. Without this, an attacker who removes the extension from the ClientHello, which is in the clear, ends the handshake,
+    /// but a peer without the PSK gets a connection.
+    pub fn require_extern_psk(mut self) -> Self {
+        self.profile.tls_cert_with_extern_psk = true;
+        self.profile.extern_psk_required = true;
         self
     }
 

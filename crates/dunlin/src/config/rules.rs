@@ -62,6 +62,11 @@ pub(super) fn check(profile: &ProfileSettings) -> Result<(), Error> {
         if profile.trust.is_empty() && profile.credentials.is_empty() {
             return fail("a PSK beside certificates needs trust or a credential".into());
         }
+        if profile.extern_psk_required && profile.tls12.is_some() {
+            return fail(
+                "TLS 1.2 has no PSK beside certificates: remove its suites, or do not require one".into(),
+            );
+        }
     }
     let modes = [PskKeyExchangeMode::PSK_KE, PskKeyExchangeMode::PSK_DHE_KE];
     if let Some(mode) = profile.psk_modes.iter().find(|mode| !modes.contains(mode)) {

@@ -1,5 +1,6 @@
 //! Messages after a TLS 1.3 handshake, for both sides: KeyUpdate and tickets (RFC 8446 §4.6).
 
+use crate::auth::PskIdentity;
 use crate::sync::Arc;
 use alloc::boxed::Box;
 
@@ -49,6 +50,7 @@ pub(crate) struct TicketIntake {
     pub(crate) authenticated_ms: u64,
     pub(crate) settings: SettingsDigest,
     pub(crate) rank: i32,
+    pub(crate) beside: Option<Box<PskIdentity>>,
     /// How many more tickets of this connection the client keeps. The limit stops a server from filling the store.
     pub(crate) room: u8,
 }
@@ -210,6 +212,7 @@ impl TicketIntake {
                 alpn: cx.agreed().alpn.clone(),
                 profile: None,
             }),
+            beside: self.beside.clone(),
         };
         let session = ClientSession { ticket: ticket.ticket.into(), is_id: false, session };
         cx.commit.keep_session(&self.store, self.key.clone(), session);

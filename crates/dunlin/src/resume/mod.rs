@@ -2,6 +2,7 @@
 //! The cipher suite of a session tells its version, because no suite belongs to both versions.
 
 use crate::sync::Arc;
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +12,7 @@ use pki_types::CertificateDer;
 use zeroize::Zeroizing;
 
 use crate::auth::codec::{self, Head};
-use crate::auth::{PeerIdentity, Psk, Validity};
+use crate::auth::{PeerIdentity, Psk, PskIdentity, Validity};
 use crate::crypto::{Hash, OwnSecret};
 use crate::error::{Error, Malformed};
 use crate::protocol::TransportKind;
@@ -78,6 +79,8 @@ pub struct Session {
     pub(crate) good_until_s: u64,
     pub(crate) server_name: Option<String>,
     pub(crate) early: Option<EarlyTerms>,
+    /// The external PSK that went into the keys beside certificates (RFC 8773), in the first handshake of its line.
+    pub(crate) beside: Option<Box<PskIdentity>>,
 }
 
 /// A flag beside the transport: terms for early data follow. Other sessions carry no byte for them.
@@ -85,6 +88,9 @@ const WITH_EARLY_TERMS: u8 = 0x80;
 
 /// A flag beside the transport: the rank follows. Sessions of rank 0 carry no byte for it.
 const WITH_RANK: u8 = 0x10;
+
+/// A flag beside the transport: an external PSK beside certificates follows. Other sessions carry no byte for it.
+const WITH_PSK: u8 = 0x08;
 
 /// The version of the format, beside the transport. Earlier versions had 0x00, 0x20 or 0x40 here, so they are unknown.
 const VERSION: u8 = 0x60;
@@ -126,18 +132,20 @@ impl Session {
         self.early.as_ref().map_or(0, |terms| terms.max_size)
     }
 
-    /// The identity of the external PSK by which the peer proved its identity; `None` if it used another way.
+    /// The identity of the external PSK by which the peer proved its identity, or which went into the keys; `None` without one.
     pub(crate) fn origin(&self) -> Option<&[u8]> {
         match &self.peer {
             Some(PeerIdentity::Psk(psk)) => Some(&psk.identity),
-            _ => None,
+            _ => self.beside.as_ref().map(|psk| &*psk.identity),
         }
     }
 
     /// Whether the session stems from exactly this key, not from another one with the same identity. If so, the peer gets
     /// the key's current name.
     pub(crate) fn stems_from(&mut self, key: &Psk, hash: &dyn Hash) -> bool {
-        let Some(PeerIdentity::Psk(psk)) = &mut self.peer else { return false };
+        let Some(PeerIdentity::Psk(psk)) = &mut self.peer else {
+            return self.beside.as_ref().is_some_and(|psk| psk.is_proved_by(key, hash));
+        };
         psk.take_name(key, hash)
     }
 
@@ -184,7 +192,9 @@ impl Session {
             Some(PeerIdentity::Psk(_)) => MAX_TICKET_PSK,
             _ => MAX_TICKET_NAMES,
         };
-        if self.peer.as_ref().is_some_and(|peer| codec::names_len(peer) > max_names) {
+        if self.peer.as_ref().is_some_and(|peer| codec::names_len(peer) > max_names)
+            || self.beside.as_ref().is_some_and(|psk| psk.identity.len() > MAX_TICKET_PSK)
+        {
             return Ok(None);
         }
         let mut w = Writer::new();
@@ -199,7 +209,7 @@ impl Session {
     fn write(&self, w: &mut Writer) -> Result<(), Error> {
         let flag = |on, flag| if on { flag } else { 0 };
         let flags = flag(self.early.is_some(), WITH_EARLY_TERMS) | flag(self.rank != 0, WITH_RANK);
-        w.u8(self.transport as u8 | VERSION | flags);
+        w.u8(self.transport as u8 | VERSION | flags | flag(self.beside.is_some(), WITH_PSK));
         if self.rank != 0 {
             w.u32(self.rank.cast_unsigned());
         }
@@ -216,6 +226,10 @@ impl Session {
         if let Some(terms) = &self.early {
             terms.write(w);
         }
+        if let Some(psk) = &self.beside {
+            w.vec16(|w| w.put(&psk.identity));
+            w.put(&psk.digest);
+        }
         // The secret comes last, after the room for it is reserved: a later reallocation would leave an unwiped copy.
         w.reserve(1 + self.psk.as_ref().len());
         w.vec8(|w| w.put(self.psk.as_ref()));
@@ -224,7 +238,7 @@ impl Session {
 
     fn read(r: &mut Reader<'_>, settings: SettingsDigest) -> Result<Self, Error> {
         let kind = r.u8()?;
-        let transport = match kind & !(WITH_EARLY_TERMS | WITH_RANK) {
+        let transport = match kind & !(WITH_EARLY_TERMS | WITH_RANK | WITH_PSK) {
             VERSION => TransportKind::Stream,
             VERSION_DATAGRAM => TransportKind::Datagram,
             _ => return Err(Malformed::Value(What::Session).into()),
@@ -239,6 +253,10 @@ impl Session {
         let name = text(r.vec8(0)?)?;
         let server_name = if name.is_empty() { None } else { Some(name) };
         let early = if kind & WITH_EARLY_TERMS == 0 { None } else { Some(EarlyTerms::read(r)?) };
+        let beside = match kind & WITH_PSK {
+            0 => None,
+            _ => Some(Box::new(PskIdentity::decoded(r.vec16(0)?.to_vec(), r.array()?))),
+        };
         let psk = OwnSecret::new(r.vec8(32)?);
         Ok(Self {
             transport,
@@ -254,6 +272,7 @@ impl Session {
             good_until_s,
             server_name,
             early,
+            beside,
         })
     }
 }
@@ -560,6 +579,7 @@ mod tests {
             good_until_s: 9,
             server_name: Some("a".into()),
             early: None,
+            beside: None,
         }
     }
 
@@ -606,6 +626,21 @@ mod tests {
             ticket[0] = version | TransportKind::Datagram as u8;
             Session::from_ticket(&ticket, session.settings).unwrap_err();
         }
+    }
+
+    /// A session without an external PSK beside certificates carries no byte for it.
+    #[test]
+    fn encodes_the_psk_beside_certificates() {
+        let len = session(&[]).to_ticket().unwrap().unwrap().len();
+        let beside = PskIdentity::decoded(b"device".to_vec(), [3; 8]);
+        let with = Session { beside: Some(Box::new(beside)), ..session(&[]) };
+        assert_eq!(with.origin(), Some(&b"device"[..]));
+        let ticket = with.to_ticket().unwrap().unwrap();
+        assert_eq!(ticket.len(), len + 2 + 6 + 8);
+        assert_eq!(Session::from_ticket(&ticket, with.settings).unwrap().beside, with.beside);
+        assert_eq!(Session::from_bytes(&with.to_bytes().unwrap()).unwrap().beside, with.beside);
+        let long = PskIdentity::decoded(alloc::vec![1; MAX_TICKET_PSK + 1], [3; 8]);
+        assert!(Session { beside: Some(Box::new(long)), ..with }.to_ticket().unwrap().is_none());
     }
 
     /// A session without a rank of its own carries no byte for it.

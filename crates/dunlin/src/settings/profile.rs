@@ -56,6 +56,8 @@ pub(crate) struct ProfileSettings {
     pub(crate) stapled: Vec<(usize, Vec<u8>)>,
     pub(crate) psk_modes: Vec<PskKeyExchangeMode>,
     pub(crate) tls_cert_with_extern_psk: bool,
+    /// Whether a handshake fails without an external PSK beside certificates.
+    pub(crate) extern_psk_required: bool,
     pub(crate) alpn: Vec<Vec<u8>>,
     pub(crate) record_size_limit: Option<u16>,
     pub(crate) max_fragment_length: Option<u16>,

@@ -653,6 +653,7 @@ impl Sessions {
             good_until_s: cx.draft.good_until_s(),
             server_name: Some(server.host()),
             early: None,
+            beside: None,
         };
         Some((ClientSession { ticket, is_id, session }, true))
     }

@@ -9,8 +9,8 @@ use super::cache::HasFinished;
 use super::reverify;
 use super::start::{Offer, Terms, session_key};
 use crate::address::ServerAddress;
-use crate::auth::PeerIdentity;
 use crate::auth::select;
+use crate::auth::{PeerIdentity, PskIdentity};
 use crate::crypto::Tls13CipherSuite;
 use crate::early::NoEarlyData;
 use crate::error::{Error, Internal, PeerMisbehaved};
@@ -41,6 +41,8 @@ struct Common {
     /// When the server last authenticated without resumption, in milliseconds since 1970.
     authenticated_ms: u64,
     peer: Option<PeerIdentity>,
+    /// The external PSK in the keys, beside certificates.
+    beside: Option<Box<PskIdentity>>,
 }
 
 /// The handshake until the server's Finished.
@@ -63,6 +65,7 @@ pub(super) fn server_hello(
     let Offer { terms, session_id, .. } = &offer;
     let server = psk.filter(|_| by_psk).map(|psk| psk.server(cx, &terms.config));
     let (peer, authenticated_ms) = server.unwrap_or((None, cx.now.unix_ms));
+    let beside = psk.and_then(|psk| psk.beside(&terms.config, by_psk));
     // docs/handshake-cache.md §5, rule 7: a handshake with a PSK uses nothing of the cache and stores nothing.
     let cache = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let version = cx.protocol().version();
@@ -93,7 +96,7 @@ pub(super) fn server_hello(
     if terms.early.is_none() {
         cx.emitter.write_keys(Epoch::Handshake, &client_secret.keys(cx.protocol()))?;
     }
-    let common = Common { terms: offer.terms, suite, client_secret, authenticated_ms, peer };
+    let common = Common { terms: offer.terms, suite, client_secret, authenticated_ms, peer, beside };
     let handshake = Handshake { common, secret, server_secret };
     Ok(Step::expect(ExpectEncryptedExtensions { handshake, transcript, by_psk, cache }))
 }
@@ -389,6 +392,7 @@ impl Complete {
                 authenticated_ms: common.authenticated_ms,
                 settings: config.session_settings,
                 rank: config.profile.rank,
+                beside: common.beside,
                 room: MAX_TICKETS,
             })),
         };

@@ -73,6 +73,19 @@ impl OfferedPsk {
         }
     }
 
+    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a session. `authenticates` is whether
+    /// this PSK authenticates both sides.
+    pub(crate) fn beside(&self, config: &ClientConfig, authenticates: bool) -> Option<Box<PskIdentity>> {
+        match self {
+            Self::Session(s) => s.session.beside.clone(),
+            Self::External(_) if authenticates => None,
+            Self::External(psk) => {
+                let sha256 = config.profile.provider.sha256;
+                Some(Box::new(PskIdentity::new(psk.identity().to_vec(), psk, sha256)))
+            }
+        }
+    }
+
     /// The server that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
     pub(crate) fn server(&self, cx: &Cx<'_>, config: &ClientConfig) -> (Option<PeerIdentity>, u64) {
         match self {

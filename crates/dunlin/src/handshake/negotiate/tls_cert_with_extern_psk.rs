@@ -25,10 +25,11 @@ pub(super) fn offer(_: &Cx<'_>, offer: &Offer, hello: &mut HelloDraft) {
     }
 }
 
-/// Accepts that the server authenticates by certificate, although it has selected a PSK.
+/// Accepts that the server authenticates by certificate, although it has selected a PSK. If the client requires that, it continues a
+/// session only if an external PSK is in its keys.
 pub(super) fn select(
     cx: &mut Cx<'_>,
-    _: &mut Offer,
+    offer: &mut Offer,
     extensions: &Extensions<'_>,
     selection: &mut Selection,
 ) -> Result<(), Error> {
@@ -41,8 +42,15 @@ pub(super) fn select(
         }
         selection.by_psk = false;
         cx.draft.external_psk_added = true;
+        return Ok(());
     }
-    Ok(())
+    let config = &offer.terms.config;
+    let selected = selection.psk.and_then(|index| offer.psks.get(index));
+    match config.profile.extern_psk_required && selected.is_none_or(|psk| psk.beside(config, true).is_none())
+    {
+        true => Err(PeerMisbehaved::MissingExtension(ExtensionType::TLS_CERT_WITH_EXTERN_PSK).into()),
+        false => Ok(()),
+    }
 }
 
 /// Whether the server adds an external PSK to a handshake with certificates, if the client offers one that the server knows. A

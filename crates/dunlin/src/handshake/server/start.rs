@@ -374,6 +374,18 @@ pub(crate) struct FoundPsk {
 }
 
 impl FoundPsk {
+    /// The external PSK that goes into the keys beside certificates, now or in the first handshake of a session.
+    pub(super) fn beside(&self, config: &ServerConfig) -> Option<Box<PskIdentity>> {
+        match &self.secret {
+            PskSecret::Session(session) => session.beside.clone(),
+            PskSecret::External(_) if self.authenticates => None,
+            PskSecret::External(psk) => {
+                let sha256 = config.profile.provider.sha256;
+                Some(Box::new(PskIdentity::new(self.identity.clone(), psk, sha256)))
+            }
+        }
+    }
+
     /// The client that has this PSK, and when it last authenticated without resumption, in milliseconds since 1970.
     pub(super) fn into_client(self, cx: &mut Cx<'_>, config: &ServerConfig) -> (Option<PeerIdentity>, u64) {
         match self.secret {
@@ -395,6 +407,11 @@ pub(crate) enum PskSecret {
 }
 
 impl PskSecret {
+    /// Whether it is a session with an external PSK in its keys, beside certificates.
+    fn is_beside(&self) -> bool {
+        matches!(self, Self::Session(session) if session.beside.is_some())
+    }
+
     pub(super) fn kind(&self) -> PskKind {
         match self {
             Self::Session(_) => PskKind::Resumption,
@@ -426,7 +443,12 @@ impl PskSecret {
         let hash = self.hash(config);
         let suite = suite_after(config, hello, search.retry.as_ref(), hash);
         let same = |retry: &Retry| suite.is_some_and(|s| s.id == retry.cipher_suite);
-        bound && hash.is_some() && suite.is_some() && search.retry.as_ref().is_none_or(same)
+        let is_beside = search.with_certificate || self.is_beside();
+        bound
+            && (is_beside || !config.profile.extern_psk_required)
+            && hash.is_some()
+            && suite.is_some()
+            && search.retry.as_ref().is_none_or(same)
     }
 }
 
@@ -482,7 +504,9 @@ fn choose(cx: &mut Cx<'_>, search: Search, psk: Result<FoundPsk, PeerIncompatibl
         None => None,
     };
     if let Some(missing) = missing
-        && (config.profile.credentials.is_empty() || psk::is_alone(&hello.extensions()))
+        && (config.profile.credentials.is_empty()
+            || config.profile.extern_psk_required
+            || psk::is_alone(&hello.extensions()))
     {
         return Err(match hello.extensions().has(ExtensionType::PRE_SHARED_KEY) {
             true => missing.into(),

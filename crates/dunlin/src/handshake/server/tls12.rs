@@ -724,6 +724,7 @@ fn keep_session(
         good_until_s: cx.draft.good_until_s(),
         server_name: cx.draft.server_name.clone(),
         early: None,
+        beside: None,
     };
     match (&handshake.keep, &config.tickets.kind) {
         (Keep::Ticket, TicketKind::Stateless(seal)) => {

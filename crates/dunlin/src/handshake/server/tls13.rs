@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 use super::mark::Spent;
 use super::start::{FoundPsk, PskSecret, SESSION_NAME_LEN, echo};
 use super::{cache, early, rank};
-use crate::auth::PeerIdentity;
 use crate::auth::select;
+use crate::auth::{PeerIdentity, PskIdentity};
 use crate::crypto::{OwnSecret, Tls13CipherSuite};
 use crate::early::{EarlyDataOutcome, NoEarlyData};
 use crate::error::{Error, Internal, PeerIncompatible, PeerMisbehaved};
@@ -154,6 +154,7 @@ fn answer(
         cx.send_in(&mut transcript, negotiate::request(&config, request)?)?;
     }
 
+    let beside = psk.as_ref().and_then(|psk| psk.beside(&config));
     let client = psk.filter(|_| by_psk).map(|psk| psk.into_client(cx, &config));
     let (peer, authenticated_ms) = client.unwrap_or((None, cx.now.unix_ms));
     let negotiated = &mut cx.draft;
@@ -171,6 +172,7 @@ fn answer(
         client_secret,
         peer,
         authenticated_ms,
+        beside,
         resumed,
         cache,
     };
@@ -269,6 +271,8 @@ struct Common {
     peer: Option<PeerIdentity>,
     /// When the client last authenticated without resumption, in milliseconds since 1970.
     authenticated_ms: u64,
+    /// The external PSK in the keys, beside certificates.
+    beside: Option<Box<PskIdentity>>,
     resumed: bool,
     takes_tickets: bool,
     server_name: Option<String>,
@@ -382,7 +386,8 @@ impl Finish {
     /// Begins the connection, and sends tickets.
     fn established(self, cx: &mut Cx<'_>, transcript: Transcript) -> Result<Step, Error> {
         let Self { common, master, read, write } = self;
-        let Common { config, suite, peer, authenticated_ms, resumed, server_name, cache, .. } = common;
+        let Common { config, suite, peer, authenticated_ms, beside, resumed, server_name, cache, .. } =
+            common;
         cx.emitter.read_keys(Epoch::Application, &read.keys(cx.protocol()))?;
         cx.emitter.handshake_complete();
         cx.draft.peer.clone_from(&peer);
@@ -410,6 +415,7 @@ impl Finish {
                 good_until_s,
                 server_name: server_name.clone(),
                 early: early.clone(),
+                beside: beside.clone(),
             };
             // After a resumption one ticket replaces the used one.
             let count = if resumed { config.tickets.count.min(1) } else { config.tickets.count };
