@@ -13,7 +13,7 @@ use dunlin::error::{Error, Misuse};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
     Answer, AssociationId, ConnectionIds, Ended, Endpoint, EndpointLimits, Event, Instant, Local, Migration,
-    NodeIds, Path, Question,
+    NodeIds, Now, Path, Question,
 };
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{NOW, awslc, localhost};
@@ -206,6 +206,23 @@ fn limits_incomplete_client_hellos() {
     answered.dedup();
     assert_eq!(answered, [4, 3, 2].map(client));
     assert!(net.server().is_empty());
+}
+
+/// The rest of a ClientHello may be lost, and most fragments that anyone can send have none.
+#[test]
+fn an_incomplete_client_hello_is_dropped_by_a_timer() {
+    let mut net = Net::new(&Configs::of_version(ProtocolVersion::DTLS1_3), EndpointLimits::default());
+    let at = |seconds| Now { monotonic: NOW.monotonic + Duration::from_secs(seconds), ..NOW };
+    let server = net.server();
+    for n in 1..=3 {
+        server.receive(at(10 * u64::from(n)), client(n), &forged_fragment(7, 0, 40));
+    }
+    for (seconds, dropped) in [(252, 0), (253, 1), (262, 1), (273, 3)] {
+        server.handle_timeout(at(seconds));
+        assert_eq!(server.discarded().partial, dropped, "{seconds}");
+        let next = [253, 263].into_iter().find(|at| *at > seconds).filter(|_| dropped < 3);
+        assert_eq!(server.poll_timeout(), next.map(|seconds| at(seconds).monotonic));
+    }
 }
 
 /// A forged fragment of another ClientHello, which the server keeps, does not keep it from repeating its flight.

@@ -176,7 +176,12 @@ fn counting() -> (&'static [&'static dyn SignatureVerificationAlgorithm], &'stat
         let counted: &'static Counted = Box::leak(Box::new(Counted { algorithm: *algorithm, count }));
         counted as &dyn SignatureVerificationAlgorithm
     };
-    (Box::leak(dunlin_awslc::ALL_SIGNATURES.all.iter().map(counted).collect::<Vec<_>>().into_boxed_slice()), count)
+    (
+        Box::leak(
+            dunlin_awslc::ALL_SIGNATURES.all.iter().map(counted).collect::<Vec<_>>().into_boxed_slice(),
+        ),
+        count,
+    )
 }
 
 /// The verdict on a server's chain, and the number of signatures that it cost.

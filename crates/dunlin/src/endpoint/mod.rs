@@ -348,11 +348,17 @@ impl Endpoint {
 
     /// When to call [`Endpoint::handle_timeout`], on the monotonic clock. `None` if no timer runs.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.index.next_deadline()
+        let partial = self.partial.values().filter_map(|partial| partial.connection.poll_timeout());
+        partial.chain(self.index.next_deadline()).min()
     }
 
     /// Handles the timers whose deadline has come. Then there may be more to transmit.
     pub fn handle_timeout(&mut self, now: Now) {
+        let kept = self.partial.len();
+        let is_due =
+            |partial: &Partial| partial.connection.poll_timeout().is_some_and(|at| at <= now.monotonic);
+        self.partial.retain(|_, partial| !is_due(partial));
+        self.discarded.partial += (kept - self.partial.len()) as u64;
         for id in self.index.take_due(now.monotonic) {
             let Some(association) = self.associations.get_mut(&id) else { continue };
             association.deadline = None;
