@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use dunlin::places::{GivesWay, PlaceLimit};
 use dunlin::{HandshakeKind, Negotiated, PeerIdentity};
 use dunlin_tokio::DtlsEndpoint;
 use prometheus_client::encoding::text::encode;
@@ -45,24 +46,39 @@ const HANDSHAKE_BUCKETS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025,
 pub(crate) enum Limit {
     Connections,
     ConnectionsPerHost,
+    ConnectionsPerNetwork,
     Handshakes,
     HandshakesPerHost,
     HandshakeTime,
     IdleTime,
+    ForgetTime,
     HeaderBytes,
+    OpenFiles,
 }
 
 impl Limit {
-    /// The name of the limit in the configuration.
+    /// The limit of the configuration behind a limit on places.
+    pub(crate) const fn of(limit: PlaceLimit) -> Self {
+        match limit {
+            PlaceLimit::All => Self::Connections,
+            PlaceLimit::PerHost => Self::ConnectionsPerHost,
+            PlaceLimit::PerNetwork => Self::ConnectionsPerNetwork,
+        }
+    }
+
+    /// The name of the limit in the configuration, or `open_files`, which the system has.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Connections => "connections",
             Self::ConnectionsPerHost => "connections_per_host",
+            Self::ConnectionsPerNetwork => "connections_per_network",
             Self::Handshakes => "handshakes",
             Self::HandshakesPerHost => "handshakes_per_host",
             Self::HandshakeTime => "handshake_time",
             Self::IdleTime => "idle_time",
+            Self::ForgetTime => "forget_time",
             Self::HeaderBytes => "header_bytes",
+            Self::OpenFiles => "open_files",
         }
     }
 }
@@ -161,6 +177,7 @@ pub(crate) struct Metrics {
     accepted: Counters,
     open: Family<Labels, Gauge>,
     limits: Counters,
+    gave_way: Counters,
     handshakes: Counters,
     completed: Counters,
     handshake_time: Family<Labels, Histogram>,
@@ -202,6 +219,7 @@ impl Metrics {
             accepted: Family::default(),
             open: Family::default(),
             limits: Family::default(),
+            gave_way: Family::default(),
             handshakes: Family::default(),
             completed: Family::default(),
             handshake_time: Family::new_with_constructor(|| Histogram::new(HANDSHAKE_BUCKETS)),
@@ -230,6 +248,7 @@ impl Metrics {
         let counters = [
             ("connections_accepted", "Connections that clients have opened", &m.accepted),
             ("limits_reached", "Clients that reached a limit of the configuration", &m.limits),
+            ("gave_way", "Clients that gave way to another one at a limit, by reason", &m.gave_way),
             ("handshakes", "Ended handshakes by outcome", &m.handshakes),
             ("handshakes_completed", "Completed handshakes by what they negotiated", &m.completed),
             (role.connects(), "Connections to servers behind it by outcome", &m.backends),
@@ -304,6 +323,11 @@ impl Metrics {
 
     pub(crate) fn limit_reached(&self, listener: &str, limit: Limit) {
         self.limits.get_or_create(&labels([("listener", listener), ("limit", limit.name())])).inc();
+    }
+
+    /// Counts a client that gave way to another one.
+    pub(crate) fn gave_way(&self, listener: &str, why: GivesWay) {
+        self.gave_way.get_or_create(&labels([("listener", listener), ("reason", why.name())])).inc();
     }
 
     pub(crate) fn handshake_failed(&self, listener: &str, Failure { reason, result }: Failure) {

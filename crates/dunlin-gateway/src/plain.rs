@@ -64,20 +64,21 @@ pub(crate) async fn run<A: Answers>(
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
         shared.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = shared.lines.limit(listener, limit.name(), Instant::now()) {
             tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached over plain HTTP");
         }
     };
     loop {
         let name = || current().name().to_owned();
-        let Some((tcp, from)) = accept_one(&shared, A::UNTIL, &socket, &mut removed, name).await else {
+        let accepted = accept_one((&shared, &*hosts), A::UNTIL, &socket, &mut removed, name).await;
+        let Some((tcp, from)) = accepted else {
             return;
         };
         let answers = current();
         if answers.refuses(from) {
             continue;
         }
-        let of_host = match hosts.connection(from.ip(), answers.max_per_host(from.ip())) {
+        let of_host = match hosts.connection(from.ip(), usize::MAX, answers.max_per_host(from.ip())) {
             Ok(place) => place,
             Err(limit) => {
                 reach(limit, &answers, from);

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -36,9 +35,6 @@ const FREEZE_PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Shared {
     pub(crate) metrics: Metrics,
     pub(crate) phase: watch::Sender<Phase>,
-    /// The open connections of all listeners.
-    pub(crate) connections: Arc<AtomicUsize>,
-    max_connections: AtomicUsize,
     /// The listeners that accept clients.
     pub(crate) listening: ArcSwap<Vec<Listening>>,
     /// Names that requests to the administrative listener may have in `Host`.
@@ -95,10 +91,8 @@ impl Shared {
         Self {
             metrics,
             phase: watch::Sender::new(Phase::Running),
-            connections: Arc::default(),
             listening: ArcSwap::default(),
             admin_hosts: ArcSwap::default(),
-            max_connections: AtomicUsize::new(0),
             changed: watch::Sender::new(()),
             nodes: OnceLock::new(),
             lines: Throttle::default(),
@@ -125,14 +119,6 @@ impl Shared {
         let listening = self.listening.load();
         listening.iter().find(|other| other.name == listener).map(|other| other.address.port())
     }
-
-    pub(crate) fn open_connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn max_connections(&self) -> usize {
-        self.max_connections.load(Ordering::Relaxed)
-    }
 }
 
 /// A listener as others see it.
@@ -140,6 +126,8 @@ pub(crate) struct Listening {
     pub(crate) name: String,
     pub(crate) transport: TransportKind,
     pub(crate) address: SocketAddr,
+    /// The most simultaneous connections.
+    pub(crate) max_connections: usize,
     /// The settings of a gateway's listener.
     pub(crate) settings: Option<Settings>,
 }
@@ -167,6 +155,8 @@ pub(crate) trait Serve: Send + Sync + Sized + 'static {
     fn address(&self) -> &Field<SocketAddr>;
     /// The protocol on the side of the network. With DTLS, the socket is for UDP.
     fn transport(&self) -> TransportKind;
+    /// The most simultaneous connections.
+    fn max_connections(&self) -> usize;
     /// Whether this client gets no byte and is not counted.
     fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool;
     /// Whether its connections go on until the service ends all, and are frozen then.
@@ -197,7 +187,9 @@ pub(crate) async fn accept<L: Serve, F>(
 {
     let places = shared.places_of(settings.load().name());
     let name = || settings.load().name().to_owned();
-    while let Some((tcp, from)) = accept_one(&shared, Phase::Draining, &socket, &mut removed, name).await {
+    while let Some((tcp, from)) =
+        accept_one((&shared, &*places), Phase::Draining, &socket, &mut removed, name).await
+    {
         let live = settings.load_full();
         if live.refuses(&shared, from) {
             continue;
@@ -208,9 +200,10 @@ pub(crate) async fn accept<L: Serve, F>(
     }
 }
 
-/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true. `name` is the listener's.
+/// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true. `name` is the listener's. Without
+/// open files, the oldest handshake gives way, and the listener pauses.
 pub(crate) async fn accept_one(
-    shared: &Shared,
+    (shared, places): (&Shared, &Places),
     until: Phase,
     socket: &TcpListener,
     removed: &mut watch::Receiver<bool>,
@@ -226,8 +219,13 @@ pub(crate) async fn accept_one(
         match accepted {
             Ok(accepted) => return Some(accepted),
             Err(error) => {
-                let listener = name();
-                tracing::error!(listener, %error, "a connection was not accepted; free file descriptors or memory");
+                let (listener, limit) = (name(), Limit::OpenFiles);
+                shared.metrics.limit_reached(&listener, limit);
+                if let Some(Line { left_out }) = shared.lines.limit(&listener, limit.name(), Instant::now()) {
+                    let advice = "raise the limit on open files, lower limits.connections, or free memory";
+                    tracing::error!(listener, %error, left_out, "a connection was not accepted; {advice}");
+                }
+                places.relieve();
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -245,7 +243,7 @@ pub(crate) async fn counted<L: Serve>(
     shared.metrics.accepted(listener);
     if let Err(limit) = serving.await {
         shared.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = shared.lines.line(listener, limit.name(), Instant::now()) {
+        if let Some(Line { left_out }) = shared.lines.limit(listener, limit.name(), Instant::now()) {
             tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached");
         }
     }
@@ -434,7 +432,6 @@ impl<L: Serve> Service<L> {
         let has_admin = common.admin.is_some();
         self.shared.admin_hosts.store(Arc::new(common.admin.map(|admin| admin.hosts).unwrap_or_default()));
         self.replace_admin(has_admin, admin);
-        self.shared.max_connections.store(common.connections, Ordering::Relaxed);
         *self.shutdown_time.lock().unwrap_or_else(PoisonError::into_inner) = common.shutdown_time;
         let mut next = vec![];
         for (live, socket) in listeners {
@@ -455,6 +452,7 @@ impl<L: Serve> Service<L> {
             name: listener.name.clone(),
             transport: listener.transport,
             address: listener.local,
+            max_connections: listener.settings.load().max_connections(),
             settings: L::of_gateway(&listener.settings),
         });
         self.shared.listening.store(Arc::new(listening.collect()));

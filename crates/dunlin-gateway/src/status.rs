@@ -23,8 +23,8 @@ struct Status<'a> {
     /// When the gateway began, in seconds since 1970.
     started: u64,
     uptime_seconds: u64,
-    /// The open connections and associations of all listeners, and their limit.
-    connections: usize,
+    /// The open connections and associations of all listeners, and the sum of their limits.
+    connections: u64,
     max_connections: usize,
     /// The DTLS associations, also those whose client is not counted yet.
     dtls_associations: usize,
@@ -40,8 +40,9 @@ struct Listener<'a> {
     /// `tls` or `dtls`.
     transport: &'static str,
     address: SocketAddr,
-    /// The open connections or associations.
+    /// The open connections or associations, also those in a handshake, and the limit without those.
     connections: u64,
+    max_connections: usize,
     /// All clients since the start.
     accepted: u64,
     /// The file of its policy.
@@ -109,16 +110,21 @@ pub(crate) fn json(shared: &Shared) -> Result<String, serde_json::Error> {
             }
             file
         });
-        Listener { name: &listener.name, transport, address: listener.address, connections, accepted, policy }
+        let max_connections = listener.max_connections;
+        let (name, address) = (&*listener.name, listener.address);
+        Listener { name, transport, address, connections, max_connections, accepted, policy }
     });
-    let listeners = listeners.collect();
+    let listeners: Vec<_> = listeners.collect();
     serde_json::to_string_pretty(&Status {
         phase: shared.phase.borrow().name(),
         version: metrics::VERSION,
         started: metrics::since_1970(started).as_secs(),
         uptime_seconds: started.elapsed().unwrap_or_default().as_secs(),
-        connections: shared.open_connections(),
-        max_connections: shared.max_connections(),
+        connections: listeners.iter().map(|listener: &Listener<'_>| listener.connections).sum(),
+        max_connections: listeners
+            .iter()
+            .map(|listener| listener.max_connections)
+            .fold(0, usize::saturating_add),
         dtls_associations: shared.metrics.associations(),
         listeners,
         policies,

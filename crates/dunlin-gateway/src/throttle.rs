@@ -10,6 +10,9 @@ const MAX_LINES: u32 = 50;
 /// The time for which lines are counted.
 const PERIOD: Duration = Duration::from_secs(10);
 
+/// The time for which a listener writes one line about each limit.
+const LIMIT_PERIOD: Duration = Duration::from_secs(60);
+
 /// The lines that listeners have written, by the names of listeners and kinds.
 #[derive(Debug, Default)]
 pub(crate) struct Throttle(Mutex<HashMap<(String, &'static str), Lines>>);
@@ -33,14 +36,34 @@ pub(crate) struct Line {
 impl Throttle {
     /// Counts a line of this kind. Returns `None` if it is one too many.
     pub(crate) fn line(&self, listener: &str, kind: &'static str, now: Instant) -> Option<Line> {
+        self.one_of(listener, kind, now, (MAX_LINES, PERIOD))
+    }
+
+    /// Counts a line about a limit of this name, which a client has reached.
+    pub(crate) fn limit(&self, listener: &str, limit: &'static str, now: Instant) -> Option<Line> {
+        self.one_of(listener, limit, now, (1, LIMIT_PERIOD))
+    }
+
+    /// Counts the line of a connection. Everybody can make those without an identity.
+    pub(crate) fn connection(&self, listener: &str, has_identity: bool, now: Instant) -> Option<Line> {
+        if has_identity { Some(Line { left_out: None }) } else { self.line(listener, "anonymous", now) }
+    }
+
+    fn one_of(
+        &self,
+        listener: &str,
+        kind: &'static str,
+        now: Instant,
+        (most, period): (u32, Duration),
+    ) -> Option<Line> {
         // No code panics halfway through a change under this lock.
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let lines =
             kinds.entry((listener.to_owned(), kind)).or_insert(Lines { since: now, written: 0, left_out: 0 });
-        if now.saturating_duration_since(lines.since) >= PERIOD {
+        if now.saturating_duration_since(lines.since) >= period {
             (lines.since, lines.written) = (now, 0);
         }
-        if lines.written == MAX_LINES {
+        if lines.written == most {
             lines.left_out = lines.left_out.saturating_add(1);
             return None;
         }
@@ -63,6 +86,10 @@ mod tests {
         assert_eq!(throttle.line("web", "a", begin), None);
         assert_eq!(throttle.line("web", "b", begin), Some(Line { left_out: None }));
         assert_eq!(throttle.line("mqtt", "a", begin), Some(Line { left_out: None }));
+        assert_eq!(throttle.limit("web", "connections", begin), Some(Line { left_out: None }));
+        assert_eq!(throttle.limit("web", "connections", begin + PERIOD), None);
+        let minute = begin + LIMIT_PERIOD;
+        assert_eq!(throttle.limit("web", "connections", minute), Some(Line { left_out: Some(1) }));
         let later = begin + PERIOD;
         assert_eq!(throttle.line("web", "a", later - Duration::from_millis(1)), None);
         assert_eq!(throttle.line("web", "a", later), Some(Line { left_out: Some(2) }));

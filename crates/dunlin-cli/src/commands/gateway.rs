@@ -70,6 +70,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
     if args.check {
         let listeners = config.listeners.len();
         let routes: usize = config.listeners.iter().map(|listener| listener.routes.len()).sum();
+        program::file_limit_warning(config.open_files()).iter().for_each(|warning| warn(warning));
         for warning in Gateway::check(config).map_err(|faults| told(&faults))? {
             warn(&warning.to_string());
         }

@@ -12,9 +12,6 @@ use tracing_appender::non_blocking::WorkerGuard;
 use crate::error::Error;
 use crate::stop::{self, Stop};
 
-/// How many files a program opens beside those of connections: listeners, keys, stores and the log.
-const OTHER_FILES: u64 = 100;
-
 /// A gateway or a tunnel.
 pub(crate) trait Program: Sized {
     /// The content of its configuration files.
@@ -22,6 +19,8 @@ pub(crate) trait Program: Sized {
 
     /// What all configurations have.
     fn common(config: &Self::Config) -> &Common;
+    /// The most files that it may have open.
+    fn open_files(config: &Self::Config) -> u64;
     /// Starts it, with sockets that the process has inherited.
     async fn start(config: Self::Config, sockets: Sockets) -> Result<Self, Faults>;
     /// Replaces its configuration, or changes nothing.
@@ -42,6 +41,10 @@ macro_rules! program {
 
             fn common(config: &$config) -> &Common {
                 &config.common
+            }
+
+            fn open_files(config: &$config) -> u64 {
+                config.open_files()
             }
 
             async fn start(config: $config, sockets: Sockets) -> Result<Self, Faults> {
@@ -101,7 +104,7 @@ async fn serve<P: Program>(
     // Catch signals first: the first log line may make its reader stop the program.
     let (mut stop, mut hangups) = (Stop::new()?, stop::hangups()?);
     raise_file_limit();
-    warn_of_file_limit(P::common(&config).connections);
+    file_limit_warning(P::open_files(&config)).iter().for_each(|warning| tracing::warn!("{warning}"));
     let program = P::start(config, sockets).await.map_err(|faults| told(&faults))?;
     tell_manager(&[NotifyState::Ready]);
     loop {
@@ -145,22 +148,19 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
-/// Warns if the system allows fewer open files than `connections` need: each has one to the client and one to the backend.
-fn warn_of_file_limit(connections: usize) {
-    let needed = (connections as u64).saturating_mul(2).saturating_add(OTHER_FILES);
-    match getrlimit(Resource::RLIMIT_NOFILE) {
-        Ok((allowed, _)) if allowed < needed => tracing::warn!(
-            "limits.connections: {connections} connections need {needed} open files, and the system allows {allowed}: write a \
-             smaller number, or raise the limit (LimitNOFILE of systemd, or ulimit -Hn)"
-        ),
-        _ => {}
-    }
+/// A warning, if the system allows fewer open files than the limits need.
+pub(super) fn file_limit_warning(needed: u64) -> Option<String> {
+    let (_, allowed) = getrlimit(Resource::RLIMIT_NOFILE).ok().filter(|(_, allowed)| *allowed < needed)?;
+    Some(format!(
+        "limits.connections: the connections of all listeners may need {needed} open files, and the system allows {allowed}: write smaller \
+         numbers, or raise the limit (LimitNOFILE of systemd, or ulimit -Hn)"
+    ))
 }
 
 async fn reload<P: Program>(program: &P, load: impl Fn() -> Result<P::Config, Faults> + Send + 'static) {
     let result = match tokio::task::spawn_blocking(load).await {
         Ok(Ok(config)) => {
-            warn_of_file_limit(P::common(&config).connections);
+            file_limit_warning(P::open_files(&config)).iter().for_each(|warning| tracing::warn!("{warning}"));
             program.reload(config).await
         }
         Ok(Err(faults)) => {

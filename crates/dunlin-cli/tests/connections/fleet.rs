@@ -76,6 +76,15 @@ impl Device {
         self.host
     }
 
+    /// Forgets its association without a word to the server, and gets an address of another network.
+    pub(crate) fn lose_power(&mut self) {
+        self.connection = None;
+        if let IpAddr::V4(host) = self.host {
+            let [loopback, a, b, c] = host.octets();
+            self.host = Ipv4Addr::new(loopback, a ^ 0x80, b, c).into();
+        }
+    }
+
     /// The kind of its latest handshake.
     pub(crate) fn kind(&self) -> HandshakeKind {
         self.connection.as_ref().unwrap().negotiated().unwrap().kind

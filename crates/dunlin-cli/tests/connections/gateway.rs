@@ -1,9 +1,9 @@
 //! `dunlin gateway` as a process, with clients of other projects.
 
-use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
 
-use crate::common::peers::{CLIENT, OWN, Running, json, place, port_in};
+use crate::common::peers::{CLIENT, OWN, PATIENCE, Running, json, place, port_in};
 use crate::common::{Place, send_signal};
 
 /// A backend that answers each HTTP request with the same page.
@@ -142,12 +142,16 @@ fn openssl_and_dunlin_authenticate_themselves() {
 #[test]
 fn checks_a_configuration_without_starting() {
     let place = place();
-    place.write("gateway.toml", config(MUTUAL));
+    let few = "[listener.limits]\nconnections = 100\n";
+    place.write("gateway.toml", config(&format!("{few}{MUTUAL}")));
     assert_eq!(place.dunlin("gateway -c gateway.toml --check"), "gateway.toml: valid: 1 listener, 1 route\n");
-    place.write(
-        "gateway.toml",
-        config("[listener.clients]\nca = \"absent.pem\"").replace("server.key", "client.key"),
-    );
+    // The clients of all listeners count.
+    place.write("gateway.toml", config(few).replace("100", "10000000"));
+    let output = place.command("gateway -c gateway.toml --check").output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && stderr.contains("may need 20002100 open files"), "{stderr}");
+    let faulty = format!("{few}[listener.clients]\nca = \"absent.pem\"");
+    place.write("gateway.toml", config(&faulty).replace("server.key", "client.key"));
     let output = place.command("gateway -c gateway.toml --check").output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{stderr}");
@@ -157,14 +161,14 @@ fn checks_a_configuration_without_starting() {
         key.starts_with("dunlin: gateway.toml:6: listener[0].certificate[0].key: pki/client.key: "),
         "{stderr}"
     );
-    assert!(ca.starts_with("dunlin: gateway.toml:8: listener[0].clients.ca: absent.pem: "), "{stderr}");
+    assert!(ca.starts_with("dunlin: gateway.toml:10: listener[0].clients.ca: absent.pem: "), "{stderr}");
     let line = place.dunlin_fails("gateway -c absent.toml", 1);
     assert!(line.contains("absent.toml"), "{line}");
 }
 
 /// Starts a gateway after this command of the shell.
-fn start_after(place: &Place, command: &str) -> Running {
-    place.write("gateway.toml", config(""));
+fn start_after(place: &Place, command: &str, config: &str) -> Running {
+    place.write("gateway.toml", config);
     let dunlin = place.command("gateway -c gateway.toml");
     let mut shell = std::process::Command::new("sh");
     shell.arg("-c").arg(format!("{command}; exec \"$0\" \"$@\"")).arg(dunlin.get_program());
@@ -175,15 +179,37 @@ fn start_after(place: &Place, command: &str) -> Running {
 #[test]
 fn raises_the_limit_on_open_files_and_warns_if_it_is_too_low() {
     let place = place();
-    let gateway = start_after(&place, "ulimit -Sn 100");
+    let gateway = start_after(&place, "ulimit -Sn 100", &config(""));
     gateway.log_with("listening");
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.child.id())).unwrap();
     let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
     let numbers: Vec<_> = line.split_whitespace().skip(3).take(2).collect();
     assert_eq!(numbers[0], numbers[1], "{line}");
-    let gateway = start_after(&place, "ulimit -n 200");
+    let gateway = start_after(&place, "ulimit -n 200", &config(""));
     let line = gateway.log_with("open files");
-    assert!(line.contains("10000 connections need 20100 open files, and the system allows 200"), "{line}");
+    assert!(line.contains("need 22100 open files, and the system allows 200"), "{line}");
+}
+
+/// Clients that send nothing have all open files. Their handshakes would last for an hour.
+#[test]
+fn without_open_files_the_oldest_handshake_gives_way_and_the_log_says_so_once() {
+    let place = place();
+    let limits = "[limits]\nhandshake_time = \"1h\"\n";
+    let gateway = start_after(&place, "ulimit -n 60", &format!("{limits}{}", config("")));
+    let port = port_in(&gateway.log_with("listening"));
+    let mut silent: Vec<_> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let line = gateway.log_with("a connection was not accepted");
+    assert!(line.contains("raise the limit on open files"), "{line}");
+    for client in &mut silent[..20] {
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
+        let read = client.read(&mut [0; 64]).map_err(|error| error.kind());
+        assert_ne!(read, Err(ErrorKind::WouldBlock), "its handshake goes on");
+    }
+    drop(silent);
+    assert_eq!(curl(&place, port, ""), "page");
+    send_signal(&gateway.child, "-TERM");
+    let (status, _, rest) = gateway.end();
+    assert!(status == 0 && !rest.contains("not accepted"), "{rest}");
 }
 
 /// A FIFO hangs as a file on a network does that does not answer.

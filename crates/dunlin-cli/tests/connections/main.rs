@@ -12,6 +12,7 @@ mod interfaces;
 #[cfg(feature = "legacy-lab")]
 mod legacy;
 mod nodes;
+mod places;
 mod reasons;
 mod registry;
 mod reload;

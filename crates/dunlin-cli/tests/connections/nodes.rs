@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::fleet::{CACHED, Device, Fleet, devices, fleet_size};
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// A backend for datagrams and one for streams, which echo. Returns their ports.
-fn backends() -> [u16; 2] {
+pub(crate) fn backends() -> [u16; 2] {
     let datagrams = UdpSocket::bind("127.0.0.1:0").unwrap();
     let streams = TcpListener::bind("127.0.0.1:0").unwrap();
     let ports = [datagrams.local_addr().unwrap().port(), streams.local_addr().unwrap().port()];
@@ -109,6 +110,7 @@ struct Client {
     config: Arc<ClientConfig>,
     name: ServerAddress,
     handshakes: Sender<(usize, HandshakeKind)>,
+    echoes: Arc<AtomicUsize>,
 }
 
 impl Client {
@@ -131,6 +133,7 @@ impl Client {
             tls.write_all(&number.to_be_bytes()).await?;
             tls.flush().await?;
             assert_eq!(tls.read_u32().await?, number);
+            self.echoes.fetch_add(1, Ordering::Relaxed);
             if number == 0 {
                 // It fails only if the test is over.
                 let _ = self.handshakes.send((self.number, tls.negotiated().kind));
@@ -142,8 +145,10 @@ impl Client {
 }
 
 /// TLS clients that send all the time.
-struct Clients {
+pub(crate) struct Clients {
     count: usize,
+    /// How many echoes they have got.
+    echoes: Arc<AtomicUsize>,
     to: watch::Sender<SocketAddr>,
     handshakes: Receiver<(usize, HandshakeKind)>,
     _runtime: Runtime,
@@ -151,19 +156,31 @@ struct Clients {
 
 impl Clients {
     /// Clients of the gateway at `to`, with the certificates of these devices.
-    fn new(devices: &[Device], fleet: &Fleet, to: SocketAddr) -> Self {
+    pub(crate) fn new(devices: &[Device], fleet: &Fleet, to: SocketAddr) -> Self {
+        let echoes = Arc::<AtomicUsize>::default();
         let runtime = Runtime::new().unwrap();
         let ((to, receiver), (sender, handshakes)) = (watch::channel(to), channel());
         for (number, device) in devices.iter().enumerate() {
             let (config, name) = (fleet.config(device), fleet.name());
-            let client = Client { number, host: device.host(), config, name, handshakes: sender.clone() };
+            let (handshakes, echoes) = (sender.clone(), echoes.clone());
+            let client = Client { number, host: device.host(), config, name, handshakes, echoes };
             runtime.spawn(client.run(receiver.clone()));
         }
-        Self { count: devices.len(), to, handshakes, _runtime: runtime }
+        Self { count: devices.len(), echoes, to, handshakes, _runtime: runtime }
+    }
+
+    /// How many echoes the clients have got so far.
+    pub(crate) fn echoes(&self) -> usize {
+        self.echoes.load(Ordering::Relaxed)
+    }
+
+    /// How many handshakes there were since the last question about them.
+    pub(crate) fn handshakes(&self) -> usize {
+        self.handshakes.try_iter().count()
     }
 
     /// Waits until every client has made a handshake and got an echo. Returns how many of the handshakes were of this kind.
-    fn connected(&self, kind: HandshakeKind) -> usize {
+    pub(crate) fn connected(&self, kind: HandshakeKind) -> usize {
         let mut first = BTreeMap::new();
         while first.len() < self.count {
             let (number, kind) = self.handshakes.recv_timeout(PATIENCE).expect("another handshake");

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dunlin::SsiMessages;
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::places::PlaceLimits;
 use dunlin_store::StoreUrl;
 use toml::de::DeValue;
 
@@ -16,8 +17,8 @@ use super::redirect::RedirectConfig;
 use super::shared::SharedConfig;
 use super::store;
 use super::{
-    COUNT, CredentialTrust, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place,
-    Section,
+    COUNT, CredentialTrust, DEFAULT_CONNECTIONS, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT,
+    OwnCredential, Place, Section,
 };
 use crate::policy::Access;
 use crate::route::NamePattern;
@@ -53,8 +54,16 @@ const HEADER: Kind = Kind {
 /// Limits on clients. Each is counted when it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// `connections`: simultaneous connections of the listener.
+    pub connections: usize,
     /// `connections_per_host`: simultaneous connections from one address; of IPv6, from one network of 64 bits.
     pub connections_per_host: usize,
+    /// `connections_per_network`: simultaneous connections from one IPv6 network of 48 bits.
+    pub connections_per_network: usize,
+    /// `silent_time`: how long a client must have sent nothing before it may give way to another one.
+    pub silent_time: Duration,
+    /// `forget_time`: how long an association of DTLS goes on without anything from its client.
+    pub forget_time: Duration,
     /// `handshakes`: simultaneous handshakes.
     pub handshakes: usize,
     /// `handshakes_per_host`: simultaneous handshakes with one address or network, as for `connections_per_host`.
@@ -72,8 +81,14 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
+            connections: DEFAULT_CONNECTIONS,
             // Many clients may share the address of one NAT.
             connections_per_host: 1000,
+            // A site has up to 65,536 networks of 64 bits. It must not take all places.
+            connections_per_network: 4000,
+            // Longer than any request takes. A device that sleeps comes back when it can.
+            silent_time: Duration::from_secs(30 * 60),
+            forget_time: Duration::from_secs(7 * 24 * 3600),
             handshakes: 1000,
             // A host that sends nothing leaves most places to the others.
             handshakes_per_host: 100,
@@ -86,11 +101,28 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The limits on places of clients.
+    pub(crate) const fn places(&self) -> PlaceLimits {
+        PlaceLimits {
+            all: self.connections,
+            per_host: self.connections_per_host,
+            per_network: self.connections_per_network,
+            silence: Some(self.silent_time),
+        }
+    }
+
     /// Reads the limits. Absent ones are those of `defaults`.
     pub(super) fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
         Self {
+            connections: size(section.number("connections", COUNT, 1, MAX_COUNT), defaults.connections),
+            connections_per_network: size(
+                section.number("connections_per_network", COUNT, 1, MAX_COUNT),
+                defaults.connections_per_network,
+            ),
+            silent_time: section.duration("silent_time").unwrap_or(defaults.silent_time),
+            forget_time: section.duration("forget_time").unwrap_or(defaults.forget_time),
             connections_per_host: size(
                 section.number("connections_per_host", COUNT, 1, MAX_COUNT),
                 defaults.connections_per_host,

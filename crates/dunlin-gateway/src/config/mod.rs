@@ -44,8 +44,11 @@ const MAX_FILES: usize = 1000;
 /// The time that established connections have to end after SIGTERM, unless the configuration says otherwise.
 const DEFAULT_SHUTDOWN_TIME: Duration = Duration::from_secs(30);
 
-/// The maximum number of simultaneous connections, unless the configuration says otherwise.
-const DEFAULT_CONNECTIONS: u64 = 10_000;
+/// The maximum number of simultaneous connections of a listener, unless the configuration says otherwise.
+pub(crate) const DEFAULT_CONNECTIONS: usize = 10_000;
+
+/// The open files of a program beside those of connections: log, sockets of listeners, stores.
+pub(crate) const OTHER_FILES: u64 = 100;
 
 /// The least important events that the log contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,18 +97,16 @@ pub struct Common {
     pub log: LogConfig,
     /// How long established connections may go on after the program was told to stop.
     pub shutdown_time: Duration,
-    /// The maximum number of simultaneous connections of all listeners.
-    pub connections: usize,
     /// `[admin]`: where `/metrics` and `/status` are; `None`: nowhere.
     pub admin: Option<AdminConfig>,
 }
 
 impl Common {
-    /// Reads the common tables. `own` is the name of the program's own table, and `rest` reads the other keys of `[limits]`.
+    /// Reads the common tables. `own` is the name of the program's own table, and `read_limits` reads `[limits]`.
     pub(crate) fn read<'a, L>(
         sections: &mut [Section<'a>],
         own: &'static str,
-        rest: impl FnOnce(Option<&mut Section<'a>>) -> L,
+        read_limits: impl FnOnce(Option<&mut Section<'a>>) -> L,
     ) -> (Self, L) {
         let log = log(single(sections, "log"));
         let mut program = single(sections, own);
@@ -115,19 +116,12 @@ impl Common {
         }
         let admin = admin(single(sections, "admin"));
         let mut limits = single(sections, "limits");
-        let connections =
-            limits.as_mut().and_then(|limits| limits.number("connections", COUNT, 1, MAX_COUNT));
-        let rest = rest(limits.as_mut());
+        let read = read_limits(limits.as_mut());
         if let Some(limits) = limits {
             limits.end();
         }
-        let common = Self {
-            log,
-            shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME),
-            connections: usize::try_from(connections.unwrap_or(DEFAULT_CONNECTIONS)).unwrap_or(usize::MAX),
-            admin,
-        };
-        (common, rest)
+        let common = Self { log, shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME), admin };
+        (common, read)
     }
 }
 
@@ -169,6 +163,20 @@ impl Config {
     pub fn parse(path: &Path, text: &str) -> Result<Self, Faults> {
         let (config, faults) = Self::of(&[Source::new(path, text.to_owned())], vec![]);
         Faults::none_in(faults).map(|()| config)
+    }
+
+    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend.
+    pub fn open_files(&self) -> u64 {
+        let of_listener = |listener: &ListenerConfig| {
+            let Limits { connections, handshakes, .. } = listener.limits;
+            let (connections, handshakes) = (connections as u64, handshakes as u64);
+            match listener.transport {
+                // Failed handshakes that wait for their client to close have as many places as the others.
+                TransportKind::Tls => 2 * connections + 2 * handshakes,
+                TransportKind::Dtls => connections,
+            }
+        };
+        self.listeners.iter().map(of_listener).fold(OTHER_FILES, u64::saturating_add)
     }
 
     /// What can be read, and the faults.

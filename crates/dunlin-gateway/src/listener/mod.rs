@@ -50,6 +50,10 @@ impl Serve for Live {
         self.config.transport
     }
 
+    fn max_connections(&self) -> usize {
+        self.config.limits.connections
+    }
+
     /// Whether the blacklist of the policy has this client.
     fn refuses(&self, shared: &Shared, from: SocketAddr) -> bool {
         let Some(blocked) = self.tls.policed().and_then(|policed| policed.blocked(from.ip())) else {

@@ -17,7 +17,7 @@ use super::visit::Visit;
 use super::watched::Watched;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
-use crate::limits::{self, HandshakePlace, Places};
+use crate::limits::{HandshakePlace, Places, Seated};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Connect, ConnectError};
@@ -51,9 +51,6 @@ async fn client(
     (from, port): (SocketAddr, Option<u16>),
 ) -> Result<(), Limit> {
     let limits = &live.config.limits;
-    let max = shared.max_connections();
-    let _connection = limits::take(&shared.connections, max, Limit::Connections)?;
-    let _of_host = places.connection(from.ip(), limits.connections_per_host)?;
     let handshake = places.handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)?;
     let displaced = handshake.displaced();
     let handshake = Arc::new(Mutex::new(Some(handshake)));
@@ -62,8 +59,15 @@ async fn client(
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.
-    let tls = match Box::pin(shake_hands(shared, live, places, tcp, (handshake.clone(), displaced), &visit))
-        .await
+    let mut tls = match Box::pin(shake_hands(
+        shared,
+        live,
+        places,
+        tcp,
+        (handshake.clone(), displaced),
+        &visit,
+    ))
+    .await
     {
         Ok(tls) => tls,
         Err(HandshakeError::Stopped) if is_displaced(&handshake) => return Err(Limit::Handshakes),
@@ -79,14 +83,22 @@ async fn client(
             };
         }
     };
-    end(&handshake);
     if visit.is_challenge() {
+        end(&handshake);
         shared.metrics.acme_challenged(listener, AcmeChallenge::TlsAlpn01);
         tracing::info!(listener, client = %from, "an authority has validated a name");
-        let mut tls = tls;
         let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
         return Ok(());
     }
+    // Only now the client's identity is proven.
+    let seated = match places.settle(from.ip(), tls.negotiated().peer.as_ref(), limits) {
+        Ok(seated) => Arc::new(seated),
+        Err(limit) => {
+            refuse(&handshake, &mut tls).await;
+            return Err(limit);
+        }
+    };
+    end(&handshake);
     let rule = visit.completed(tls.negotiated());
     visit.established(shared.metrics.handshake_completed(
         listener,
@@ -99,7 +111,7 @@ async fn client(
         tracing::error!(listener, client = %from, "no route or profile was chosen; report this error");
         return Ok(());
     };
-    serve(&visit, live, (route, &rule), tls, [from, to]).await
+    serve(&visit, live, (route, &rule), (tls, &seated), [from, to]).await
 }
 
 /// The place of a handshake, until it ends.
@@ -108,6 +120,23 @@ type HandshakeSlot = Arc<Mutex<Option<HandshakePlace>>>;
 /// Gives back the place of a handshake.
 fn end(place: &HandshakeSlot) {
     drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
+}
+
+/// The handshake has failed. Its connection waits for the client to close, and leaves its place to another one.
+fn linger(place: &HandshakeSlot) {
+    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
+    place.iter_mut().for_each(HandshakePlace::linger);
+}
+
+/// Tells a client that there is no place for it (RFC 8446 §6.2: a lack of resources is an internal_error).
+async fn refuse(place: &HandshakeSlot, tls: &mut TlsStream<TcpStream>) {
+    let displaced =
+        place.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(HandshakePlace::displaced);
+    let Some(displaced) = displaced else { return };
+    tokio::select! {
+        () = tls.abort(AlertDescription::INTERNAL_ERROR) => {}
+        () = displaced => {}
+    }
 }
 
 /// Whether another handshake has got this place.
@@ -139,7 +168,7 @@ async fn shake_hands(
     let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
-        .with_on_linger(move || end(&place))
+        .with_on_linger(move || linger(&place))
         .with_profiles(choose)
         .with_client_profiles(move |client| then.profile_of(client));
     if let Some(answers) = live.tls.answers() {
@@ -161,7 +190,7 @@ async fn serve(
     visit: &Arc<Visit>,
     live: &Arc<Live>,
     (route, rule): (&RouteConfig, &str),
-    mut tls: TlsStream<TcpStream>,
+    (mut tls, seated): (TlsStream<TcpStream>, &Arc<Seated>),
     addresses: [SocketAddr; 2],
 ) -> Result<(), Limit> {
     let [from, to] = addresses;
@@ -182,11 +211,15 @@ async fn serve(
     let version = negotiated.version.map(|version| version.to_string()).unwrap_or_default();
     let (profile, rule) = super::chosen(negotiated, rule);
     let issuer = identity::issuer(negotiated.peer.as_ref());
-    tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, "connected");
+    let is_logged = shared.lines.connection(listener, negotiated.peer.is_some(), Instant::now());
+    if let Some(Line { left_out }) = is_logged {
+        tracing::info!(listener, client = %from, route = route.name, identity, issuer, version, kind = ?negotiated.kind, profile, rule, left_out, "connected");
+    }
     let mqtt = match &route.protocol {
         // Its memory is not that of every client.
         RouteProtocol::Http => {
-            return Box::pin(web(visit, live, route, tls, addresses, is_admitted)).await;
+            let told = (is_admitted, is_logged.is_some());
+            return Box::pin(web(visit, live, route, (tls, seated), addresses, told)).await;
         }
         RouteProtocol::Tcp | RouteProtocol::Udp(_) => None,
         RouteProtocol::Mqtt(config) => match Box::pin(mqtt_connect(live, route, config, &mut tls)).await {
@@ -224,22 +257,44 @@ async fn serve(
             return Ok(());
         }
     };
-    let phases = shared.phase.subscribe();
-    let tls = Watched::new(tls, visit.clone());
-    let passed = proxy::tcp::pass(tls, backend, limits.idle_time, reached(&phases, Phase::Ending)).await;
+    let stop = ends(shared, seated, Phase::Ending);
+    let tls = Watched::new(tls, visit.clone(), seated.clone());
+    let passed = proxy::tcp::pass(tls, backend, limits.idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
-        End::Stopped => "the gateway stops".to_owned(),
+        End::Stopped => stopped(shared, listener, seated),
         End::Client(error) => format!("the client's connection failed: {error}"),
         End::Backend(error) => format!("the backend's connection failed: {error}"),
     };
-    tracing::info!(listener, client = %from, route = route.name, identity, read, written, why, "disconnected");
+    if is_logged.is_some() || seated.gives_way().is_some() {
+        tracing::info!(listener, client = %from, route = route.name, identity, read, written, why, "disconnected");
+    }
     match passed.end {
         End::Idle => Err(Limit::IdleTime),
         _ => Ok(()),
+    }
+}
+
+/// Waits until a connection has to end: the gateway is in this phase, or the client gives way to another one.
+async fn ends(shared: &Shared, seated: &Seated, phase: Phase) {
+    let phases = shared.phase.subscribe();
+    tokio::select! {
+        () = reached(&phases, phase) => {}
+        () = seated.gone() => {}
+    }
+}
+
+/// Why a connection has ended before its time. Counts a client that gives way.
+fn stopped(shared: &Shared, listener: &str, seated: &Seated) -> String {
+    match seated.gives_way() {
+        Some(why) => {
+            shared.metrics.gave_way(listener, why);
+            format!("gave way to another client ({})", why.name())
+        }
+        None => "the gateway stops".to_owned(),
     }
 }
 
@@ -248,9 +303,9 @@ async fn web(
     visit: &Arc<Visit>,
     live: &Arc<Live>,
     route: &RouteConfig,
-    tls: TlsStream<TcpStream>,
+    (tls, seated): (TlsStream<TcpStream>, &Arc<Seated>),
     [from, to]: [SocketAddr; 2],
-    is_admitted: bool,
+    (is_admitted, is_logged): (bool, bool),
 ) -> Result<(), Limit> {
     let (shared, listener, limits) = (visit.shared(), live.config.name.clone(), &live.config.limits);
     let negotiated = tls.negotiated();
@@ -273,13 +328,18 @@ async fn web(
     };
     let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
     let exchange = Exchange { to, connect_time, proxy_header, headers, connected, serves, is_admitted };
-    let phases = shared.phase.subscribe();
-    let stops = [Phase::Draining, Phase::Ending].map(|phase| reached(&phases, phase));
-    let tls = Watched::new(tls, visit.clone());
+    let stops = [Phase::Draining, Phase::Ending].map(|phase| ends(shared, seated, phase));
+    let tls = Watched::new(tls, visit.clone(), seated.clone());
     let served = proxy::http::serve(tls, Arc::new(exchange), limits, stops).await;
     shared.metrics.transferred(&listener, served.from_client, served.to_client);
-    let (read, written, why) = (served.from_client, served.to_client, served.end.to_string());
-    tracing::info!(listener, client = %from, route = route.name, read, written, why, "disconnected");
+    let why = match served.end {
+        proxy::http::End::Stopped => stopped(shared, &listener, seated),
+        ref end => end.to_string(),
+    };
+    let (read, written) = (served.from_client, served.to_client);
+    if is_logged || seated.gives_way().is_some() {
+        tracing::info!(listener, client = %from, route = route.name, read, written, why, "disconnected");
+    }
     match served.end {
         proxy::http::End::HeaderTooLong => Err(Limit::HeaderBytes),
         proxy::http::End::Idle => Err(Limit::IdleTime),

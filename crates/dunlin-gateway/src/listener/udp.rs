@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dunlin::wire::AlertDescription;
-use dunlin::{DtlsConnection, EndpointLimits, Negotiated};
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed};
+use dunlin::{DtlsConnection, Ended, EndpointLimits, Negotiated};
+use dunlin_tokio::{
+    AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed,
+};
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
@@ -17,7 +19,6 @@ use super::visit::Visit;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{Limits, RouteConfig, RouteProtocol, Verify};
 use crate::identity;
-use crate::limits::{self, Places};
 use crate::metrics::{self, Limit};
 use crate::policed::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
@@ -27,22 +28,30 @@ use crate::route;
 use crate::service::{self, Serve, Shared};
 use crate::throttle::Line;
 
-/// The limits of an endpoint, for a gateway with at most `connections`. It also discards datagrams itself, before the gateway sees a
-/// client.
-fn endpoint_limits(limits: &Limits, connections: usize) -> EndpointLimits {
+/// The limits of a listener's endpoint, which decides itself about places and handshakes.
+fn endpoint_limits(limits: &Limits) -> EndpointLimits {
     let mut endpoint = EndpointLimits::default();
-    endpoint.associations = endpoint.associations.max(connections);
+    endpoint.associations = limits.connections;
     endpoint.associations_per_host = limits.connections_per_host;
+    endpoint.associations_per_network = limits.connections_per_network;
     endpoint.half_open = limits.handshakes;
     // A host cannot displace all handshakes of others.
     endpoint.half_open_per_host = limits.handshakes_per_host.min(limits.handshakes.div_ceil(4));
+    (endpoint.stale, endpoint.idle) = (Some(limits.silent_time), Some(limits.forget_time));
     endpoint
+}
+
+/// Why the endpoint has ended the association of this handshake, if it has.
+fn ended(error: &HandshakeError) -> Option<Ended> {
+    match error {
+        HandshakeError::Io(error) => AssociationEnded::of(error),
+        _ => None,
+    }
 }
 
 /// What the associations of a listener share.
 struct Listener {
     shared: Arc<Shared>,
-    places: Arc<Places>,
     local: SocketAddr,
     /// The next source address of sockets to backends.
     next_source: AtomicUsize,
@@ -60,7 +69,7 @@ pub(crate) async fn run(
 ) {
     let live = settings.load_full();
     let freezer = live.frozen.clone().map(|place| Arc::new(Freezer::new(place)));
-    let limits = endpoint_limits(&live.config.limits, shared.max_connections());
+    let limits = endpoint_limits(&live.config.limits);
     let thawed = thaw(freezer.clone(), live.clone(), shared.clone()).await;
     let begun = socket.local_addr();
     let begun = begun.and_then(|local| Ok((DtlsEndpoint::resume(socket, limits, thawed)?, local)));
@@ -86,9 +95,8 @@ pub(crate) async fn run(
     let _watched = shared.metrics.watch(&settings, &endpoint);
     let mut changed = shared.changed.subscribe();
     let phases = shared.phase.subscribe();
-    let places = Arc::default();
     let next_source = AtomicUsize::new(0);
-    let listener = Arc::new(Listener { shared, places, local, next_source, freezer });
+    let listener = Arc::new(Listener { shared, local, next_source, freezer });
     for dtls in associations {
         let (listener, live) = (listener.clone(), live.clone());
         listener
@@ -101,7 +109,9 @@ pub(crate) async fn run(
             incoming = endpoint.accept() => incoming,
             // It fails only if the gateway is gone.
             _ = changed.changed() => {
-                endpoint.set_server(settings.load().tls.choosing());
+                let live = settings.load();
+                endpoint.set_limits(endpoint_limits(&live.config.limits));
+                endpoint.set_server(live.tls.choosing());
                 continue;
             }
             () = reached(&phases, Phase::Draining) => break true,
@@ -146,17 +156,23 @@ impl Listener {
 
     /// Serves a client. The error is the limit that it has reached.
     async fn client(&self, live: &Arc<Live>, incoming: DtlsIncoming) -> Result<(), Limit> {
-        let (name, from, limits) = (&live.config.name, incoming.peer_address(), &live.config.limits);
+        let (name, from) = (&live.config.name, incoming.peer_address());
         let metrics = &self.shared.metrics;
-        let max = self.shared.max_connections();
-        let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
-        let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
         let begin = Instant::now();
         let visit = Visit::new(self.shared.clone(), live.clone(), from, None);
         // The memory for the handshake is free afterwards.
         let dtls = match Box::pin(self.shake_hands(live, incoming, &visit)).await {
             Ok(dtls) => dtls,
             Err(error) => {
+                // The handshake itself has not failed.
+                match ended(&error) {
+                    Some(Ended::Refused(limit)) => return Err(Limit::of(limit)),
+                    Some(Ended::GaveWay(why)) => {
+                        metrics.gave_way(name, why);
+                        return Ok(());
+                    }
+                    _ => {}
+                }
                 visit.failed(&error);
                 metrics.handshake_failed(name, metrics::reason(&error));
                 let now = Instant::now().into_std();
@@ -182,17 +198,12 @@ impl Listener {
             return Ok(());
         }
         let profile = visit.profile_digest(dtls.negotiated());
-        self.serve(live, route, &dtls, &Terms { rule, profile }).await;
-        Ok(())
+        self.serve(live, route, &dtls, &Terms { rule, profile }).await
     }
 
-    /// Serves a client whose association was thawed, unless its policy or a limit of now refuses it. The error is the limit.
+    /// Serves a client whose association was thawed, unless its policy of now refuses it. The error is the limit that it has reached.
     async fn thawed(&self, live: &Arc<Live>, dtls: DtlsAssociation) -> Result<(), Limit> {
-        let (name, from, limits) = (&live.config.name, dtls.peer_address(), &live.config.limits);
-        // Without a place, the client gets a close_notify.
-        let max = self.shared.max_connections();
-        let _connection = limits::take(&self.shared.connections, max, Limit::Connections)?;
-        let _of_host = self.places.connection(from.ip(), limits.connections_per_host)?;
+        let (name, from) = (&live.config.name, dtls.peer_address());
         let (route, terms) = match Self::goes_on(live, dtls.negotiated()) {
             Ok(goes_on) => goes_on,
             Err(why) => {
@@ -208,8 +219,7 @@ impl Listener {
             return Ok(());
         }
         let _established = self.shared.metrics.established(name, dtls.negotiated());
-        self.serve(live, route, &dtls, &terms).await;
-        Ok(())
+        self.serve(live, route, &dtls, &terms).await
     }
 
     /// The route and the terms with which a thawed association goes on, or why it ends. The client has authenticated, so the blacklist,
@@ -246,15 +256,21 @@ impl Listener {
         }
     }
 
-    /// Passes the datagrams of a client until its association ends, or is frozen.
-    async fn serve(&self, live: &Live, route: &RouteConfig, dtls: &DtlsAssociation, terms: &Terms) {
-        let RouteProtocol::Udp(sources) = &route.protocol else { return };
+    /// Passes the datagrams of a client until its association ends, or is frozen. The error is the limit that it has reached.
+    async fn serve(
+        &self,
+        live: &Live,
+        route: &RouteConfig,
+        dtls: &DtlsAssociation,
+        terms: &Terms,
+    ) -> Result<(), Limit> {
+        let RouteProtocol::Udp(sources) = &route.protocol else { return Ok(()) };
         let (name, limits) = (&live.config.name, &live.config.limits);
         if dtls.negotiated().peer.is_none() && live.config.clients.verify == Verify::Required {
             // The engine refuses such clients itself; this is the second lock on the door.
             let client = dtls.peer_address();
             tracing::error!(listener = name, %client, "a client without identity passed its handshake; report this error");
-            return;
+            return Ok(());
         }
         let _remembered = self.freezer.as_ref().map(|freezer| freezer.remember(dtls, terms.profile));
         let header = |from: SocketAddr| match route.proxy_protocol {
@@ -269,7 +285,7 @@ impl Listener {
             connect_time: limits.connect_time,
             header: &header,
         };
-        self.pass(live, (&route.name, &terms.rule), dtls, &backend).await;
+        self.pass(live, (&route.name, &terms.rule), dtls, &backend).await
     }
 
     /// Passes datagrams. `rule` is the label of the policy's rule.
@@ -279,7 +295,7 @@ impl Listener {
         (route, rule): (&str, &str),
         dtls: &DtlsAssociation,
         backend: &Backend<'_>,
-    ) {
+    ) -> Result<(), Limit> {
         let (listener, metrics) = (&live.config.name, &self.shared.metrics);
         let from = dtls.peer_address();
         let identity = identity::shown(dtls.negotiated());
@@ -287,7 +303,11 @@ impl Listener {
         let kind = dtls.negotiated().kind;
         let (profile, rule) = super::chosen(dtls.negotiated(), rule);
         let issuer = identity::issuer(dtls.negotiated().peer.as_ref());
-        tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, "connected");
+        let has_identity = dtls.negotiated().peer.is_some();
+        let is_logged = self.shared.lines.connection(listener, has_identity, Instant::now().into_std());
+        if let Some(Line { left_out }) = is_logged {
+            tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, left_out, "connected");
+        }
         let reached_backend = |result: Result<(), &std::io::Error>| {
             let Err(error) = result else { return metrics.backend(listener, route, "connected") };
             let (outcome, advice) = match error.kind() {
@@ -317,16 +337,24 @@ impl Listener {
             End::Closed => "closed".to_owned(),
             End::Stopped => "the gateway stops".to_owned(),
             End::Frozen => "frozen".to_owned(),
+            End::GaveWay(why) => {
+                metrics.gave_way(listener, *why);
+                format!("gave way to another client ({})", why.name())
+            }
+            End::Forgotten => "nothing arrived within forget_time".to_owned(),
             End::Failed(error) => format!("the client's connection failed: {error}"),
         };
         let Passed { from_client: read, to_client: written, dropped } = passed;
-        tracing::info!(listener, client = %from, route, identity, read, written, dropped, why, "disconnected");
-        if !matches!(end, End::Failed(_) | End::Frozen) {
+        if is_logged.is_some() || matches!(end, End::GaveWay(_)) {
+            tracing::info!(listener, client = %from, route, identity, read, written, dropped, why, "disconnected");
+        }
+        if matches!(end, End::Closed | End::Stopped) {
             dtls.close();
             // The endpoint sends the close_notify; the client's answer ends the association.
             let answered = async { while let Ok(Some(_)) = dtls.recv().await {} };
             let _ = timeout(CLOSE_PATIENCE, answered).await;
         }
+        if matches!(end, End::Forgotten) { Err(Limit::ForgetTime) } else { Ok(()) }
     }
 }
 
@@ -337,17 +365,9 @@ mod tests {
     #[test]
     fn a_host_has_the_handshakes_of_the_configuration_and_at_most_a_quarter() {
         let of = |handshakes_per_host, handshakes| {
-            endpoint_limits(&Limits { handshakes_per_host, handshakes, ..Limits::default() }, 1)
+            endpoint_limits(&Limits { handshakes_per_host, handshakes, ..Limits::default() })
                 .half_open_per_host
         };
         assert_eq!([of(100, 1000), of(100, 100), of(7, 10), of(1, 1)], [100, 25, 3, 1]);
-    }
-
-    #[test]
-    fn an_endpoint_takes_as_many_associations_as_the_gateway_has_connections() {
-        let limits = Limits::default();
-        assert_eq!(endpoint_limits(&limits, 200_000).associations, 200_000);
-        let default = EndpointLimits::default().associations;
-        assert_eq!(endpoint_limits(&limits, 10).associations, default);
     }
 }

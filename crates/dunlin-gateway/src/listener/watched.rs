@@ -1,4 +1,4 @@
-//! A client's stream that tells its [`Visit`] of renegotiations.
+//! A client's stream that tells its [`Visit`] of renegotiations, and its place of data.
 
 use std::io;
 use std::pin::Pin;
@@ -10,18 +10,20 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::visit::Visit;
+use crate::limits::Seated;
 use crate::proxy::tcp::Side;
 
 /// The stream of a client of a TLS 1.2 connection that may renegotiate.
 pub(crate) struct Watched {
     tls: TlsStream<TcpStream>,
     visit: Arc<Visit>,
+    seated: Arc<Seated>,
     seen: Renegotiations,
 }
 
 impl Watched {
-    pub(crate) fn new(tls: TlsStream<TcpStream>, visit: Arc<Visit>) -> Self {
-        Self { tls, visit, seen: Renegotiations::default() }
+    pub(crate) fn new(tls: TlsStream<TcpStream>, visit: Arc<Visit>, seated: Arc<Seated>) -> Self {
+        Self { tls, visit, seated, seen: Renegotiations::default() }
     }
 
     fn look(&mut self) {
@@ -39,7 +41,11 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
         let read = Pin::new(&mut self.tls).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            self.seated.hear();
+        }
         self.look();
         read
     }

@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use dunlin::Ended;
 use dunlin::error::Misuse;
-use dunlin_tokio::DtlsAssociation;
+use dunlin::places::GivesWay;
+use dunlin_tokio::{AssociationEnded, DtlsAssociation};
 use tokio::io::Interest;
 use tokio::net::{UdpSocket, lookup_host};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -23,12 +25,21 @@ pub(crate) enum End {
     Stopped,
     /// Its next part follows in another process.
     Frozen,
+    /// The client gave way to another one at a limit.
+    GaveWay(GivesWay),
+    /// Nothing has arrived from the client for too long.
+    Forgotten,
     /// It failed.
     Failed(io::Error),
 }
 
 impl End {
     fn of(error: io::Error) -> Self {
+        match AssociationEnded::of(&error) {
+            Some(Ended::GaveWay(why)) => return Self::GaveWay(why),
+            Some(Ended::Idle) => return Self::Forgotten,
+            _ => {}
+        }
         let engine = error.get_ref().and_then(|error| error.downcast_ref());
         match engine {
             Some(dunlin::Error::Misuse(Misuse::Frozen)) => Self::Frozen,

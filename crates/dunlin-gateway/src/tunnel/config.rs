@@ -13,8 +13,9 @@ use toml::de::DeValue;
 
 use crate::Tunnel;
 use crate::config::{
-    self, ADDRESS, CacheConfig, CertificateFiles, Common, CredentialTrust, Fault, Faults, Field, FileField,
-    FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source, TransportKind, Versions,
+    self, ADDRESS, CacheConfig, CertificateFiles, Common, CredentialTrust, DEFAULT_CONNECTIONS, Fault,
+    Faults, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source,
+    TransportKind, Versions,
 };
 
 const SERVER: Kind = Kind {
@@ -37,6 +38,8 @@ const INTERFACE: Kind = Kind {
 /// Limits and times of a tunnel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunnelLimits {
+    /// `connections`: simultaneous connections of the listener.
+    pub connections: usize,
     /// `connections_per_host`: simultaneous connections from one local address; of IPv6, from one network of 64 bits.
     pub connections_per_host: usize,
     /// `connect_time`: how long a client's connection may wait for the server, all attempts included.
@@ -54,6 +57,7 @@ pub struct TunnelLimits {
 impl Default for TunnelLimits {
     fn default() -> Self {
         Self {
+            connections: DEFAULT_CONNECTIONS,
             connections_per_host: 1000,
             connect_time: Duration::from_secs(15),
             handshake_time: Duration::from_secs(10),
@@ -68,11 +72,12 @@ impl TunnelLimits {
     /// Reads the limits. Absent ones are those of `defaults`.
     fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
+        let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
+        let connections = section.number("connections", config::COUNT, 1, MAX_COUNT);
         let per_host = section.number("connections_per_host", config::COUNT, 1, MAX_COUNT);
         Self {
-            connections_per_host: per_host
-                .and_then(|n| n.try_into().ok())
-                .unwrap_or(defaults.connections_per_host),
+            connections: size(connections, defaults.connections),
+            connections_per_host: size(per_host, defaults.connections_per_host),
             connect_time: section.duration("connect_time").unwrap_or(defaults.connect_time),
             handshake_time: section.duration("handshake_time").unwrap_or(defaults.handshake_time),
             idle_time: section.duration("idle_time").unwrap_or(defaults.idle_time),
@@ -187,6 +192,15 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
+    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server.
+    pub fn open_files(&self) -> u64 {
+        let of_listener = |listener: &TunnelListener| match listener.transport {
+            TransportKind::Tls => 2 * listener.limits.connections as u64,
+            TransportKind::Dtls => listener.limits.connections as u64,
+        };
+        self.listeners.iter().map(of_listener).fold(config::OTHER_FILES, u64::saturating_add)
+    }
+
     /// Reads the file `path`, or the `*.toml` files of the directory `path`.
     ///
     /// # Errors

@@ -69,6 +69,10 @@ impl Serve for Live {
         self.config.transport
     }
 
+    fn max_connections(&self) -> usize {
+        self.config.limits.connections
+    }
+
     fn refuses(&self, _: &Shared, _: SocketAddr) -> bool {
         false
     }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
-use crate::limits::{self, Places};
+use crate::limits::Places;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::{self, End};
@@ -44,12 +44,12 @@ fn cut(tcp: &TcpStream) {
     tcp::Side::cut(tcp);
 }
 
-/// A connection to the server, with the places that it takes.
+/// A connection to the server, with the place that it takes.
 struct Connected<P> {
     tls: TlsStream<TcpStream>,
     /// Counts it as connected.
     established: Established,
-    _places: P,
+    _place: P,
 }
 
 /// Connects to the server on behalf of a local program. `None` if that failed, which the log tells.
@@ -61,8 +61,7 @@ async fn client(
     from: SocketAddr,
 ) -> Result<Option<Connected<impl Sized + use<>>>, Limit> {
     let (listener, limits) = (&live.config.name, &live.config.limits);
-    let of_all = limits::take(&shared.connections, shared.max_connections(), Limit::Connections)?;
-    let of_host = places.connection(from.ip(), limits.connections_per_host)?;
+    let place = places.connection(from.ip(), limits.connections, limits.connections_per_host)?;
     sockets::prepare(tcp);
     let phases = shared.phase.subscribe();
     let connected = tokio::select! {
@@ -70,7 +69,7 @@ async fn client(
         () = reached(&phases, Phase::Draining) => return Ok(None),
     };
     match connected {
-        Ok((tls, established)) => Ok(Some(Connected { tls, established, _places: (of_all, of_host) })),
+        Ok((tls, established)) => Ok(Some(Connected { tls, established, _place: place })),
         Err(failure) => {
             let (server, advice) = (&live.config.to.value, failure.advice());
             tracing::error!(listener, client = %from, server, error = %failure, advice, "no connection to the server");
@@ -129,7 +128,7 @@ async fn pass<P>(
     tcp: TcpStream,
     from: SocketAddr,
 ) -> Result<(), Limit> {
-    let Connected { tls, established: _established, _places } = connected;
+    let Connected { tls, established: _established, _place } = connected;
     let listener = &live.config.name;
     let identity = identity::shown(tls.negotiated());
     let version = tls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();

@@ -16,7 +16,7 @@ use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed, outcome};
 use crate::identity;
-use crate::limits::{self, Places};
+use crate::limits::Places;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
@@ -234,9 +234,8 @@ impl Client {
     /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
     async fn serve(mut self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
         let live = self.settings.load_full();
-        let max = self.shared.max_connections();
-        let _of_all = limits::take(&self.shared.connections, max, Limit::Connections)?;
-        let _of_host = self.places.connection(from.ip(), live.config.limits.connections_per_host)?;
+        let limits = &live.config.limits;
+        let _place = self.places.connection(from.ip(), limits.connections, limits.connections_per_host)?;
         let mut outage = Outage::new(&live);
         if let Some(thawed) = thawed {
             match resume(&live, thawed).await {

@@ -67,15 +67,15 @@ async fn status_shows_listeners_and_the_latest_reload() {
     assert_eq!(told["phase"], "running");
     assert_eq!(told["version"], env!("CARGO_PKG_VERSION"));
     assert!(told["started"].as_u64() > Some(1_700_000_000) && told["uptime_seconds"].is_u64(), "{told}");
-    assert_eq!((&told["connections"], &told["max_connections"]), (&1.into(), &10_000.into()));
+    assert_eq!((&told["connections"], &told["max_connections"]), (&1.into(), &20_000.into()));
     assert_eq!((&told["dtls_associations"], &told["reload"]), (&0.into(), &Value::Null));
     let tls_address = format!("127.0.0.1:{port}");
     let coap_address = gateway.addresses()[1].1.to_string();
     assert_eq!(
         told["listeners"],
         serde_json::json!([
-            {"name": "test", "transport": "tls", "address": tls_address, "connections": 1, "accepted": 1, "policy": null},
-            {"name": "coap", "transport": "dtls", "address": coap_address, "connections": 0, "accepted": 0, "policy": null},
+            {"name": "test", "transport": "tls", "address": tls_address, "connections": 1, "max_connections": 10_000, "accepted": 1, "policy": null},
+            {"name": "coap", "transport": "dtls", "address": coap_address, "connections": 0, "max_connections": 10_000, "accepted": 0, "policy": null},
         ])
     );
     let faulty = text.replace("server.pem", "absent.pem");

@@ -38,8 +38,8 @@ to = "192.0.2.1:1883"
         "gateway.toml:2: log.level: \"loud\" is none of the allowed words; write \"error\", \"warn\", \"info\" or \"debug\"",
         "gateway.toml:5: limits.idle_time: 10 is not a time span of at least a millisecond; write a number with a unit, as in \
          \"500ms\", \"10s\", \"5m\", \"2h\" or \"30d\"",
-        "gateway.toml:6: limits.conections: unknown key; allowed here: connections, connections_per_host, handshakes, \
-         handshakes_per_host, handshake_time, idle_time, connect_time or header_bytes",
+        "gateway.toml:6: limits.conections: unknown key; allowed here: connections, connections_per_network, \
+         silent_time, forget_time, connections_per_host, handshakes, handshakes_per_host, handshake_time, idle_time, connect_time or header_bytes",
         "gateway.toml:9: listener[0].listen: \"8883\" is not an IP address with a port; write it as in \"0.0.0.0:8883\" or \
          \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
         "gateway.toml:10: listener[0].versions[0]: \"1.1\" is not an enabled version; write \"1.2\" or \"1.3\", or both in an array",

@@ -308,7 +308,7 @@ async fn limits_connections_of_a_host() {
     let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
     let client = place.client("root.pem");
     let first = client.connect(port, "localhost").await;
-    client.try_connect(port, "localhost").await.unwrap_err();
+    client.exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, &reached("connections_per_host"), 1.0).await;
     drop(first);
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
@@ -332,21 +332,69 @@ async fn limits_handshakes_of_a_host() {
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
 }
 
-/// The limit is that of the gateway, not of a listener.
+/// Clients of one listener leave the places of another one to its own clients.
 #[tokio::test]
-async fn limits_connections_of_all_listeners() {
+async fn each_listener_has_connections_of_its_own() {
     let place = Place::new();
     let one = listener("") + &route(backend("one").await, "");
     let text = "[limits]\nconnections = 1\n".to_owned() + &one + &one.replace("\"test\"", "\"other\"");
     let (gateway, port) = place.start(&text).await;
     let other = gateway.addresses()[1].1.port();
     let client = place.client("root.pem");
-    let first = client.connect(other, "localhost").await;
-    client.try_connect(port, "localhost").await.unwrap_err();
+    let _flood = client.connect(other, "localhost").await;
+    client.exchange(other, "localhost", "").await.unwrap_err();
+    let first = client.connect(port, "localhost").await;
+    client.exchange(port, "localhost", "").await.unwrap_err();
     metric_becomes(&gateway, &reached("connections"), 1.0).await;
     drop(first);
-    metric_becomes(&gateway, "dunlin_gateway_connections", 0.0).await;
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
     assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+}
+
+/// A device that has lost power has closed nothing. Another client without an identity finds no place.
+#[tokio::test]
+async fn a_device_that_comes_back_takes_the_place_of_its_own_connection() {
+    let place = Place::new();
+    place.make_pki("b-");
+    let both =
+        [place.path("root.pem"), place.path("b-root.pem")].map(|path| std::fs::read_to_string(path).unwrap());
+    place.write("both.pem", &both.concat());
+    let limits =
+        "[listener.clients]\nca = \"both.pem\"\nverify = \"optional\"\n[listener.limits]\nconnections = 2\n";
+    let (gateway, port) = place.start(&(listener("") + limits + &route(backend("one").await, ""))).await;
+    let [one, two] = ["", "b-"].map(|prefix| place.with_certificate(place.client("root.pem"), prefix));
+    let mut old = vec![one.connect(port, "localhost").await, two.connect(port, "localhost").await];
+    metric_becomes(&gateway, "dunlin_gateway_established", 2.0).await;
+    place.client("root.pem").exchange(port, "localhost", "").await.unwrap_err();
+    metric_becomes(&gateway, &reached("connections"), 1.0).await;
+    let _new = (two.connect(port, "localhost").await, one.connect(port, "localhost").await);
+    for tls in &mut old {
+        // A close_notify.
+        assert_eq!(within(tls.read_to_end(&mut vec![])).await.unwrap(), 0);
+    }
+    let gave_way = "dunlin_gateway_gave_way_total{listener=\"test\",reason=\"double\"}";
+    metric_becomes(&gateway, gave_way, 2.0).await;
+    metric_becomes(&gateway, "dunlin_gateway_established", 2.0).await;
+    assert_eq!(metric(&gateway, &reached("connections")), 1.0);
+}
+
+#[tokio::test]
+async fn a_silent_client_gives_way_after_silent_time_and_one_that_sends_does_not() {
+    let place = Place::new();
+    let limits = "[listener.limits]\nconnections = 1\nsilent_time = \"1h\"\n";
+    let text = listener("") + limits + &route(backend("one").await, "");
+    let (gateway, port) = place.start(&text).await;
+    let client = place.client("root.pem");
+    let mut first = client.connect(port, "localhost").await;
+    client.exchange(port, "localhost", "").await.unwrap_err();
+    gateway
+        .reload(place.config(&text.replace("1h", "1ms")))
+        .await
+        .unwrap_or_else(|faults| panic!("{faults}"));
+    assert_eq!(client.exchange(port, "localhost", "").await.unwrap(), "one got ");
+    assert_eq!(within(first.read_to_end(&mut vec![])).await.unwrap(), 0);
+    let gave_way = "dunlin_gateway_gave_way_total{listener=\"test\",reason=\"silent\"}";
+    metric_becomes(&gateway, gave_way, 1.0).await;
 }
 
 #[tokio::test]

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use dunlin::ServerAddress;
+use dunlin::auth::Psk;
+use dunlin::{ClientConfig, NodeIds, Profile, ServerAddress};
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
 use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
@@ -177,24 +178,68 @@ async fn limits_handshakes_of_a_host() {
     metric_becomes(&gateway, &failed("transport"), 2.0).await;
 }
 
+/// Clients without an identity do not give way to each other.
 #[tokio::test]
 async fn limits_connections() {
     let place = Place::new();
     let (socket, to) = backend().await;
-    let text = "[limits]\nconnections = 1\n".to_owned() + &dtls("") + &route(to, "");
+    let text = dtls("") + "[listener.limits]\nconnections = 1\n" + &route(to, "");
     let (gateway, port) = place.start(&text).await;
     let client = place.client("root.pem");
     let limit = reached("connections");
     let first = connect(&client, port).await;
     metric_becomes(&gateway, "dunlin_gateway_established", 1.0).await;
-    tokio::select! {
-        _ = connect(&client, port) => panic!("there is no place"),
-        () = metric_becomes(&gateway, &limit, 1.0) => {}
+    // The alert may come before the client knows that its handshake is complete.
+    let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+    let server = ServerAddress::parse("localhost", port).unwrap();
+    let gateway_address = SocketAddr::from(([127, 0, 0, 1], port));
+    if let Ok(refused) = within(endpoint.connect(&Arc::new(client.config()), server, gateway_address)).await {
+        within(refused.recv()).await.unwrap_err();
     }
+    metric_becomes(&gateway, &limit, 1.0).await;
+    assert_eq!(metric(&gateway, "dunlin_gateway_handshakes_total{outcome=\"failed\"}"), 0.0);
     first.close();
     metric_becomes(&gateway, "dunlin_gateway_connections", 0.0).await;
     connect(&client, port).await.send(b"data").await.unwrap();
     assert_eq!(receive(&socket).await.0, b"data");
+    // A reload gives the listener more places.
+    let more = text.replace("connections = 1", "connections = 2");
+    gateway.reload(place.config(&more)).await.unwrap_or_else(|faults| panic!("{faults}"));
+    let _more = (connect(&client, port).await, connect(&client, port).await);
+    metric_becomes(&gateway, "dunlin_gateway_established", 2.0).await;
+}
+
+/// Ten devices lose power: they send nothing more, and come back from other addresses.
+#[tokio::test]
+async fn devices_that_have_lost_power_get_in_again_at_the_limit() {
+    let place = Place::new();
+    let keys: String = (0..10).map(|n| format!("device-{n}:{}\n", "07".repeat(32))).collect();
+    place.write("keys.psk", &keys);
+    let (_socket, to) = backend().await;
+    for limit in ["connections", "connections_per_host"] {
+        let text = format!("{PSKS}[listener.limits]\n{limit} = 10\n{}", route(to, ""));
+        let (gateway, port) = place.start(&text).await;
+        let gateway_address = SocketAddr::from(([127, 0, 0, 1], port));
+        for round in 1..=3 {
+            for n in 0..10 {
+                let provider = Arc::new(dunlin_awslc::provider());
+                let ids = Arc::new(NodeIds::new(&[], 0, provider.random.clone()).unwrap());
+                let profile = Profile::builder(provider).build().unwrap();
+                let key = Arc::new(Psk::new(format!("device-{n}"), &[7; 32]).unwrap());
+                let config = ClientConfig::psk_only(profile, vec![key]).unwrap().with_connection_ids(ids);
+                let endpoint = DtlsEndpoint::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+                let name = ServerAddress::parse("localhost", port).unwrap();
+                let device =
+                    within(endpoint.connect(&Arc::new(config), name, gateway_address)).await.unwrap();
+                endpoint.set_loss(|| true);
+                drop(device);
+            }
+            let gave_way = "dunlin_gateway_gave_way_total{listener=\"test\",reason=\"double\"}";
+            metric_becomes(&gateway, gave_way, f64::from(10 * (round - 1))).await;
+            metric_becomes(&gateway, "dunlin_gateway_established", 10.0).await;
+        }
+        assert_eq!(metric(&gateway, "dunlin_gateway_limits_reached_total"), 0.0);
+    }
 }
 
 /// The association outlives its socket: once the socket has closed, the next datagram opens another one.
