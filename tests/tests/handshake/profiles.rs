@@ -16,6 +16,7 @@ use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_store::{MemoryClientCache, MemoryServerCache};
 use dunlin_tests::ends::{self, with_sessions};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, localhost};
+use webpki::EndEntityCert;
 
 fn pki() -> &'static Pki {
     Pki::shared(KeyType::P256)
@@ -468,6 +469,9 @@ fn subject_and_issuer_survive_resumption_and_the_cache() {
                 }
                 assert_ne!(details.subject(), details.issuer());
                 assert_eq!(details.emails().count(), 0);
+                let issuer = EndEntityCert::try_from(&pki().client.chain[1]).unwrap();
+                let digest = awslc().sha256.hash(&[&issuer.subject_public_key_info()]);
+                assert_eq!(details.issuer_key().map(|key| &key[..]), Some(digest.as_ref()));
             }
         }
     }

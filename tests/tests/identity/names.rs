@@ -1,17 +1,18 @@
 //! Names in certificates: a URI never counts as a DNS name, and an authority with name constraints cannot certify a URI.
 
+use std::process::Command;
 use std::sync::Arc;
 
 use dunlin::auth::{PeerIdentity, SubjectName, X509Trust};
 use dunlin::error::AuthenticationFailure;
-use dunlin::pki_types::PrivateKeyDer;
+use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::resume::Tickets;
-use dunlin::{ClientConfig, Credential, Error, Profile, ServerConfig, Trust};
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerConfig, Side, Trust};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
-use dunlin_tests::{Pair, awslc};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, GeneralSubtree, IsCa, Issuer, KeyPair, NameConstraints,
-    SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, DnValue, GeneralSubtree, IsCa, Issuer,
+    KeyPair, NameConstraints, SanType,
 };
 
 /// The authority that is constrained to `localhost`.
@@ -84,6 +85,189 @@ fn rejects_a_uri_below_an_authority_with_name_constraints() {
                 connect(constrained, Some(uri)),
                 Err(AuthenticationFailure::ConstraintViolated.into())
             );
+        }
+    }
+}
+
+/// A client's chain of one authority below a root, which both have constraints.
+struct Chain {
+    root: CertificateDer<'static>,
+    chain: [CertificateDer<'static>; 2],
+    key: Vec<u8>,
+}
+
+impl Chain {
+    /// `constraint` is of the root or of the intermediate authority. `email` stands in the subject.
+    fn new(
+        of_root: bool,
+        constraint: &NameConstraints,
+        names: &[&str],
+        email: Option<&str>,
+        dns: &[&str],
+    ) -> Self {
+        let with = |name: &str, is_constrained: bool| {
+            let mut params = authority(name, false);
+            params.name_constraints = is_constrained.then(|| constraint.clone());
+            params
+        };
+        let (root_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let root = with("root", of_root);
+        let certificate = root.self_signed(&root_key).unwrap().der().clone();
+        let intermediate = with("intermediate", !of_root);
+        let root = Issuer::new(root, root_key);
+        let intermediate_certificate = intermediate.signed_by(&key, &root).unwrap().der().clone();
+        let dns: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
+        let mut leaf = CertificateParams::new(dns).unwrap();
+        leaf.distinguished_name = DistinguishedName::new();
+        // rcgen keeps one attribute of each kind, and knows this one by its number as another.
+        let kinds = [DnType::CommonName, DnType::CustomDnType(vec![2, 5, 4, 3])];
+        for (kind, name) in kinds.into_iter().zip(names) {
+            leaf.distinguished_name.push(kind, *name);
+        }
+        if let Some(email) = email {
+            let email = DnValue::Ia5String(email.try_into().unwrap());
+            leaf.distinguished_name.push(DnType::CustomDnType(EMAIL_ADDRESS.to_vec()), email);
+        }
+        let issuer = Issuer::new(intermediate, key);
+        let key = KeyPair::generate().unwrap();
+        let leaf = leaf.signed_by(&key, &issuer).unwrap().der().clone();
+        Self { root: certificate, chain: [leaf, intermediate_certificate], key: key.serialize_der() }
+    }
+
+    /// Whether this side accepts the client.
+    fn is_accepted(&self) -> bool {
+        let trust = X509Trust::anchors([self.root.clone()]).unwrap();
+        let verdict = trust.verify_chain(awslc().signatures.all, &self.chain, Side::Client, None, NOW);
+        match verdict.unwrap() {
+            Ok(()) => true,
+            Err(failure) => {
+                assert_eq!(failure, AuthenticationFailure::ConstraintViolated);
+                false
+            }
+        }
+    }
+
+    /// Whether OpenSSL accepts the client.
+    fn is_accepted_by_openssl(&self) -> bool {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, certificate: &CertificateDer<'_>| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, pem::encode(&pem::Pem::new("CERTIFICATE", certificate.to_vec()))).unwrap();
+            path
+        };
+        let (root, intermediate) = (write("root.pem", &self.root), write("intermediate.pem", &self.chain[1]));
+        let mut openssl = Command::new("openssl");
+        openssl.args([
+            "verify",
+            "-purpose",
+            "sslclient",
+            "-attime",
+            &(NOW.unix_ms / 1000).to_string(),
+            "-CAfile",
+        ]);
+        openssl.arg(root).arg("-untrusted").arg(intermediate).arg(write("leaf.pem", &self.chain[0]));
+        openssl.output().unwrap().status.success()
+    }
+}
+
+const EMAIL_ADDRESS: [u64; 7] = [1, 2, 840, 113_549, 1, 9, 1];
+
+fn constraints(subtree: GeneralSubtree, is_excluded: bool) -> NameConstraints {
+    let (permitted, excluded) = if is_excluded { (vec![], vec![subtree]) } else { (vec![subtree], vec![]) };
+    NameConstraints { permitted_subtrees: permitted, excluded_subtrees: excluded }
+}
+
+/// RFC 5280 §4.2.1.10: a mailbox, a host, or the hosts below a domain. OpenSSL gives the same verdicts.
+#[test]
+fn constraints_of_addresses_apply_to_the_subject() {
+    for (base, email, is_within) in [
+        ("example.com", "alice@example.com", true),
+        ("example.com", "alice@EXAMPLE.com", true),
+        ("example.com", "alice@a.example.com", false),
+        ("example.com", "alice@example.org", false),
+        ("example.com", "alice@badexample.com", false),
+        (".example.com", "alice@a.example.com", true),
+        (".example.com", "alice@example.com", false),
+        ("alice@example.com", "alice@example.com", true),
+        ("alice@example.com", "Alice@example.com", false),
+        ("alice@example.com", "mallory@example.com", false),
+    ] {
+        for (of_root, is_excluded) in [(true, false), (true, true), (false, false), (false, true)] {
+            let constraint = constraints(GeneralSubtree::Rfc822Name(base.into()), is_excluded);
+            let chain = Chain::new(of_root, &constraint, &["Alice"], Some(email), &[]);
+            assert_eq!(chain.is_accepted(), is_within != is_excluded, "{base} {email} {is_excluded}");
+            assert_eq!(chain.is_accepted_by_openssl(), is_within != is_excluded, "{base} {email}");
+        }
+    }
+    // Constraints of other names leave addresses alone, and a text without a host is no address.
+    let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+    assert!(Chain::new(true, &constraint, &["Alice"], Some("alice@example.org"), &[]).is_accepted());
+    for is_excluded in [false, true] {
+        let constraint = constraints(GeneralSubtree::Rfc822Name("example.com".into()), is_excluded);
+        let chain = Chain::new(true, &constraint, &["Alice"], Some("alice"), &[]);
+        assert!(!chain.is_accepted() && !chain.is_accepted_by_openssl());
+    }
+}
+
+/// As OpenSSL does: only without a dNSName, and only where it looks like a host name.
+#[test]
+fn constraints_of_hosts_apply_to_a_common_name_without_dns_names() {
+    for (name, dns, is_accepted) in [
+        ("a.example.com", &[][..], true),
+        ("example.com", &[], true),
+        ("EXAMPLE.com", &[], true),
+        ("a.example.org", &[], false),
+        ("badexample.com", &[], false),
+        ("device 1", &[], true),
+        ("device-1", &[], true),
+        ("-a.example.org", &[], true),
+        ("*.example.org", &[], true),
+        ("a_b.example.org", &[], false),
+        ("a.example.org", &["a.example.com"], true),
+        ("a.example.com", &["a.example.org"], false),
+    ] {
+        for of_root in [true, false] {
+            let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+            let chain = Chain::new(of_root, &constraint, &[name], None, dns);
+            assert_eq!(chain.is_accepted(), is_accepted, "{name} {dns:?}");
+            assert_eq!(chain.is_accepted_by_openssl(), is_accepted, "{name} {dns:?}");
+        }
+    }
+    let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), true);
+    for (name, is_accepted) in [("a.example.com", false), ("a.example.org", true), ("device 1", true)] {
+        let chain = Chain::new(false, &constraint, &[name], None, &[]);
+        assert_eq!(
+            (chain.is_accepted(), chain.is_accepted_by_openssl()),
+            (is_accepted, is_accepted),
+            "{name}"
+        );
+    }
+    // A final period is no way around, nor is a second name.
+    for names in [&["a.example.org."][..], &["device 1", "a.example.org"], &["a.example.org", "device 1"]] {
+        let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+        assert!(!Chain::new(true, &constraint, names, None, &[]).is_accepted(), "{names:?}");
+    }
+}
+
+/// A reader that takes the first of several common names, and one that takes the last, would know different peers.
+#[test]
+fn several_common_names_are_no_identity() {
+    let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+    for (names, known) in [(&["device-1"][..], Some("device-1")), (&["device-1", "admin"], None)] {
+        let Chain { root, chain, key } = Chain::new(true, &constraint, names, None, &[]);
+        let trust = |roots| Trust { x509: Some(X509Trust::anchors([roots]).unwrap()), raw_key: None };
+        let key = awslc().key_loader.load(&PrivateKeyDer::Pkcs8(key.into())).unwrap();
+        let pki = Pki::shared(KeyType::P256);
+        let client = Profile::builder(awslc()).trust(trust(pki.root.clone()));
+        let client = client.credentials(vec![Credential::x509(chain.to_vec(), key)]).build().unwrap();
+        let server = Profile::builder(awslc()).trust(trust(root));
+        let server = server.credentials(vec![pki.server.x509(&awslc())]).build().unwrap();
+        let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
+        let mut pair = Pair::new(&Arc::new(ClientConfig::new(client)), &Arc::new(server));
+        pair.run().unwrap();
+        match &pair.server.negotiated().unwrap().peer {
+            Some(PeerIdentity::X509(id)) => assert_eq!(id.common_name.as_deref(), known),
+            other => panic!("{other:?}"),
         }
     }
 }

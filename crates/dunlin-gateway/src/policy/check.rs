@@ -296,6 +296,7 @@ const KEYS: &[Attribute] = &[
     Attribute::Name,
     Attribute::Subject,
     Attribute::Issuer,
+    Attribute::IssuerKey,
     Attribute::Kind,
 ];
 

@@ -1,6 +1,7 @@
 //! Who a client is: what its authentication proves about it, as attributes with values.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
 
 use aws_lc_rs::digest::{SHA256, digest};
@@ -9,6 +10,7 @@ use der::asn1::{BmpString, Ia5StringRef, PrintableStringRef, TeletexStringRef, U
 use der::{Decode, Tag, Tagged};
 use dunlin::PeerIdentity;
 use dunlin::auth::{SubjectName, Validity, X509Identity};
+use dunlin::pki_types::CertificateDer;
 use dunlin::wire::CertificateType;
 use dunlin_identity::handshake::CredentialIdentity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -23,7 +25,7 @@ use x509_cert::name::Name;
 pub enum Attribute {
     /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc`, `did` or `other`.
     Kind,
-    /// A common name in the subject of its certificate; the paper's n.
+    /// The common name in the subject of its certificate; the paper's n. A subject with several is no identity by name.
     Name,
     /// An e-mail address in its certificate; the paper's e. It stands in an alternative name or, in old certificates, in the subject.
     Email,
@@ -31,6 +33,9 @@ pub enum Attribute {
     Subject,
     /// The issuer of its certificate, in the same notation; the paper's s. Or the DID of the issuer of its verifiable credential.
     Issuer,
+    /// SHA-256 of the public key of the authority that issued its certificate (SubjectPublicKeyInfo, in hexadecimal), on the path that
+    /// this side has verified. Unlike a text, another authority cannot have it.
+    IssuerKey,
     /// A DNS name among its alternative names, in lower case.
     Dns,
     /// A URI among its alternative names.
@@ -56,6 +61,7 @@ pub(super) const ATTRIBUTES: &[(&str, Attribute)] = &[
     ("email", Attribute::Email),
     ("subject", Attribute::Subject),
     ("issuer", Attribute::Issuer),
+    ("issuer_key", Attribute::IssuerKey),
     ("dns", Attribute::Dns),
     ("uri", Attribute::Uri),
     ("fingerprint", Attribute::Fingerprint),
@@ -153,6 +159,9 @@ impl Client {
                 let leaf = id.chain.first().and_then(|leaf| Self::from_certificate(leaf));
                 let mut client = leaf.unwrap_or_else(|| Self::without_certificate(id));
                 client.add(Attribute::Fingerprint, hex(&id.fingerprint));
+                if let Some(key) = id.details.as_ref().and_then(|details| details.issuer_key()) {
+                    client.know_issuer_key(hex(key));
+                }
                 // The verdict on a chain may end before its leaf expires.
                 client.not_after_s = Some(id.not_after_s);
                 client
@@ -201,11 +210,13 @@ impl Client {
         client
     }
 
-    /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate.
+    /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate. Its issuer's key is
+    /// unknown: only a verified path tells it.
     pub fn from_certificate(der: &[u8]) -> Option<Self> {
         let certificate = Certificate::from_der(der).ok()?;
         let tbs = certificate.tbs_certificate();
         let mut client = Self::of_kind("x509");
+        client.set_unknown(Attribute::IssuerKey);
         client.add(Attribute::Fingerprint, sha256(der));
         client.add(Attribute::Key, sha256(&der::Encode::to_der(tbs.subject_public_key_info()).ok()?));
         client.add_names(tbs.subject(), tbs.issuer());
@@ -223,6 +234,28 @@ impl Client {
         Some(client)
     }
 
+    /// Adds the key of the certificate's issuer, if exactly one key among the certificates has its name.
+    pub(super) fn issued_by_one_of(
+        mut self,
+        leaf: &[u8],
+        certificates: impl Iterator<Item = CertificateDer<'static>>,
+    ) -> Self {
+        let Ok(leaf) = Certificate::from_der(leaf) else { return self };
+        let key = |certificate: CertificateDer<'_>| {
+            let certificate = Certificate::from_der(&certificate).ok()?;
+            let tbs = certificate.tbs_certificate();
+            let is_issuer = tbs.subject() == leaf.tbs_certificate().issuer();
+            let key = der::Encode::to_der(tbs.subject_public_key_info()).ok()?;
+            is_issuer.then(|| sha256(&key))
+        };
+        let keys: BTreeSet<String> = certificates.filter_map(key).collect();
+        let mut keys = keys.into_iter();
+        if let (Some(key), None) = (keys.next(), keys.next()) {
+            self.know_issuer_key(key);
+        }
+        self
+    }
+
     /// What a session ticket or cache entry keeps of an X.509 identity.
     fn without_certificate(id: &X509Identity) -> Self {
         let mut client = Self::of_kind("x509");
@@ -233,7 +266,7 @@ impl Client {
                 _ => {}
             }
         }
-        client.unknown = vec![Attribute::Key];
+        client.unknown = vec![Attribute::Key, Attribute::IssuerKey];
         let kept = id.details.as_ref().and_then(|details| {
             let (subject, issuer) = (Name::from_der(details.subject()), Name::from_der(details.issuer()));
             Some((subject.ok()?, issuer.ok()?, details))
@@ -273,19 +306,27 @@ impl Client {
     fn add_names(&mut self, subject: &Name, issuer: &Name) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
-        for part in subject.iter() {
-            let attribute = match part.oid {
-                rfc4519::COMMON_NAME => Attribute::Name,
-                rfc3280::EMAIL_ADDRESS => Attribute::Email,
-                _ => continue,
-            };
-            match (text(&part.value), &attribute) {
-                (Some(address), Attribute::Email) => self.add(attribute, email(&address)),
-                (Some(value), _) => self.add(attribute, value),
+        let of = |kind| subject.iter().filter(move |part| part.oid == kind).map(|part| text(&part.value));
+        for address in of(rfc3280::EMAIL_ADDRESS) {
+            match address {
+                Some(address) => self.add(Attribute::Email, email(&address)),
                 // A rule may look at what this function cannot read.
-                (None, _) => self.set_unknown(attribute),
+                None => self.set_unknown(Attribute::Email),
             }
         }
+        let mut names = of(rfc4519::COMMON_NAME);
+        match (names.next(), names.next()) {
+            (Some(Some(name)), None) => self.add(Attribute::Name, name),
+            (None, _) => {}
+            // A backend could take another one of several names for the client's.
+            _ => self.set_unknown(Attribute::Name),
+        }
+    }
+
+    /// Adds SHA-256 of the key of its certificate's issuer, in hexadecimal.
+    pub(super) fn know_issuer_key(&mut self, digest: String) {
+        self.unknown.retain(|attribute| *attribute != Attribute::IssuerKey);
+        self.add(Attribute::IssuerKey, digest);
     }
 
     /// The client with this raw public key, a SubjectPublicKeyInfo in DER.

@@ -92,8 +92,8 @@ impl Condition {
 
     /// Whether it looks at what sessions and caches keep only on demand.
     pub(super) const fn is_about_details(&self) -> bool {
-        use Attribute::{Email, Issuer, Name, Subject};
-        matches!(self.test, Test::Attribute(Email | Issuer | Name | Subject, _))
+        use Attribute::{Email, Issuer, IssuerKey, Name, Subject};
+        matches!(self.test, Test::Attribute(Email | Issuer | IssuerKey | Name | Subject, _))
     }
 
     /// Whether it holds, for a report.

@@ -31,13 +31,16 @@ pub enum InputError {
     Rejected(String),
 }
 
-/// The client of the first certificate in a PEM text, or else of its first public key. Nothing is verified.
+/// The client of the first certificate in a PEM text, or else of its first public key. Its issuer's key is known if the issuer's
+/// certificate is in the text, too. Nothing is verified.
 ///
 /// # Errors
 /// [`InputError::NotACredential`]; [`InputError::Certificate`].
 pub fn client_from_pem(pem: &[u8]) -> Result<Client, InputError> {
-    if let Ok(certificate) = CertificateDer::from_pem_slice(pem) {
-        return Client::from_certificate(&certificate).ok_or(InputError::Certificate);
+    let mut certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
+    if let Some(leaf) = certificates.next() {
+        let client = Client::from_certificate(&leaf).ok_or(InputError::Certificate)?;
+        return Ok(client.issued_by_one_of(&leaf, certificates));
     }
     let key = SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|_| InputError::NotACredential)?;
     Ok(Client::with_raw_key(&key))

@@ -324,10 +324,12 @@ pub(super) fn checked(text: &str, attribute: &Attribute) -> Result<String, Strin
         Attribute::Kind if !["x509", "raw_key", "psk", "vc", "did", "other"].contains(&text) => {
             Err("use x509, raw_key, psk, vc, did, other".to_owned())
         }
-        Attribute::Fingerprint | Attribute::Key if !is_digest => {
+        Attribute::Fingerprint | Attribute::Key | Attribute::IssuerKey if !is_digest => {
             Err("give a SHA-256 in hexadecimal, 64 digits".to_owned())
         }
-        Attribute::Dns | Attribute::Fingerprint | Attribute::Key => Ok(text.to_ascii_lowercase()),
+        Attribute::Dns | Attribute::Fingerprint | Attribute::Key | Attribute::IssuerKey => {
+            Ok(text.to_ascii_lowercase())
+        }
         Attribute::Email => Ok(email(text)),
         _ => Ok(text.to_owned()),
     }

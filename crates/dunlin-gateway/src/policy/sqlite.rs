@@ -27,7 +27,10 @@ use crate::document::{Fault, Faults, Field, Place, Section, Source};
 const APPLICATION_ID: i64 = 0x4455_4e50;
 
 /// The version of the tables (`PRAGMA user_version`).
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
+
+/// The version whose client table lacks the column `issuer_key`.
+const WITHOUT_ISSUER_KEY: i64 = 1;
 
 /// The most entries of the client table. Each takes some 300 bytes of memory.
 pub const MAX_CLIENTS: usize = 1_000_000;
@@ -37,8 +40,8 @@ CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY CHECK (name = 'policy'), va
 CREATE TABLE profile (name TEXT NOT NULL PRIMARY KEY, settings TEXT NOT NULL) STRICT;
 CREATE TABLE rule (position INTEGER PRIMARY KEY, settings TEXT NOT NULL) STRICT;
 CREATE TABLE client (
-    position INTEGER PRIMARY KEY, kind TEXT, name TEXT, email TEXT, subject TEXT, issuer TEXT, dns TEXT, uri TEXT,
-    fingerprint TEXT, key TEXT, psk TEXT, device TEXT, id TEXT, profile TEXT
+    position INTEGER PRIMARY KEY, kind TEXT, name TEXT, email TEXT, subject TEXT, issuer TEXT, issuer_key TEXT, dns TEXT,
+    uri TEXT, fingerprint TEXT, key TEXT, psk TEXT, device TEXT, id TEXT, profile TEXT
 ) STRICT;
 ";
 
@@ -79,7 +82,7 @@ pub(super) fn open(path: &Path) -> Result<Connection, Faults> {
         return Err(Faults::one(unusable(path, "not a policy database of dunlin", "name another file")));
     }
     match pragma("user_version")? {
-        VERSION => Ok(connection),
+        VERSION | WITHOUT_ISSUER_KEY => Ok(connection),
         version => {
             let what = format!("version {version} of the tables");
             Err(Faults::one(unusable(path, what, "use a newer dunlin")))
@@ -178,7 +181,10 @@ impl Rows<'_> {
     }
 
     fn clients(&mut self, database: &Connection) -> rusqlite::Result<()> {
-        let columns: Vec<&str> = ATTRIBUTES.iter().map(|(name, _)| *name).collect();
+        let has_column = |name: &str| database.column_exists(None::<&str>, "client", name);
+        let is_old = !has_column("issuer_key")?;
+        let column = |name: &'static str| if is_old && name == "issuer_key" { "NULL" } else { name };
+        let columns: Vec<&str> = ATTRIBUTES.iter().map(|(name, _)| column(name)).collect();
         let query = format!("SELECT position, profile, {} FROM client ORDER BY position", columns.join(", "));
         let mut statement = database.prepare(&query)?;
         let mut rows = statement.query([])?;

@@ -5,7 +5,7 @@ use dunlin::auth::{OtherIdentity, SubjectName, X509Identity};
 use dunlin::pki_types::CertificateDer;
 use dunlin::pki_types::pem::PemObject;
 use dunlin::wire::CertificateType;
-use dunlin_gateway::policy::{Attribute, Client};
+use dunlin_gateway::policy::{Attribute, Client, Finished, Hints, Turn, Verdict};
 
 /// Made by OpenSSL 3.0.19; the values below are OpenSSL's, except that it writes EMAIL as emailAddress.
 fn certificate() -> CertificateDer<'static> {
@@ -58,17 +58,59 @@ fn knows_less_of_a_client_that_resumes_a_session() {
     let full = Client::of(&identity(vec![certificate()]));
     assert_eq!(values(&full, "email").len(), 2);
     assert!(!full.is_unknown(&Attribute::Email));
+    // No path tells who has issued the certificate.
+    assert!(full.is_unknown(&Attribute::IssuerKey));
     // The verdict on the chain ends before the leaf expires.
     assert_eq!(full.not_after_s(), Some(1000));
 
     let resumed = Client::of(&identity(vec![]));
     assert_eq!(values(&resumed, "dns"), ["alice.example.com"]);
     assert_eq!(values(&resumed, "fingerprint"), ["ab".repeat(32)]);
-    for attribute in
-        [Attribute::Email, Attribute::Issuer, Attribute::Subject, Attribute::Key, Attribute::Name]
-    {
+    for attribute in [
+        Attribute::Email,
+        Attribute::Issuer,
+        Attribute::Subject,
+        Attribute::Key,
+        Attribute::Name,
+        Attribute::IssuerKey,
+    ] {
         assert!(resumed.is_unknown(&attribute), "{attribute}");
         assert_eq!(resumed.values(&attribute).count(), 0);
+    }
+}
+
+/// A backend that is told one of the names must not serve a client that the policy knows by the other.
+#[test]
+fn several_common_names_are_no_identity_by_name() {
+    // Made by OpenSSL 3.0.
+    let both = CertificateDer::from_pem_slice(include_bytes!("data/two-names.pem")).unwrap();
+    let client = Client::from_certificate(&both).unwrap();
+    assert_eq!(values(&client, "subject"), ["CN=admin,CN=device-1"]);
+    assert!(values(&client, "name").is_empty() && client.is_unknown(&Attribute::Name));
+    let rules = "[profile.a]\nrank = 2\n[profile.b]\nrank = 1\nclient = \"certificate\"\n";
+    for (rule, verdict, profile) in [
+        ("refuse = true", Verdict::Refuse, "a"),
+        // An unknown name never lowers the rank.
+        ("profile = \"b\"", Verdict::Serve, "a"),
+    ] {
+        for name in ["device-1", "admin"] {
+            let policy = crate::policy(&format!("{rules}[[rule]]\n{rule}\nwhen.name = {name:?}\n"));
+            let used = policy.default_profile();
+            let hints = Hints::default();
+            let finished = Finished {
+                used,
+                client: Some(&client),
+                hints: &hints,
+                is_resumed: false,
+                turn: Turn::Impossible,
+            };
+            let decision = policy.after(&finished, 0);
+            assert_eq!(
+                (decision.verdict, decision.profile.name.as_str()),
+                (verdict, profile),
+                "{rule} {name}"
+            );
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use dunlin::{
     ProfileBuilder, Question, ServerAddress, ServerConfig, TlsConnection, Trust,
 };
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_gateway::policy::{AddressTable, Attribute, Client, Decision, Hints, PolicyServer, Verdict};
+use dunlin_gateway::policy::{
+    AddressTable, Attribute, Client, Decision, Hints, PolicyServer, Verdict, client_from_pem,
+};
 use dunlin_pki::{KeyType, Tree, TreeSpec};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 
@@ -73,7 +75,8 @@ impl World {
         };
         let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(Arc::clone(&provider)).unwrap()));
         let cache: Arc<dyn ServerCache> = Arc::new(MemoryServerCache::new(8));
-        let server = PolicyServer::new(Arc::new(policy(text)), |profile| {
+        let text = text.replace("ISSUER_KEY", &issuer_key(&tree));
+        let server = PolicyServer::new(Arc::new(policy(&text)), |profile| {
             let built = profile.build(&provider, vec![credential(&tree.server)], trust())?;
             let config = ServerConfig::new(built)?.with_client_auth(profile.client_auth())?;
             let config = config.with_tickets(tickets.clone());
@@ -160,6 +163,13 @@ impl World {
     }
 }
 
+/// As `dunlin gateway explain` finds it in the client's chain.
+fn issuer_key(tree: &Tree) -> String {
+    let pem = dunlin_pki::certificates_to_pem(&tree.client.chain).unwrap();
+    let client = client_from_pem(pem.as_bytes()).unwrap();
+    client.values(&Attribute::IssuerKey).next().expect("the issuer's certificate in the chain").to_owned()
+}
+
 fn profiles(decisions: &[Decision]) -> Vec<&str> {
     decisions.iter().map(|decision| decision.profile.name.as_str()).collect()
 }
@@ -196,6 +206,30 @@ fn a_stranger_gets_its_profile_from_the_next_connection_on() {
 
 fn without_sessions(world: &World) -> ClientConfig {
     ClientConfig::new(world.client.profile())
+}
+
+/// Another authority can have the name of an issuer, but not its key. Sessions and entries of the cache keep the key.
+#[test]
+fn a_rule_compares_the_key_of_the_issuer() {
+    for (key, profile) in [("ISSUER_KEY", "low"), (&"0".repeat(64), "strong")] {
+        let text =
+            POLICY.replace("when.issuer = \"CN=Dunlin intermediate\"", &format!("when.issuer_key = {key:?}"));
+        for has_sessions in [true, false] {
+            let world = World::new(&text);
+            let client = without_sessions(&world);
+            let cache = Arc::new(MemoryClientCache::new(8));
+            let client = client.with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
+            let world = if has_sessions { world } else { World { client: Arc::new(client), ..world } };
+            for is_first in [true, false, false] {
+                let (decisions, peer) = world.connect("10.0.0.1");
+                let client = Client::of(&peer.unwrap().expect("a client with an identity"));
+                assert!(!client.is_unknown(&Attribute::IssuerKey));
+                let last = decisions.last().unwrap();
+                let wanted = last.next.as_ref().map_or(&last.profile.name, |next| &next.name);
+                assert_eq!(wanted, profile, "{is_first} {last:?}");
+            }
+        }
+    }
 }
 
 /// Neither sessions nor entries of the cache keep the public key of a certificate.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use dunlin_gateway::policy::{
-    Client, Fault, Faults, Finished, Hints, LivePolicy, Reload, Source, Turn, Verdict, sqlite,
+    Attribute, Client, Fault, Faults, Finished, Hints, LivePolicy, Reload, Source, Turn, Verdict, sqlite,
 };
 use rusqlite::Connection;
 
@@ -111,6 +111,37 @@ when.psk = \"meter-*\"');
         );
     }
     assert_eq!(chosen(b"meter-1"), ["strong", "strong"]);
+}
+
+#[test]
+fn client_table_of_an_older_version_lacks_issuer_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("policy.db");
+    sqlite::create(&path).unwrap();
+    let admin = Connection::open(&path).unwrap();
+    admin
+        .execute_batch(
+            "PRAGMA user_version = 1;
+             ALTER TABLE client DROP COLUMN issuer_key;
+             INSERT INTO profile VALUES ('strong', 'rank = 100'), ('low', 'rank = 20
+client = \"certificate\"');
+             INSERT INTO client (dns, profile) VALUES ('a.example', 'low');",
+        )
+        .unwrap();
+    let gateway = LivePolicy::open(&path).unwrap();
+    let [own, other] = ["1", "2"].map(|digit| digit.repeat(64));
+    let chosen = |issuer_key: &str| {
+        let mut client = Client::of_kind("x509");
+        client.add(Attribute::Dns, "a.example".into());
+        client.add(Attribute::IssuerKey, issuer_key.into());
+        gateway.current().before(&claimed(Source::Session, client), 0).profile.name.clone()
+    };
+    assert_eq!([chosen(&own), chosen(&other)], ["low", "low"]);
+    // Also with the old version's number, a condition in the table counts.
+    admin.execute_batch("ALTER TABLE client ADD COLUMN issuer_key TEXT").unwrap();
+    admin.execute("UPDATE client SET issuer_key = ?1", [own.to_uppercase()]).unwrap();
+    assert!(matches!(gateway.poll(), Reload::Replaced(_)));
+    assert_eq!([chosen(&own), chosen(&other)], ["low", "strong"]);
 }
 
 #[test]

@@ -242,14 +242,14 @@ pub struct X509Identity {
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's DNS names, then its URIs.
     pub names: Vec<SubjectName>,
-    /// The common name of a leaf without such names, for logs only: clients must not verify names by it (RFC 9525 §2).
+    /// The common name of a leaf without such names and with only one, for logs only: clients must not verify names by it (RFC 9525 §2).
     pub common_name: Option<String>,
     /// SHA-256 of the leaf. The engine sets it.
     pub fingerprint: [u8; 32],
     /// When the first certificate of the chain expires, or the verdict on it ends, in seconds since 1970. No session resumes after it.
     /// The engine sets it.
     pub not_after_s: u64,
-    /// Subject, issuer and e-mail addresses of the leaf, if the profile keeps them ([`crate::ProfileBuilder::x509_details`]).
+    /// Subject, issuer, e-mail addresses and the issuer's key of the leaf, if the profile keeps them ([`crate::ProfileBuilder::x509_details`]).
     pub details: Option<Box<X509Details>>,
 }
 
@@ -259,14 +259,27 @@ pub const MAX_X509_DETAILS: usize = 2048;
 /// What a policy may need of a leaf beside its names. Unlike the chain, sessions and entries of the handshake cache keep it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct X509Details {
-    /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements.
+    /// Issuer, subject, and each rfc822Name of subjectAltName, as DER elements, and the digest of the issuer's key as an OCTET STRING.
     der: Vec<u8>,
 }
 
 impl X509Details {
-    /// From issuer, subject and e-mail addresses, as [`Self::der`] has them. `None` if they are too long.
+    /// The tags of the elements behind issuer and subject: rfc822Name [1] (RFC 5280 §4.2.1.6), and OCTET STRING.
+    const EMAIL: u8 = 0x81;
+    const ISSUER_KEY: u8 = 0x04;
+
+    /// From the elements that [`Self::der`] has. `None` if they are too long.
     pub(super) fn new(der: Vec<u8>) -> Option<Self> {
         (der.len() <= MAX_X509_DETAILS).then_some(Self { der })
+    }
+
+    /// Adds the digest of the issuer's key. `None` if the details become too long.
+    pub(crate) fn with_issuer_key(mut self, digest: Option<[u8; 32]>) -> Option<Self> {
+        if let Some(digest) = digest {
+            self.der.extend_from_slice(&[Self::ISSUER_KEY, 32]);
+            self.der.extend_from_slice(&digest);
+        }
+        Self::new(self.der)
     }
 
     /// The elements one after the other, for sessions and entries of the handshake cache.
@@ -286,9 +299,19 @@ impl X509Details {
 
     /// The e-mail addresses in subjectAltName (RFC 5280 §4.2.1.6). Those in the subject are not among them.
     pub fn emails(&self) -> impl Iterator<Item = &str> {
-        let contents =
-            self.elements().skip(2).filter_map(|element| tlv(element).map(|(_, content, _)| content));
-        contents.filter_map(|content| core::str::from_utf8(content).ok())
+        self.contents(Self::EMAIL).filter_map(|content| core::str::from_utf8(content).ok())
+    }
+
+    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the leaf, on the path that this side verified in the full
+    /// handshake. `None` if it is not known: the caller has verified the chain, or the session was kept by an older version.
+    pub fn issuer_key(&self) -> Option<&[u8; 32]> {
+        self.contents(Self::ISSUER_KEY).next()?.try_into().ok()
+    }
+
+    /// The contents of the elements with this tag behind issuer and subject.
+    fn contents(&self, tag: u8) -> impl Iterator<Item = &[u8]> {
+        let elements = self.elements().skip(2).filter_map(tlv);
+        elements.filter(move |(own, ..)| *own == tag).map(|(_, content, _)| content)
     }
 
     /// The elements, each with its header.
@@ -395,7 +418,7 @@ fn fnv1a(bytes: &[u8]) -> u64 {
 }
 
 /// SHA-256 of `bytes`.
-fn fingerprint(sha256: &dyn Hash, bytes: &[u8]) -> [u8; 32] {
+pub(super) fn fingerprint(sha256: &dyn Hash, bytes: &[u8]) -> [u8; 32] {
     let mut fingerprint = [0; 32];
     for (to, from) in fingerprint.iter_mut().zip(sha256.hash(&[bytes]).as_ref()) {
         *to = *from;

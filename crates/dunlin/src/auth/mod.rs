@@ -12,6 +12,7 @@ use crate::wire::{CertificateType, DidMethod, SignatureScheme};
 
 mod chain;
 pub(crate) mod codec;
+mod constraints;
 mod credential;
 pub(crate) mod der;
 mod identity;

@@ -207,6 +207,9 @@ pub struct Verified {
     pub identity: PeerIdentity,
     /// The time span in which the verdict holds.
     pub validity: Validity,
+    /// SHA-256 of the SubjectPublicKeyInfo of the authority that issued the peer's certificate, if the verifier has verified a path that
+    /// leads over it ([`X509Details::issuer_key`](super::X509Details::issuer_key)).
+    pub issuer_key: Option<[u8; 32]>,
 }
 
 impl Verified {
@@ -216,7 +219,7 @@ impl Verified {
         identity: PeerIdentity,
         validity: Validity,
     ) -> Box<Self> {
-        Box::new(Self { public_key, identity, validity })
+        Box::new(Self { public_key, identity, validity, issuer_key: None })
     }
 
     /// Adds what the engine knows to the identity.

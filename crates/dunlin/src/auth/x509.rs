@@ -7,10 +7,11 @@ use alloc::vec::Vec;
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
 
-use super::chain;
 use super::der::{seconds, sequence, tlv};
+use super::identity::fingerprint;
 use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
 use super::{PeerIdentity, Revocation, SubjectName, X509Details, X509Identity};
+use super::{chain, constraints};
 use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
 use crate::protocol::Side;
 use crate::time::Now;
@@ -201,7 +202,12 @@ impl Verifier for X509Trust {
         let name = claim.name.map(|name| name as &ServerName<'_>);
         match self.believes(claim.algorithms, claim.entries, claim.peer, name, claim.now.unix()) {
             None => Ok(Verdict::Ask),
-            Some(verdict) => verdict.and_then(|_| self.read(claim)).map(Verdict::Accepted),
+            Some(Err(failure)) => Err(failure),
+            Some(Ok(issuer_key)) => {
+                let mut peer = self.read(claim)?;
+                peer.issuer_key = issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
+                Ok(Verdict::Accepted(peer))
+            }
         }
     }
 
@@ -256,7 +262,7 @@ fn verify<'c>(
         if path.intermediate_certificates().count() > depth.into() {
             return Err(webpki::Error::MaximumPathDepthExceeded);
         }
-        check_uris(path)?;
+        constraints::check(path)?;
         revocation.map_or(Ok(()), |revocation| revocation.check(path))
     };
     let check: Check<'_> = &check;
@@ -290,19 +296,6 @@ fn verify<'c>(
 
 /// An additional check of a path, which webpki calls.
 type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
-
-/// Rejects a leaf with a URI below a CA with name constraints. webpki does not apply constraints to URIs, so a CA for some
-/// DNS names could certify any URI. RFC 5280 §4.2.1.10: process the constraint or reject the certificate.
-fn check_uris(path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-    const NAME_CONSTRAINTS: [u8; 3] = [0x55, 0x1d, 0x1e];
-    let mut above = path.intermediate_certificates();
-    let constrained = path.anchor().name_constraints.is_some()
-        || above.any(|authority| extension(&authority.der(), NAME_CONSTRAINTS).is_some());
-    match constrained && path.end_entity().valid_uri_names().next().is_some() {
-        true => Err(webpki::Error::NameConstraintViolation),
-        false => Ok(()),
-    }
-}
 
 /// Translates an error of webpki.
 fn failure(
@@ -393,25 +386,40 @@ pub(crate) fn details(certificate: &[u8]) -> Option<X509Details> {
     X509Details::new(der)
 }
 
-/// The first common name in a distinguished name, which is given without its header as webpki stores it. `None` if there is
-/// none, or if it contains control characters.
-pub(super) fn common_name(mut name: &[u8]) -> Option<String> {
-    // id-at-commonName (RFC 5280 §A.1).
-    const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
-    while let Some((_, mut set, rest)) = tlv(name) {
-        while let Some((_, attribute, others)) = tlv(set) {
+/// id-at-commonName (RFC 5280 §A.1).
+pub(super) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
+
+/// The common name in a distinguished name, which is given without its header as webpki stores it. `None` if there is none, if there
+/// are several, since two readers could choose different ones, or if it contains control characters.
+pub(super) fn common_name(name: &[u8]) -> Option<String> {
+    match *attributes(name, COMMON_NAME)? {
+        // UTF8String, PrintableString and IA5String.
+        [(0x0c | 0x13 | 0x16, text)] => {
+            let text = core::str::from_utf8(text).ok()?;
+            (!text.contains(char::is_control)).then(|| text.to_string())
+        }
+        _ => None,
+    }
+}
+
+/// The values of the attributes of this type in a distinguished name, each with the tag of its string. `None` if the name does not
+/// parse.
+pub(super) fn attributes<'n>(mut name: &'n [u8], wanted: &[u8]) -> Option<Vec<(u8, &'n [u8])>> {
+    let mut found = Vec::new();
+    while !name.is_empty() {
+        let (_, mut set, rest) = tlv(name)?;
+        while !set.is_empty() {
+            let (_, attribute, others) = tlv(set)?;
             let (_, kind, value) = tlv(attribute)?;
-            let (tag, text, _) = tlv(value)?;
-            // UTF8String, PrintableString and IA5String.
-            if kind == COMMON_NAME && matches!(tag, 0x0c | 0x13 | 0x16) {
-                let text = core::str::from_utf8(text).ok()?;
-                return (!text.contains(char::is_control)).then(|| text.to_string());
+            if kind == wanted {
+                let (tag, text, _) = tlv(value)?;
+                found.push((tag, text));
             }
             set = others;
         }
         name = rest;
     }
-    None
+    Some(found)
 }
 
 /// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not expose.
@@ -459,7 +467,7 @@ pub(super) fn distribution_points(certificate: &[u8]) -> Option<&[u8]> {
 }
 
 /// The value of an extension below id-ce (RFC 5280 §4.2.1).
-fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
+pub(super) fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
     const BOOLEAN: u8 = 1;
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut fields, _) = tlv(certificate)?;

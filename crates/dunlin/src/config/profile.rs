@@ -273,7 +273,7 @@ impl ProfileBuilder {
         self
     }
 
-    /// Sets whether identities keep subject, issuer and e-mail addresses of the peer's leaf ([`crate::auth::X509Details`]), also through
+    /// Sets whether identities keep subject, issuer, e-mail addresses and the issuer's key of the peer's leaf ([`crate::auth::X509Details`]), also through
     /// resumptions and the handshake cache, which drop the chain. Off by default: tickets and cache entries are longer with them, and
     /// a peer whose names are too long for a ticket gets none.
     pub fn x509_details(mut self, on: bool) -> Self {

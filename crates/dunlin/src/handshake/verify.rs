@@ -180,9 +180,10 @@ impl Subject {
             peer.validity = peer.validity.within(limit);
         }
         peer.complete(self.certificate_type, self.chain, self.profile.provider.sha256)?;
-        let Verified { public_key, mut identity, validity: holds } = *peer;
+        let Verified { public_key, mut identity, validity: holds, issuer_key } = *peer;
         if let (Some(read), PeerIdentity::X509(id)) = (self.profile.x509_details, &mut identity) {
-            id.details = id.chain.first().and_then(|leaf| read(leaf)).map(Box::new);
+            let details = id.chain.first().and_then(|leaf| read(leaf));
+            id.details = details.and_then(|details| details.with_issuer_key(issuer_key)).map(Box::new);
         }
         let public_key = Some(public_key).filter(|_| identity.public_key().is_none());
         let is_kept = self.is_cacheable && validity.is_some();

@@ -45,7 +45,8 @@ pub(crate) struct Args {
     /// The listener of the gateway's configuration, if its listeners have several policies.
     #[arg(long, value_name = "NAME")]
     listener: Option<String>,
-    /// The client authenticates by this certificate or public key, in PEM. It is not verified.
+    /// The client authenticates by this certificate or public key, in PEM. It is not verified. issuer_key is known if the file also has
+    /// the certificate of its issuer.
     #[arg(long, value_name = "FILE", conflicts_with = "psk_identity")]
     cert: Option<PathBuf>,
     /// The client authenticates by the pre-shared key of this identity.
