@@ -407,7 +407,7 @@ async fn mqtt_connect(
     match connect.with(name.as_deref(), password.map(|password| &password[..])) {
         Ok(packet) => Ok((connect, packet)),
         Err(error) => {
-            let _ = timeout(CLOSE_PATIENCE, tls.write_all(connect.not_authorized())).await;
+            let _ = timeout(CLOSE_PATIENCE, tls.write_all(connect.refused(&error))).await;
             Err(error)
         }
     }

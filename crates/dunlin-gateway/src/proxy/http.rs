@@ -62,8 +62,8 @@ const OWN: [&str; 12] = [
     "x-rewrite-url",
 ];
 
-/// The headers that begin so are the gateway's, too. Many frameworks believe `X-Forwarded-Host`.
-const OWN_PREFIX: &str = "x-forwarded-";
+/// The headers that begin so are the gateway's, too. Many frameworks believe `X-Forwarded-Host`, and some proxies `X-Forwarded`.
+const OWN_PREFIX: &str = "x-forwarded";
 
 /// Whether only the gateway may send this header. A backend that turns headers into variables, as CGI does, may take every character for
 /// `_` that is no letter or digit.
@@ -271,7 +271,7 @@ impl Exchange {
         let Ok(host) = host_of(&request) else {
             return problem(StatusCode::BAD_REQUEST, "the request needs one valid Host\n");
         };
-        if host.as_ref().is_some_and(|host| !(self.serves)(name_of(host))) {
+        if host.as_ref().is_some_and(|host| !name_of(host).is_some_and(|name| (self.serves)(name))) {
             return problem(StatusCode::MISDIRECTED_REQUEST, "connect to this host to ask for it\n");
         }
         let asks_to_switch = switches(request.headers());
@@ -395,11 +395,15 @@ fn host_of(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
     is_valid.then_some(Some(host)).ok_or(())
 }
 
-/// The host as a server name (RFC 6066 §3) or an address.
-fn name_of(host: &Authority) -> &str {
+/// The host as a server name (RFC 6066 §3) or an address. `None` if a label of the name is empty: no route has such a host, but a backend
+/// may take `b.example..` for `b.example`.
+fn name_of(host: &Authority) -> Option<&str> {
     let host = host.host();
-    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    address.or(host.strip_suffix('.')).unwrap_or(host)
+    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        return Some(address);
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    (!name.split('.').any(str::is_empty)).then_some(name)
 }
 
 /// Whether a message switches to WebSocket, and to nothing else (RFC 9110 §7.8).

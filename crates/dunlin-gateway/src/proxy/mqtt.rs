@@ -1,7 +1,7 @@
 //! MQTT: the user name of a CONNECT packet becomes the client's proven identity. The rest of a connection is passed on unchanged.
 //!
-//! MQTT 3.1, 3.1.1 (OASIS 2014) and 5 (OASIS 2019). A user name and a password of the client never reach the broker: it would take them
-//! for the gateway's statement.
+//! MQTT 3.1, 3.1.1 (OASIS 2014) and 5 (OASIS 2019). A user name, a password and authentication data of the client never reach the broker:
+//! it would take them for the gateway's statement.
 
 use std::io;
 
@@ -29,6 +29,9 @@ pub(crate) enum ConnectError {
     /// It breaks the protocol.
     #[error("its first packet is no valid CONNECT packet of MQTT 3.1, 3.1.1 or 5")]
     Malformed,
+    /// The client would authenticate to the broker itself (MQTT 5 §4.12).
+    #[error("it authenticates by a method of MQTT, and the gateway has authenticated it already")]
+    Authenticates,
     /// The identity cannot be a user name.
     #[error("its identity cannot be a user name of MQTT")]
     Identity,
@@ -39,6 +42,8 @@ pub(crate) enum ConnectError {
 pub(crate) struct Connect {
     /// 3, 4 or 5.
     level: u8,
+    /// Whether it has an authentication method or authentication data.
+    authenticates: bool,
     flags: u8,
     /// From the protocol name to the level.
     protocol: Vec<u8>,
@@ -67,16 +72,40 @@ impl<'a> Reader<'a> {
     }
 
     /// MQTT 5 §2.2.2: properties with their length.
-    fn properties(&mut self) -> Result<(), ConnectError> {
+    fn properties(&mut self) -> Result<Self, ConnectError> {
         let mut len = 0;
         for shift in [0, 7, 14, 21] {
             let byte = self.u8()?;
             len |= usize::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
-                return self.take(len).map(drop);
+                return self.take(len).map(Self);
             }
         }
         Err(ConnectError::Malformed)
+    }
+
+    /// Whether the properties of a CONNECT packet (MQTT 5 §3.1.2.11) have an authentication method or authentication data.
+    fn authenticates(mut self) -> Result<bool, ConnectError> {
+        let mut found = false;
+        while !self.0.is_empty() {
+            match self.u8()? {
+                // Request Response Information and Request Problem Information.
+                0x19 | 0x17 => self.take(1)?,
+                // Receive Maximum and Topic Alias Maximum.
+                0x21 | 0x22 => self.take(2)?,
+                // Session Expiry Interval and Maximum Packet Size.
+                0x11 | 0x27 => self.take(4)?,
+                // User Property.
+                0x26 => self.text().and_then(|_| self.text())?,
+                // Authentication Method and Authentication Data.
+                0x15 | 0x16 => {
+                    found = true;
+                    self.text()?
+                }
+                _ => return Err(ConnectError::Malformed),
+            };
+        }
+        Ok(found)
     }
 }
 
@@ -126,9 +155,7 @@ impl Connect {
         }
         let begin = r.0;
         r.take(2)?;
-        if level == 5 {
-            r.properties()?;
-        }
+        let authenticates = level == 5 && r.properties()?.authenticates()?;
         r.text()?;
         if flags & FLAG_WILL != 0 {
             if level == 5 {
@@ -144,17 +171,24 @@ impl Connect {
             }
         }
         match r.0 {
-            [] => Ok(Self { level, flags, protocol: protocol.to_vec(), middle: middle.to_vec() }),
+            [] => {
+                let (protocol, middle) = (protocol.to_vec(), middle.to_vec());
+                Ok(Self { level, authenticates, flags, protocol, middle })
+            }
             _ => Err(ConnectError::Malformed),
         }
     }
 
-    /// The packet with this user name and password. Without a user name it has no password either.
+    /// The packet with this user name and password. Without a user name it has no password either. Characters with a meaning in topics are
+    /// percent-encoded: otherwise a broker whose access lists contain user names would let `dev1` read the topics of `dev1/sub`.
     pub(crate) fn with(
         &self,
         user_name: Option<&str>,
         password: Option<&[u8]>,
     ) -> Result<Vec<u8>, ConnectError> {
+        if self.authenticates {
+            return Err(ConnectError::Authenticates);
+        }
         let mut flags = self.flags & !(FLAG_USER_NAME | FLAG_PASSWORD);
         let mut end = vec![];
         if let Some(name) = user_name {
@@ -163,7 +197,7 @@ impl Connect {
                 return Err(ConnectError::Identity);
             }
             flags |= FLAG_USER_NAME;
-            text(&mut end, name.as_bytes())?;
+            text(&mut end, outside_topics(name).as_bytes())?;
             if let Some(password) = password {
                 flags |= FLAG_PASSWORD;
                 text(&mut end, password)?;
@@ -197,13 +231,29 @@ impl Connect {
         }
     }
 
-    /// The CONNACK packet that says that the client may not connect.
-    pub(crate) const fn not_authorized(&self) -> &'static [u8] {
-        match self.level {
-            5 => &[0x20, 3, 0, 0x87, 0],
+    /// The CONNACK packet that says that the client may not connect: because of its authentication method (MQTT 5 §4.12), or because it is
+    /// not authorized.
+    pub(crate) const fn refused(&self, why: &ConnectError) -> &'static [u8] {
+        match (self.level, why) {
+            (5, ConnectError::Authenticates) => &[0x20, 3, 0, 0x8c, 0],
+            (5, _) => &[0x20, 3, 0, 0x87, 0],
             _ => &[0x20, 2, 0, 5],
         }
     }
+}
+
+/// A name in which no character separates levels of topics or is a wildcard (MQTT 5 §4.7.1). Different names stay different.
+fn outside_topics(name: &str) -> String {
+    name.chars().fold(String::with_capacity(name.len()), |mut encoded, c| {
+        match c {
+            '/' => encoded.push_str("%2F"),
+            '#' => encoded.push_str("%23"),
+            '+' => encoded.push_str("%2B"),
+            '%' => encoded.push_str("%25"),
+            c => encoded.push(c),
+        }
+        encoded
+    })
 }
 
 fn text(to: &mut Vec<u8>, bytes: &[u8]) -> Result<(), ConnectError> {
@@ -241,6 +291,49 @@ mod tests {
             b"\x10\x2b\0\x04MQTT\x05\xc6\0\x3c\x05\x11\0\0\0\x0a\0\x02id\x05\x18\0\0\0\x05\0\x01t\0\x01p\0\x01d\0\x06secret"
         );
         assert_eq!(read(&with).await.unwrap().middle, connect.middle);
+    }
+
+    /// An access list with `devices/%u/#` gives no client the topics of another one.
+    #[tokio::test]
+    async fn a_user_name_is_one_level_of_a_topic_and_no_wildcard() {
+        let connect = read(V4).await.unwrap();
+        for (name, encoded) in [
+            ("dev1/sub", "dev1%2Fsub"),
+            ("#", "%23"),
+            ("+", "%2B"),
+            ("did:web:a.example%3A8443", "did:web:a.example%253A8443"),
+            ("x509:uri:spiffe://a/b", "x509:uri:spiffe:%2F%2Fa%2Fb"),
+        ] {
+            let packet = connect.with(Some(name), None).unwrap();
+            assert!(packet.ends_with(encoded.as_bytes()), "{name}: {packet:x?}");
+            assert_eq!(packet[packet.len() - encoded.len() - 1], encoded.len() as u8);
+        }
+    }
+
+    /// MQTT 5 §3.1.2.11.9, §3.1.2.11.10. The broker would take them for proven.
+    #[tokio::test]
+    async fn authentication_data_does_not_pass() {
+        let packet = |properties: &[u8]| {
+            let mut body = b"\0\x04MQTT\x05\x02\0\x3c".to_vec();
+            body.push(properties.len() as u8);
+            body.extend_from_slice(properties);
+            body.extend_from_slice(b"\0\x02id");
+            [&[CONNECT, body.len() as u8][..], &body].concat()
+        };
+        for properties in [&b"\x15\0\x01m"[..], b"\x16\0\x01d", b"\x11\0\0\0\x0a\x15\0\x01m\x16\0\x01d"] {
+            let connect = read(&packet(properties)).await.unwrap();
+            let error = connect.with(Some("d"), None).unwrap_err();
+            assert!(matches!(error, ConnectError::Authenticates), "{error}");
+            assert_eq!(connect.refused(&error), [0x20, 3, 0, 0x8c, 0]);
+        }
+        // All other properties pass, also with these bytes as values.
+        let others =
+            b"\x11\0\0\0\x15\x21\0\x16\x27\0\0\0\x16\x22\0\x15\x19\x01\x17\x01\x26\0\x01\x15\0\x01\x16";
+        let connect = read(&packet(others)).await.unwrap();
+        assert_eq!(connect.with(None, None).unwrap(), packet(others));
+        for malformed in [&b"\x15"[..], b"\x15\0\x02m", b"\x7f\0"] {
+            assert!(matches!(read(&packet(malformed)).await, Err(ConnectError::Malformed)));
+        }
     }
 
     #[tokio::test]

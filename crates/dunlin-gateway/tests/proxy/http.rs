@@ -92,7 +92,7 @@ async fn the_gateway_alone_says_who_the_client_is() {
     let forged = "GET /a?b HTTP/1.1\r\nHost: example.org\r\nClient-Cert: :AAAA:\r\nCLIENT_CERT: :AAAA:\r\n\
                   client-cert-chain: :AAAA:\r\nDunlin-Client-Identity: x509:cn:admin\r\nX-Forwarded-For: 192.0.2.1\r\n\
                   X_Forwarded_Proto: http\r\nDunlin.Client!Identity: x509:cn:admin\r\nClient~Cert: :AAAA:\r\n\
-                  X-Forwarded-Host: admin.example\r\nX.Forwarded.Port: 1\r\nX-Real-IP: 10.0.0.1\r\nX-Original-URL: /admin\r\nForwarded: for=192.0.2.1\r\nConnection: keep-alive, x-hop, client-cert\r\n\
+                  X-Forwarded: for=192.0.2.1\r\nX-Forwarded-Host: admin.example\r\nX.Forwarded.Port: 1\r\nX-Real-IP: 10.0.0.1\r\nX-Original-URL: /admin\r\nForwarded: for=192.0.2.1\r\nConnection: keep-alive, x-hop, client-cert\r\n\
                   X-Hop: 1\r\nX-End: 2\r\n\r\n";
     // The second request uses the same connection.
     for _ in 0..2 {
@@ -117,6 +117,7 @@ async fn the_gateway_alone_says_who_the_client_is() {
             "dunlin.client!identity",
             "forwarded",
             "x_forwarded_proto",
+            "x-forwarded",
             "x-forwarded-host",
             "x.forwarded.port",
             "x-real-ip",
@@ -288,6 +289,9 @@ async fn refuses_requests_for_the_host_of_another_route() {
         ("/", "other.example.org", 421),
         ("/", "127.0.0.1", 421),
         ("/", "[::1]:443", 421),
+        ("/", "localhost..", 421),
+        ("/", ".localhost", 421),
+        ("https://localhost..:8443/", "localhost", 421),
         // RFC 9112 §3.2.2: the absolute form counts.
         ("https://other.example.org/", "localhost", 421),
         ("https://web.example.org/x", "other.example.org", 200),
@@ -326,6 +330,9 @@ async fn the_application_protocol_opens_no_other_route() {
         // The last route takes all names, but not those of a protected route.
         (admin(http) + &route(to, HTTP), "", "admin.example", 421),
         (admin(http) + &route(to, HTTP), "", "other.example", 200),
+        // A backend may take these for the name of the protected route.
+        (admin(http) + &route(to, HTTP), "", "admin.example..", 421),
+        (admin(http) + &route(to, HTTP), "", "admin..example", 421),
         // Other protocols than HTTP have hosts of their own.
         (mqtt + &route(to, HTTP), "", "admin.example", 200),
         // The same host by two protocols.
