@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use dunlin_lab::caller::{self, give_file};
 use dunlin_pki::{Item, KeyPair};
+use dunlin_store::cache::{FOREIGN_LINK, behind_links};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use tempfile::Builder;
 use zeroize::Zeroizing;
@@ -148,9 +149,8 @@ fn exists(path: &Path) -> Error {
 /// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content. A new file
 /// beside it is synced and then takes the name.
 pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
-    // A link stays, and its target is replaced.
     let target = match existing {
-        Existing::Replace => fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
+        Existing::Replace => target(path)?,
         Existing::Keep => path.to_owned(),
     };
     match write_beside(&target, content, access, existing) {
@@ -159,15 +159,25 @@ pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Exist
     }
 }
 
+/// The file to replace: a link stays, and its target is replaced. Links of other users are not followed, as in stores: in a directory
+/// that others can write, they would choose the file.
+fn target(path: &Path) -> Result<PathBuf, Error> {
+    let target = behind_links(path);
+    match target.is_symlink() {
+        true => Err(Error::failed(path.display(), FOREIGN_LINK, "remove the link, or name another file")),
+        false => Ok(target),
+    }
+}
+
 /// Removes the file that [`write`] put at `path`. A link stays there, too.
 pub(crate) fn remove(path: &Path) -> Result<(), Error> {
-    let removed = fs::canonicalize(path).and_then(fs::remove_file);
+    let removed = fs::remove_file(target(path)?);
     removed.map_err(|error| Error::failed(path.display(), error, "remove it by hand"))
 }
 
 /// Fails if a file at `path` could not be written. Called before any work.
 pub(crate) fn check_writable(path: &Path) -> Result<(), Error> {
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let target = target(path)?;
     if target.is_dir() {
         return Err(unwritable(path, &io::ErrorKind::IsADirectory.into()));
     }
@@ -272,7 +282,7 @@ pub(crate) fn directory_of(path: &Path) -> PathBuf {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may fail")]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{lchown, symlink};
 
     use super::*;
 
@@ -310,6 +320,24 @@ mod tests {
         symlink(&file, &link).unwrap();
         write(&link, b"new", Access::Public, Existing::Replace).unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&file).unwrap(), b"new");
+
+        // Only root can make a link of another user; other users meet it in /tmp. Without root, a link that leads nowhere stands for it.
+        if lchown(&link, Some(65534), None).is_err() {
+            fs::remove_file(&link).unwrap();
+            symlink(&link, &link).unwrap();
+        }
+        for refused in [
+            write(&link, b"other", Access::Public, Existing::Replace).unwrap_err(),
+            check_writable(&link).unwrap_err(),
+            remove(&link).unwrap_err(),
+        ] {
+            let refused = refused.to_string();
+            assert!(
+                refused.contains("a symbolic link of another user, or one that leads nowhere"),
+                "{refused}"
+            );
+        }
         assert_eq!(fs::read(&file).unwrap(), b"new");
 
         let dangling = dir.path().join("dangling");

@@ -36,7 +36,7 @@ pub(crate) use sealed::sealing_aead;
 pub use sealed::{KeyId, Owner, Record, RecordName, Records, SealedClientCache, SealedServerCache, Sealer};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteRecords;
-pub use trouble::{CacheFault, Report};
+pub use trouble::{CacheFault, FOREIGN_LINK, Report, behind_links};
 
 /// The longest record that is read from a store, in bytes. The longest that is written, with a whole CertificateRequest, is shorter.
 #[cfg(any(feature = "redis", feature = "sqlite"))]

@@ -95,7 +95,7 @@ pub(super) const NO_STORE: &str = "not a handshake cache";
 pub(super) const NO_FILE: &str = "not a regular file";
 
 /// Reported for a symbolic link that is not followed.
-const FOREIGN_LINK: &str =
+pub const FOREIGN_LINK: &str =
     "a symbolic link of another user, or one that leads nowhere: name the file that it points to";
 
 /// Reported for a damaged store, which is set aside.
@@ -218,8 +218,8 @@ impl Pause {
 const MAX_LINKS: usize = 40;
 
 /// Resolves symbolic links, also to missing files. So the link stays, and its target is replaced or set aside. A link of another user
-/// remains in the result, where [`open_own`] refuses it; root's links are as good as this user's.
-pub(crate) fn behind_links(path: &Path) -> PathBuf {
+/// remains in the result, which its caller must refuse; root's links are as good as this user's.
+pub fn behind_links(path: &Path) -> PathBuf {
     let mut at = path.to_owned();
     for _ in 0..MAX_LINKS {
         match fs::symlink_metadata(&at) {
