@@ -66,11 +66,29 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
 
 /// Warns if other users can read a file with `secrets` in it, such as "the keys". Pipes are private.
 pub(crate) fn warn_of_access(path: &Path, secrets: &str) {
-    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file).map(|m| m.permissions().mode());
-    if let Some(mode) = mode.filter(|mode| mode & 0o077 != 0) {
-        let (file, mode) = (path.display(), mode & 0o777);
+    if let Some(mode) = wide_mode(path) {
+        let file = path.display();
         warn(&format!("{file}: other users can access {secrets} in it (mode {mode:04o}); chmod 600 {file}"));
     }
+}
+
+/// Fails if other users can access a key file. A reader can sign in its owner's name.
+pub(crate) fn check_private(path: &Path) -> Result<(), Error> {
+    let file = path.display();
+    wide_mode(path).map_or(Ok(()), |mode| {
+        let why = format!("other users can access the key in it (mode {mode:04o})");
+        Err(Error::failed(
+            &file,
+            why,
+            format!("chmod 600 {file}, and make a new key if one of them has read it"),
+        ))
+    })
+}
+
+/// The mode of a file that other users can access.
+fn wide_mode(path: &Path) -> Option<u32> {
+    let mode = fs::metadata(path).ok().filter(fs::Metadata::is_file)?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
 }
 
 fn read_bounded(reader: impl Read, expected: u64) -> io::Result<Zeroizing<Vec<u8>>> {

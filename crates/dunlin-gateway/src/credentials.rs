@@ -31,7 +31,7 @@ use zeroize::Zeroizing;
 use crate::clock::now_s;
 use crate::config::{Fault, Faults, FileField, RegistryConfig, Section};
 use crate::lookups::{stapled, watch_issuers};
-use crate::tls::read;
+use crate::tls::{open_to_others, read};
 
 /// The keys by which a side judges the verifiable credentials and bare DIDs of peers.
 #[derive(Clone, Debug, Default)]
@@ -413,6 +413,7 @@ impl OwnCredential {
             }
             false => self.did.clone(),
         };
+        warnings.extend(open_to_others(&file.place, &file.value, "the key"));
         let pem = |error: dunlin_pki::Error| in_file(&file, &error, OWN_DID);
         let items = dunlin_pki::parse(&Zeroizing::new(content(&file)?)).map_err(pem)?;
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };

@@ -134,7 +134,7 @@ impl Prepared {
                 policy.clone()
             });
             let tls = tls::server_configs(&config, policy, stores, opens_stores, &mut faults, &mut warnings);
-            let passwords = tls::passwords(&config, &mut faults);
+            let passwords = tls::passwords(&config, &mut faults, &mut warnings);
             let acme = acme::managed(&config, &stores.provider, &mut faults);
             let frozen = match config.frozen.as_ref().filter(|_| opens_stores).map(|it| stores.frozen(it)) {
                 Some(Err(fault)) => {

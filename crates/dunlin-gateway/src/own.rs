@@ -11,7 +11,7 @@ use dunlin_registry::stapler::Stapler;
 
 use crate::acme;
 use crate::config::{CertificateFiles, Fault, ListenerConfig, OwnFiles};
-use crate::tls::{REPORT, Stores, in_file};
+use crate::tls::{REPORT, Stores, in_file, open_to_others};
 
 /// What a listener shows: a certificate, a credential or a DID.
 #[derive(Clone)]
@@ -102,6 +102,9 @@ pub(crate) fn certificate(
         let placeholder = acme::placeholder(files, acme, provider);
         return placeholder.map_err(|error| faults.push(files.chain.place.fault(error, REPORT))).ok();
     }
+    // Without a file of its own, the key stands beside the certificate.
+    let of_key = files.key.as_ref().unwrap_or(&files.chain);
+    warnings.extend(open_to_others(&of_key.place, &of_key.value, "the key"));
     let key = files.key.as_ref().map(|key| key.value.as_path());
     match LoadedCredential::load(&files.chain.value, key, side, SystemTime::now(), provider) {
         Ok(loaded) => {

@@ -1,6 +1,7 @@
 //! The engine's configurations of a listener, made from its files and stores.
 
 use std::collections::HashMap;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -434,10 +435,15 @@ impl Made {
 }
 
 /// Reads the passwords of the routes.
-pub(crate) fn passwords(listener: &ListenerConfig, faults: &mut Vec<Fault>) -> Vec<Option<Password>> {
+pub(crate) fn passwords(
+    listener: &ListenerConfig,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
+) -> Vec<Option<Password>> {
     let mut password = |route: &RouteConfig| {
         let RouteProtocol::Mqtt(mqtt) = &route.protocol else { return None };
         let file = mqtt.password.as_ref()?;
+        warnings.extend(open_to_others(&file.place, &file.value, "the password"));
         let mut told = |what: String| {
             let advice = "write the password into it, in 1 to 65535 bytes and without a line break";
             faults.push(file.place.fault(format!("{}: {what}", file.value.display()), advice));
@@ -502,7 +508,7 @@ pub(crate) fn server_configs(
         trust,
         answers,
         trusts: clients.trusts(),
-        psks: psks(listener, &stores.provider, faults),
+        psks: psks(listener, &stores.provider, faults, warnings),
     };
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
     let cache = cache.and_then(|config| match stores.cache(listener, config) {
@@ -601,6 +607,17 @@ pub(crate) fn in_file(place: &crate::config::Place, file: &Path, error: &dunlin_
     place.fault(format!("{}: {error}", file.display()), error.advice())
 }
 
+/// A warning if users outside of its group can access a file with `secrets` in it, such as "the key", or if its group can write it. The
+/// group of the service may read it. Pipes are private.
+pub(crate) fn open_to_others(place: &crate::config::Place, file: &Path, secrets: &str) -> Option<Fault> {
+    let found = std::fs::metadata(file).ok().filter(std::fs::Metadata::is_file)?;
+    let (mode, file) = (found.permissions().mode() & 0o777, file.display());
+    (mode & 0o027 != 0).then(|| {
+        let what = format!("{file}: other users can access {secrets} in it (mode {mode:04o})");
+        place.fault(what, format!("chmod o=,g-w {file}"))
+    })
+}
+
 /// Reads the items of these files that `choose` returns; each file must have one.
 fn items<T>(
     files: &[FileField],
@@ -689,7 +706,7 @@ impl ListenerConfig {
     /// The keys cannot be read.
     pub fn find_psk(&self, identity: &[u8]) -> Result<Option<Arc<Psk>>, Faults> {
         let mut faults = vec![];
-        let keys = psks(self, &Arc::new(dunlin_awslc::provider()), &mut faults);
+        let keys = psks(self, &Arc::new(dunlin_awslc::provider()), &mut faults, &mut vec![]);
         Faults::none_in(faults)?;
         Ok(keys.and_then(|keys| keys.find(identity, dunlin_tokio::now())))
     }
@@ -699,9 +716,11 @@ fn psks(
     listener: &ListenerConfig,
     provider: &Arc<CryptoProvider>,
     faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Fault>,
 ) -> Option<Arc<dyn FindPsk>> {
     let file = listener.clients.psk.as_ref()?;
     let path = &file.value;
+    warnings.extend(open_to_others(&file.place, path, "the keys"));
     let report = |then: &'static str| {
         let path = path.display().to_string();
         Box::new(move |error: &PskError| tracing::warn!(file = path, %error, "pre-shared keys: {then}"))

@@ -616,6 +616,8 @@ fn refuses_what_makes_no_registry() {
     place.write("witnessed/registry.pub", place.read("registry/registry.pub") + &witness + "\nneeded 2\n");
     let serve = "--cert pki/server.pem --key pki/server.key --accept 0";
     let https = "--https-CAfile pki/root.pem";
+    copy(&place, "other", "open");
+    place.set_mode("open/registry.key", 0o640);
     for (arguments, status, told) in [
         ("registry init --origin x --out registry".to_owned(), 1, "exists already"),
         ("registry init --origin 'a b' --out new".to_owned(), 2, "a name has 1 to 255"),
@@ -626,6 +628,11 @@ fn refuses_what_makes_no_registry() {
             format!("registry serve witnessed {serve}"),
             2,
             "it names other witnesses or watches, and none is asked",
+        ),
+        (
+            format!("registry serve open {serve}"),
+            1,
+            "other users can access the key in it (mode 0640); chmod 600 open/registry.key",
         ),
         (
             format!(

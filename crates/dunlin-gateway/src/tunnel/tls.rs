@@ -110,9 +110,11 @@ pub(crate) fn client_config(
         tls::verifiers(trust, &files.credentials, &stores.provider, &stores.learnt, faults, warnings);
     let psks = match &listener.psk {
         None => vec![],
-        Some(psk) => psks(psk, listener.transport, &stores.provider)
-            .map_err(|fault| faults.push(fault))
-            .unwrap_or_default(),
+        Some(psk) => {
+            warnings.extend(tls::open_to_others(&psk.file.place, &psk.file.value, "the keys"));
+            let psks = psks(psk, listener.transport, &stores.provider);
+            psks.map_err(|fault| faults.push(fault)).unwrap_or_default()
+        }
     };
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
     let cache = cache.and_then(|config| match stores.cache(config, warnings) {

@@ -1,5 +1,7 @@
 //! Faults of configurations: all at once, with file, line, key and what is allowed.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use dunlin_gateway::{Config, Gateway, TunnelConfig};
@@ -113,6 +115,43 @@ fn names_every_file_that_cannot_be_used() {
         assert!(found.contains(&expected), "{expected}\n{found}");
     }
     assert_eq!(found.lines().count(), 4, "{found}");
+}
+
+/// The group of the service may read them, as the documentation advises.
+#[test]
+fn warns_of_keys_that_other_users_can_access() {
+    let place = Place::new();
+    let mode = |name: &str, mode| {
+        std::fs::set_permissions(place.path(name), Permissions::from_mode(mode)).unwrap();
+    };
+    place.write("password", "secret\n");
+    place.write("did.key", &std::fs::read_to_string(place.path("client.key")).unwrap());
+    let text = listener("")
+        + "[[listener.certificate]]\ndid = \"did.key\"\n\
+           [listener.clients]\nca = \"root.pem\"\npsk = \"keys.psk\"\n"
+        + &route(1, "protocol = \"mqtt\"\npassword_file = \"password\"");
+    let warnings = || {
+        let warnings = Gateway::check(place.config(&text)).unwrap_or_else(|faults| panic!("{faults}"));
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    mode("password", 0o640);
+    assert_eq!(warnings(), Vec::<String>::new());
+    for (file, wide, key, secrets) in [
+        ("server.key", 0o644, "certificate[0].key", "the key"),
+        ("server.key", 0o660, "certificate[0].key", "the key"),
+        ("did.key", 0o604, "certificate[1].did", "the key"),
+        ("keys.psk", 0o644, "clients.psk", "the keys"),
+        ("password", 0o644, "route[0].password_file", "the password"),
+    ] {
+        mode(file, wide);
+        let (found, path) = (warnings(), place.path(file).display().to_string());
+        let [warning] = &found[..] else { panic!("{file}: {found:#?}") };
+        let says = format!(
+            "listener[0].{key}: {path}: other users can access {secrets} in it (mode {wide:04o}); chmod o=,g-w {path}"
+        );
+        assert!(warning.ends_with(&says), "{warning}");
+        mode(file, 0o640);
+    }
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Certificates and configurations in a directory, a gateway with them, clients and backends.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,10 +65,13 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// Writes a file. A gateway that follows an existing one never sees a part of the new content.
+    /// Writes a file. A gateway that follows an existing one never sees a part of the new content. Only this user can read new keys.
     pub(crate) fn write(&self, name: &str, content: &str) {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         std::fs::write(&new, content).unwrap();
+        if [".key", ".psk"].iter().any(|ending| name.ends_with(ending)) {
+            std::fs::set_permissions(&new, Permissions::from_mode(0o600)).unwrap();
+        }
         if let Ok(old) = std::fs::metadata(&path) {
             std::fs::set_permissions(&new, old.permissions()).unwrap();
         }

@@ -13,12 +13,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, Subcommand};
-use dunlin::crypto::CryptoProvider;
+use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::RegistryError;
 
+use crate::did::signing_key;
 use crate::error::Error;
+use crate::files;
 use crate::registry;
 use crate::tls::lists;
 
@@ -111,6 +113,12 @@ impl Place {
     /// The line of a watch for registry.pub.
     fn watch_public(&self) -> PathBuf {
         self.directory.join("watch.pub")
+    }
+
+    /// Reads a key that signs for the registry or for a watch. A file that other users can access is refused.
+    fn signing_key(&self, path: &Path) -> Result<Arc<dyn SigningKey>, Error> {
+        files::check_private(path)?;
+        signing_key(path, &self.provider)
     }
 
     fn public(&self) -> PathBuf {

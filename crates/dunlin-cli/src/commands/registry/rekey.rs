@@ -9,7 +9,7 @@ use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::Settings;
 
 use super::Place;
-use crate::did::{key_of, signing_key};
+use crate::did::key_of;
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 
@@ -48,7 +48,7 @@ pub(super) fn run(args: &Rekey, out: &mut dyn Write) -> Result<(), Error> {
             let why = "there is no new key";
             return Err(Error::failed(next.display(), why, "make one without --finish first"));
         }
-        let old: [NoteKey; 2] = keys(signing_key(&key, &place.provider)?)?;
+        let old: [NoteKey; 2] = keys(place.signing_key(&key)?)?;
         let is_old = |line: &&str| old.iter().any(|old| old.to_string() == line.trim());
         let kept: String =
             text.lines().filter(|line| !is_old(line)).map(|line| format!("{line}\n")).collect();

@@ -20,7 +20,6 @@ use tokio::net::TcpListener;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::commands::server::address;
-use crate::did::signing_key;
 use crate::error::{Error, misuse};
 use crate::registry::connector;
 use crate::stop::Stop;
@@ -130,10 +129,9 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
 
 /// What the registry works with. Verifiers and the registry itself read the same file of keys.
 pub(super) fn settings(place: &Place, trust: &RegistryTrust) -> Result<Settings, Error> {
-    let settings =
-        Settings::new(place.provider.clone(), trust.origin(), signing_key(&place.key(), &place.provider)?);
+    let settings = Settings::new(place.provider.clone(), trust.origin(), place.signing_key(&place.key())?);
     let next_key = place.next_key();
-    let next = next_key.exists().then(|| signing_key(&next_key, &place.provider)).transpose()?;
+    let next = next_key.exists().then(|| place.signing_key(&next_key)).transpose()?;
     let next = next.map(|key| Settings { key, ..settings.clone() });
     let public = place.public();
     let refused = |why: String, advice: &str| Error::failed(public.display(), why, advice);

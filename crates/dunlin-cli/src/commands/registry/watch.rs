@@ -15,7 +15,7 @@ use dunlin_registry::watch::{FOLLOW_TIME, Source, Watch, WatchSettings};
 use super::serve::Listen;
 use super::{Place, failed};
 use crate::commands::program;
-use crate::did::{key_of, signing_key};
+use crate::did::key_of;
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
 use crate::registry::{connector, trust};
@@ -119,7 +119,7 @@ fn run_watch(args: &Run) -> Result<(), Error> {
     let place = Place::new(&args.dir);
     let (acceptor, database, trust) =
         (args.listen.acceptor(&place)?, place.database(), trust(&args.registry_key, &place.provider)?);
-    let key = signing_key(&place.watch_key(), &place.provider)?;
+    let key = place.signing_key(&place.watch_key())?;
     let public = dunlin_identity::key::PublicKey::from_spki(key.public_key());
     let public =
         public.map_err(|error| Error::failed(place.watch_key().display(), error, "make another watch"))?;
