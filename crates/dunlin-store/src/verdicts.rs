@@ -119,6 +119,10 @@ impl Verifier for RememberedVerdicts {
         self.verifier.registries()
     }
 
+    fn accepts_status(&self) -> bool {
+        self.verifier.accepts_status()
+    }
+
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let id = id(claim);
         if let Some(known) = id.as_ref().and_then(|id| self.recall(id, claim.now.unix_ms / 1000))

@@ -4,10 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dunlin::auth::{Claim, PeerIdentity, Verdict, Verified, Verifier, Verifiers, X509Trust};
+use dunlin::auth::{
+    Belief, Claim, KnownRegistry, PeerIdentity, Verdict, Verified, Verifier, Verifiers, X509Trust,
+};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
-use dunlin::wire::CertificateType;
+use dunlin::pki_types::CertificateDer;
+use dunlin::wire::{CertificateType, DidMethod};
 use dunlin::{ClientAuth, ClientConfig, Error, Now, Profile, ServerConfig, Trust};
 use dunlin_store::RememberedVerdicts;
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, full_awslc};
@@ -114,4 +117,68 @@ fn a_refusal_is_not_remembered() {
         assert!(refused.is_err() && asked == 1, "{refused:?}");
     }
     assert!(side.verdicts.is_empty());
+}
+
+/// A verifier whose answers differ from those of the trait.
+#[derive(Debug)]
+struct Unusual;
+
+impl Verifier for Unusual {
+    fn certificate_type(&self) -> CertificateType {
+        CertificateType::VERIFIABLE_CREDENTIAL
+    }
+
+    fn settings(&self, add: &mut dyn FnMut(&[u8])) {
+        add(b"unusual");
+    }
+
+    fn verify(&self, _: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
+        Ok(Verdict::Ask)
+    }
+
+    fn check(&self) -> Result<(), &'static str> {
+        Err("unusual")
+    }
+
+    fn authorities(&self) -> Vec<Vec<u8>> {
+        vec![b"unusual".to_vec()]
+    }
+
+    fn did_methods(&self) -> Vec<DidMethod> {
+        vec![DidMethod(7)]
+    }
+
+    fn registries(&self) -> Vec<KnownRegistry> {
+        vec![KnownRegistry { key_id: [7; 8], oldest_size: 7 }]
+    }
+
+    fn accepts_status(&self) -> bool {
+        true
+    }
+
+    fn still_believes(&self, _: &PeerIdentity, _: Now) -> Belief {
+        Belief::Ended
+    }
+
+    fn issuer<'c>(&self, entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
+        entries.first().map(|entry| &**entry)
+    }
+}
+
+#[test]
+fn every_other_answer_is_that_of_the_verifier() {
+    let remembered = RememberedVerdicts::new(Arc::new(Unusual), 1);
+    let mut settings = vec![];
+    remembered.settings(&mut |part| settings.extend_from_slice(part));
+    assert_eq!(settings, b"unusual");
+    assert_eq!(remembered.certificate_type(), CertificateType::VERIFIABLE_CREDENTIAL);
+    assert_eq!(remembered.check(), Err("unusual"));
+    assert_eq!(remembered.authorities(), [b"unusual"]);
+    assert_eq!(remembered.did_methods(), [DidMethod(7)]);
+    assert_eq!(remembered.registries(), Unusual.registries());
+    assert!(remembered.accepts_status());
+    let key = Pki::shared(KeyType::P256).client.public_key.clone();
+    assert_eq!(remembered.still_believes(&PeerIdentity::RawKey(key), NOW), Belief::Ended);
+    let entries = [CertificateDer::from(vec![7])];
+    assert_eq!(remembered.issuer(&entries), Some(&[7][..]));
 }

@@ -294,6 +294,10 @@ impl Verifier for WatchedVerifier {
         self.0.registries()
     }
 
+    fn accepts_status(&self) -> bool {
+        self.0.accepts_status()
+    }
+
     fn still_believes(&self, identity: &PeerIdentity, now: Now) -> Belief {
         self.0.still_believes(identity, now)
     }
