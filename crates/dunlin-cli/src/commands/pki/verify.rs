@@ -163,9 +163,10 @@ fn explained(failure: &AuthenticationFailure) -> (String, &'static str) {
             "no path to a trusted certificate",
             "give its root as --ca, and its intermediate certificates in the chain's file",
         ),
-        F::BadChainSignature => {
-            ("a certificate's signature is wrong", "give the certificate of its real issuer")
-        }
+        F::BadChainSignature => (
+            "a certificate's signature is wrong, or the signature does not match the type of its issuer's key",
+            "give the certificate of its real issuer",
+        ),
         F::ChainTooLong => (
             "more authorities between it and the trusted one than allowed",
             "raise --verify-depth to 6 at most, or trust an authority further down with --ca",
