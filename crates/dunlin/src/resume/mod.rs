@@ -637,8 +637,8 @@ mod tests {
         assert_eq!(with.origin(), Some(&b"device"[..]));
         let ticket = with.to_ticket().unwrap().unwrap();
         assert_eq!(ticket.len(), len + 2 + 6 + 8);
-        assert_eq!(Session::from_ticket(&ticket, with.settings).unwrap().beside, with.beside);
-        assert_eq!(Session::from_bytes(&with.to_bytes().unwrap()).unwrap().beside, with.beside);
+        assert!(Session::from_ticket(&ticket, with.settings).unwrap().beside == with.beside);
+        assert!(Session::from_bytes(&with.to_bytes().unwrap()).unwrap().beside == with.beside);
         let long = PskIdentity::decoded(alloc::vec![1; MAX_TICKET_PSK + 1], [3; 8]);
         assert!(Session { beside: Some(Box::new(long)), ..with }.to_ticket().unwrap().is_none());
     }
