@@ -2,8 +2,8 @@
 //!
 //! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
 //! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
-//! interfaces. [`watch`]: changes of addresses. [`unsent`]: what the sockets have
-//! not taken yet. [`nodes`]: several machines with the same clients. `port`: several sockets on one port.
+//! interfaces. [`watch`]: changes of addresses. [`readable`]: which sockets can be read. [`unsent`]: what the sockets
+//! have not taken yet. [`nodes`]: several machines with the same clients. `port`: several sockets on one port.
 
 mod association;
 mod endpoint;
@@ -13,6 +13,7 @@ mod interfaces;
 mod nodes;
 #[cfg(target_os = "linux")]
 mod port;
+mod readable;
 mod shared;
 mod socket;
 mod unsent;

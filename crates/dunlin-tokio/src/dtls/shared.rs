@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 
 use super::interfaces::{Home, Interface, Interfaces, source};
 use super::nodes::{OtherNodes, node};
+use super::readable::{Readable, Source};
 use super::socket::Buffers;
 use super::unsent::{Outlet, Unsent};
 use super::watch::AddressWatch;
@@ -439,6 +440,12 @@ impl State {
     }
 }
 
+impl Source for Home {
+    fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_readable(cx)
+    }
+}
+
 /// The endpoint and its sockets, while they send.
 struct Sending<'a> {
     now: Now,
@@ -478,12 +485,16 @@ impl Outlet for Sending<'_> {
         Ok(sent)
     }
 
-    fn is_left(&self, local: Local) -> bool {
+    fn may_lose(&self, local: Local) -> bool {
+        // A port of a pool, or the one beside it: the associations at other ports do not wait.
+        if self.state.interfaces.is_none() {
+            return self.state.homes.len() > 1;
+        }
         let uses = |id| {
             let association = self.state.endpoint.association(id);
             association.is_some_and(|association| association.connection().path().local == local)
         };
-        self.state.interfaces.is_some() && !self.state.servers.values().any(|(id, _)| uses(*id))
+        !self.state.servers.values().any(|(id, _)| uses(*id))
     }
 
     fn failed(&mut self, error: &io::Error, lost: &Transmit) {
@@ -611,6 +622,7 @@ impl Shared {
     /// Drives the endpoint until its handles are gone.
     pub(super) async fn drive(self: Arc<Self>) {
         let mut buffers = Buffers::new();
+        let mut readable = Readable::new(Arc::clone(&self.state().homes));
         loop {
             let (is_closed, blocked, (deadline, retry_at), homes) = {
                 let mut state = self.state();
@@ -621,10 +633,13 @@ impl Shared {
             if is_closed && blocked.is_empty() {
                 return;
             }
+            if !readable.has(&homes) {
+                readable = Readable::new(Arc::clone(&homes));
+            }
             tokio::select! {
                 () = self.driver.notified() => {}
-                () = any(&homes, |home, cx| home.socket.poll_readable(cx)), if !is_closed => {
-                    if self.receive(&homes, &mut buffers) {
+                ready = readable.ready(), if !is_closed => {
+                    if self.receive(&ready, &mut buffers) {
                         // The tasks that were woken answer, and then all answers leave together.
                         tokio::task::yield_now().await;
                         self.act(|state| state.held = None);
@@ -718,5 +733,24 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         self.shared().act(|state| state.remove(self.peer, self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_may_lose_what_waits_only_beside_others() {
+        let socket = || UdpSocket::bind("127.0.0.1:0");
+        let shared = Shared::new(socket().await.unwrap(), EndpointLimits::default()).unwrap();
+        let may_lose = |local| {
+            let mut state = shared.state();
+            Sending { now: now(), state: &mut state }.may_lose(Local(local))
+        };
+        assert!(!may_lose(0), "the senders wait");
+        let port = socket().await.unwrap();
+        shared.act(|state| state.add_ports(vec![port])).unwrap();
+        assert!(may_lose(0) && may_lose(1));
     }
 }

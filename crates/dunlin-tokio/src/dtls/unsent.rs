@@ -14,8 +14,9 @@ pub(super) trait Outlet {
     /// Sends datagrams over this socket. Returns how many of them are done with. An error is that of the first one.
     fn send(&mut self, local: Local, datagrams: &[Transmit]) -> io::Result<usize>;
 
-    /// Whether every association has left this socket for another one.
-    fn is_left(&self, local: Local) -> bool;
+    /// Whether what waits for this socket, which takes nothing, may be lost so that other sockets go on: every association has left it
+    /// for another one, or it has associations of its own beside others at other ports.
+    fn may_lose(&self, local: Local) -> bool;
 
     /// Takes note of an error of a socket. This datagram is lost, and the engine sends it again if it matters.
     fn failed(&mut self, error: &io::Error, lost: &Transmit);
@@ -40,8 +41,8 @@ impl Unsent {
         self.queues.iter().map(|queue| queue.local).collect()
     }
 
-    /// Whether another datagram may come. A socket that takes nothing keeps one batch; then the senders have to wait, unless every
-    /// association has left the socket.
+    /// Whether another datagram may come. A socket that takes nothing keeps one batch; then the senders have to wait, unless the batch
+    /// may be lost.
     fn has_room(&self) -> bool {
         let open = self.queues.iter().filter(|queue| !queue.is_blocked);
         let is_open = open.map(|queue| queue.waiting.len()).sum::<usize>() < SEND_BATCH;
@@ -75,8 +76,8 @@ impl Unsent {
                 Ok(sent) => drop(queue.waiting.drain(..sent.min(queue.waiting.len()))),
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                     queue.is_blocked = true;
-                    // What waits for a dead interface must not stop what leaves over the next one.
-                    if queue.waiting.len() >= SEND_BATCH && outlet.is_left(queue.local) {
+                    // What waits for a dead interface, or for one port of a pool, must not stop what leaves over others.
+                    if queue.waiting.len() >= SEND_BATCH && outlet.may_lose(queue.local) {
                         queue.waiting.clear();
                     }
                 }
@@ -101,6 +102,7 @@ mod tests {
     struct Sockets {
         input: VecDeque<Transmit>,
         blocked: BTreeSet<Local>,
+        /// Those of which something may be lost.
         left: BTreeSet<Local>,
         refused: BTreeSet<Local>,
         sent: BTreeMap<Local, Vec<u8>>,
@@ -138,7 +140,7 @@ mod tests {
             Ok(taken)
         }
 
-        fn is_left(&self, local: Local) -> bool {
+        fn may_lose(&self, local: Local) -> bool {
             self.left.contains(&local)
         }
 
@@ -180,6 +182,20 @@ mod tests {
         sockets.add(1, [1, 2]);
         assert!(unsent.flush(&mut sockets) && unsent.blocked().is_empty());
         assert_eq!(sockets.sent(1), [1, 2]);
+    }
+
+    /// A port of a pool takes nothing. Its own datagrams are lost, and those of other ports leave.
+    #[test]
+    fn what_waits_for_one_port_of_a_pool_stops_no_other_port() {
+        let (mut unsent, mut sockets) = (Unsent::default(), Sockets::default());
+        sockets.blocked.insert(Local(1));
+        sockets.left.insert(Local(1));
+        sockets.add(1, 0..200);
+        sockets.add(2, [1, 2]);
+        assert!(unsent.flush(&mut sockets));
+        assert_eq!((sockets.sent(1).len(), sockets.sent(2)), (0, &[1, 2][..]));
+        sockets.blocked.clear();
+        assert!(unsent.flush(&mut sockets) && sockets.sent(1).len() < SEND_BATCH);
     }
 
     #[test]
