@@ -163,6 +163,9 @@ impl Prepared {
             }));
         }
         Faults::none_in(faults)?;
+        let policed: Vec<_> =
+            listeners.iter().filter_map(|live: &Live| live.tls.policed().cloned()).collect();
+        warnings.extend(policed::warnings_of(&policed));
         Ok(Self { listeners, warnings })
     }
 }

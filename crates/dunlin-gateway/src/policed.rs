@@ -18,15 +18,15 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::clock::now_s;
-use crate::config::{Fault, Faults, FileField, ListenerConfig, OwnFiles, RouteConfig};
+use crate::config::{Fault, Faults, FileField, ListenerConfig, OwnFiles, RouteConfig, TransportKind};
 use crate::listener::{Phase, reached};
 use crate::own::Own;
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,
-    Offence, Policy, PolicyProfile, PolicyServer, Reload, Turn, Verdict,
+    Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy, Turn, Verdict,
 };
 use crate::redirect::Redirects;
-use crate::service::Shared;
+use crate::service::{self, Shared};
 use crate::tls::{Cache, Files, Stores, reason};
 
 /// How often the gateway looks whether a policy has changed.
@@ -383,6 +383,14 @@ impl Policed {
         &self.maker
     }
 
+    /// What is doubtful about the policy in force at this listener: profiles that DTLS 1.3 cannot reach.
+    pub(crate) fn warnings(&self) -> Vec<Fault> {
+        match self.maker.listener.transport {
+            TransportKind::Dtls => RetryPolicy::new(self.file.current()).unreachable(),
+            TransportKind::Tls => vec![],
+        }
+    }
+
     /// Whether the listener waits for a certificate by ACME, without which it serves no client.
     pub(crate) fn is_pending(&self) -> bool {
         self.maker.files.own.load().iter().any(|own| own.is_pending)
@@ -525,6 +533,17 @@ async fn follow_file(shared: Arc<Shared>, listeners: Arc<[Arc<Policed>]>) {
     }
 }
 
+/// The warnings of all these listeners, each once.
+pub(crate) fn warnings_of(listeners: &[Arc<Policed>]) -> Vec<Fault> {
+    let mut all: Vec<Fault> = vec![];
+    for warning in listeners.iter().flat_map(|listener| listener.warnings()) {
+        if !all.contains(&warning) {
+            all.push(warning);
+        }
+    }
+    all
+}
+
 /// Looks whether the policy that these listeners share has changed, and puts it in force for all of them or for none.
 fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
     let Some(file) = listeners.first().map(|listener| &listener.file) else { return };
@@ -547,6 +566,7 @@ fn poll(shared: &Shared, listeners: &[Arc<Policed>]) {
                 listener.servers.store(servers);
             }
             file.memory.adopt(file, &policy);
+            service::warn_of(&warnings_of(listeners));
             shared.changed.send_replace(());
             shared.metrics.policy_reloaded(true);
         }

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use common::{App, Configs, VERSIONS, connect, exchange, sent};
 use dunlin::auth::{Psk, PskTable};
+use dunlin::crypto::HashAlgorithm;
 use dunlin::error::Error;
-use dunlin::wire::ProtocolVersion;
+use dunlin::wire::{CipherSuite, ProtocolVersion};
 use dunlin::{
-    Answer, ClientConfig, CookieKeys, DtlsConnection, Event, Now, Profile, PskSource, Question, ServerConfig,
-    Side,
+    Answer, ChooseRetry, ClientConfig, ClientHelloInfo, CookieKeys, DtlsConnection, Event, Now, Profile,
+    PskSource, Question, RetryChoice, ServerConfig, ServerProfiles, Side,
 };
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_tests::{NOW, awslc};
@@ -227,6 +228,59 @@ fn the_demand_for_a_cookie_leaves_room_for_the_psk() {
     connect(&mut pair);
     assert!(pair.server.negotiated().unwrap().peer.is_some());
     exchange(&mut pair);
+}
+
+/// Names this suite for every ClientHello.
+#[derive(Debug)]
+struct Always(CipherSuite);
+
+impl ChooseRetry for Always {
+    fn choose(&self, hello: &ClientHelloInfo) -> Option<RetryChoice> {
+        assert_eq!((hello.psk_hash, hello.external_psk), (Some(HashAlgorithm::Sha256), Some(0)));
+        Some(RetryChoice { suite: self.0, group: None })
+    }
+}
+
+/// A server of several profiles asks for one after the cookie, so any of them may have the suite of the HelloRetryRequest.
+#[test]
+fn the_demand_for_a_cookie_leaves_room_for_the_profiles() {
+    use CipherSuite as S;
+    let key = || Psk::new("d1", &[7; 32]).unwrap();
+    let psks = || PskSource::Here(Arc::new(PskTable::from_iter([key()])));
+    let server = |name: &str, rank, suite: S| {
+        let suites = awslc().cipher_suites.iter().copied().filter(|known| known.id == suite).collect();
+        let profile = Profile::builder(awslc()).name(name).rank(rank).cipher_suites(suites);
+        ServerConfig::psk_only(profile.build().unwrap(), psks()).unwrap()
+    };
+    let profiles = ServerProfiles::new(
+        server("default", 3, S::TLS_AES_256_GCM_SHA384),
+        vec![
+            server("low", 1, S::TLS_AES_128_GCM_SHA256),
+            server("middle", 2, S::TLS_CHACHA20_POLY1305_SHA256),
+        ],
+        1,
+    );
+    let profiles = profiles.unwrap();
+    let client =
+        ClientConfig::new(Profile::builder(awslc()).build().unwrap()).with_psks(vec![Arc::new(key())]);
+    let named = |profiles: &ServerProfiles| {
+        let configs = Configs::new(client.clone(), ServerConfig::clone(profiles.server())).cookies(true);
+        let (_, second) = second_hello(&configs);
+        let (mut server, _) = answer(&configs.server, CLIENT_ADDRESS, &second, NOW);
+        match server.poll_event() {
+            Some(Event::Question(_, Question::ChooseProfile(info))) => info.retried_suite,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The default has no suite with the hash of the key; the others follow by rank.
+    assert_eq!(named(&profiles), Some(S::TLS_CHACHA20_POLY1305_SHA256));
+    for (choice, expected) in [
+        (S::TLS_AES_128_GCM_SHA256, S::TLS_AES_128_GCM_SHA256),
+        // No profile has it.
+        (S::TLS_AES_128_CCM_SHA256, S::TLS_CHACHA20_POLY1305_SHA256),
+    ] {
+        assert_eq!(named(&profiles.clone().with_retry_choice(Arc::new(Always(choice)))), Some(expected));
+    }
 }
 
 /// Datagrams with a forged address make the server send at most three times their bytes there.

@@ -269,3 +269,71 @@ fn knows_less_of_a_client_in_a_later_connection() {
         assert!(text.contains(part), "{part}\n{text}");
     }
 }
+
+#[test]
+fn explains_what_a_listener_of_dtls_does() {
+    let place = place();
+    place.dunlin("pki demo --out demo");
+    let with_suite = |policy: String, name: &str, suite: &str| {
+        let table = format!("[profile.{name}]\n");
+        policy.replace(&table, &format!("{table}cipher_suites = \"{suite}\"\n"))
+    };
+    let policy = POLICY.replace("versions = [\"1.2\", \"1.3\"]\n", "");
+    let policy = with_suite(policy, "strong", "TLS_AES_256_GCM_SHA384");
+    let policy = with_suite(policy, "low", "TLS_AES_128_GCM_SHA256");
+    place.write("policy.toml", with_suite(policy, "meter", "TLS_AES_128_GCM_SHA256"));
+    place.write(
+        "keys.toml",
+        "[[psk]]\nidentity = \"meter-1\"\nkey = \"000102030405060708090a0b0c0d0e0f\"\n\
+         [[psk]]\nidentity = \"meter-2\"\nhash = \"sha384\"\nkey = \"000102030405060708090a0b0c0d0e0f\"\n",
+    );
+    let listener = |name: &str, transport: &str| {
+        format!(
+            "[[listener]]\nname = \"{name}\"\nlisten = \"127.0.0.1:0\"\ntransport = \"{transport}\"\npolicy = \"policy.toml\"\n\
+             [listener.clients]\npsk = \"keys.toml\"\n[[listener.route]]\nto = \"127.0.0.1:1\"\n"
+        )
+    };
+    place.write("gateway.toml", listener("stream", "tls") + &listener("datagram", "dtls"));
+    let explained = |client: &str| {
+        let text = place.dunlin(&format!("gateway explain -c gateway.toml {client}"));
+        let (tls, dtls) = text.split_once("\n\n").unwrap();
+        assert!(tls.starts_with("listeners: stream\n") && !tls.contains("HelloRetryRequest"), "{tls}");
+        assert!(dtls.starts_with("listeners: datagram\n"), "{dtls}");
+        [tls.to_owned(), dtls.to_owned()]
+    };
+    let check = |text: &str, parts: &[&str]| {
+        parts.iter().for_each(|part| assert!(text.contains(part), "{part}\n{text}"));
+    };
+    let [tls, dtls] = explained("--psk-identity meter-1");
+    check(&tls, &["before the ServerHello: profile meter (rank 20)"]);
+    check(
+        &dtls,
+        &[
+            "HelloRetryRequest:      TLS_AES_128_GCM_SHA256\n",
+            "before the ServerHello: profile meter (rank 20)",
+            "later, by its session:  profile meter (rank 20)",
+        ],
+    );
+    // The profile has no suite with the hash of this key.
+    let [tls, dtls] = explained("--psk-identity meter-2");
+    check(&tls, &["before the ServerHello: profile meter (rank 20)"]);
+    check(
+        &dtls,
+        &[
+            "HelloRetryRequest:      TLS_AES_256_GCM_SHA384\n",
+            "before the ServerHello: profile strong (rank 100)",
+            "it does not fit the HelloRetryRequest",
+        ],
+    );
+    // Neither the first nor a later ClientHello of this client says by itself who it is.
+    let [tls, dtls] = explained("--cert demo/client.pem");
+    check(&tls, &["later, by its session:  profile low (rank 20)"]);
+    check(
+        &dtls,
+        &[
+            "HelloRetryRequest:      TLS_AES_256_GCM_SHA384\n",
+            "before the ServerHello: profile strong (rank 100)",
+            "later, by its session:  profile strong (rank 100)",
+        ],
+    );
+}

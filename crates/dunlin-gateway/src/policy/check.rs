@@ -304,6 +304,7 @@ const KEYS: &[Attribute] = &[
 fn index(rules: &[Rule], clients: usize, profiles: &[PolicyProfile]) -> ClientIndex {
     let mut entries: HashMap<_, Vec<usize>> = HashMap::new();
     let mut strongest: HashMap<Attribute, usize> = HashMap::new();
+    let mut by_device = vec![];
     let rank = |rule: usize| match rules.get(rule).map(|rule| rule.action) {
         Some(Action::Use(profile)) => profiles.get(profile).map_or(i64::MAX, |p| p.rank.into()),
         _ => i64::MAX,
@@ -320,11 +321,16 @@ fn index(rules: &[Rule], clients: usize, profiles: &[PolicyProfile]) -> ClientIn
             .min_by_key(|(attribute, _)| KEYS.iter().position(|key| key == attribute).unwrap_or(KEYS.len()));
         if let Some(key) = key {
             entries.entry(key.clone()).or_default().push(i);
+            if let (Attribute::Device, Action::Use(profile)) = (&key.0, rule.action)
+                && !by_device.contains(&profile)
+            {
+                by_device.push(profile);
+            }
             let first = strongest.entry(key.0.clone()).or_insert(i);
             if rank(i) > rank(*first) {
                 *first = i;
             }
         }
     }
-    ClientIndex { entries, strongest }
+    ClientIndex { entries, strongest, by_device }
 }

@@ -166,7 +166,8 @@ impl Policy {
                 &mut notes,
             );
             if self.objection(&found, None, hints).is_some() {
-                found = Found { rule: None, action: Action::Use(self.default), is_uncertain: false };
+                let profile = self.instead_of_default(hints, &mut notes).unwrap_or(self.default);
+                found = Found { rule: None, action: Action::Use(profile), is_uncertain: false };
             }
         }
         let verdict = match found.action {
@@ -363,6 +364,26 @@ impl Policy {
             false => by_identity && profile.client.authenticates(),
         };
         (!is_enough).then_some("the handshake would not prove who is calling")
+    }
+
+    /// The strongest profile that can follow a HelloRetryRequest which the default cannot follow. The request took its suite from the hash
+    /// of the client's PSK, which turns out to be unknown, as a ticket is whose keys are gone. As by a remembered address, such a profile
+    /// demands a certificate if it is below the default. After Finished, the rank counts.
+    fn instead_of_default(&self, hints: &Hints, notes: &mut Vec<String>) -> Option<usize> {
+        if hints.fits(self.default_profile()) || hints.hello.psk.is_none() {
+            return None;
+        }
+        let is_fit = |profile: &PolicyProfile| {
+            let is_enough =
+                profile.rank >= self.default_profile().rank || profile.client == Demand::Certificate;
+            is_enough && profile.rank >= self.floor && hints.fits(profile)
+        };
+        let fit = (0..).zip(&self.profiles).filter(|(_, profile)| is_fit(profile));
+        let (found, profile) = fit.max_by_key(|(_, profile)| profile.rank)?;
+        notes.push(format!(
+            "{profile}, since the HelloRetryRequest took the hash of the client's PSK, which is unknown"
+        ));
+        Some(found)
     }
 
     /// The profile of what was found; the default for refused clients.

@@ -1,13 +1,16 @@
 //! Which rule a client gets and why, with every rule that was walked.
 
 use std::fmt;
+use std::sync::Arc;
 
+use dunlin::RetryChoice;
 use serde::Serialize;
 
 use super::client::Client;
 use super::condition::{Truth, View};
 use super::decide::{Decision, Finished, Verdict};
-use super::hints::{Claim, Hints, Source};
+use super::hints::{Claim, Cookie, Hello, Hints, OfferedPsk, Source};
+use super::retry::RetryPolicy;
 use super::{Action, Policy};
 
 /// The walk through the rules for one client. Scripts rely on its JSON.
@@ -19,12 +22,24 @@ pub struct Explanation {
     pub attributes: Vec<(String, String)>,
     /// The rules, in their order, and those entries of the client table that share a value with the client.
     pub rules: Vec<RuleReport>,
+    /// What the HelloRetryRequest names with which a DTLS 1.3 listener demands a cookie. The profile has to support it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryReport>,
     /// The decision before the ServerHello, by the hints.
     pub before: DecisionReport,
     /// The decision after Finished, by the client's identity.
     pub after: DecisionReport,
     /// The decision before the ServerHello of a later connection, in which a session names the client; `None` without a client.
     pub later: Option<DecisionReport>,
+}
+
+/// What a HelloRetryRequest names.
+#[derive(Clone, Debug, Serialize)]
+pub struct RetryReport {
+    /// The cipher suite.
+    pub suite: Option<String>,
+    /// The group of which it asks for a share; `None` if the client keeps its shares.
+    pub group: Option<String>,
 }
 
 /// A rule and whether it holds.
@@ -97,6 +112,40 @@ impl From<&Decision> for DecisionReport {
 impl Policy {
     /// Walks through the rules for a client with these hints, whose handshake proves `client`. `now_s` is the time in seconds since 1970.
     pub fn explain(&self, hints: &Hints, client: Option<&Client>, now_s: u64) -> Explanation {
+        self.explain_after(|_| Cookie::None, hints, client, now_s)
+    }
+
+    /// As [`Self::explain`], over DTLS 1.3: the server first demands a cookie, and thereby names a suite. Without a ClientHello, the client
+    /// offers all that the profiles support.
+    pub fn explain_over_dtls(
+        self: &Arc<Self>,
+        hints: &Hints,
+        client: Option<&Client>,
+        now_s: u64,
+    ) -> Explanation {
+        let retry = RetryPolicy::new(Arc::clone(self));
+        let cookie = |hello: &Hello| {
+            let choice = match hello.versions.is_empty() {
+                true => retry.choose_for_any(hello),
+                false if hello.offers_13() => retry.choose_for(hello),
+                false => None,
+            };
+            let returned =
+                |choice: RetryChoice| Cookie::Returned { suite: Some(choice.suite), group: choice.group };
+            choice.map_or(Cookie::None, returned)
+        };
+        self.explain_after(cookie, hints, client, now_s)
+    }
+
+    /// `cookie` is the state of the cookie after a ClientHello.
+    fn explain_after(
+        &self,
+        cookie: impl Fn(&Hello) -> Cookie,
+        hints: &Hints,
+        client: Option<&Client>,
+        now_s: u64,
+    ) -> Explanation {
+        let hints = &Hints { cookie: cookie(&hints.hello), ..hints.clone() };
         let claimed = hints.claim().map(|claim| &claim.client);
         let view =
             View { hello: Some(&hints.hello), address: hints.address, client: client.or(claimed), now_s };
@@ -123,13 +172,26 @@ impl Policy {
         let later = client.map(|client| {
             let client = client.without_its_certificate(keeps_details);
             let claims = vec![Claim { source: Source::Session, client }];
-            (&self.before(&Hints { claims, ..hints.clone() }, now_s)).into()
+            // The ticket has the hash of the suite, which the profile decides.
+            let hash = before.profile.hash_with(&hints.cookie, &hints.hello);
+            let external = hints.hello.psk.as_ref().and_then(|psk| psk.external.clone());
+            let psk = Some(OfferedPsk { hash, external });
+            let hello = Hello { psk, ..hints.hello.clone() };
+            let cookie = cookie(&hello);
+            (&self.before(&Hints { claims, hello, cookie, ..hints.clone() }, now_s)).into()
         });
         let facts = client.or(claimed).map(Client::facts).unwrap_or_default();
         Explanation {
             client: client.map(ToString::to_string),
             attributes: facts.iter().map(|(name, value)| (name.to_string(), value.clone())).collect(),
             rules,
+            retry: match hints.cookie {
+                Cookie::Returned { suite, group } => Some(RetryReport {
+                    suite: suite.map(|suite| suite.to_string()),
+                    group: group.map(|group| group.to_string()),
+                }),
+                Cookie::None | Cookie::Pending => None,
+            },
             before: (&before).into(),
             after: (&after).into(),
             later,
@@ -155,6 +217,10 @@ impl fmt::Display for Explanation {
             for condition in &rule.conditions {
                 writeln!(f, "      {} {}", word(condition.holds), condition.condition)?;
             }
+        }
+        if let Some(RetryReport { suite, group }) = &self.retry {
+            let names: Vec<_> = suite.iter().chain(group).map(String::as_str).collect();
+            writeln!(f, "HelloRetryRequest:      {}", names.join(", "))?;
         }
         writeln!(f, "before the ServerHello: {}", self.before.text)?;
         writeln!(f, "after Finished:         {}", self.after.text)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use dunlin::crypto::HashAlgorithm;
 use dunlin::wire::{CipherSuite, NamedGroup, ProtocolVersion, SignatureScheme};
 
 use dunlin::{ClientHelloInfo, KnownBy, KnownClient};
@@ -51,6 +52,17 @@ pub struct Hello {
     pub shares: Vec<NamedGroup>,
     /// Signature schemes that the client verifies, in order of preference.
     pub signature_schemes: Vec<SignatureScheme>,
+    /// The PSKs and tickets that the client offers in version 1.3.
+    pub psk: Option<OfferedPsk>,
+}
+
+/// The PSKs and tickets in a ClientHello.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OfferedPsk {
+    /// The hash of the first one, which the length of its binder shows.
+    pub hash: Option<HashAlgorithm>,
+    /// The identity of the first external PSK. `None` if all are tickets.
+    pub external: Option<Vec<u8>>,
 }
 
 impl From<&ClientHelloInfo> for Hello {
@@ -63,6 +75,10 @@ impl From<&ClientHelloInfo> for Hello {
             groups: info.groups.clone(),
             shares: info.shares.to_vec(),
             signature_schemes: info.signature_schemes.clone(),
+            psk: (!info.psk_identities.is_empty()).then(|| OfferedPsk {
+                hash: info.psk_hash,
+                external: info.external_psk.and_then(|at| info.psk_identities.get(at).cloned()),
+            }),
         }
     }
 }

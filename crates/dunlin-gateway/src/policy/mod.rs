@@ -56,6 +56,7 @@ mod load;
 mod nft;
 mod pattern;
 mod profile;
+mod retry;
 mod server;
 mod source;
 pub mod sqlite;
@@ -74,13 +75,14 @@ pub(crate) use client::email;
 pub use client::{Attribute, Client};
 pub use condition::{Basis, Condition, Truth};
 pub use decide::{Decision, Downgrade, Finished, Stage, Verdict};
-pub use explain::{ConditionReport, DecisionReport, Explanation, RuleReport};
-pub use hints::{Cipher, Claim, Cookie, Hello, Hints, Source, Turn};
+pub use explain::{ConditionReport, DecisionReport, Explanation, RetryReport, RuleReport};
+pub use hints::{Cipher, Claim, Cookie, Hello, Hints, OfferedPsk, Source, Turn};
 pub use input::{InputError, client_from_pem, client_hello};
 pub use load::{MAX_FILE, parse};
 pub use nft::{NftError, NftMirror, NftSets};
 pub use pattern::Network;
 pub use profile::{Demand, PolicyProfile};
+pub(crate) use retry::RetryPolicy;
 pub use server::{Answered, PolicyServer};
 pub use source::{LivePolicy, Reload, Version};
 pub use tables::{AddressChange, AddressTable, HandshakeTable, Handshakes};
@@ -118,6 +120,8 @@ struct ClientIndex {
     entries: HashMap<(Attribute, String), Vec<usize>>,
     /// The strongest of the entries that `entries` has under an attribute.
     strongest: HashMap<Attribute, usize>,
+    /// The profiles of the entries that `entries` has under a device.
+    by_device: Vec<usize>,
 }
 
 /// A rule, or an entry of the client table.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::hints::{Cookie, Hello};
 use dunlin::auth::{RawKeyTrust, Verifiers};
-use dunlin::crypto::{CryptoProvider, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
+use dunlin::crypto::{CryptoProvider, HashAlgorithm, KeyExchangeGroup, Tls12CipherSuite, Tls13CipherSuite};
 use dunlin::error::Misuse;
 use dunlin::wire::{CipherSuite, NamedGroup, SignatureScheme};
 use dunlin::{ClientAuth, Credential, Error, Profile, ProfileBuilder, Trust};
@@ -92,6 +93,21 @@ impl PolicyProfile {
     pub fn all_suites(&self) -> Vec<CipherSuite> {
         let of_13 = self.tls13().into_iter().map(|suite| suite.id);
         of_13.chain(self.tls12().into_iter().map(|suite| suite.id)).collect()
+    }
+
+    /// Its suites of version 1.3, each with its hash, with the library's defaults if it lists none.
+    pub(super) fn suites_of_13(&self) -> Vec<(CipherSuite, HashAlgorithm)> {
+        self.tls13().into_iter().map(|suite| (suite.id, suite.hash.algorithm())).collect()
+    }
+
+    /// The hash of the suite with which a handshake goes on under the profile: that of the HelloRetryRequest, or its first one that the
+    /// client offers.
+    pub(super) fn hash_with(&self, cookie: &Cookie, hello: &Hello) -> Option<HashAlgorithm> {
+        let is_chosen = |suite: &CipherSuite| match cookie {
+            Cookie::Returned { suite: Some(named), .. } => named == suite,
+            _ => hello.cipher_suites.contains(suite),
+        };
+        self.suites_of_13().into_iter().find(|(suite, _)| is_chosen(suite)).map(|(_, hash)| hash)
     }
 
     /// Its groups, with the library's defaults if it lists none.

@@ -12,6 +12,7 @@ use super::client::Client;
 use super::decide::{Decision, Finished, Verdict};
 use super::hints::{Claim, Hints, Source, Turn};
 use super::profile::PolicyProfile;
+use super::retry::RetryPolicy;
 use super::{AddressTable, Policy};
 
 /// A policy, and a configuration of the engine for each of its profiles.
@@ -60,6 +61,7 @@ impl PolicyServer {
             };
             Ok::<_, E>(build(profile)?.map_handshake_cache(judged))
         })?;
+        let profiles = profiles.with_retry_choice(Arc::new(RetryPolicy::new(policy.clone())));
         Ok(Self { policy, profiles, unauthenticated: None })
     }
 

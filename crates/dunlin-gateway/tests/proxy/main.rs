@@ -18,6 +18,7 @@ mod nodes;
 mod pebble;
 mod place;
 mod policy;
+mod policy_dtls;
 mod policy_known;
 mod policy_sequences;
 mod redirect;

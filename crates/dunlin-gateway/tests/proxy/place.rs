@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use dunlin::auth::{Psk, X509Trust};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::crypto::Tls13CipherSuite;
 use dunlin::pki_types::pem::PemObject;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::{ClientConfig, Credential, Profile, ServerAddress, Trust};
@@ -108,6 +109,7 @@ impl Place {
             tls12: false,
             cache: None,
             sessions: None,
+            suites: None,
         }
     }
 
@@ -132,6 +134,8 @@ pub(crate) struct Client {
     pub(crate) tls12: bool,
     pub(crate) cache: Option<Arc<MemoryClientCache>>,
     pub(crate) sessions: Option<Arc<MemoryClientSessions>>,
+    /// The suites of version 1.3, if not the provider's.
+    pub(crate) suites: Option<Vec<&'static Tls13CipherSuite>>,
 }
 
 impl Client {
@@ -153,7 +157,10 @@ impl Client {
                 let suites = dunlin_awslc::tls12::TLS12_CIPHER_SUITES.to_vec();
                 profile.cipher_suites(vec![]).tls12_cipher_suites(suites).renegotiation(true)
             }
-            false => profile,
+            false => match &self.suites {
+                Some(suites) => profile.cipher_suites(suites.clone()),
+                None => profile,
+            },
         };
         let profile = profile.build().unwrap();
         let key: Vec<u8> = (0..16).collect();

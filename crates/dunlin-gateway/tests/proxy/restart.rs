@@ -28,7 +28,7 @@ fn listener(listen: SocketAddr, more: &str) -> String {
 const PATIENT: &str = "[gateway]\nshutdown_time = \"1h\"\n";
 
 /// Starts a gateway, once the previous one has released its sockets.
-async fn start(place: &Place, text: &str) -> Gateway {
+pub(crate) async fn start(place: &Place, text: &str) -> Gateway {
     let begin = Instant::now();
     loop {
         match Gateway::start(place.config(text)).await {

@@ -9,7 +9,7 @@ use core::fmt;
 use super::{rules, server};
 use crate::auth::{FindPsk, PeerIdentity, Psk, PskIdentity};
 use crate::error::Error;
-use crate::handshake::question::ClientHelloInfo;
+use crate::handshake::question::{ChooseRetry, ClientHelloInfo};
 use crate::handshake::server::start::MAX_IDENTITIES;
 use crate::handshake::setup::ServerConfig;
 use crate::resume::{Session, SettingsDigest, TicketKind};
@@ -100,12 +100,27 @@ impl ServerProfiles {
             {
                 keys.push(Arc::clone(own));
             }
-            Ok(Arc::new(ServerConfig { ranks: Some(ranks), ..config }))
+            Ok(ServerConfig { ranks: Some(ranks), ..config })
         };
         let default = others.iter().fold(default, ServerConfig::with_marks_of);
         let default = member(default.with_profile_choice(true))?;
-        let others = others.into_iter().map(&mut member).collect::<Result<_, _>>()?;
+        let others = others.into_iter().map(|config| member(config).map(Arc::new));
+        let others: Vec<_> = others.collect::<Result<_, _>>()?;
+        let mut by_rank = others.clone();
+        by_rank.sort_by_key(|config| core::cmp::Reverse(config.profile.rank));
+        let default = Arc::new(ServerConfig { others: by_rank, ..default });
         Ok(Self { default, others, trusts, keys })
+    }
+
+    /// Lets the caller choose the suite and the group of the HelloRetryRequest with which a server over datagrams demands a cookie. The
+    /// server asks for a profile only when the client has returned the cookie, and the profile must then support that suite and group.
+    /// Without this, the suite comes from the first profile, the default before the others by their ranks, that has one with the hash of
+    /// the client's first PSK; if none has, from the first one with any common suite.
+    #[must_use]
+    pub fn with_retry_choice(mut self, choice: Arc<dyn ChooseRetry>) -> Self {
+        let default = ServerConfig::clone(&self.default);
+        self.default = Arc::new(ServerConfig { retry_choice: Some(choice), ..default });
+        self
     }
 
     /// The default configuration. The server accepts connections with it, and each ClientHello asks for the choice of a profile.

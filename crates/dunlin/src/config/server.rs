@@ -82,6 +82,8 @@ impl ServerConfig {
             choose_profile: false,
             handshake_only: false,
             ranks: None,
+            others: Vec::new(),
+            retry_choice: None,
             changes_certificate: false,
             in_place_of: None,
             early_data: None,

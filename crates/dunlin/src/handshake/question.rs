@@ -7,11 +7,13 @@ use crate::sync::Arc;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm};
 
 use crate::auth::{Acceptance, PeerIdentity, Psk, Validity};
 use crate::cache::Ticket;
+use crate::crypto::HashAlgorithm;
 use crate::error::{AuthenticationFailure, Error, Misuse, PeerIncompatible};
 use crate::handshake::setup::ServerConfig;
 use crate::protocol::Side;
@@ -227,6 +229,10 @@ pub struct ClientHelloInfo {
     pub client_certificate_types: Vec<CertificateType>,
     /// Identities of PSKs and tickets offered in TLS 1.3.
     pub psk_identities: Vec<Vec<u8>>,
+    /// The hash of the first of them, which the length of its binder shows.
+    pub psk_hash: Option<HashAlgorithm>,
+    /// The index of the first of them that seems to be an external PSK: its age is zero (RFC 8446 §4.2.11).
+    pub external_psk: Option<usize>,
     /// The session ID: the name of a session of TLS 1.2, or random bytes in the compatibility mode of TLS 1.3.
     pub session_id: Vec<u8>,
     /// The ticket of TLS 1.2 (RFC 5077). It is empty if the client only asks for one; `None` if the client wants none.
@@ -241,6 +247,23 @@ pub struct ClientHelloInfo {
     pub retried_suite: Option<CipherSuite>,
     /// The group that a HelloRetryRequest has selected, if it has selected one. The configuration must support it.
     pub retried_group: Option<NamedGroup>,
+}
+
+/// The suite and the group of a HelloRetryRequest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryChoice {
+    /// The cipher suite, to which the handshake keeps (RFC 8446 §4.1.4).
+    pub suite: CipherSuite,
+    /// The group of which the client shall send a share. `None` if it keeps its shares.
+    pub group: Option<NamedGroup>,
+}
+
+/// Chooses the suite and the group of the HelloRetryRequest that a server of several profiles sends over datagrams before it asks for a
+/// profile ([`crate::ServerProfiles::with_retry_choice`]).
+pub trait ChooseRetry: Send + Sync + fmt::Debug {
+    /// The choice for this ClientHello, whose sender's address may be forged: it costs little, and reads no store. One of the profiles has
+    /// to support it. `None` leaves the choice to the engine.
+    fn choose(&self, hello: &ClientHelloInfo) -> Option<RetryChoice>;
 }
 
 /// The names of the handshake cache in a ClientHello.

@@ -5,6 +5,7 @@ use crate::sync::Arc;
 use alloc::vec::Vec;
 
 use super::client::{self, Certificates, EarlyDataSteps};
+use super::question::ChooseRetry;
 use super::server;
 use super::ssi::SsiSteps;
 use super::tls12::Handshakes;
@@ -138,6 +139,10 @@ pub struct ServerConfig {
     pub(crate) handshake_only: bool,
     /// The ranks of the server's profiles, if it chooses one by who the client is.
     pub(crate) ranks: Option<Ranks>,
+    /// The other configurations of the server, the highest rank first, in the one with which connections begin.
+    pub(crate) others: Vec<Arc<Self>>,
+    /// What a HelloRetryRequest names over datagrams, if the caller chooses it.
+    pub(crate) retry_choice: Option<Arc<dyn ChooseRetry>>,
     /// Whether a renegotiation to this profile shows its own certificate, and not again that of the first handshake.
     pub(crate) changes_certificate: bool,
     /// The configuration of the profile, if this one is only for a renegotiation to it.

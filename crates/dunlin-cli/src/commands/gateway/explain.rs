@@ -4,14 +4,18 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::Args as ClapArgs;
 use dunlin::ClientHelloInfo;
+use dunlin::auth::Psk;
+use dunlin::crypto::HashAlgorithm;
+use dunlin::wire::ProtocolVersion;
 use dunlin_explain::Error as CaptureError;
-use dunlin_gateway::config::{FileField, ListenerConfig};
+use dunlin_gateway::config::{ListenerConfig, TransportKind};
 use dunlin_gateway::policy::{
-    self, Attribute, Claim, Client, Explanation, Hints, LivePolicy, Policy, Source, Turn,
+    self, Attribute, Claim, Client, Explanation, Hints, LivePolicy, OfferedPsk, Policy, Source, Turn,
 };
 use dunlin_gateway::{Config, RouteReport};
 use serde::Serialize;
@@ -30,7 +34,8 @@ Examples:
 
 For each client the command prints its attributes, every rule with its conditions and whether they hold, and the decisions: before the
 ServerHello, by hints; after Finished, by the identity that the handshake proves; and in a later connection, in which a session names the
-client. With a gateway's configuration it also prints the route at each listener, and whether the key allow of the route admits the client.
+client. With a gateway's configuration it looks up to which device a pre-shared key belongs, and also prints the route at each listener,
+and whether the key allow of the route admits the client. For listeners of DTLS it prints what the HelloRetryRequest names.
 docs/policy.md explains policies, docs/gateway.md explains routes.
 
 Exit status: 0 success, 1 failure, 2 wrong use.";
@@ -107,7 +112,7 @@ pub(crate) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
         for group in &groups {
             let of_psk = || Some(group.client_with_psk(args.psk_identity.as_deref()?.as_bytes()));
             let client = certified.clone().or_else(of_psk);
-            explained.push(explain(policy.as_deref(), group, args, client, hello));
+            explained.push(explain(policy.as_ref(), group, args, client, hello));
         }
     }
     if args.json {
@@ -189,12 +194,15 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    /// The listeners, grouped by their files of pre-shared keys.
+    /// The listeners, grouped by their transports and their files of pre-shared keys.
     fn all(listeners: &'a [ListenerConfig]) -> Vec<Self> {
         let mut groups: Vec<Self> = vec![];
         for listener in listeners {
+            let kind = |listener: &ListenerConfig| {
+                (listener.transport, listener.clients.psk.as_ref().map(|file| file.value.clone()))
+            };
             let is_same = |group: &&mut Self| {
-                group.listeners.first().is_some_and(|other| same(&other.clients.psk, &listener.clients.psk))
+                group.listeners.first().is_some_and(|other| kind(other) == kind(listener))
             };
             match groups.iter_mut().find(is_same) {
                 Some(group) => group.listeners.push(listener),
@@ -207,29 +215,36 @@ impl<'a> Group<'a> {
         }
     }
 
+    /// Whether the listeners are those of DTLS. Without listeners, the versions of the ClientHello tell.
+    fn is_dtls(&self, hello: &ClientHelloInfo) -> bool {
+        match self.listeners.first() {
+            Some(listener) => listener.transport == TransportKind::Dtls,
+            None => hello.versions.contains(&ProtocolVersion::DTLS1_3),
+        }
+    }
+
+    /// The pre-shared key that the listeners find under this identity. Warns if they cannot read their keys.
+    fn key(&self, identity: &[u8]) -> Option<Arc<Psk>> {
+        self.listeners.first()?.find_psk(identity).unwrap_or_else(|faults| {
+            faults.iter().for_each(|fault| warn(&fault.to_string()));
+            None
+        })
+    }
+
     /// The client with the pre-shared key of this identity. The listeners look up to which device the key belongs; without listeners, that
     /// is unknown.
     fn client_with_psk(&self, identity: &[u8]) -> Client {
-        let Some(listener) = self.listeners.first() else {
+        if self.listeners.is_empty() {
             let mut client = Client::with_psk(identity, None);
             client.set_unknown(Attribute::Device);
             return client;
-        };
-        let key = listener.find_psk(identity).unwrap_or_else(|faults| {
-            faults.iter().for_each(|fault| warn(&fault.to_string()));
-            None
-        });
-        Client::with_psk(identity, key.as_ref().and_then(|key| key.name()))
+        }
+        Client::with_psk(identity, self.key(identity).as_ref().and_then(|key| key.name()))
     }
 }
 
-/// Whether both keys name the same file.
-fn same(one: &Option<FileField>, other: &Option<FileField>) -> bool {
-    one.as_ref().map(|file| &file.value) == other.as_ref().map(|file| &file.value)
-}
-
 fn explain(
-    policy: Option<&Policy>,
+    policy: Option<&Arc<Policy>>,
     group: &Group<'_>,
     args: &Args,
     client: Option<Client>,
@@ -246,14 +261,22 @@ fn explain(
     }
     let claim = |name: &&[u8]| Claim { source: Source::Psk, client: group.client_with_psk(name) };
     let claims = names.iter().take(1).map(claim).collect();
-    let hints = Hints { hello: (&info).into(), address, claims, turn: Turn::of(&info), ..Hints::default() };
+    let mut of_hello = policy::Hello::from(&info);
+    if let (None, Some(identity)) = (&hello.1, &args.psk_identity) {
+        let hash = group.key(identity.as_bytes()).map_or(HashAlgorithm::Sha256, |key| key.hash());
+        of_hello.psk = Some(OfferedPsk { hash: Some(hash), external: Some(identity.clone().into()) });
+    }
+    let hints = Hints { hello: of_hello, address, claims, turn: Turn::of(&info), ..Hints::default() };
     let now_s = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
     let route =
         |listener: &&ListenerConfig| RouteReport::of(listener, &info, client.as_ref(), address, now_s);
     Explained {
         from,
         listeners: group.listeners.iter().map(|listener| listener.name.clone()).collect(),
-        explanation: policy.map(|policy| policy.explain(&hints, client.as_ref(), now_s)),
+        explanation: policy.map(|policy| match group.is_dtls(&info) {
+            true => policy.explain_over_dtls(&hints, client.as_ref(), now_s),
+            false => policy.explain(&hints, client.as_ref(), now_s),
+        }),
         routes: group.listeners.iter().map(route).collect(),
         client,
     }

@@ -272,7 +272,10 @@ pub(crate) fn identities(hello: &ClientHello) -> Result<Vec<Identity>, Error> {
 }
 
 pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<(), Error> {
-    info.psk_identities = identities(hello)?.into_iter().map(|identity| identity.identity).collect();
+    let identities = identities(hello)?;
+    info.psk_hash = first_binder_hash(hello)?;
+    info.external_psk = identities.iter().position(|identity| identity.obfuscated_ticket_age == 0);
+    info.psk_identities = identities.into_iter().map(|identity| identity.identity).collect();
     Ok(())
 }
 

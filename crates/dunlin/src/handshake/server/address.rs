@@ -4,10 +4,12 @@
 use crate::sync::Arc;
 
 use super::start::{self, Request, SentRetry};
+use crate::crypto::{KeyExchangeGroup, Tls13CipherSuite};
 use crate::error::{Error, PeerIncompatible};
 use crate::handshake::negotiate::key_share::{self, ShareChoice};
 use crate::handshake::negotiate::supported_versions::{no_common_version, offers_tls12, offers_tls13};
-use crate::handshake::negotiate::{cookie, psk};
+use crate::handshake::negotiate::{self, cookie, psk};
+use crate::handshake::question::RetryChoice;
 use crate::handshake::retry::{self, Retry};
 use crate::handshake::setup::ServerConfig;
 use crate::handshake::{Cx, Step};
@@ -43,8 +45,8 @@ pub(super) fn check(
             None => demand_by_retry(cx, config, hello),
         };
     }
-    if config.tls12.is_none() || !offers_tls12(hello, cx.protocol())? {
-        // The alert is shorter than the ClientHello. No other profile can help, because the server asks for none before the cookie.
+    if all(config).all(|config| config.tls12.is_none()) || !offers_tls12(hello, cx.protocol())? {
+        // The alert is shorter than the ClientHello.
         return Err(no_common_version(hello, cx.protocol()));
     }
     if retry::is_verified(config, cx.now, peer, hello) {
@@ -58,20 +60,51 @@ pub(super) fn check(
     Ok(Proof::Demanded(start::expect(Arc::clone(config), None)))
 }
 
-/// Demands a cookie by a HelloRetryRequest, which also fixes the suite and perhaps the group. The server does not know yet which
-/// PSK it will choose, but the client's first binder has the length of its hash.
+/// All configurations of the server, the preferred ones first.
+fn all(config: &Arc<ServerConfig>) -> impl Iterator<Item = &Arc<ServerConfig>> {
+    core::iter::once(config).chain(&config.others)
+}
+
+/// Demands a cookie by a HelloRetryRequest, which also fixes the suite and perhaps the group, before the server knows which profile and
+/// which PSK it will choose.
 fn demand_by_retry(cx: &mut Cx<'_>, config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Proof, Error> {
-    let hash = psk::first_binder_hash(hello)?;
-    let suite = hash.and_then(|hash| start::common_suite(config, hello, Some(hash)));
-    let suite = suite.or_else(|| start::common_suite(config, hello, None));
-    let suite = suite.ok_or(PeerIncompatible::CipherSuite)?;
-    // A client without shares may use psk_ke, which needs none.
-    let group = match key_share::choose(config, hello, None) {
-        Ok(ShareChoice::Request(group)) => Some(group),
-        Ok(ShareChoice::Use(_)) | Err(_) => None,
+    let (suite, group) = match chosen(config, hello)? {
+        Some(chosen) => chosen,
+        None => first_common(config, hello)?,
     };
     let request = Request { suite, group, spent: None, has_profile: false };
     let step = start::send_retry(cx, Arc::clone(config), hello, request)?;
     cx.emitter.answer_once();
     Ok(Proof::Demanded(step))
+}
+
+/// The suite and the group of a HelloRetryRequest.
+type Named = (&'static Tls13CipherSuite, Option<&'static dyn KeyExchangeGroup>);
+
+/// The caller's choice, if there is one that a profile and the client support.
+fn chosen(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Option<Named>, Error> {
+    let Some(choice) = &config.retry_choice else { return Ok(None) };
+    let Some(RetryChoice { suite, group }) = choice.choose(&negotiate::hints(hello)?) else {
+        return Ok(None);
+    };
+    let named = all(config).filter(|_| hello.cipher_suites.contains(&suite)).find_map(|config| {
+        let group = group.map(|group| config.profile.group(group));
+        Some((config.profile.suite(suite)?, group.map_or(Some(None), |group| group.map(Some))?))
+    });
+    Ok(named)
+}
+
+/// The first common suite in the order of [`all`], with the hash of the client's first PSK if any profile has one.
+fn first_common(config: &Arc<ServerConfig>, hello: &ClientHello) -> Result<Named, Error> {
+    let of_hash =
+        |hash| all(config).find_map(|config| Some((config, start::common_suite(config, hello, hash)?)));
+    let hash = psk::first_binder_hash(hello)?;
+    let found = hash.and_then(|hash| of_hash(Some(hash))).or_else(|| of_hash(None));
+    let (config, suite) = found.ok_or(PeerIncompatible::CipherSuite)?;
+    // A client without shares may use psk_ke, which needs none.
+    let group = match key_share::choose(config, hello, None) {
+        Ok(ShareChoice::Request(group)) => Some(group),
+        Ok(ShareChoice::Use(_)) | Err(_) => None,
+    };
+    Ok((suite, group))
 }
