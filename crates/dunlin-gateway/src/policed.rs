@@ -23,7 +23,7 @@ use crate::listener::{Phase, reached};
 use crate::own::Own;
 use crate::policy::{
     AddressTable, Blacklist, Blocked, Client, Demand, Finished, HandshakeTable, Hints, LivePolicy, NftMirror,
-    Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy, Turn, Verdict,
+    Offence, Policy, PolicyProfile, PolicyServer, Reload, RetryPolicy, SecurityLevel, Turn, Verdict,
 };
 use crate::redirect::Redirects;
 use crate::service::{self, Shared};
@@ -383,12 +383,22 @@ impl Policed {
         &self.maker
     }
 
-    /// What is doubtful about the policy in force at this listener: profiles that DTLS 1.3 cannot reach.
+    /// What is doubtful about the policy in force at this listener: ranks that contradict the levels of suites and keys, and profiles that
+    /// DTLS 1.3 cannot reach.
     pub(crate) fn warnings(&self) -> Vec<Fault> {
-        match self.maker.listener.transport {
-            TransportKind::Dtls => RetryPolicy::new(self.file.current()).unreachable(),
-            TransportKind::Tls => vec![],
+        let (policy, own) = (self.file.current(), self.maker.files.own.load());
+        let level = |own: &Own| {
+            let level = SecurityLevel::of_certificate(own.leaf().filter(|_| !own.is_pending)?)?;
+            Some((level, own.name.clone().unwrap_or_else(|| "without a name".to_owned())))
+        };
+        let mut warnings = policy.contradictions(|profile| match profile.client {
+            Demand::Psk => None,
+            _ => certificates(profile, &own).into_iter().filter_map(level).min(),
+        });
+        if self.maker.listener.transport == TransportKind::Dtls {
+            warnings.extend(RetryPolicy::new(policy).unreachable());
         }
+        warnings
     }
 
     /// Whether the listener waits for a certificate by ACME, without which it serves no client.

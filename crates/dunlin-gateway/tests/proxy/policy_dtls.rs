@@ -6,6 +6,7 @@ use dunlin::HandshakeKind;
 use dunlin::crypto::Tls13CipherSuite;
 use dunlin::wire::{CipherSuite, ProtocolVersion};
 use dunlin_awslc::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384};
+use dunlin_pki::KeyType;
 
 use crate::nodes::free;
 use crate::place::{Client, Place, metric, route, within};
@@ -170,4 +171,31 @@ async fn a_check_names_profiles_that_dtls_13_cannot_reach() {
     );
     place.write("policy.toml", &(both + DEVICES + meters));
     assert!(warnings(&place, LISTENER).is_empty());
+}
+
+#[tokio::test]
+async fn a_check_warns_of_ranks_that_contradict_security_levels() {
+    let place = place("");
+    place.make_pki_of("long-", KeyType::P521, &["localhost"]);
+    let suites = POLICY.replace("_128_GCM_SHA256", "_x").replace("_256_GCM_SHA384", "_128_GCM_SHA256");
+    let suites = suites.replace("_x", "_256_GCM_SHA384");
+    place.write("policy.toml", &(suites + DEVICES));
+    let listener = LISTENER.replace("transport = \"dtls\"\n", "");
+    let expected = "3: profile.strong: the suite TLS_AES_128_GCM_SHA256 gives near-term protection, and profile meter (rank 20), of a lower \
+                    rank, long-term protection; leave it out, or give the weaker profile the lower rank";
+    assert_eq!(warnings(&place, &listener), [expected]);
+    let named = POLICY.replace("client = \"request\"", "client = \"request\"\ncertificates = \"near\"");
+    let named =
+        named.replace("client = \"certificate\"", "client = \"certificate\"\ncertificates = \"long\"");
+    place.write("policy.toml", &(named + DEVICES));
+    let certificate = |name: &str, prefix: &str| {
+        format!(
+            "[[listener.certificate]]\nname = \"{name}\"\nchain = \"{prefix}server.pem\"\nkey = \"{prefix}server.key\"\n"
+        )
+    };
+    let own = "[[listener.certificate]]\nchain = \"server.pem\"\nkey = \"server.key\"\n";
+    let listener = listener.replace(own, &(certificate("near", "") + &certificate("long", "long-")));
+    let expected = "3: profile.strong: the certificate near gives near-term protection, and profile low (rank 20), of a lower rank, long-term \
+                    protection; leave it out, or give the weaker profile the lower rank";
+    assert_eq!(warnings(&place, &listener), [expected]);
 }
