@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use base64ct::{Base64, Encoding};
 use dunlin_identity::document::{DidDocument, DocumentError};
-use dunlin_identity::handshake::RegistryDocuments;
+use dunlin_identity::handshake::{RegistryDocuments, Resolver, Standing};
 use dunlin_identity::merkle::{Hasher, Nodes, Tree};
 use dunlin_identity::method::dunlin::{Operation, Sha256Hash, State, first_document};
 use dunlin_identity::registry::checkpoint::{
     Checkpoint, CheckpointError, DEFAULT_CHECKPOINT_AGE, RegistryTrust, SignedCheckpoint,
 };
 use dunlin_identity::registry::map::{MapError, MapLeaf, StateMap, map_key};
-use dunlin_identity::registry::note::{NoteError, NoteKeyKind, NoteSigner};
+use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::proof::{MAX_STATE_PROOF, StateProof, root_entry};
 use dunlin_identity::registry::staple::{MAX_STAPLE, Resolved, Staple, StapleError};
 use keys::{ed25519, provider, public};
@@ -237,6 +237,48 @@ fn a_document_of_another_registry_is_refused() {
     registry.put(&state);
     let refused = verify(&registry, &registry.staple(&state), &state);
     assert_eq!(refused, Err(StapleError::OtherRegistry("other.example".to_owned())));
+}
+
+/// What is known of DIDs belongs to the origin, not to the key.
+#[test]
+fn a_second_key_of_the_registry_leaves_what_is_known() {
+    let (mut registry, state) = (Registry::new(), did(1));
+    registry.put(&state);
+    let now = i64::try_from(NOW).unwrap();
+    let signer = |kind, number| NoteSigner::new(&provider(), ORIGIN, kind, ed25519(number)).unwrap();
+    let new = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| signer(kind, 201));
+    let [log, own] = registry.signers.each_ref().map(|signer| signer.key().clone());
+    let [new_log, new_own] = new.each_ref().map(|signer| signer.key().clone());
+    let overlap =
+        RegistryTrust::new(log, vec![own, new_own]).unwrap().with_other_key(new_log.clone()).unwrap();
+    let documents = RegistryDocuments::new(Arc::new(provider()), registry.trust());
+    let settings = |documents: &RegistryDocuments| {
+        let mut all = Vec::new();
+        documents.settings(&mut |part| all.extend_from_slice(part));
+        all
+    };
+    let before = (registry.staple(&state).write().unwrap(), settings(&documents));
+    assert!(documents.resolve(state.did(), Some(&before.0), now).is_ok());
+    let newest = documents.newest();
+
+    registry.signers = new;
+    let by_new = registry.staple(&state).write().unwrap();
+    assert!(documents.resolve(state.did(), Some(&by_new), now).is_err());
+    documents.confirm(&overlap);
+    assert!(documents.resolve(state.did(), Some(&by_new), now).is_ok());
+    assert_eq!((documents.newest(), settings(&documents)), (newest, before.1));
+    assert_eq!(documents.standing(state.did(), &hash(state.document()), 0), Standing::Latest);
+    // The operator takes the second key back. Its signatures were checked before, and count no longer.
+    documents.confirm(&RegistryTrust::new(log_of(&overlap), overlap.witnesses()[..1].to_vec()).unwrap());
+    assert!(documents.resolve(state.did(), Some(&by_new), now).is_err());
+    // Another trust says nothing.
+    documents.confirm(&RegistryTrust::new(new_log, overlap.witnesses()[1..].to_vec()).unwrap());
+    assert!(documents.resolve(state.did(), Some(&by_new), now).is_err());
+    assert!(documents.resolve(state.did(), Some(&before.0), now).is_ok());
+}
+
+fn log_of(trust: &RegistryTrust) -> NoteKey {
+    trust.log().unwrap().clone()
 }
 
 /// The state map was a line of the checkpoint once, which witnesses cosigned without a check.

@@ -21,6 +21,7 @@ pub mod stapler;
 
 #[cfg(feature = "server")]
 pub use operator::{
-    Answer, Bundle, DEFAULT_REFRESH, Entry, MAX_BATCH, MAX_HISTORY, MAX_QUEUE, Reader, Receipt, Registry,
-    RegistryError, Resolution, Settings, Snapshot, audit, copy, replica, server, tile, watch, witness,
+    Answer, Bundle, DEFAULT_REFRESH, Entry, MAX_BATCH, MAX_CREATIONS, MAX_HISTORY, MAX_QUEUE, OWN_INTERVAL,
+    ROOM_MARGIN, Reader, Receipt, Registry, RegistryError, Resolution, Room, Settings, Snapshot, audit, copy,
+    replica, server, tile, watch, witness,
 };

@@ -17,7 +17,7 @@ use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::replica::{
     MAX_BLOCK, MAX_GROWTH, MAX_LOG, MAX_MESSAGE, MAX_OPERATIONS, Replica, Sockets,
 };
-use dunlin_registry::{Registry, RegistryError};
+use dunlin_registry::{OWN_INTERVAL, Registry, RegistryError};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -339,7 +339,14 @@ async fn the_log_has_a_limit_for_all_but_the_ends_of_identifiers() {
     assert_eq!(prepared(&mut replica, [&two, &end]).await, 1);
     assert_eq!(judged(&mut replica, [&two]).await, 2);
     assert_eq!(judged(&mut replica, [&end]).await, 1);
-    assert_eq!(replica.decide(2, &[two, end]).await.0, [1, 0]);
+    // Each DID has room for one update.
+    let mut other = Holder::new(&provider(), [7, 1]);
+    other.next();
+    let [update, next] = [text(&other.next()), text(&other.next())];
+    assert_eq!(replica.check(&update).await, (0, String::new()));
+    assert_eq!(judged(&mut replica, [&update]).await, 1);
+    assert_eq!(judged(&mut replica, [&update, &next]).await, 2);
+    assert_eq!(replica.decide(2, &[two, update, next, end]).await.0, [1, 0, 1, 0]);
 }
 
 /// The time of the block that a request is about.
@@ -360,7 +367,7 @@ async fn the_log_grows_with_the_time_of_the_blocks() {
         assert!(replica.exception(INIT_CHAIN, begin(wrong)).await.contains("limit"), "{wrong}");
     }
     let creations: Vec<_> =
-        (1..).map(|number| text(&Holder::new(&provider(), [11, number]).next())).take(60).collect();
+        (1..).map(|number| text(&Holder::new(&provider(), [11, number]).next())).take(90).collect();
     let longest = creations.iter().map(Vec::len).max().unwrap();
     let limits = format!("\"max_growth\": 30000, \"growth_per_minute\": {}", longest * 2);
     replica.good(INIT_CHAIN, begin(&limits)).await;
@@ -388,8 +395,39 @@ async fn the_log_grows_with_the_time_of_the_blocks() {
     {
         assert_eq!(accepts(&mut replica, &rest[..count], time_s).await, accepted, "{count} at {time_s}");
     }
-    // They wait meanwhile.
-    assert_eq!(replica.check(&rest[0]).await, (0, String::new()));
+    // Their submitters wait meanwhile.
+    let (code, why) = replica.check(&rest[0]).await;
+    assert_eq!((code, why.contains("submit the operation again later")), (1, true), "{why}");
+    // A DID that has not changed for a while need not wait for strangers.
+    let mut holder = Holder::new(&provider(), [11, 1]);
+    holder.next();
+    let [update, next] = [text(&holder.next()), text(&holder.next())];
+    let later = 1000 + OWN_INTERVAL;
+    replica.good(FINALIZE_BLOCK, block(&[], later - 1).number(5, 2)).await;
+    replica.good(COMMIT, new()).await;
+    // No more wait in the nodes than a block takes.
+    let mut waiting = 0;
+    while replica.check(&rest[waiting]).await.0 == 0 {
+        waiting += 1;
+    }
+    let mut fit = 0;
+    while accepts(&mut replica, &rest[..=fit], later).await {
+        fit += 1;
+    }
+    assert!(waiting > 0 && (waiting..=waiting + 1).contains(&fit), "{waiting} {fit}");
+    let full = |more: &[Vec<u8>]| [&rest[..fit], more].concat();
+    assert!(accepts(&mut replica, &full(std::slice::from_ref(&update)), later).await);
+    assert!(!accepts(&mut replica, &full(&[update.clone(), next]), later).await);
+    assert!(!accepts(&mut replica, &full(&rest[fit..=fit]), later).await);
+    assert!(!accepts(&mut replica, &full(std::slice::from_ref(&update)), later - 1).await);
+    // Nor do creations that wait in the nodes keep it out.
+    replica.good(FINALIZE_BLOCK, block(&[], later).number(5, 3)).await;
+    replica.good(COMMIT, new()).await;
+    for creation in rest {
+        replica.check(creation).await;
+    }
+    assert_ne!(replica.check(&rest[0]).await.0, 0);
+    assert_eq!(replica.check(&update).await, (0, String::new()));
 }
 
 #[tokio::test]

@@ -79,7 +79,7 @@ fn a_damaged_database_is_noticed() {
         ("UPDATE history SET entry = 0 WHERE entry = 8", false),
         ("INSERT INTO history VALUES (zeroblob(32), 0, 0)", false),
         (
-            "INSERT INTO did SELECT zeroblob(32), did, document, sequence, active, latest, entry FROM did LIMIT 1",
+            "INSERT INTO did SELECT zeroblob(32), did, document, sequence, active, latest, entry, room, time FROM did LIMIT 1",
             true,
         ),
         ("DELETE FROM document", false),

@@ -20,7 +20,7 @@ use dunlin_identity::registry::staple::{Staple, StapleError};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::audit::{Log, audit};
 use dunlin_registry::tile::{TILE_WIDTH, Tile, TileKind};
-use dunlin_registry::{MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
+use dunlin_registry::{MAX_CREATIONS, MAX_QUEUE, Receipt, Registry, RegistryError, Settings};
 use rusqlite::Connection;
 
 fn trust(registry: &Registry) -> RegistryTrust {
@@ -166,20 +166,32 @@ fn waiting_operations_share_a_transaction() {
     assert_eq!(answers, (2..21).map(|number| (number, 22)).collect::<Vec<_>>());
 }
 
+/// Strangers' creations leave places for the holders of DIDs.
 #[test]
 fn a_full_queue_refuses_instead_of_waiting() {
     let place = Place::new();
-    let registry = place.open().unwrap();
-    let operation = place.holder(0).next();
-    let release = stop_the_writer(&registry, operation.clone());
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(0));
+    registry.submit(holder.next()).unwrap();
+    let creation = place.holder(1).next();
+    let release = stop_the_writer(&registry, creation.clone());
     let (answer, answered) = channel();
-    for _ in 0..MAX_QUEUE {
+    let submit = |operation: &Operation| {
         let answer = answer.clone();
-        registry.submit_then(operation.clone(), move |result| answer.send(result).unwrap()).unwrap();
+        registry.submit_then(operation.clone(), move |result| answer.send(result).unwrap())
+    };
+    let places = std::iter::repeat_with(|| submit(&creation)).take_while(Result::is_ok).count();
+    // The writer has the answer to the first creation.
+    assert!((MAX_CREATIONS - 1..=MAX_CREATIONS).contains(&places), "{places}");
+    let update = holder.next();
+    for _ in places..MAX_QUEUE {
+        submit(&update).unwrap();
     }
-    assert_eq!(registry.submit_then(operation, |_| ()), Err(RegistryError::Busy));
+    for operation in [&creation, &update] {
+        assert_eq!(submit(operation), Err(RegistryError::Busy));
+    }
     drop((release, answer));
     assert_eq!(answered.iter().filter(Result::is_ok).count(), MAX_QUEUE);
+    assert!(registry.submit(creation).is_ok());
 }
 
 /// The lock is beside the file: a process that reaches the file by another mount does not see it. Removing it has the same effect.

@@ -57,7 +57,7 @@ const SAMPLES: u64 = 1000;
 const MAX_AUDITED: u64 = 100_000;
 
 /// How many operations each thread that signs lets wait for the disk.
-const AHEAD: usize = 256;
+const AHEAD: usize = 64;
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |number| number.parse().unwrap())

@@ -5,6 +5,9 @@
 mod common;
 mod site;
 
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
 use base64ct::{Base64, Encoding};
 use common::{NOW, Place};
 use dunlin_identity::merkle::Hasher;
@@ -14,9 +17,9 @@ use dunlin_identity::registry::map::map_key;
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_identity::registry::proof::StateProof;
 use dunlin_identity::registry::staple::Staple;
-use dunlin_registry::server::Limits;
+use dunlin_registry::server::{Admission, Limits};
 use dunlin_registry::tile::{Tile, TileKind};
-use dunlin_registry::{MAX_HISTORY, Registry, Settings};
+use dunlin_registry::{MAX_HISTORY, OWN_INTERVAL, ROOM_MARGIN, Registry, Settings};
 use hyper::Method;
 use rusqlite::Connection;
 use serde_json::{Value, json};
@@ -122,9 +125,10 @@ async fn a_host_that_submits_too_much_must_wait() {
     assert_eq!(site.registry.snapshot().size(), 6);
 }
 
-/// A log never becomes shorter, so the disk has a limit. Holders can still end DIDs whose keys were stolen.
+/// A log never becomes shorter, so the disk has a limit. Holders can still rotate once and end their DIDs, however many creations strangers
+/// have sent.
 #[tokio::test]
-async fn a_full_registry_accepts_only_deactivations() {
+async fn a_full_registry_has_room_for_one_update_and_the_end_of_each_did() {
     let site = Site::new(Limits { database: 1, ..Limits::default() }).await;
     let (mut client, mut holder) = (site.client().await, site.place.holder(1));
     site.registry.submit(holder.next()).unwrap();
@@ -132,11 +136,93 @@ async fn a_full_registry_accepts_only_deactivations() {
     assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "3600"));
     assert!(refused.json()["error"].as_str().unwrap().contains("full"));
     assert_eq!(client.post(site.place.holder(1).next().canonical().unwrap()).await.status, 503);
+    let room = site.registry.snapshot().room();
+    let creation = site.place.holder(1).next().canonical().unwrap().len() as u64;
+    assert_eq!(room, creation + ROOM_MARGIN);
+    assert_eq!(client.post(holder.next().canonical().unwrap()).await.status, 200);
+    assert_eq!(site.registry.snapshot().room(), 0);
+    let mut ahead = holder.clone();
+    let refused = client.post(ahead.next().canonical().unwrap()).await;
+    assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (503, "3600"));
     assert_eq!(client.post(holder.deactivate().canonical().unwrap()).await.status, 200);
-    assert_eq!(site.registry.snapshot().size(), 4);
+    assert_eq!(site.registry.snapshot().size(), 6);
     // The limit is on main file and journal.
     let wal = std::fs::metadata(site.place.path("registry-wal")).unwrap().len();
     assert!(site.registry.size_on_disk().unwrap() > wal && wal > 0);
+}
+
+/// Each creation counts with what its DID may still need. A reopened registry has reserved the same.
+#[tokio::test]
+async fn creations_leave_the_room_of_other_dids() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    let mut holders: Vec<_> = (0..50).map(|number| place.holder(number)).collect();
+    place.submit(&registry, holders.iter_mut().map(|holder| holder.next()).collect());
+    let room = registry.snapshot().room();
+    assert!(room > 50 * ROOM_MARGIN);
+    drop(registry);
+    let registry = place.open().unwrap();
+    assert_eq!(registry.snapshot().room(), room);
+    // Main file and journal together are what a later commit leaves at most.
+    let database = registry.size_on_disk().unwrap() + 3 * room;
+    let site = Site::of(place, registry, Limits { database, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    let refused = client.post(site.place.holder(99).next().canonical().unwrap()).await;
+    assert_eq!(refused.status, 503);
+    for holder in &mut holders[..3] {
+        assert_eq!(client.post(holder.next().canonical().unwrap()).await.status, 200);
+    }
+    let spent = room - site.registry.snapshot().room();
+    assert!(spent > 3 * ROOM_MARGIN);
+    // An update that is longer than what is reserved.
+    let mut long = holders.swap_remove(10);
+    let update = long.publish("alsoKnownAs", json!(["x".repeat(5000)])).canonical().unwrap();
+    assert_eq!(client.post(update).await.status, 503);
+}
+
+/// Strangers' creations use up the rate of all hosts, but not that of a DID.
+#[tokio::test]
+async fn a_did_has_a_rate_of_its_own() {
+    let site = Site::new(Limits { all_writes_per_minute: 1, ..Limits::default() }).await;
+    let (mut client, mut holder) = (site.client().await, site.place.holder(1));
+    site.registry.submit(holder.next()).unwrap();
+    assert_eq!(client.post(site.place.holder(2).next().canonical().unwrap()).await.status, 200);
+    assert_eq!(client.post(site.place.holder(3).next().canonical().unwrap()).await.status, 429);
+    // The DID is new.
+    let update = holder.next().canonical().unwrap();
+    assert_eq!(client.post(update.clone()).await.status, 429);
+    site.place.clock.fetch_add(OWN_INTERVAL, Ordering::Relaxed);
+    assert_eq!(client.post(update).await.status, 200);
+    let next = holder.next().canonical().unwrap();
+    assert_eq!(client.post(next.clone()).await.status, 429);
+    site.place.clock.fetch_add(OWN_INTERVAL - 1, Ordering::Relaxed);
+    assert_eq!(client.post(next.clone()).await.status, 429);
+    site.place.clock.fetch_add(1, Ordering::Relaxed);
+    assert_eq!(client.post(next).await.status, 200);
+    // What a stranger sends for the DID uses nothing up.
+    let mut forged = site.place.holder(4);
+    forged.next();
+    assert_eq!(client.post(forged.next().canonical().unwrap()).await.status, 429);
+}
+
+#[tokio::test]
+async fn creations_can_demand_admission() {
+    let place = Place::new();
+    let [mut admitted, mut other] = [1, 2].map(|number| place.holder(number));
+    let (create, refused) = (admitted.next(), other.next());
+    let registry = place.open().unwrap();
+    registry.submit(refused.clone()).unwrap();
+    let did = create.did().clone();
+    let admission = Admission::Listed(Arc::new(move |asked| *asked == did));
+    let site = Site::of(place, registry, Limits { admission, ..Limits::default() }).await;
+    let mut client = site.client().await;
+    assert_eq!(client.post(create.canonical().unwrap()).await.status, 200);
+    let stranger = client.post(site.place.holder(3).next().canonical().unwrap()).await;
+    assert_eq!(stranger.status, 403);
+    assert!(stranger.json()["error"].as_str().unwrap().contains("operator's list"), "{}", stranger.json());
+    // The DIDs that are there change and end as before.
+    assert_eq!(client.post(other.next().canonical().unwrap()).await.status, 200);
+    assert_eq!(client.post(other.deactivate().canonical().unwrap()).await.status, 200);
 }
 
 /// What the registry refuses keeps nobody out, and whoever must end a DID never waits for others.

@@ -14,9 +14,9 @@ use common::{Holder, ORIGIN, key, log, provider};
 use dunlin_identity::method::dunlin::{OperationError, Sha256Hash};
 use dunlin_identity::protobuf::{Message, MessageWriter, varint};
 use dunlin_identity::registry::chain::Chain;
-use dunlin_registry::RegistryError;
 use dunlin_registry::replica::{Replica, Sockets};
 use dunlin_registry::server::Source;
+use dunlin_registry::{RegistryError, Room};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -152,7 +152,7 @@ async fn a_replica_without_proofs_or_blocks_says_so_once() {
     // Of two operations one comes first. The nodes say nothing about the other.
     let (answer, answered) = oneshot::channel();
     let update = holder.clone().next();
-    replica.submit_then(update, Box::new(|result| answer.send(result).unwrap())).unwrap();
+    replica.submit_within(update, Room::Free, Box::new(|result| answer.send(result).unwrap())).unwrap();
     let end = holder.deactivate();
     decide(&mut comet, block(2).message(1, end.canonical().unwrap().as_bytes())).await;
     assert_eq!(answered.await.unwrap().unwrap_err(), OperationError::Deactivated.into());
@@ -160,7 +160,7 @@ async fn a_replica_without_proofs_or_blocks_says_so_once() {
     // No block has the operation.
     let (answer, answered) = oneshot::channel();
     let create = Holder::new(&provider, [4, 2]).next();
-    replica.submit_then(create, Box::new(|result| answer.send(result).unwrap())).unwrap();
+    replica.submit_within(create, Room::Free, Box::new(|result| answer.send(result).unwrap())).unwrap();
     assert!(matches!(answered.await.unwrap(), Err(RegistryError::Node(_))));
     let line = next(&lines).await;
     assert!(line.contains("the chain may have halted"), "{line}");

@@ -792,3 +792,35 @@ fn witnesses_that_need_not_sign_are_warned_of() {
     assert!(told(&keys).contains("one signature suffices"), "{keys}");
     assert_eq!(told(&format!("{keys}\nneeded 2\n")), "");
 }
+
+/// Strangers create no DIDs. The list is read again when it changes.
+#[test]
+fn creations_demand_admission() {
+    let place = place();
+    place.dunlin(&format!("registry init --origin {ORIGIN} --out registry"));
+    let files = "--cert pki/server.pem --key pki/server.key --accept 0 --admit dids";
+    let refused = place.dunlin_fails(&format!("registry serve registry {files}"), 1);
+    assert!(refused.contains("dids"), "{refused}");
+    place.write("dids", "# Nobody yet.\n");
+    let process = Running::new(&place, &format!("registry serve registry {files}"));
+    let access = access(port_in(&process.log_with("the registry answers")));
+    let create = |name: &str| {
+        let did = place.dunlin(&format!("did create --method dunlin --registry {ORIGIN} --out {name}"));
+        did.trim_end().to_owned()
+    };
+    let [device, stranger] = ["device", "stranger"].map(create);
+    let publish = |name: &str| format!("did publish {name} {access}");
+    let refused = place.dunlin_fails(&publish("device"), 1);
+    assert!(refused.contains("status 403") && refused.contains("operator's list"), "{refused}");
+    place.write("dids", &format!("{device}  # building 7\n"));
+    assert_eq!(place.dunlin(&publish("device")), format!("{device}: version 0\n"));
+    assert!(place.dunlin_fails(&publish("stranger"), 1).contains("status 403"), "{stranger}");
+    // A list that cannot be read changes nothing.
+    place.write("dids", "nonsense\n");
+    assert!(place.dunlin_fails(&publish("stranger"), 1).contains("status 403"));
+    process.log_with("the list of admitted DIDs stays as it was");
+    place.dunlin(&format!("did update device {access}"));
+    send_signal(&process.child, "-TERM");
+    let (status, _, stderr) = process.end();
+    assert_eq!(status, 0, "{stderr}");
+}

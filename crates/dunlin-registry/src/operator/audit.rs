@@ -239,14 +239,15 @@ impl<'p> Replay<'p> {
             return Err(RegistryError::damaged(format!("it has {stored} DIDs, the log {}", self.map.len())));
         }
         for (key, expected) in &self.states {
-            let found = database::state(connection, key)?.filter(|(state, entry)| {
-                let text = state.document().canonical();
-                text == expected.text
-                    && state.sequence() == expected.sequence
-                    && state.is_active() == expected.active
-                    && state.latest() == expected.latest
-                    && *entry == expected.entry
-            });
+            let found =
+                database::state(connection, key)?.filter(|database::Stored { state, entry, .. }| {
+                    let text = state.document().canonical();
+                    text == expected.text
+                        && state.sequence() == expected.sequence
+                        && state.is_active() == expected.active
+                        && state.latest() == expected.latest
+                        && *entry == expected.entry
+                });
             if found.is_none() {
                 let entry = expected.entry;
                 return Err(RegistryError::damaged(format!("the state after the entry {entry} is wrong")));

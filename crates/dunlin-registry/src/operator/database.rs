@@ -24,7 +24,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// `entry` and `tile` are the log, `did` and `document` the state, and `history` has the entry of each operation, by the DID's place in the
 /// state map and the number among the DID's operations. A document stays when a newer one replaces it, because a reader may still answer
-/// from an earlier checkpoint.
+/// from an earlier checkpoint. `room` is what is reserved for further operations of the DID, in bytes,
+/// and `time` that of the latest one, in seconds since 1970.
 const SCHEMA: &str = "
 CREATE TABLE setting (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE entry (number INTEGER NOT NULL PRIMARY KEY, content BLOB NOT NULL) STRICT;
@@ -42,7 +43,9 @@ CREATE TABLE did (
     sequence INTEGER NOT NULL,
     active INTEGER NOT NULL,
     latest BLOB NOT NULL,
-    entry INTEGER NOT NULL
+    entry INTEGER NOT NULL,
+    room INTEGER NOT NULL,
+    time INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE history (
     key BLOB NOT NULL,
@@ -280,22 +283,37 @@ pub(crate) fn state_map(connection: &Connection, hasher: Hasher<'_>) -> Result<S
     Ok(map)
 }
 
-/// The state of a DID and the number of its latest entry.
-pub(crate) fn state(
-    connection: &Connection,
-    key: &Sha256Hash,
-) -> Result<Option<(State, u64)>, RegistryError> {
-    let sql = "SELECT did, document, sequence, active, latest, entry FROM did WHERE key = ?1";
+/// How many bytes are reserved for further operations of all DIDs.
+pub(crate) fn room(connection: &Connection) -> Result<u64, RegistryError> {
+    let sql = "SELECT coalesce(sum(room), 0) FROM did";
+    Ok(unsigned(connection.query_row(sql, [], |row| row.get(0))?))
+}
+
+/// A DID in the database.
+pub(crate) struct Stored {
+    pub(crate) state: State,
+    /// The number of its latest entry.
+    pub(crate) entry: u64,
+    /// The bytes that are reserved for its further operations.
+    pub(crate) room: u64,
+    /// The time of its latest operation, in seconds since 1970.
+    pub(crate) time_s: u64,
+}
+
+/// The state of a DID.
+pub(crate) fn state(connection: &Connection, key: &Sha256Hash) -> Result<Option<Stored>, RegistryError> {
+    let sql = "SELECT did, document, sequence, active, latest, entry, room, time FROM did WHERE key = ?1";
     let mut statement = connection.prepare_cached(sql)?;
     let row = statement.query_row([key.as_bytes()], |row| {
         let did: String = row.get("did")?;
-        Ok((did, leaf(row)?, hash(row, "latest")?, unsigned(row.get("entry")?)))
+        let numbers = [row.get("entry")?, row.get("room")?, row.get("time")?].map(unsigned);
+        Ok((did, leaf(row)?, hash(row, "latest")?, numbers))
     });
-    let Some((did, leaf, latest, entry)) = row.optional()? else { return Ok(None) };
+    let Some((did, leaf, latest, [entry, room, time_s])) = row.optional()? else { return Ok(None) };
     let damaged = || RegistryError::damaged(format!("the state of {did} cannot be read"));
     let text = document(connection, &leaf.document)?.ok_or_else(damaged)?;
     let id = did.parse().map_err(|_| damaged())?;
     let document = DidDocument::read(text.as_bytes(), &id).map_err(|_| damaged())?;
     let state = State::restore(document, leaf.sequence, leaf.active, latest).map_err(|_| damaged())?;
-    Ok(Some((state, entry)))
+    Ok(Some(Stored { state, entry, room, time_s }))
 }

@@ -26,7 +26,7 @@ pub enum RegistryError {
     #[error("the registry is busy: submit the operation again later")]
     Busy,
     /// The log has reached its limit, or the database that of its server.
-    #[error("the registry is full: it accepts only deactivations")]
+    #[error("the registry is full: it accepts only deactivations, and one more update of each DID")]
     Full,
     /// The writer has ended, because the registry was closed or its database failed.
     #[error("the registry no longer writes: look for an earlier error of its database, and open it again")]

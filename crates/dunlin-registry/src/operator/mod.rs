@@ -21,4 +21,4 @@ pub use error::RegistryError;
 pub use history::{Entry, MAX_HISTORY};
 pub use reader::{Reader, Resolution, Snapshot};
 pub use registry::{DEFAULT_REFRESH, Registry, Settings};
-pub use writer::{Answer, MAX_BATCH, MAX_QUEUE, Receipt};
+pub use writer::{Answer, MAX_BATCH, MAX_CREATIONS, MAX_QUEUE, OWN_INTERVAL, ROOM_MARGIN, Receipt, Room};

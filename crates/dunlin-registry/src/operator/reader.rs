@@ -8,7 +8,7 @@ use dunlin::crypto::CryptoProvider;
 use dunlin_identity::did::Did;
 use dunlin_identity::key::KeyError;
 use dunlin_identity::merkle::{Hasher, MerkleError, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
 use dunlin_identity::registry::checkpoint::SignedCheckpoint;
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::NoteError;
@@ -22,7 +22,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::history::{self, Entry};
 use crate::operator::log::{StoredNodes, read_tile};
 use crate::operator::tile::{TILE_WIDTH, Tile, TileKind};
-use crate::operator::writer::Head;
+use crate::operator::writer::{Head, is_own};
 
 /// A committed checkpoint and the state map that its log ends with.
 #[derive(Clone, Debug)]
@@ -31,12 +31,13 @@ pub struct Snapshot {
     text: String,
     map: StateMap,
     path: Arc<[NodeHash]>,
+    room: u64,
 }
 
 impl Snapshot {
     pub(crate) fn new(checkpoint: SignedCheckpoint, head: &Head) -> Self {
         let (map, path) = (head.map.clone(), head.path.as_slice().into());
-        Self { text: checkpoint.to_string(), checkpoint, map, path }
+        Self { text: checkpoint.to_string(), checkpoint, map, path, room: head.room }
     }
 
     /// The same state with more signatures.
@@ -67,6 +68,11 @@ impl Snapshot {
     /// The states of all DIDs.
     pub fn map(&self) -> &StateMap {
         &self.map
+    }
+
+    /// How many bytes are reserved for further operations of all DIDs.
+    pub fn room(&self) -> u64 {
+        self.room
     }
 
     /// The proof of what the map has, or does not have, for the DID in this place.
@@ -198,6 +204,16 @@ impl Reader {
         let Some((first, end)) = range else { return Ok(None) };
         let length = self.read(|connection| database::bundle_length(connection, first, end))?;
         Ok(Some(Bundle::new(Arc::clone(self), first, end, length)))
+    }
+
+    /// Whether this operation is within the own rate of its DID at this time, in seconds since 1970.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    pub(crate) fn is_own(&self, operation: &Operation, now_s: u64) -> Result<bool, RegistryError> {
+        let key = self.key(operation.did())?;
+        let stored = self.read(|connection| database::state(connection, &key))?;
+        Ok(is_own(operation.kind(), stored.as_ref(), now_s))
     }
 
     /// How many bytes the database takes on the disk.

@@ -11,15 +11,17 @@ use std::time::{Duration, SystemTime};
 
 use base64ct::{Base64, Encoding};
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin_identity::method::dunlin::Operation;
+use dunlin_identity::method::dunlin::{Operation, OperationKind};
 use dunlin_identity::registry::checkpoint::{CheckpointError, RegistryTrust};
 use dunlin_identity::registry::note::{NoteError, NoteKey, NoteKeyKind, NoteSigner};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::{Reader, Snapshot};
-use crate::operator::writer::{Keys, MAX_QUEUE, Pair, Receipt, Submission, Writer, first_checkpoint};
+use crate::operator::writer::{
+    Answer, Keys, MAX_CREATIONS, MAX_QUEUE, Pair, Receipt, Room, Submission, Writer, first_checkpoint,
+};
 
 /// A registry signs its checkpoint again after this time without an operation, so that it stays fresh.
 pub const DEFAULT_REFRESH: Duration = Duration::from_secs(600);
@@ -124,6 +126,8 @@ pub struct Registry {
     cosigners: Vec<NoteKey>,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     queue: Option<SyncSender<Submission>>,
+    /// The places for creations in the queue.
+    creations: Arc<Semaphore>,
     writer: Option<JoinHandle<()>>,
     /// Its sender ends with the writer.
     ended: watch::Receiver<()>,
@@ -175,7 +179,20 @@ impl Registry {
         let cosigners = [settings.witnesses.as_slice(), &settings.watches].concat();
         let (keys, clock) = (own, Arc::clone(&settings.clock));
         let (queue, writer) = (Some(queue), Some(thread));
-        Ok(Self { shared, keys, next_keys, trust, cosigners, clock, queue, writer, ended, _lock: lock })
+        let creations = Arc::new(Semaphore::new(MAX_CREATIONS));
+        Ok(Self {
+            shared,
+            keys,
+            next_keys,
+            trust,
+            cosigners,
+            clock,
+            queue,
+            creations,
+            writer,
+            ended,
+            _lock: lock,
+        })
     }
 
     /// Waits until the writer has ended because it cannot read its database. The log says why. Then the registry takes no operations any
@@ -183,6 +200,11 @@ impl Registry {
     pub async fn writer_ended(&self) {
         let mut ended = self.ended.clone();
         while ended.changed().await.is_ok() {}
+    }
+
+    /// The registry's time, in seconds since 1970.
+    pub(crate) fn clock_s(&self) -> u64 {
+        (self.clock)()
     }
 
     /// The keys with which the registry signs: as the log and as a witness.
@@ -205,11 +227,40 @@ impl Registry {
         operation: Operation,
         answer: impl FnOnce(Result<Receipt, RegistryError>) + Send + 'static,
     ) -> Result<(), RegistryError> {
+        self.submit_within(operation, Room::Free, answer)
+    }
+
+    /// As [`Self::submit_then`], if the log has only this room.
+    ///
+    /// # Errors
+    /// As [`Self::submit_then`].
+    pub fn submit_within(
+        &self,
+        operation: Operation,
+        room: Room,
+        answer: impl FnOnce(Result<Receipt, RegistryError>) + Send + 'static,
+    ) -> Result<(), RegistryError> {
         let queue = self.queue.as_ref().ok_or(RegistryError::Closed)?;
-        queue.try_send(Submission { operation, answer: Box::new(answer) }).map_err(|error| match error {
+        let answer = match operation.kind() {
+            OperationKind::Create => self.creation(answer)?,
+            OperationKind::Update | OperationKind::Deactivate => Box::new(answer),
+        };
+        queue.try_send(Submission { operation, room, answer }).map_err(|error| match error {
             TrySendError::Full(_) => RegistryError::Busy,
             TrySendError::Disconnected(_) => RegistryError::Closed,
         })
+    }
+
+    /// Takes a place for a creation that waits, until it is answered.
+    fn creation(
+        &self,
+        answer: impl FnOnce(Result<Receipt, RegistryError>) + Send + 'static,
+    ) -> Result<Answer, RegistryError> {
+        let place = Arc::clone(&self.creations).try_acquire_owned().map_err(|_| RegistryError::Busy)?;
+        Ok(Box::new(move |result| {
+            drop(place);
+            answer(result);
+        }))
     }
 
     /// Submits an operation and waits until it is on the disk.

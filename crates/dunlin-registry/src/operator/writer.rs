@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::merkle::{Hasher, NodeHash, Nodes};
-use dunlin_identity::method::dunlin::{Operation, OperationError, Sha256Hash, State};
+use dunlin_identity::method::dunlin::{Operation, OperationError, OperationKind, Sha256Hash, State};
 use dunlin_identity::registry::checkpoint::{Checkpoint, MAX_WITNESS_CLOCK_SKEW, SignedCheckpoint};
 use dunlin_identity::registry::map::{MapLeaf, StateMap, map_key};
 use dunlin_identity::registry::note::{NoteSigner, Signed};
@@ -15,7 +15,7 @@ use dunlin_identity::registry::proof::root_entry;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::watch;
 
-use crate::operator::database::{self, CHECKPOINT, KEY, set, signed};
+use crate::operator::database::{self, CHECKPOINT, KEY, Stored, set, signed};
 use crate::operator::error::RegistryError;
 use crate::operator::history;
 use crate::operator::log::{Edge, StoredNodes};
@@ -28,6 +28,27 @@ pub const MAX_BATCH: usize = 256;
 /// The most operations that wait for the writer. Each can take some 100 kB.
 pub const MAX_QUEUE: usize = 1024;
 
+/// The most creations among them: strangers make them, and holders of DIDs must not wait for strangers.
+pub const MAX_CREATIONS: usize = MAX_QUEUE / 2;
+
+/// What is reserved for a DID at its creation beside another operation of the creation's length, in bytes: an update can have longer keys, and a
+/// deactivation takes about 600.
+pub const ROOM_MARGIN: u64 = 2048;
+
+/// A DID that has not changed for so many seconds may change, whatever limits others have used up: 10 minutes.
+pub const OWN_INTERVAL: u64 = 600;
+
+/// Whether an operation is within its DID's own rate, which nobody else can use up.
+pub(crate) fn is_own(kind: OperationKind, before: Option<&Stored>, now_s: u64) -> bool {
+    kind == OperationKind::Update
+        && before.is_some_and(|stored| now_s >= stored.time_s.saturating_add(OWN_INTERVAL))
+}
+
+/// The bytes that a creation of this length takes, with what it reserves for an update and a deactivation of its DID.
+pub(crate) const fn with_room(creation: u64) -> u64 {
+    creation.saturating_mul(2).saturating_add(ROOM_MARGIN)
+}
+
 /// The place of an acknowledged operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
@@ -38,9 +59,19 @@ pub struct Receipt {
 /// What to do when an operation is on the disk, or is refused. It must not block.
 pub type Answer = Box<dyn FnOnce(Result<Receipt, RegistryError>) + Send>;
 
+/// How much of the log an operation may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// The log has room for all.
+    Free,
+    /// Only what is reserved for the operation's DID is left.
+    Reserved,
+}
+
 /// An operation, and what to do with the answer.
 pub(crate) struct Submission {
     pub(crate) operation: Operation,
+    pub(crate) room: Room,
     pub(crate) answer: Answer,
 }
 
@@ -51,6 +82,8 @@ pub(crate) struct Head {
     pub(crate) map: StateMap,
     /// The inclusion proof of the last entry, the root of the map.
     pub(crate) path: Vec<NodeHash>,
+    /// The bytes that are reserved for further operations of all DIDs.
+    pub(crate) room: u64,
 }
 
 impl Head {
@@ -66,7 +99,7 @@ impl Head {
             None => Vec::new(),
         };
         let (edge, map) = (Edge::load(connection, size)?, database::state_map(connection, hasher)?);
-        let head = Self { edge, map, path };
+        let head = Self { edge, map, path, room: database::room(connection)? };
         let found = head.checkpoint(hasher, &newest.origin)?;
         if newest.size != found.size || newest.root != found.root {
             return Err(RegistryError::damaged("its newest checkpoint is not that of its log"));
@@ -246,8 +279,8 @@ impl Writer {
 
     /// Commits what is valid in the batch and answers all of it. Returns whether the writer can go on.
     fn write(&mut self, batch: Vec<Submission>) -> bool {
-        let (operations, answers): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|submission| (submission.operation, submission.answer)).unzip();
+        let split = |Submission { operation, room, answer }| ((operation, room), answer);
+        let (operations, answers): (Vec<_>, Vec<_>) = batch.into_iter().map(split).unzip();
         let outcome = self.commit(&operations);
         // After a failure, memory must follow the disk again, whatever SQLite has done.
         let reloaded = match &outcome {
@@ -284,13 +317,14 @@ impl Writer {
     /// Nothing was committed.
     fn commit(
         &mut self,
-        operations: &[Operation],
+        operations: &[(Operation, Room)],
     ) -> Result<Vec<Result<Receipt, RegistryError>>, RegistryError> {
         let provider = Arc::clone(self.shared.provider());
         let (is_due, last_s) = (self.is_due(), self.last_signed_s());
         if operations.is_empty() && !is_due {
             return Ok(Vec::new());
         }
+        let now_s = (self.clock)().max(last_s);
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // The lock is beside the file, so it cannot see a process that reaches the file by another mount. Two that both write would sign two
         // histories.
@@ -298,14 +332,13 @@ impl Writer {
             return Err(self.shared.in_use());
         }
         let mut head = self.head.clone();
-        let mut append = Append::new(&provider, self.keys.origin(), &transaction, &mut head);
-        let results = operations.iter().map(|operation| append.apply(operation));
+        let mut append = Append::new(&provider, self.keys.origin(), &transaction, &mut head, now_s);
+        let results = operations.iter().map(|(operation, room)| append.apply(operation, *room));
         let results = results.collect::<Result<Vec<_>, _>>()?;
         if append.size() == self.head.edge.size() && !is_due {
             return Ok(results);
         }
         append.finish()?;
-        let now_s = (self.clock)().max(last_s);
         let newest = sign(&provider, &self.keys, &head, now_s)?;
         let text = newest.to_string();
         set(&transaction, CHECKPOINT, &text)?;
@@ -328,8 +361,8 @@ fn put_tile(transaction: &Connection, level: u8, number: u64, hashes: &[NodeHash
     statement.execute((level, signed(number), hashes.as_flattened())).map(drop)
 }
 
-/// The place of a DID in the map, and its state with the number of its latest entry.
-type Before = (Sha256Hash, Option<(State, u64)>);
+/// The place of a DID in the map, and what the database has of it.
+type Before = (Sha256Hash, Option<Stored>);
 
 /// The state of the operation's DID before it, and its place in the map.
 fn before(
@@ -350,15 +383,15 @@ fn before(
 fn after(
     provider: &CryptoProvider,
     connection: &Connection,
-    before: Option<(State, u64)>,
+    before: Option<&Stored>,
     operation: &Operation,
 ) -> Result<ControlFlow<Receipt, State>, RegistryError> {
     Ok(ControlFlow::Continue(match before {
         None => State::create(provider, operation)?,
-        Some((state, number)) if operation.hash(provider)? == state.latest() => {
-            return repeated(connection, number, operation).map(ControlFlow::Break);
+        Some(stored) if operation.hash(provider)? == stored.state.latest() => {
+            return repeated(connection, stored.entry, operation).map(ControlFlow::Break);
         }
-        Some((state, _)) => state.apply(provider, operation)?,
+        Some(stored) => stored.state.apply(provider, operation)?,
     }))
 }
 
@@ -383,7 +416,18 @@ pub(crate) fn check(
     operation: &Operation,
 ) -> Result<Option<Receipt>, RegistryError> {
     let (_, before) = before(origin, provider, connection, operation)?;
-    Ok(after(provider, connection, before, operation)?.break_value())
+    Ok(after(provider, connection, before.as_ref(), operation)?.break_value())
+}
+
+/// What is reserved for a DID after an operation of this length, if there is room for it. A DID ends once, so deactivations alone cannot fill
+/// a disk, and the owner of a stolen key must never wait for others.
+fn left(kind: OperationKind, room: Room, had: u64, length: u64) -> Result<u64, RegistryError> {
+    match (kind, room) {
+        (OperationKind::Deactivate, _) => Ok(0),
+        (OperationKind::Create | OperationKind::Update, Room::Free) => Ok(with_room(length) - length),
+        (OperationKind::Update, Room::Reserved) if length <= had => Ok(0),
+        (OperationKind::Create | OperationKind::Update, Room::Reserved) => Err(RegistryError::Full),
+    }
 }
 
 /// How many hashes the path of the last entry may have, in a log of which it has this number: two more than the mean.
@@ -399,18 +443,25 @@ pub(crate) struct Append<'t> {
     head: &'t mut Head,
     /// The size of the log before.
     begin: u64,
+    now_s: u64,
 }
 
 impl<'t> Append<'t> {
-    /// The beginning of a transaction that appends to this log.
+    /// The beginning of a transaction that appends to this log at this time, in seconds since 1970.
     pub(crate) fn new(
         provider: &'t CryptoProvider,
         origin: &'t str,
         transaction: &'t Connection,
         head: &'t mut Head,
+        now_s: u64,
     ) -> Self {
         let begin = head.edge.size();
-        Self { provider, origin, transaction, head, begin }
+        Self { provider, origin, transaction, head, begin, now_s }
+    }
+
+    /// How many bytes are reserved for further operations of all DIDs.
+    pub(crate) fn room(&self) -> u64 {
+        self.head.room
     }
 
     /// The size of the log now.
@@ -425,15 +476,17 @@ impl<'t> Append<'t> {
     pub(crate) fn apply(
         &mut self,
         operation: &Operation,
+        room: Room,
     ) -> Result<Result<Receipt, RegistryError>, RegistryError> {
         let before = match before(self.origin, self.provider, self.transaction, operation) {
             Err(error @ (RegistryError::Operation(_) | RegistryError::Damaged(_))) => return Ok(Err(error)),
             before => before?,
         };
-        match self.operation(operation, before) {
+        match self.operation(operation, room, before) {
             Err(
                 error @ (RegistryError::Operation(_)
                 | RegistryError::Map(_)
+                | RegistryError::Full
                 | RegistryError::OtherSignature(_)),
             ) => Ok(Err(error)),
             appended => Ok(Ok(appended?)),
@@ -481,20 +534,28 @@ impl<'t> Append<'t> {
     }
 
     /// Appends an operation if it is valid.
-    fn operation(&mut self, operation: &Operation, (key, before): Before) -> Result<Receipt, RegistryError> {
-        let state = match after(self.provider, self.transaction, before, operation)? {
+    fn operation(
+        &mut self,
+        operation: &Operation,
+        room: Room,
+        (key, before): Before,
+    ) -> Result<Receipt, RegistryError> {
+        let state = match after(self.provider, self.transaction, before.as_ref(), operation)? {
             ControlFlow::Break(receipt) => return Ok(receipt),
             ControlFlow::Continue(state) => state,
         };
         let entry = operation.canonical()?;
         // Nothing enters the log, which is for ever, that an auditor cannot read.
         Operation::read(entry.as_bytes())?;
+        let had = before.map_or(0, |stored| stored.room);
+        let left = left(operation.kind(), room, had, entry.len() as u64)?;
         let text = state.document().canonical();
         let document = Sha256Hash::of(self.provider, text.as_bytes()).map_err(OperationError::from)?;
         let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
         let map = self.head.map.with(Hasher(self.provider.sha256), key, leaf)?;
         let number = self.entry(entry.as_bytes())?;
-        self.write(&state, &key, &document, text, number)?;
+        self.write(&state, &key, &document, text, [number, left])?;
+        self.head.room = self.head.room.saturating_sub(had).saturating_add(left);
         history::put(self.transaction, &key, state.sequence(), number)?;
         self.head.map = map;
         Ok(Receipt { number })
@@ -507,14 +568,14 @@ impl<'t> Append<'t> {
         key: &Sha256Hash,
         document: &Sha256Hash,
         text: &str,
-        entry: u64,
+        [entry, room]: [u64; 2],
     ) -> rusqlite::Result<()> {
         let sql = "INSERT INTO document (hash, text) VALUES (?1, ?2) ON CONFLICT (hash) DO NOTHING";
         self.transaction.prepare_cached(sql)?.execute((document.as_bytes(), text.as_bytes()))?;
-        let sql = "INSERT INTO did (key, did, document, sequence, active, latest, entry) \
-                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (key) DO UPDATE \
-                   SET document = ?3, sequence = ?4, active = ?5, latest = ?6, entry = ?7";
-        let (sequence, entry) = (signed(state.sequence()), signed(entry));
+        let sql = "INSERT INTO did (key, did, document, sequence, active, latest, entry, room, time) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9) ON CONFLICT (key) DO UPDATE \
+                   SET document = ?3, sequence = ?4, active = ?5, latest = ?6, entry = ?7, room = ?8, time = ?9";
+        let [sequence, entry, room, time] = [state.sequence(), entry, room, self.now_s].map(signed);
         let (did, latest) = (state.did().as_str(), state.latest());
         self.transaction
             .prepare_cached(sql)?
@@ -526,6 +587,8 @@ impl<'t> Append<'t> {
                 state.is_active(),
                 latest.as_bytes(),
                 entry,
+                room,
+                time,
             ))
             .map(drop)
     }

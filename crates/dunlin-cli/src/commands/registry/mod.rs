@@ -1,5 +1,6 @@
 //! `dunlin registry`: makes, serves, checks and copies a registry of did:dunlin.
 
+mod admission;
 mod checkpoint;
 mod copies;
 mod init;

@@ -8,8 +8,9 @@ use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_identity::registry::chain::{Chain, ChainTrust};
 use dunlin_registry::replica::{Replica, Sockets};
-use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::server::serve;
 
+use super::admission::Admit;
 use super::serve::Listen;
 use super::{Place, failed};
 use crate::commands::program;
@@ -59,6 +60,8 @@ struct Run {
     dir: PathBuf,
     #[command(flatten)]
     listen: Listen,
+    #[command(flatten)]
+    admit: Admit,
     /// The socket on which CometBFT reaches the replica (proxy_app in its configuration) [default: app.sock in the directory].
     #[arg(long, value_name = "PATH")]
     application: Option<PathBuf>,
@@ -117,7 +120,8 @@ fn init(args: &Init, out: &mut dyn Write) -> Result<(), Error> {
 fn run_replica(args: &Run) -> Result<(), Error> {
     program::raise_file_limit();
     let place = Place::new(&args.dir);
-    let (acceptor, database) = (args.listen.acceptor(&place)?, place.database());
+    let (acceptor, database, limits) =
+        (args.listen.acceptor(&place)?, place.database(), args.admit.limits()?);
     let (chain, _) = chain(&place.genesis(), &place)?;
     let replica = Replica::open(&database, place.provider.clone(), chain);
     let replica = Arc::new(replica.map_err(|error| failed(&database, &error))?);
@@ -131,8 +135,7 @@ fn run_replica(args: &Run) -> Result<(), Error> {
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;
         let socket = args.listen.bind().await?;
-        let serving =
-            serve(replica.clone(), socket, acceptor, Limits::default(), async { stop.wait().await });
+        let serving = serve(replica.clone(), socket, acceptor, limits, async { stop.wait().await });
         tokio::select! {
             served = serving => served.map_err(Error::from),
             Err(error) = replica.run(&sockets) => {

@@ -11,12 +11,13 @@ use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::note::NoteKey;
-use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::server::serve;
 use dunlin_registry::witness::{Witness, follow};
 use dunlin_registry::{Registry, Settings};
 use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 
+use super::admission::Admit;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::commands::server::address;
@@ -36,12 +37,15 @@ const WITNESS_PERIOD: Duration = Duration::from_secs(1);
 Examples:
   dunlin registry serve registry --cert server.pem --key server.key
   dunlin registry serve registry --accept 0.0.0.0:8443 --cert server.pem --key server.key \\
-    --witness https://witness.example/prefix")]
+    --witness https://witness.example/prefix
+  dunlin registry serve registry --cert server.pem --key server.key --admit dids")]
 pub(super) struct Serve {
     /// The directory of the registry.
     dir: PathBuf,
     #[command(flatten)]
     listen: Listen,
+    #[command(flatten)]
+    admit: Admit,
     /// A witness or a `dunlin registry watch` that cosigns each checkpoint: its submission prefix (C2SP tlog-witness). Its key is in
     /// registry.pub. May be repeated.
     #[arg(long, value_name = "URL")]
@@ -100,7 +104,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
         }
         _ => {}
     }
-    let database = place.database();
+    let (database, limits) = (place.database(), args.admit.limits()?);
     let registry = Registry::open(&database, &settings).map_err(|error| failed(&database, &error))?;
     let log = program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text });
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -108,8 +112,7 @@ pub(super) fn run(args: &Serve) -> Result<(), Error> {
         let mut stop = Stop::new()?;
         let socket = args.listen.bind().await?;
         let registry = Arc::new(registry);
-        let serving =
-            serve(registry.clone(), socket, acceptor, Limits::default(), async { stop.wait().await });
+        let serving = serve(registry.clone(), socket, acceptor, limits, async { stop.wait().await });
         let following = async {
             match witnesses.is_empty() {
                 true => std::future::pending().await,

@@ -146,12 +146,13 @@ fn run_watch(args: &Run) -> Result<(), Error> {
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;
     let (watch, log) =
         (Arc::new(watch), program::begin_log(LogConfig { level: LogLevel::Info, format: LogFormat::Text }));
+    // The registry asks about every checkpoint, and again while a long log is being verified.
+    let limits = Limits { writes_per_minute: 600, write_burst: 600, ..Limits::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let mut stop = Stop::new()?;
         let socket = args.listen.bind().await?;
-        let serving =
-            serve_watch(watch.clone(), socket, acceptor, Limits::default(), async { stop.wait().await });
+        let serving = serve_watch(watch.clone(), socket, acceptor, limits, async { stop.wait().await });
         tokio::select! {
             served = serving => served.map_err(Error::from),
             never = watch.run() => match never {},

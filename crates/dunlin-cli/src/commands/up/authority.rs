@@ -18,7 +18,7 @@ use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_pki::{Identity, KeyPair, KeyType};
 use dunlin_registry::client::RegistryClient;
 use dunlin_registry::lookup::LOOK_UP_TIME;
-use dunlin_registry::server::{Limits, serve};
+use dunlin_registry::server::{Admission, Limits, serve};
 use dunlin_registry::stapler::Stapler;
 use dunlin_registry::{Registry, Settings};
 use dunlin_tokio::TlsAcceptor;
@@ -42,6 +42,7 @@ const LIMITS: Limits = Limits {
     write_burst: 10_000,
     all_writes_per_minute: 60_000,
     database: 1 << 30,
+    admission: Admission::Open,
 };
 
 /// The keys of the registry and of the operator, who issues credentials.

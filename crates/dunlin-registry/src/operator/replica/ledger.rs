@@ -7,16 +7,18 @@ use dunlin_identity::merkle::{Hasher, NodeHash};
 use dunlin_identity::method::dunlin::{MAX_OPERATION, Operation, OperationError, OperationKind, Sha256Hash};
 use dunlin_identity::registry::chain::Chain;
 use dunlin_identity::registry::checkpoint::{Checkpoint, SignedCheckpoint};
+use dunlin_identity::registry::map::map_key;
 use rusqlite::Connection;
 use serde_json::Value;
 
 use super::{HEIGHT, LOG};
-use crate::operator::database::{self, CHECKPOINT};
+use crate::operator::database::{self, CHECKPOINT, Stored};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Snapshot;
-use crate::operator::writer::{Append, Head, Receipt};
+use crate::operator::writer::{Append, Head, Receipt, Room, is_own, with_room};
 
-/// When the operations of the log take this many bytes, only deactivations are valid: the log can never become shorter.
+/// When the operations of the log take this many bytes, with what is reserved for its DIDs, only deactivations and one more update of each DID are
+/// valid: the log can never become shorter.
 pub const MAX_LOG: u64 = 8 << 30;
 
 /// The most bytes by which a block makes the log longer, without deactivations. A single operator that lies makes blocks, too.
@@ -77,15 +79,29 @@ impl Grown {
         Self { recent: self.recent.saturating_sub(free), time_s: time_s.max(self.time_s), ..self }
     }
 
-    /// How many bytes an operation counts of the growth. A DID ends once, so deactivations alone cannot fill a disk, and the owner of a
-    /// stolen key must never wait for others.
-    fn by(&self, operation: &Operation, bytes: &[u8], bounds: &Bounds) -> Result<u64, RegistryError> {
-        let length = bytes.len() as u64;
-        match operation.kind() {
-            OperationKind::Deactivate => Ok(0),
-            _ if self.log.saturating_add(length) > bounds.log => Err(RegistryError::Full),
+    /// How many bytes an operation counts of the growth, and the room that it has, in a log where `reserved` bytes belong to the DIDs that it has. A DID
+    /// ends once, so deactivations alone cannot fill a disk, and the owner of a stolen key must never wait for others. Nor must the
+    /// holder of a DID that has not changed for a while ([`is_own`]).
+    fn by(
+        &self,
+        operation: &Operation,
+        before: Option<&Stored>,
+        bytes: &[u8],
+        (reserved, bounds): (u64, &Bounds),
+    ) -> Result<(u64, Room), RegistryError> {
+        let (kind, length) = (operation.kind(), bytes.len() as u64);
+        let needed = if kind == OperationKind::Create { with_room(length) } else { length };
+        let is_full = self.log.saturating_add(reserved).saturating_add(needed) > bounds.log;
+        let room = if is_full { Room::Reserved } else { Room::Free };
+        match kind {
+            OperationKind::Deactivate => Ok((0, Room::Free)),
+            OperationKind::Create if is_full => Err(RegistryError::Full),
+            OperationKind::Update if is_full && before.is_none_or(|stored| length > stored.room) => {
+                Err(RegistryError::Full)
+            }
+            _ if is_own(kind, before, self.time_s) => Ok((0, room)),
             _ if self.recent.saturating_add(length) > bounds.growth => Err(RegistryError::Busy),
-            _ => Ok(length),
+            _ => Ok((length, room)),
         }
     }
 
@@ -124,6 +140,8 @@ pub(super) struct Ledger {
     head: Head,
     bounds: Bounds,
     grown: Grown,
+    /// The bytes that operations take which wait for the next block. After each block, CometBFT asks about those that are left again.
+    waiting: u64,
     /// The newest state, and the one a block before, which the newest block's header commits to.
     states: [(NodeHash, Snapshot); 2],
     /// A block that CometBFT has decided and not yet committed, with its number, and the state after it.
@@ -151,7 +169,8 @@ impl Ledger {
         let head = Head::load(&connection, Hasher(provider.sha256), &newest)?;
         let state = state(&provider, newest, &head)?;
         let (origin, states) = (origin.to_owned(), [state.clone(), state]);
-        Ok(Self { connection, provider, origin, height, head, bounds, grown, states, decided: None })
+        let (waiting, decided) = (0, None);
+        Ok(Self { connection, provider, origin, height, head, bounds, grown, waiting, states, decided })
     }
 
     /// The number of the latest block on the disk.
@@ -183,10 +202,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether there is room for an operation in the next block.
-    pub(super) fn has_room(&self, operation: &Operation, bytes: &[u8]) -> Result<(), RegistryError> {
-        // The next block's time is not known: what the log can take at once has room sooner or later.
-        Grown { recent: 0, ..self.grown }.by(operation, bytes, &self.bounds).map(drop)
+    /// Whether there is room for an operation in the next block, after those that wait for it. Otherwise strangers' creations would fill the
+    /// places of all that wait in the nodes.
+    pub(super) fn has_room(&mut self, operation: &Operation, bytes: &[u8]) -> Result<(), RegistryError> {
+        let before = stored(&self.provider, &self.connection, operation)?;
+        let bounds = (self.head.room, &self.bounds);
+        let grown = Grown { recent: self.grown.recent.saturating_add(self.waiting), ..self.grown };
+        let (growth, _) = grown.by(operation, before.as_ref(), bytes, bounds)?;
+        self.waiting = self.waiting.saturating_add(growth);
+        Ok(())
     }
 
     /// Sets the bounds at the begin of the chain.
@@ -217,15 +241,21 @@ impl Ledger {
         }
         let (mut head, mut grown) = (self.head.clone(), self.grown.at(time_s, &self.bounds));
         let (provider, origin) = (&*self.provider, self.origin.as_str());
-        let mut append = Append::new(provider, origin, &self.connection, &mut head);
+        let mut append = Append::new(provider, origin, &self.connection, &mut head, grown.time_s);
         let mut results = Vec::new();
         for bytes in operations {
             let hash = Sha256Hash::of(provider, bytes).map_err(OperationError::from)?;
             let size = append.size();
             let operation = read(bytes).map_err(RegistryError::from);
-            let operation = operation.and_then(|read| Ok((grown.by(&read, bytes, &self.bounds)?, read)));
             let (growth, result) = match operation {
-                Ok((growth, operation)) => (growth, append.apply(&operation)?),
+                Ok(operation) => {
+                    let before = stored(provider, &self.connection, &operation)?;
+                    let bounds = (append.room(), &self.bounds);
+                    match grown.by(&operation, before.as_ref(), bytes, bounds) {
+                        Ok((growth, room)) => (growth, append.apply(&operation, room)?),
+                        Err(error) => (0, Err(error)),
+                    }
+                }
                 Err(error) => (0, Err(error)),
             };
             // A replica that goes on with a damaged database would have another state than the others.
@@ -302,7 +332,7 @@ impl Ledger {
         let (height, block, newest) =
             self.decided.take().ok_or(RegistryError::Request("no block is decided"))?;
         self.connection.execute_batch("COMMIT")?;
-        (self.height, self.head, self.grown) = (height, block.head, block.grown);
+        (self.height, self.head, self.grown, self.waiting) = (height, block.head, block.grown, 0);
         let [before, _] = std::mem::replace(&mut self.states, [newest.clone(), newest]);
         let [_, previous] = &mut self.states;
         *previous = before;
@@ -314,6 +344,15 @@ impl Ledger {
 pub(super) fn read(bytes: &[u8]) -> Result<Operation, OperationError> {
     let operation = Operation::read(bytes)?;
     if operation.canonical()?.as_bytes() == bytes { Ok(operation) } else { Err(OperationError::NotCanonical) }
+}
+
+/// What the database has of an operation's DID.
+fn stored(
+    provider: &CryptoProvider,
+    connection: &Connection,
+    operation: &Operation,
+) -> Result<Option<Stored>, RegistryError> {
+    database::state(connection, &map_key(provider, operation.did()).map_err(OperationError::from)?)
 }
 
 /// A state and its hash.

@@ -22,7 +22,7 @@ use std::io;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::merkle::Hasher;
@@ -35,7 +35,7 @@ use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
 use crate::operator::server::Source;
-use crate::operator::writer::{Answer, MAX_QUEUE, Receipt, check};
+use crate::operator::writer::{Answer, MAX_QUEUE, Receipt, Room, check};
 use ledger::Ledger;
 use node::Node;
 use waiting::Waiting;
@@ -268,8 +268,9 @@ impl Replica {
 }
 
 impl Source for Replica {
-    /// The answer comes when a block with the operation is on the disk, and readers see it with its proof.
-    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError> {
+    /// The answer comes when a block with the operation is on the disk, and readers see it with its proof. The replicas agree on the room: that of
+    /// one server counts for creations alone.
+    fn submit_within(&self, operation: Operation, _: Room, answer: Answer) -> Result<(), RegistryError> {
         let bytes = operation.canonical()?.into_bytes();
         let hash = Sha256Hash::of(&self.provider, &bytes).map_err(OperationError::from)?;
         // First of all, so that no block with the operation escapes it.
@@ -293,6 +294,10 @@ impl Source for Replica {
             Err(error) => self.waiting(|waiting| waiting.refuse(&hash, &error)),
         }
         Ok(())
+    }
+
+    fn now_s(&self) -> u64 {
+        SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
     }
 
     /// [`Replica::run`] says when it ends.

@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use dunlin_identity::method::dunlin::{Operation, Sha256Hash};
+use dunlin_identity::method::dunlin::{Operation, OperationKind, Sha256Hash};
 use tokio::time::Instant;
 
 use crate::operator::error::RegistryError;
-use crate::operator::writer::{Answer, MAX_QUEUE, Receipt};
+use crate::operator::writer::{Answer, MAX_CREATIONS, MAX_QUEUE, Receipt};
 
 /// At most [`MAX_QUEUE`] answers.
 #[derive(Default)]
@@ -28,7 +28,12 @@ impl Waiting {
         answer: Answer,
     ) -> Result<(), RegistryError> {
         let submitted: usize = self.submitted.values().map(Vec::len).sum();
-        if submitted + self.committed.len() >= MAX_QUEUE {
+        let is_creation = |operation: &Operation| operation.kind() == OperationKind::Create;
+        let creations = self.submitted.values().flatten().filter(|(_, waiting, _)| is_creation(waiting));
+        // Strangers' creations leave places for the holders of DIDs.
+        let is_full = submitted + self.committed.len() >= MAX_QUEUE
+            || (is_creation(&operation) && creations.count() >= MAX_CREATIONS);
+        if is_full {
             return Err(RegistryError::Busy);
         }
         self.submitted.entry(hash).or_default().push((until, operation, answer));

@@ -27,6 +27,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::history::{self, Entry};
 use crate::operator::reader::{Reader, Resolution, Snapshot};
 use crate::operator::tile::{Tile, TileKind};
+use crate::operator::writer::Room;
 
 /// The description of the interface.
 const OPENAPI: &str = include_str!("openapi.json");
@@ -40,6 +41,9 @@ const FRESH: &str = "no-cache";
 
 /// Tiles never change (C2SP tlog-tiles).
 const IMMUTABLE: &str = "public, max-age=31536000, immutable";
+
+/// How many bytes on the disk an operation takes at most for each byte of its own: the entry, the document, rows and pages.
+const DISK_SHARE: u64 = 3;
 
 /// When a client may ask a full registry again.
 const FULL_TIME: Duration = Duration::from_secs(3600);
@@ -166,11 +170,22 @@ async fn submit(
         Refusal::new(status, format!("an operation has at most {MAX_OPERATION} bytes: {error}"))
     })?;
     let operation = Operation::read(&body.to_bytes()).map_err(RegistryError::from)?;
-    // A log is for ever, so strangers could fill any disk. A DID ends once, so deactivations alone cannot.
-    let counts = operation.kind() != OperationKind::Deactivate;
-    if counts && registry.size_on_disk()? >= hosts.limits().database {
+    let kind = operation.kind();
+    if kind == OperationKind::Create && !hosts.limits().admission.admits(operation.did()) {
+        let why = "the registry creates only DIDs on its operator's list: ask the operator to add this one";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, why));
+    }
+    // A log is for ever, so strangers could fill any disk. What is reserved for the DIDs that it has stays theirs.
+    let reserved = registry.snapshot().room().saturating_mul(DISK_SHARE);
+    let room = match registry.size_on_disk()?.saturating_add(reserved) >= hosts.limits().database {
+        true => Room::Reserved,
+        false => Room::Free,
+    };
+    if kind == OperationKind::Create && room == Room::Reserved {
         return Err(RegistryError::Full.into());
     }
+    let is_own = kind == OperationKind::Deactivate || registry.is_own(&operation, registry.now_s())?;
+    let counts = !is_own;
     if counts {
         let of_all = hosts.append(Instant::now());
         of_all.map_err(|wait| too_many("too many operations from all addresses together", wait))?;
@@ -184,7 +199,7 @@ async fn submit(
         }
         drop(answer.send(result));
     });
-    let submitted = registry.submit_then(operation, answer);
+    let submitted = registry.submit_within(operation, room, answer);
     if counts && submitted.is_err() {
         hosts.refused();
     }

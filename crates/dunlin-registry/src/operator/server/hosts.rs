@@ -97,7 +97,7 @@ impl Hosts {
     /// Counts an operation of this host, whatever becomes of it, and says how long it must wait if that is one too many of the host or its
     /// site.
     pub(super) fn write(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
-        let Limits { writes_per_minute, write_burst, .. } = self.limits;
+        let Limits { writes_per_minute, write_burst, .. } = &self.limits;
         let mut writes = self.writes.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut groups, mut longest) = (Vec::new(), Duration::ZERO);
         for (group, hosts) in Group::of(from) {

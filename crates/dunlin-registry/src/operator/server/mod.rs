@@ -1,6 +1,7 @@
 //! The registry and its watches over HTTPS. docs/registry.md lists the paths, and `openapi.json` describes them.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -8,6 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin_identity::did::Did;
 use dunlin_identity::method::dunlin::Operation;
 use dunlin_tokio::TlsAcceptor;
 use hyper::body::Incoming;
@@ -24,7 +26,7 @@ use crate::operator::error::RegistryError;
 use crate::operator::reader::Reader;
 use crate::operator::registry::Registry;
 use crate::operator::watch::Watch;
-use crate::operator::writer::Answer;
+use crate::operator::writer::{Answer, Room};
 
 mod api;
 mod body;
@@ -51,7 +53,7 @@ pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const MAX_HEADER: usize = 8192;
 
 /// What the server allows its clients.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// Simultaneous connections. Further clients wait.
     pub connections: usize,
@@ -62,11 +64,43 @@ pub struct Limits {
     pub writes_per_minute: u32,
     /// How many operations a host may submit at once.
     pub write_burst: u32,
-    /// How many operations all hosts together may append per minute, in the long run and at once. Refused operations and deactivations do
-    /// not count: neither fills the log, and the owner of a stolen key must never wait for others.
+    /// How many operations all hosts together may append per minute, in the long run and at once. Refused operations do not count, since they do
+    /// not fill the log. Nor do deactivations, and updates of DIDs that have not changed for [`OWN_INTERVAL`](crate::OWN_INTERVAL): holders must
+    /// never wait for strangers.
     pub all_writes_per_minute: u32,
-    /// When the database takes this many bytes, the server accepts only deactivations: the log can never become shorter.
+    /// When the database takes this many bytes, with what is reserved for each DID, the server accepts only deactivations, and one more
+    /// update of each DID: the log can never become shorter.
     pub database: u64,
+    /// Which DIDs may be created.
+    pub admission: Admission,
+}
+
+/// Which DIDs a server lets be created.
+#[derive(Clone, Default)]
+pub enum Admission {
+    /// All.
+    #[default]
+    Open,
+    /// Those that the function admits. A request waits for it, so it must not block.
+    Listed(Arc<dyn Fn(&Did) -> bool + Send + Sync>),
+}
+
+impl Admission {
+    fn admits(&self, did: &Did) -> bool {
+        match self {
+            Self::Open => true,
+            Self::Listed(admits) => admits(did),
+        }
+    }
+}
+
+impl fmt::Debug for Admission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "Open",
+            Self::Listed(_) => "Listed",
+        })
+    }
 }
 
 impl Default for Limits {
@@ -79,17 +113,21 @@ impl Default for Limits {
             write_burst: 100,
             all_writes_per_minute: 6000,
             database: 32 << 30,
+            admission: Admission::Open,
         }
     }
 }
 
 /// What a server answers from: a registry, or a replica of one.
 pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
-    /// Submits an operation. `answer` is called when it is on the disk, or is refused.
+    /// Submits an operation for which the server has this room. `answer` is called when it is on the disk, or is refused.
     ///
     /// # Errors
     /// The operation is refused at once; `answer` is then never called.
-    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError>;
+    fn submit_within(&self, operation: Operation, room: Room, answer: Answer) -> Result<(), RegistryError>;
+
+    /// The time, in seconds since 1970.
+    fn now_s(&self) -> u64;
 
     /// Waits until it takes no operations any more.
     fn ended(&self) -> impl Future<Output = ()> + Send;
@@ -99,8 +137,12 @@ pub trait Source: Deref<Target = Arc<Reader>> + Send + Sync + 'static {
 }
 
 impl Source for Registry {
-    fn submit_then(&self, operation: Operation, answer: Answer) -> Result<(), RegistryError> {
-        Self::submit_then(self, operation, answer)
+    fn submit_within(&self, operation: Operation, room: Room, answer: Answer) -> Result<(), RegistryError> {
+        Self::submit_within(self, operation, room, answer)
+    }
+
+    fn now_s(&self) -> u64 {
+        self.clock_s()
     }
 
     fn ended(&self) -> impl Future<Output = ()> + Send {
@@ -190,8 +232,8 @@ async fn listen(
     limits: Limits,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
-    let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let places = Arc::new(Semaphore::new(limits.connections));
+    let shared = Arc::new(Shared { acceptor, hosts: Arc::new(Hosts::new(limits)) });
     let (stopping, stopped) = watch::channel(false);
     let (mut connections, mut stop) = (JoinSet::new(), pin!(stop));
     let source = Arc::clone(&service);

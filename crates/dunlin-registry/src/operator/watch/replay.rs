@@ -19,7 +19,7 @@ use crate::operator::database::{self, CHECKPOINT};
 use crate::operator::error::RegistryError;
 use crate::operator::log::StoredNodes;
 use crate::operator::tile::TILE_WIDTH;
-use crate::operator::writer::{Append, Head};
+use crate::operator::writer::{Append, Head, Room};
 
 /// How many DIDs the log names that have changed before a false root, if the registry does not help to find the one that is false.
 const MAX_NAMED: usize = 8;
@@ -151,7 +151,7 @@ impl Replay {
         if let Some(fault) = fault.or_else(|| (!is_stated).then(unstated)) {
             return Err(self.explain(fault, &head, signed).await);
         }
-        let written = Append::new(&self.provider, &self.origin, &self.connection, &mut head).tiles();
+        let written = Append::new(&self.provider, &self.origin, &self.connection, &mut head, 0).tiles();
         written
             .and_then(|()| database::set(&self.connection, CHECKPOINT, &new.to_string()))
             .map_err(RegistryError::from)?;
@@ -165,7 +165,7 @@ impl Replay {
         number: u64,
         entry: &[u8],
     ) -> Result<Result<bool, Fault>, RegistryError> {
-        let mut append = Append::new(&self.provider, &self.origin, &self.connection, head);
+        let mut append = Append::new(&self.provider, &self.origin, &self.connection, head, 0);
         let fault = |did, why: String| Ok(Err(Fault { number, did, why }));
         let operation = match LogEntry::read(entry) {
             Ok(LogEntry::Operation(operation)) => operation,
@@ -180,7 +180,7 @@ impl Replay {
             Err(error) => return fault(did_of(entry), error.to_string()),
         };
         let did = Some(operation.did().to_string());
-        match append.apply(&operation)? {
+        match append.apply(&operation, Room::Free)? {
             Ok(receipt) if receipt.number == number => Ok(Ok(false)),
             Ok(_) => fault(did, "operation: the log has it already".to_owned()),
             Err(error @ RegistryError::Damaged(_)) => Err(error),
