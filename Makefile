@@ -1,8 +1,8 @@
 # Builds and checks the project. `.ci/run` runs the same targets.
 
 CARGO := tools/cargo
-# Obsolete algorithms, which are only measured, are off by default (ARCHITECTURE.md); tests switch them on.
-LAB := --features dunlin-cli/legacy-lab
+# Obsolete algorithms, which are only measured, and association ports are off by default (ARCHITECTURE.md); tests switch them on.
+LAB := --features dunlin-cli/legacy-lab,dunlin-cli/association-ports
 DENY_FIRMWARE := tools/deny --config deny.toml --manifest-path firmware/Cargo.toml
 DENY_RACE := tools/deny --config deny.toml --manifest-path race/Cargo.toml
 DOCKER ?= docker

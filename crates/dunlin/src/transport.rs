@@ -11,7 +11,9 @@ use crate::message::connection_ids::Usage;
 use crate::protocol::Protocol;
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
-use crate::settings::{ConnectionIds, PortScheme};
+use crate::settings::ConnectionIds;
+#[cfg(feature = "association-ports")]
+use crate::settings::PortScheme;
 use crate::sync::Arc;
 use crate::time::Instant;
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
@@ -95,11 +97,13 @@ pub(crate) trait Emitter {
 
     /// As a server, takes the port that the endpoint has offered for this association, or gives it back without a scheme. Returns the
     /// port, if there is one.
+    #[cfg(feature = "association-ports")]
     fn use_port(&mut self, _scheme: Option<PortScheme>) -> Option<u16> {
         None
     }
 
     /// As a client, moves to this port of the server after the handshake.
+    #[cfg(feature = "association-ports")]
     fn expect_port(&mut self, _port: u16) {}
 
     /// Sends the peer up to this many new connection IDs of this side.

@@ -31,7 +31,7 @@ pub(crate) struct DatagramOptions {
     /// (docs/association-ports.md). ipc: the server answers from that port; not behind port-restricted and symmetric NATs.
     /// ipc-unannounced: the same for all clients, without an extension. tcs: the server names the port in the handshake.
     /// tcs-message: the server names it after the handshake. A server needs --port-pool, and --migrate on-newer-record to follow
-    /// clients.
+    /// clients. Only builds with the feature association-ports have it.
     #[arg(long, value_name = "SCHEME", requires = "udp", value_parser = scheme(), hide_possible_values = true,
           help_heading = "Datagrams")]
     pub(crate) scheme: Option<PortScheme>,
@@ -128,12 +128,21 @@ impl ConnectionIds for FixedId {
 
 /// The values of `--scheme`.
 fn scheme() -> impl TypedValueParser<Value = PortScheme> {
-    PossibleValuesParser::new(["ipc", "ipc-unannounced", "tcs", "tcs-message"]).map(|name| match &*name {
-        "ipc" => PortScheme::Ipc,
-        "ipc-unannounced" => PortScheme::IpcUnannounced,
-        "tcs" => PortScheme::Tcs,
-        _ => PortScheme::TcsMessage,
-    })
+    PossibleValuesParser::new(["ipc", "ipc-unannounced", "tcs", "tcs-message"])
+        .try_map(|name| scheme_of(&name, PortScheme::AVAILABLE))
+}
+
+/// The scheme with this name, in a build with association ports.
+fn scheme_of(name: &str, is_built: bool) -> Result<PortScheme, &'static str> {
+    match name {
+        _ if !is_built => Err(
+            "this build has no association ports: build dunlin with --features association-ports, or use --cid",
+        ),
+        "ipc" => Ok(PortScheme::Ipc),
+        "ipc-unannounced" => Ok(PortScheme::IpcUnannounced),
+        "tcs" => Ok(PortScheme::Tcs),
+        _ => Ok(PortScheme::TcsMessage),
+    }
 }
 
 /// The values of `--migrate`. Peers that take part in checks are followed after a check in any case.
@@ -288,6 +297,20 @@ const fn splitmix(state: &mut u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_without_association_ports_names_the_feature() {
+        for name in ["ipc", "ipc-unannounced", "tcs", "tcs-message"] {
+            assert!(scheme_of(name, true).is_ok(), "{name}");
+            let why = scheme_of(name, false).unwrap_err();
+            assert!(
+                why.contains(
+                    "this build has no association ports: build dunlin with --features association-ports"
+                ),
+                "{why}"
+            );
+        }
+    }
 
     #[test]
     fn a_pool_is_a_list_of_ports_or_a_number_of_them() {

@@ -35,7 +35,8 @@ macro_rules! datagram_setters {
             }
 
             /// Sets how an association without connection IDs gets a port of its own at the server. By default it gets none. A server
-            /// needs a pool of ports ([`crate::Endpoint::add_ports`]), and must demand cookies. To follow clients to other hosts, it needs
+            /// needs a pool of ports ([`crate::Endpoint::add_ports`]), and must demand cookies. Both need a build with association ports
+            /// ([`PortScheme::AVAILABLE`]). To follow clients to other hosts, it needs
             /// [`Migration::with_unchecked`].
             #[must_use]
             pub const fn with_port_scheme(mut self, scheme: PortScheme) -> Self {

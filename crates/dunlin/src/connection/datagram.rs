@@ -11,7 +11,8 @@ use crate::config::{ClientConfig, ServerConfig, check_mtu};
 use crate::error::{Error, Misuse};
 use crate::message::connection_ids::{self, Usage};
 use crate::protocol::{Protocol, Side};
-use crate::record::datagram::{Datagram, Discarded, PathChecks};
+use crate::record::datagram::{Claim, Datagram, Discarded, PathChecks, PoolPort};
+use crate::settings::{NoPort, PortScheme};
 use crate::time::{Instant, Now};
 use crate::transport::{Emitter, Transport};
 use crate::wire::{ExtensionType, What};
@@ -46,7 +47,7 @@ impl Connection<Datagram> {
     ///
     /// # Errors
     /// The random source failed, or a value of the configuration does not fit its field, or its connection IDs do not suit
-    /// [`crate::Multihoming::unlinkable`].
+    /// [`crate::Multihoming::unlinkable`], or it has a scheme of ports that this build lacks ([`PortScheme::AVAILABLE`]).
     pub fn client(
         config: &Arc<ClientConfig>,
         server: ServerAddress,
@@ -54,6 +55,9 @@ impl Connection<Datagram> {
         now: Now,
     ) -> Result<Self, Error> {
         config.check_multihoming()?;
+        if config.datagram.port_scheme.is_some() && !PortScheme::AVAILABLE {
+            return Err(PortScheme::unavailable());
+        }
         Self::new_client(config, server, Datagram::new(Side::Client, &config.datagram, peer.into()), now)
     }
 
@@ -93,11 +97,13 @@ impl Connection<Datagram> {
     }
 
     /// Begins to look for the next authentic record that is not a copy.
+    #[cfg(feature = "association-ports")]
     pub(crate) const fn forget_authentic(&mut self) {
         self.transport.forget_authentic();
     }
 
     /// Whether such a record has arrived since then.
+    #[cfg(feature = "association-ports")]
     pub(crate) const fn is_newly_authentic(&self) -> bool {
         self.transport.is_newly_authentic()
     }
@@ -367,6 +373,32 @@ impl Connection<Datagram> {
     /// Counts of what was received and discarded so far.
     pub const fn discarded(&self) -> Discarded {
         self.transport.discarded()
+    }
+
+    /// When the connection was used last.
+    pub(crate) const fn clock(&self) -> Now {
+        self.now
+    }
+
+    /// Offers a port of the endpoint's pool to the client of this server, or says why there is none.
+    pub(crate) const fn offer_port(&mut self, port: Result<PoolPort, NoPort>) {
+        self.transport.offer_port(port);
+    }
+
+    /// What this server's connection needs of the pool.
+    pub(crate) const fn port_claim(&self) -> Claim {
+        self.transport.port_claim()
+    }
+
+    /// The peer's port on the path that this side has left, and where it still listens.
+    pub(crate) const fn old_port(&self) -> Option<u16> {
+        self.transport.old_port()
+    }
+
+    /// The scheme and the server's port of this association, if it has a port of its own. A client does not tell the announcements of
+    /// a scheme apart, and knows the port of [`PortScheme::TcsMessage`] only after the handshake.
+    pub const fn association_port(&self) -> Option<(PortScheme, u16)> {
+        self.transport.association_port()
     }
 }
 

@@ -26,6 +26,7 @@ use crate::wire::{AlertDescription, AlertLevel, HandshakeType, KeyUpdateRequest,
 mod datagram;
 mod early;
 mod frozen;
+#[cfg(feature = "association-ports")]
 mod ports;
 mod stream;
 

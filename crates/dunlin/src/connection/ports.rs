@@ -1,5 +1,5 @@
-//! Connections with a port of their own at the server ([`crate::PortScheme`]). A client that follows its server to another port may have
-//! to try more than one ServerHello, because anyone can forge one.
+//! A client that follows its server to another port ([`crate::PortScheme::Ipc`]) may have to try more than one ServerHello, because anyone
+//! can forge one.
 
 use core::net::SocketAddr;
 
@@ -8,9 +8,7 @@ use crate::handshake::Step;
 use crate::handshake::commit::Commit;
 use crate::handshake::event::Event;
 use crate::handshake::progress::Progress;
-use crate::record::datagram::{Claim, Datagram, PoolPort};
-use crate::settings::{NoPort, PortScheme};
-use crate::time::Now;
+use crate::record::datagram::Datagram;
 
 impl Connection<Datagram> {
     /// The same connection once more, before its ServerHello; `None` if it does not wait for one. What the handshake has changed in
@@ -48,11 +46,6 @@ impl Connection<Datagram> {
         self.now = previous.now;
     }
 
-    /// When the connection was used last.
-    pub(crate) const fn clock(&self) -> Now {
-        self.now
-    }
-
     /// Whether the handshake waits for the caller's answer to a question.
     pub(crate) const fn awaits_answer(&self) -> bool {
         self.open_question.is_some()
@@ -72,26 +65,5 @@ impl Connection<Datagram> {
     /// Continues with this address of the server.
     pub(crate) fn follow_server(&mut self, peer: SocketAddr) {
         self.transport.follow_server(peer);
-    }
-
-    /// Offers a port of the endpoint's pool to the client of this server, or says why there is none.
-    pub(crate) const fn offer_port(&mut self, port: Result<PoolPort, NoPort>) {
-        self.transport.offer_port(port);
-    }
-
-    /// What this server's connection needs of the pool.
-    pub(crate) const fn port_claim(&self) -> Claim {
-        self.transport.port_claim()
-    }
-
-    /// The peer's port on the path that this side has left, and where it still listens.
-    pub(crate) const fn old_port(&self) -> Option<u16> {
-        self.transport.old_port()
-    }
-
-    /// The scheme and the server's port of this association, if it has a port of its own. A client does not tell the announcements of
-    /// a scheme apart, and knows the port of [`PortScheme::TcsMessage`] only after the handshake.
-    pub const fn association_port(&self) -> Option<(PortScheme, u16)> {
-        self.transport.association_port()
     }
 }

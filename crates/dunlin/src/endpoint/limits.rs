@@ -1,4 +1,4 @@
-//! The limits of an endpoint, and the counts of what it has discarded.
+//! The limits of an endpoint, and the counts of what it has discarded and of its ports.
 
 use core::time::Duration;
 
@@ -118,4 +118,31 @@ impl EndpointDiscarded {
             PlaceLimit::PerNetwork => self.refused_per_network += 1,
         }
     }
+}
+
+/// Counts about the ports of a pool ([`crate::Endpoint::add_ports`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PortCounts {
+    /// The ports of the pool.
+    pub ports: usize,
+    /// Those that belong to an association now.
+    pub used: usize,
+    /// How often an association has got a port.
+    pub given: u64,
+    /// Associations without a port because none was free ([`crate::NoPort::Empty`]).
+    pub empty: u64,
+    /// Associations without a port because their host had too many ([`crate::NoPort::HostLimit`]).
+    pub host_limit: u64,
+    /// Associations without a port because the server demands no cookie ([`crate::NoPort::NoCookie`]).
+    pub no_cookie: u64,
+    /// Datagrams to a port that belongs to no association.
+    pub stray: u64,
+    /// ServerHellos of other ports that a client has tried, after the first one ([`crate::PortScheme::Ipc`]).
+    pub retried: u64,
+}
+
+impl PortCounts {
+    pub(super) const NONE: Self =
+        Self { ports: 0, used: 0, given: 0, empty: 0, host_limit: 0, no_cookie: 0, stray: 0, retried: 0 };
 }

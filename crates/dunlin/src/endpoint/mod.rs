@@ -6,11 +6,13 @@
 //! process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
+#[cfg_attr(not(feature = "association-ports"), path = "no_follow.rs")]
 mod follow;
 mod frozen;
 mod handshakes;
 mod index;
 mod limits;
+#[cfg_attr(not(feature = "association-ports"), path = "no_ports.rs")]
 mod ports;
 mod routes;
 mod table;
@@ -37,9 +39,8 @@ pub use association::{Association, Ended};
 use follow::Following;
 use handshakes::Handshakes;
 use index::Index;
-pub use limits::{EndpointDiscarded, EndpointLimits};
+pub use limits::{EndpointDiscarded, EndpointLimits, PortCounts};
 use ports::Pool;
-pub use ports::PortCounts;
 use routes::{Key, Route};
 pub use table::AssociationId;
 use table::{MAX_ASSOCIATIONS, Table};
@@ -207,7 +208,8 @@ impl Endpoint {
     /// this number in its [`Path`], and [`Transmit::local`] names it.
     ///
     /// # Errors
-    /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, or if the pool has too many.
+    /// [`Misuse::Config`] if `ports` is empty, has a port or socket twice or with the number 0, if the pool has too many, or if this build
+    /// lacks association ports ([`crate::PortScheme::AVAILABLE`]).
     pub fn add_ports(&mut self, ports: impl IntoIterator<Item = (Local, u16)>) -> Result<(), Error> {
         self.pool.add(ports)
     }

@@ -4,6 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::AssociationId;
+use super::limits::PortCounts;
 use crate::address::Local;
 use crate::error::{Error, Misuse};
 use crate::places::Host;
@@ -12,28 +13,6 @@ use crate::settings::NoPort;
 
 /// The most ports of an endpoint's pool. Each is a socket of the caller.
 pub(super) const MAX_PORTS: usize = 16_384;
-
-/// Counts about the ports of a pool ([`crate::Endpoint::add_ports`]).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PortCounts {
-    /// The ports of the pool.
-    pub ports: usize,
-    /// Those that belong to an association now.
-    pub used: usize,
-    /// How often an association has got a port.
-    pub given: u64,
-    /// Associations without a port because none was free ([`NoPort::Empty`]).
-    pub empty: u64,
-    /// Associations without a port because their host had too many ([`NoPort::HostLimit`]).
-    pub host_limit: u64,
-    /// Associations without a port because the server demands no cookie ([`NoPort::NoCookie`]).
-    pub no_cookie: u64,
-    /// Datagrams to a port that belongs to no association.
-    pub stray: u64,
-    /// ServerHellos of other ports that a client has tried, after the first one ([`crate::PortScheme::Ipc`]).
-    pub retried: u64,
-}
 
 /// The user of a port.
 struct Place {
@@ -53,16 +32,7 @@ pub(super) struct Pool {
 
 impl Pool {
     pub(super) const fn new() -> Self {
-        let counts = PortCounts {
-            ports: 0,
-            used: 0,
-            given: 0,
-            empty: 0,
-            host_limit: 0,
-            no_cookie: 0,
-            stray: 0,
-            retried: 0,
-        };
+        let counts = PortCounts::NONE;
         Self { places: BTreeMap::new(), free: VecDeque::new(), hosts: BTreeMap::new(), counts }
     }
 

@@ -8,6 +8,7 @@ use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What, Writer};
 
 pub(crate) mod alpn;
+#[cfg(feature = "association-ports")]
 pub(crate) mod association_port;
 pub(crate) mod cached_info;
 pub(crate) mod certificate_authorities;

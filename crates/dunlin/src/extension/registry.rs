@@ -5,13 +5,15 @@
 //! trailing bytes, and a body that does not parse, even if the engine does not use the extension. The offer and the
 //! selection of an extension are different forms in its row.
 
+#[cfg(feature = "association-ports")]
+use super::association_port;
 use super::{
-    Extension, alpn, association_port, cached_info, certificate_authorities, certificate_type,
-    compress_certificate, connection_id, cookie, credential_status, did_methods, did_proof, early_data,
-    ec_point_formats, extended_master_secret, handshake_cache, key_share, max_fragment_length,
-    pre_shared_key, psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name,
-    session_ticket, signature_algorithms, ssi_parameters, status_request, supported_groups,
-    supported_versions, tls_cert_with_extern_psk,
+    Extension, alpn, cached_info, certificate_authorities, certificate_type, compress_certificate,
+    connection_id, cookie, credential_status, did_methods, did_proof, early_data, ec_point_formats,
+    extended_master_secret, handshake_cache, key_share, max_fragment_length, pre_shared_key,
+    psk_key_exchange_modes, record_size_limit, renegotiation_info, rrc, server_name, session_ticket,
+    signature_algorithms, ssi_parameters, status_request, supported_groups, supported_versions,
+    tls_cert_with_extern_psk,
 };
 use crate::error::{Error, PeerMisbehaved};
 use crate::wire::{ExtensionType, Reader, What};
@@ -170,6 +172,7 @@ const REGISTRY: &[Row] = &[
         typ: E::HANDSHAKE_CACHE,
         forms: &[form::<handshake_cache::Offer>(), form::<handshake_cache::Answer>()],
     },
+    #[cfg(feature = "association-ports")]
     Row {
         typ: E::ASSOCIATION_PORT,
         forms: &[form::<association_port::Offer>(), form::<association_port::Answer>()],

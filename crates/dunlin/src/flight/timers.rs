@@ -124,6 +124,7 @@ impl Backoff {
     }
 
     /// The timeout after this many doublings.
+    #[cfg(feature = "association-ports")]
     pub(crate) fn timeout_after(&self, doublings: u32) -> Duration {
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         Duration::from_millis(self.timeout.saturating_mul(factor).min(self.longest).into())

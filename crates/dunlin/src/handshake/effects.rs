@@ -38,6 +38,7 @@ pub(crate) struct Effects {
 
 impl Effects {
     /// The effects of the same handshake, for another answer of the peer: without the events and questions of this one.
+    #[cfg(feature = "association-ports")]
     pub(crate) fn again(&self) -> Self {
         Self {
             messages: self.messages.clone(),

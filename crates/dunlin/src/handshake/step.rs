@@ -90,6 +90,7 @@ pub(crate) trait ExpectMessage: Send + Sync {
 
     /// The same state once more, if it waits for a ServerHello: a client that follows its server to another port may have to try
     /// another one ([`crate::PortScheme::Ipc`]).
+    #[cfg(feature = "association-ports")]
     fn again(&self) -> Option<Box<dyn ExpectMessage>> {
         None
     }

@@ -1,5 +1,7 @@
 //! The ports of associations without connection IDs.
 
+use crate::error::{Error, Misuse};
+
 /// How an association without connection IDs gets a port of its own at the server, so that the server still knows the client after a
 /// change of its address (docs/association-ports.md; Caminati and others, "Fast Session Resumption in DTLS for Mobile
 /// Communications", 2020). The server finds the association by the local port; only a record that decrypts counts.
@@ -34,6 +36,16 @@ pub enum PortScheme {
 }
 
 impl PortScheme {
+    /// Whether this build has association ports (the feature `association-ports`). Otherwise no pool takes ports, and no client connects
+    /// with a scheme.
+    pub const AVAILABLE: bool = cfg!(feature = "association-ports");
+
+    /// The error of a build without association ports.
+    pub(crate) fn unavailable() -> Error {
+        let why = "this build has no association ports: build with the feature association-ports";
+        Misuse::Config(why.into()).into()
+    }
+
     /// Whether the client follows the ServerHello to another port.
     pub(crate) const fn is_ipc(self) -> bool {
         matches!(self, Self::Ipc | Self::IpcUnannounced)

@@ -51,7 +51,8 @@ const WORKERS: usize = 2;
 /// The devices use all ways to authenticate in turn. Over TLS: X.509 with P-256 and with Ed25519, raw public key, PSK with ECDHE, plain PSK,
 /// X.509 with resumption, X.509 with the handshake cache, and TLS 1.2, whose clients get a faster profile by the policy: at first by
 /// renegotiation, then at once. Over DTLS, two devices move to another address while they talk: one with a PSK and connection IDs, and one with a
-/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS). Some devices know no TLS: they
+/// certificate at a CoAP server beside the gateway, which gives each association a port of its own (TCS, only in builds with the feature
+/// association-ports). Some devices know no TLS: they
 /// speak HTTP, and MQTT, to a tunnel (dunlin tunnel). One has a verifiable credential about a did:dunlin in a registry (dunlin registry):
 /// it rotates its key before each further connection, and sends the registry's proof along. The last one proves a bare DID.
 #[derive(ClapArgs)]

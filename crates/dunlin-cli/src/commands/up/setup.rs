@@ -84,7 +84,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// All ways; devices use them in turn. Those with MQTT need a broker.
+    /// All ways; devices use them in turn. Those with MQTT need a broker, and TCS needs a build with association ports.
     const ALL: [Self; 15] = [
         Self::X509P256,
         Self::X509Ed25519,
@@ -105,7 +105,8 @@ impl Way {
 
     /// The ways with a broker or without one.
     pub(super) fn all(has_broker: bool) -> impl Iterator<Item = Self> + Clone {
-        Self::ALL.into_iter().filter(move |way| has_broker || way.link() != Link::Mqtt)
+        let has_ports = |way: &Self| PortScheme::AVAILABLE || *way != Self::Tcs;
+        Self::ALL.into_iter().filter(has_ports).filter(move |way| has_broker || way.link() != Link::Mqtt)
     }
 
     /// Whether the device connects through a tunnel.
@@ -459,7 +460,8 @@ impl Maker {
         let config = ServerConfig::new(profile.build().map_err(setup_failed)?).map_err(setup_failed)?;
         let config = config.with_client_auth(ClientAuth::Required).map_err(setup_failed)?;
         let migration = Migration::never().with_unchecked(true);
-        Ok(Arc::new(config.with_port_scheme(PortScheme::Tcs).with_migration(migration)))
+        let config = if PortScheme::AVAILABLE { config.with_port_scheme(PortScheme::Tcs) } else { config };
+        Ok(Arc::new(config.with_migration(migration)))
     }
 
     /// The files for all devices so far, and for a client that connects by hand.

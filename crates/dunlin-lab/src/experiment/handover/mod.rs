@@ -20,6 +20,7 @@ use std::thread;
 use std::time::Duration;
 
 use case::{Case, Figures, HANDSHAKE, Path, Scheme, ServerKind, TALK, Talk};
+use dunlin::PortScheme;
 use dunlin_sim::NatKind;
 use keys::Keys;
 use real::{OpenSsl, Stack};
@@ -98,6 +99,10 @@ impl Experiment for Handover {
     }
 
     fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+        if !PortScheme::AVAILABLE {
+            let why = "this build has no association ports, which it compares";
+            return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
+        }
         let keys = Keys::new()?;
         let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
         match plan.way {

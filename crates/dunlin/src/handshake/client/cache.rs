@@ -46,6 +46,7 @@ pub(crate) trait Offered: Send + Sync {
     fn extensions(&self, w: &mut ExtensionsWriter);
 
     /// The same offer, for another answer to it. Both have the same tickets.
+    #[cfg(feature = "association-ports")]
     fn again(&self) -> Box<dyn Offered>;
 
     /// What the server accepted. `None` if this handshake uses nothing of the cache and will store nothing.
@@ -251,6 +252,7 @@ impl Offered for CacheOffer {
         }
     }
 
+    #[cfg(feature = "association-ports")]
     fn again(&self) -> Box<dyn Offered> {
         Box::new(self.clone())
     }

@@ -281,6 +281,7 @@ impl Offer {
 
 impl Offer {
     /// The same offer, for another ServerHello. `None` with early data, whose keys are in use.
+    #[cfg(feature = "association-ports")]
     fn again(&self) -> Option<Self> {
         let Terms {
             config, server, asks, offered, previous, early: None, cache, types, ocsp, extended, ..
@@ -345,6 +346,7 @@ impl ExpectMessage for ExpectServerHello {
         }
     }
 
+    #[cfg(feature = "association-ports")]
     fn again(&self) -> Option<Box<dyn ExpectMessage>> {
         let (offer, transcript) = (self.offer.again()?, self.transcript.clone());
         Some(Box::new(Self { offer, transcript, verified: self.verified }))

@@ -24,6 +24,7 @@ pub(crate) enum Cache {
 
 impl Cache {
     /// The same offer, for another answer to it. `None` once the server has answered.
+    #[cfg(feature = "association-ports")]
     pub(crate) fn again(&self) -> Option<Self> {
         match self {
             Self::None => Some(Self::None),

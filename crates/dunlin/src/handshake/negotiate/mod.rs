@@ -46,6 +46,7 @@ use crate::wire::{CertificateType, CipherSuite, DidMethod, ExtensionType, Protoc
 
 pub(crate) mod alpn;
 pub(crate) mod asks;
+#[cfg(feature = "association-ports")]
 mod association_port;
 mod certificate_authorities;
 pub(crate) mod certificate_type;
@@ -101,6 +102,7 @@ static OFFERS: &[OfferStep] = &[
     record_size::offer,
     connection_id::offer,
     rrc::offer,
+    #[cfg(feature = "association-ports")]
     association_port::offer,
     handshake_cache::offer,
     psk::offer_modes,
@@ -229,6 +231,7 @@ static ACCEPT: &[AcceptStep] = &[
     alpn::accept,
     record_size::accept,
     early_data::accept,
+    #[cfg(feature = "association-ports")]
     association_port::accept,
     |cx, terms, answers| {
         let certificates = terms.config.certificates;
@@ -247,6 +250,7 @@ static ACCEPT_TLS12: &[AcceptStep] = &[
     session_ticket::accept,
     connection_id::accept,
     rrc::accept,
+    #[cfg(feature = "association-ports")]
     association_port::accept,
     handshake_cache::accept,
 ];
@@ -410,6 +414,7 @@ pub(crate) static ENCRYPTED_EXTENSIONS: &[AnswerStep] = &[
     record_size::answer,
     certificate_type::answer,
     early_data::answer,
+    #[cfg(feature = "association-ports")]
     association_port::answer,
     handshake_cache::answer,
 ];
@@ -428,6 +433,7 @@ pub(crate) static SERVER_HELLO_TLS12: &[AnswerStep] = &[
     session_ticket::answer,
     connection_id::answer,
     rrc::answer,
+    #[cfg(feature = "association-ports")]
     association_port::answer,
 ];
 

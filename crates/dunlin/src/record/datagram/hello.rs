@@ -1,10 +1,7 @@
 //! Recognises a hello by the beginning of a datagram, for an endpoint that has to find the connection first.
 
 use super::header12;
-use crate::message::ServerHello;
-use crate::message::server_hello::RETRY_RANDOM;
-use crate::wire::{ContentType, ExtensionType, HandshakeType};
-use alloc::vec::Vec;
+use crate::wire::{ContentType, HandshakeType};
 
 /// The length of a random, in bytes.
 const RANDOM_LEN: usize = 32;
@@ -31,7 +28,12 @@ impl Hello {
 /// of another one: in DTLS 1.3 all of it, because the keys depend on the transcript, in DTLS 1.2 the random. `None` for a
 /// HelloRetryRequest, for a fragment without the whole random, and for a whole ServerHello that does not parse. The connection may
 /// process another ServerHello of the same port, so equal keys are possible with different labels.
-pub(crate) fn server_hello(datagram: &[u8]) -> Option<Vec<u8>> {
+#[cfg(feature = "association-ports")]
+pub(crate) fn server_hello(datagram: &[u8]) -> Option<alloc::vec::Vec<u8>> {
+    use crate::message::ServerHello;
+    use crate::message::server_hello::RETRY_RANDOM;
+    use crate::wire::ExtensionType;
+
     let Fragment { random, is_whole, body } = Fragment::read(datagram, HandshakeType::SERVER_HELLO)?;
     let random = random.filter(|random| *random != RETRY_RANDOM)?;
     match ServerHello::read(body) {
@@ -49,6 +51,10 @@ struct Fragment<'a> {
     random: Option<[u8; RANDOM_LEN]>,
     /// Whether the fragment is the whole hello.
     is_whole: bool,
+    #[cfg_attr(
+        not(feature = "association-ports"),
+        expect(dead_code, reason = "only ports compare ServerHellos")
+    )]
     body: &'a [u8],
 }
 
@@ -74,6 +80,8 @@ impl<'a> Fragment<'a> {
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec::Vec;
+
     use super::*;
 
     /// A record with this type and epoch, which contains a fragment of a ClientHello from this offset on.

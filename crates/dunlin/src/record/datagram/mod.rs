@@ -25,12 +25,14 @@ mod header13;
 mod hello;
 mod homes;
 mod path;
+#[cfg_attr(not(feature = "association-ports"), path = "no_ports.rs")]
 mod ports;
 mod receive;
 mod replay;
 mod routability;
 mod seldom;
 mod send;
+#[cfg(feature = "association-ports")]
 mod spent;
 mod transport;
 
@@ -56,7 +58,9 @@ use crate::wire::{MAX_CIPHERTEXT, MAX_PLAINTEXT};
 pub(crate) use epoch::{EpochKey, Kind as KeyKind};
 pub(crate) use freeze::Thawing;
 pub(crate) use header13::Header;
-pub(crate) use hello::{Hello, server_hello};
+pub(crate) use hello::Hello;
+#[cfg(feature = "association-ports")]
+pub(crate) use hello::server_hello;
 use homes::Homes;
 pub use path::PathChecks;
 use path::Paths;
@@ -64,6 +68,7 @@ use ports::Ports;
 pub(crate) use ports::{Claim, PoolPort};
 use receive::Receiver;
 use send::{Output, Sender};
+#[cfg(feature = "association-ports")]
 pub(crate) use spent::MAX_SPENT_KEYS;
 
 /// The connection ID in the first record of a datagram, if this record has one. It is the receiver's, whose IDs have `len` bytes: a
@@ -305,11 +310,13 @@ impl Datagram {
     }
 
     /// Begins to look for the next authentic record that is not a copy.
+    #[cfg(feature = "association-ports")]
     pub(crate) const fn forget_authentic(&mut self) {
         self.receiver.forget_authentic();
     }
 
     /// Whether such a record has arrived since then.
+    #[cfg(feature = "association-ports")]
     pub(crate) const fn is_newly_authentic(&self) -> bool {
         self.receiver.is_newly_authentic()
     }

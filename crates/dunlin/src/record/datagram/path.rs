@@ -116,6 +116,7 @@ impl Paths {
     }
 
     /// The same paths once more. `None` once an address is under check.
+    #[cfg(feature = "association-ports")]
     pub(super) fn again(&self) -> Option<Self> {
         let Self { side, present, check: None, migration, random, counts, .. } = self else { return None };
         Some(Self {
@@ -161,11 +162,13 @@ impl Paths {
     }
 
     /// Sends over this path from now on.
+    #[cfg(feature = "association-ports")]
     pub(super) const fn set_present(&mut self, path: Path) {
         self.present = path;
     }
 
     /// Sends to this port of the peer from now on.
+    #[cfg(feature = "association-ports")]
     pub(super) fn set_peer_port(&mut self, port: u16) {
         self.present.peer.set_port(port);
     }

@@ -174,6 +174,7 @@ impl Receiver {
     }
 
     /// The same receiver once more, before it has keys.
+    #[cfg(feature = "association-ports")]
     pub(super) fn again(&self) -> Option<Self> {
         if !self.epochs.is_empty() {
             return None;
@@ -548,11 +549,13 @@ impl Receiver {
     }
 
     /// Begins to look for the next authentic record that is not a copy.
+    #[cfg(feature = "association-ports")]
     pub(super) const fn forget_authentic(&mut self) {
         self.is_newly_authentic = false;
     }
 
     /// Whether such a record has arrived since then.
+    #[cfg(feature = "association-ports")]
     pub(super) const fn is_newly_authentic(&self) -> bool {
         self.is_newly_authentic
     }

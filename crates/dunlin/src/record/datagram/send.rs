@@ -9,6 +9,7 @@ use super::connection_id::PeerIds;
 use super::epoch::{EpochKey, Kind, Sealing};
 use super::freeze::{SKIP, check_epoch};
 use super::routability::{self, PathMessage};
+#[cfg(feature = "association-ports")]
 use super::spent::SpentKeys;
 use super::{EARLY_EPOCH, HANDSHAKE_EPOCH, MAX_WAITING_ANSWERS, MAX_WAITING_DATAGRAMS, header12};
 use crate::address::{Local, Path};
@@ -93,6 +94,7 @@ pub(crate) struct Sender {
     /// The first record number of a thawed association in its first epoch, which has skipped ahead by [`SKIP`]; 0 otherwise.
     thawed_at: u64,
     /// The keys of all attempts of a handshake, if there can be several.
+    #[cfg(feature = "association-ports")]
     spent: Option<Box<SpentKeys>>,
     /// An alert was sent, and nothing follows it.
     closed: bool,
@@ -119,12 +121,14 @@ impl Sender {
             key_update: None,
             next_update: None,
             thawed_at: 0,
+            #[cfg(feature = "association-ports")]
             spent: None,
             closed: false,
         }
     }
 
     /// The same sender once more, before it has keys.
+    #[cfg(feature = "association-ports")]
     pub(super) fn again(&self) -> Option<Self> {
         let WriteEpoch { number, key: None, sequence, is_initial } = &self.present else { return None };
         let sequence = Sequence::starting_at(sequence.used());
@@ -143,6 +147,7 @@ impl Sender {
     }
 
     /// Refuses keys that this sender makes twice, or that `previous` has made. `previous` makes no keys meanwhile.
+    #[cfg(feature = "association-ports")]
     pub(super) fn spend_keys(&mut self, previous: Option<&mut Self>) {
         let spent = previous.and_then(|previous| previous.spent.take());
         self.spent = self.spent.take().or(spent).or_else(|| Some(Box::default()));
@@ -332,6 +337,7 @@ impl Sender {
     }
 
     pub(super) fn set_key(&mut self, epoch: Epoch, keys: &TrafficKeys) -> Result<(), Error> {
+        #[cfg(feature = "association-ports")]
         if let Some(spent) = &mut self.spent {
             spent.spend(keys)?;
         }
@@ -480,7 +486,8 @@ impl Sender {
 
     pub(super) fn complete_handshake(&mut self) {
         self.handshake_complete = true;
-        self.spent = None;
+        #[cfg(feature = "association-ports")]
+        self.spent.take();
     }
 
     /// Sends an ACK alone. RFC 8446 §6.1: after close_notify this side sends no more messages.
@@ -685,6 +692,7 @@ impl Sender {
     }
 
     /// Sends a record about the association's port over this path, unless this side sends nothing more.
+    #[cfg(feature = "association-ports")]
     pub(super) fn about_port(&mut self, path: Path, content: &[u8]) -> Result<(), Error> {
         if self.closed {
             return Ok(());

@@ -15,7 +15,9 @@ use crate::message::connection_ids::Usage;
 use crate::protocol::{Protocol, Side};
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
-use crate::settings::{ConnectionIds, PortScheme};
+use crate::settings::ConnectionIds;
+#[cfg(feature = "association-ports")]
+use crate::settings::PortScheme;
 use crate::time::Instant;
 use crate::transport::{Emitter, Epoch, Incoming, Reads, Transport};
 use crate::wire::{AlertDescription, AlertLevel, HandshakeType};
@@ -68,10 +70,12 @@ impl Emitter for Datagram {
         self.sender.ids = PeerIds::new(peers);
     }
 
+    #[cfg(feature = "association-ports")]
     fn use_port(&mut self, scheme: Option<PortScheme>) -> Option<u16> {
         self.take_port(scheme)
     }
 
+    #[cfg(feature = "association-ports")]
     fn expect_port(&mut self, port: u16) {
         Self::expect_port(self, port);
     }
