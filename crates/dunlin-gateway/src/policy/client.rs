@@ -289,11 +289,12 @@ impl Client {
     /// keep subject, issuer and e-mail addresses.
     #[must_use]
     pub fn without_its_certificate(&self, keeps_details: bool) -> Self {
+        use Attribute::{Email, Issuer, IssuerKey, Name, Subject};
         let mut client = self.clone();
         if !client.values(&Attribute::Kind).any(|kind| kind == "x509") {
             return client;
         }
-        let details = [Attribute::Email, Attribute::Issuer, Attribute::Name, Attribute::Subject];
+        let details = [Email, Issuer, IssuerKey, Name, Subject];
         let lost = details.into_iter().filter(|_| !keeps_details).chain([Attribute::Key]);
         lost.for_each(|attribute| {
             client.facts.retain(|(known, _)| *known != attribute);

@@ -337,6 +337,12 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
                     false => assert_eq!(known, own, "{at}: {key}"),
                 }
                 check_rules(&client, &full, &attribute, &at);
+                // `explain` has no session, and says the same.
+                if connection == Connection::Resumed {
+                    let told = full.without_its_certificate(kind == Kind::X509(true));
+                    assert_eq!(told.is_unknown(&attribute), client.is_unknown(&attribute), "{at}: {key}");
+                    assert!(values(&told).is_subset(&known), "{at}: {key}");
+                }
             }
             assert_eq!(unknown.into_iter().collect::<Vec<_>>(), lost(kind, connection), "{at}");
         }
