@@ -1,5 +1,6 @@
 //! What is known to have ended stays known: of DIDs, of status lists, and of the logs of registries.
 
+mod histories;
 pub(crate) mod registered;
 
 use std::sync::Arc;
