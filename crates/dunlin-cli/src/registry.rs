@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use clap::Args;
 use dunlin::auth::X509Trust;
@@ -9,6 +10,8 @@ use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_gateway::known::KnownFile;
+use dunlin_identity::credential::Seconds;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialVerifier, Judge, Known, ListedIssuer, RegistryDocuments, ResolveError,
@@ -25,6 +28,7 @@ use dunlin_registry::stapler::{Stapler, StaplerError};
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
+use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use crate::did::{Own, now_s};
@@ -52,11 +56,15 @@ impl AccessOptions {
     /// The registry at this URL, and at its other nodes.
     pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
         let provider = Arc::new(lists::provider());
-        self.client_that(url, Arc::new(Known::new(provider, Knowledge::default())))
+        self.client_that(url, (Arc::new(Known::new(provider, Knowledge::default())), 0))
     }
 
     /// As [`Self::client`], and shares what is known for good.
-    fn client_that(&self, url: &str, known: Arc<Known>) -> Result<RegistryClient, Error> {
+    fn client_that(
+        &self,
+        url: &str,
+        (known, outage_age): (Arc<Known>, Seconds),
+    ) -> Result<RegistryClient, Error> {
         let provider = Arc::new(lists::provider());
         for url in std::iter::once(url).chain(self.registry_node.iter().map(String::as_str)) {
             https::url(url).map_err(|error| not_https(&error))?;
@@ -66,7 +74,10 @@ impl AccessOptions {
             return Err(Error::usage("--registry", why, "give the key with --registry-key"));
         };
         let documents = RegistryDocuments::new(provider.clone(), trust(path, &provider)?);
-        let documents = Arc::new(documents.with_known(known).with_report(contradicts));
+        let documents = documents.with_known(known).with_outage(outage_age, |did| {
+            warn(&format!("{did}: an older proof counts, because the registry does not answer"));
+        });
+        let documents = Arc::new(documents.with_report(contradicts));
         let https = self.https(&provider)?;
         let first = RegistryClient::new(provider, url, https, documents);
         let mut nodes = self.registry_node.iter();
@@ -82,7 +93,7 @@ impl AccessOptions {
         did_web: bool,
     ) -> Result<(Option<RegistryClient>, LookUps), Error> {
         let known = Arc::new(Known::new(Arc::new(lists::provider()), Knowledge::default()));
-        self.look_ups_that(registry, did_web, known)
+        self.look_ups_that(registry, did_web, (known, 0))
     }
 
     /// As [`Self::look_ups`], and shares what is known for good.
@@ -90,7 +101,7 @@ impl AccessOptions {
         &self,
         registry: Option<&str>,
         did_web: bool,
-        known: Arc<Known>,
+        known: (Arc<Known>, Seconds),
     ) -> Result<(Option<RegistryClient>, LookUps), Error> {
         let registry = registry.map(|url| self.client_that(url, known)).transpose()?;
         let provider = Arc::new(lists::provider());
@@ -220,13 +231,41 @@ pub(crate) struct RegistryOptions {
     /// Accept peers with a did:web, whose documents are fetched from their web servers over HTTPS.
     #[arg(long, help_heading = "Registry")]
     did_web: bool,
+    /// How old the proof of a peer's DID may be that counts while the registry has not answered for a minute, though a newer one is known:
+    /// a number with s, m, h or d; 0s: none counts.
+    #[arg(long, value_name = "TIME", default_value = "1h", requires = "registry", value_parser = outage_age, help_heading = "Registry")]
+    outage_age: Seconds,
+    /// Keep what has ended in this file, which this process alone uses: replaced keys, ended DIDs, and which status lists are the newest.
+    #[arg(long, value_name = "FILE", help_heading = "Registry")]
+    known: Option<PathBuf>,
     #[command(flatten)]
     access: AccessOptions,
     /// Copies of these options share what they learn.
     #[arg(skip)]
     opened: Arc<OnceLock<Opened>>,
     #[arg(skip)]
-    known: Arc<OnceLock<Arc<Known>>>,
+    opened_known: Arc<OnceLock<OpenedKnown>>,
+}
+
+/// What is known for good, and its file.
+struct OpenedKnown {
+    known: Arc<Known>,
+    file: Option<Arc<KnownFile>>,
+}
+
+/// A time span in seconds, as in `90s`, `15m`, `12h` or `30d`.
+fn outage_age(text: &str) -> Result<Seconds, String> {
+    let wrong = || "write a number with s, m, h or d, as in 1h".to_owned();
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let unit = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number = number.parse::<u32>().map_err(|_| wrong())?;
+    Ok(Seconds::from(number).saturating_mul(unit))
 }
 
 /// The clients that the options name, and the source of own proofs.
@@ -241,15 +280,29 @@ impl RegistryOptions {
         if let Some(opened) = self.opened.get() {
             return Ok(opened);
         }
-        let (registry, look_ups) =
-            self.access.look_ups_that(self.registry.as_deref(), self.did_web, self.known())?;
+        let (registry, look_ups) = self.access.look_ups_that(
+            self.registry.as_deref(),
+            self.did_web,
+            (self.known()?, self.outage_age),
+        )?;
         Ok(self.opened.get_or_init(|| Opened { registry, look_ups, stapler: OnceLock::new() }))
     }
 
     /// What is known for good.
-    pub(crate) fn known(&self) -> Arc<Known> {
-        let new = || Arc::new(Known::new(Arc::new(lists::provider()), Knowledge::default()));
-        self.known.get_or_init(new).clone()
+    pub(crate) fn known(&self) -> Result<Arc<Known>, Error> {
+        if let Some(opened) = self.opened_known.get() {
+            return Ok(opened.known.clone());
+        }
+        let advice = "name a file for this process alone, in a directory that it can write";
+        let failed = |fault| Error::failed("--known", fault, advice);
+        let opened = self.known.as_ref().map(|path| KnownFile::open(path).map_err(failed)).transpose()?;
+        let (file, knowledge) = opened.unzip();
+        let known = Known::new(Arc::new(lists::provider()), knowledge.unwrap_or_default());
+        let known = Arc::new(match &file {
+            Some(file) => known.with_store(file.clone()),
+            None => known,
+        });
+        Ok(self.opened_known.get_or_init(|| OpenedKnown { known, file }).known.clone())
     }
 
     /// Makes a verifier resolve what the registry and web servers know, and ask them for the rest.
@@ -309,9 +362,32 @@ impl RegistryOptions {
         }
     }
 
+    /// Writes what is known to the disk every second.
+    fn keep_known(&self) {
+        let Some(file) = self.opened_known.get().and_then(|opened| opened.file.clone()) else { return };
+        tokio::spawn(async move {
+            loop {
+                sleep(SYNC_TIME).await;
+                let file = file.clone();
+                // It fails only if the runtime ends.
+                let _ = spawn_blocking(move || file.sync()).await;
+            }
+        });
+    }
+
+    /// Learns whether the registry answers, as long as the judge exists.
+    pub(crate) fn watch_registry(&self, judge: &PeerJudge) {
+        let (Some(opened), Ok(runtime)) = (self.opened.get(), Handle::try_current()) else { return };
+        if self.has_registry() {
+            let (look_ups, judge) = (opened.look_ups.clone(), Arc::downgrade(&judge.judge()));
+            runtime.spawn(async move { look_ups.watch_registries(judge).await });
+        }
+    }
+
     /// Looks up the issuers that the judge trusts, for as long as a look-up may take, and watches them from now on. Gets the first proof of the
     /// own DID, and refreshes it. Without a proof, peers ask the registry themselves.
     pub(crate) async fn start(&self, judge: Option<PeerJudge>) {
+        judge.iter().for_each(|judge| self.watch_registry(judge));
         if let (Some(PeerJudge::Credentials(verifier)), Some(opened)) = (judge, self.opened.get())
             && !self.methods().is_empty()
         {
@@ -328,6 +404,7 @@ impl RegistryOptions {
                 look_ups.watch_issuers(verifier).await;
             });
         }
+        self.keep_known();
         let Some(stapler) = self.opened.get().and_then(|opened| opened.stapler.get()) else { return };
         if let Err(error) = stapler.refresh().await {
             no_proof(&error);
@@ -336,6 +413,9 @@ impl RegistryOptions {
         tokio::spawn(async move { stapler.keep_fresh(&lists::provider(), no_proof).await });
     }
 }
+
+/// How often what is known is written to the disk.
+const SYNC_TIME: Duration = Duration::from_secs(1);
 
 fn no_proof(error: &StaplerError) {
     warn(&format!(

@@ -18,7 +18,6 @@ use dunlin_identity::handshake::{
     RegistryDocuments, Resolution, Resolver, Unresolvable,
 };
 use dunlin_identity::holding::Holding;
-use dunlin_identity::knowledge::Knowledge;
 use dunlin_identity::method::dunlin::State;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::trust::{TrustList, read_membership};
@@ -26,11 +25,14 @@ use dunlin_pki::Item;
 use dunlin_registry::client::{RegistryClient, log_contradiction};
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
+use prometheus_client::metrics::counter::Counter;
+use tokio::task::{AbortHandle, spawn_blocking};
 use zeroize::Zeroizing;
 
 use crate::clock::now_s;
-use crate::config::{Fault, Faults, FileField, RegistryConfig, Section};
-use crate::lookups::{stapled, watch_issuers};
+use crate::config::{Fault, Faults, FileField, RegistryConfig, Section, SharedConfig};
+use crate::known::{self, KnownPlaces};
+use crate::lookups::{stapled, watch_issuers, watch_registries};
 use crate::tls::{open_to_others, read};
 
 /// The keys by which a side judges the verifiable credentials and bare DIDs of peers.
@@ -77,8 +79,12 @@ pub(crate) struct Learnt {
     staplers: Mutex<Vec<Weak<Stapler>>>,
     /// What registries have shown, by everything on which trust in them rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
-    /// What is known for good.
-    known: OnceLock<Arc<Known>>,
+    /// What is known for good, and where it is kept.
+    known: OnceLock<Arc<KnownPlaces>>,
+    /// Exchanges it with its places.
+    following: Mutex<Option<AbortHandle>>,
+    /// Counts proofs that have counted because a registry does not answer.
+    pub(crate) outage_proofs: Counter,
 }
 
 impl Learnt {
@@ -116,9 +122,48 @@ impl Learnt {
     }
 
     /// What is known for good, whatever registries are trusted.
-    pub(crate) fn known(&self, provider: &Arc<CryptoProvider>) -> Arc<Known> {
-        let new = || Arc::new(Known::new(provider.clone(), Knowledge::default()));
-        self.known.get_or_init(new).clone()
+    fn known(&self, provider: &Arc<CryptoProvider>) -> Arc<Known> {
+        self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory(provider))).known.clone()
+    }
+
+    /// Reads what is known from this file, and from the Redis that gateways share. A reload keeps the file.
+    pub(crate) fn open_known(
+        &self,
+        provider: &Arc<CryptoProvider>,
+        file: Option<&FileField>,
+        shared: Option<&SharedConfig>,
+    ) -> Result<(), Fault> {
+        let Some(known) = self.known.get() else {
+            let opened = KnownPlaces::open(provider, file, shared)?;
+            self.known.get_or_init(|| Arc::new(opened));
+            return Ok(());
+        };
+        if known.is_at(file) {
+            return Ok(());
+        }
+        let (what, advice) =
+            ("a reload cannot change the table [known]", "restart the program, or restore it");
+        Err(file.map_or_else(|| Fault::elsewhere(what, advice), |file| file.place.fault(what, advice)))
+    }
+
+    /// Exchanges what is known with its places from now on. `told` learns whether Redis has answered.
+    pub(crate) fn follow_known(&self, told: impl Fn(bool) + Send + 'static) {
+        let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) =
+            self.known.get().filter(|known| known.outlive_the_program() && following.is_none())
+        {
+            *following = Some(tokio::spawn(known::follow(known.clone(), told)).abort_handle());
+        }
+    }
+
+    /// Ends the exchange, when nothing is learnt any more.
+    pub(crate) async fn close_known(&self) {
+        let following = self.following.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let (Some(following), Some(known)) = (following, self.known.get().cloned()) {
+            following.abort();
+            // It fails only if the runtime ends.
+            let _ = spawn_blocking(move || known.close()).await;
+        }
     }
 
     /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
@@ -127,18 +172,25 @@ impl Learnt {
         &self,
         provider: &Arc<CryptoProvider>,
         trust: RegistryTrust,
+        outage_age: Seconds,
     ) -> Arc<RegistryDocuments> {
         let mut settings = Vec::new();
         trust.settings(&mut |part| {
             settings.extend(part.len().to_be_bytes());
             settings.extend(part);
         });
+        settings.extend(outage_age.to_be_bytes());
         let mut all = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(&settings) {
             known.confirm(&trust);
             return known.clone();
         }
         let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known(provider));
+        let uses = self.outage_proofs.clone();
+        let new = new.with_outage(outage_age, move |did| {
+            uses.inc();
+            tracing::warn!(%did, "an older proof counts, because the registry does not answer");
+        });
         let new = Arc::new(new.with_report(log_contradiction));
         all.insert(settings, new.clone());
         new
@@ -266,6 +318,9 @@ impl CredentialTrust {
                 }
                 Err(fault) => faults.push(fault),
             }
+        }
+        if let (Some(look_ups), Some(judge)) = (&look_ups, judges.first()) {
+            watch_registries(look_ups, judge);
         }
         let answers = look_ups.map(|look_ups| look_ups.answers(judges.clone()));
         (judges.into_iter().map(|judge| judge as Arc<dyn Verifier>).collect(), answers)
@@ -596,13 +651,13 @@ mod tests {
             RegistryTrust::replicated(trust.expect("a genesis file"))
         };
         let (begin, later) = (1_800_000_000, 1_800_000_001 + DEFAULT_TRUSTING_PERIOD);
-        let known = learnt.registry(&provider, read(begin));
+        let known = learnt.registry(&provider, read(begin), 0);
         assert_eq!(*known.trust(), read(begin));
-        assert!(Arc::ptr_eq(&known, &learnt.registry(&provider, read(later))));
+        assert!(Arc::ptr_eq(&known, &learnt.registry(&provider, read(later), 0)));
         assert_eq!(*known.trust(), read(later));
         // A clock that goes back takes nothing away, and another trust is another entry.
-        learnt.registry(&provider, read(begin));
+        learnt.registry(&provider, read(begin), 0);
         assert_eq!(*known.trust(), read(later));
-        assert!(!Arc::ptr_eq(&known, &learnt.registry(&provider, read(later).with_max_age(60))));
+        assert!(!Arc::ptr_eq(&known, &learnt.registry(&provider, read(later).with_max_age(60), 0)));
     }
 }

@@ -116,6 +116,11 @@ impl Prepared {
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
         let (mut warnings, mut listeners) = (vec![], vec![]);
+        if opens_stores {
+            let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
+            let opened = stores.learnt.open_known(&stores.provider, config.common.known.as_ref(), shared);
+            faults.extend(opened.err());
+        }
         if let Some(nodes) = &config.nodes
             && stores.nodes.get().is_none()
         {
@@ -200,9 +205,11 @@ impl Gateway {
     /// # Errors
     /// The errors of [`Self::start`].
     pub async fn start_with(config: Config, sockets: Sockets) -> Result<Self, Faults> {
+        let (metrics, mut stores) = (Metrics::new(Role::Gateway), Stores::new());
+        stores.learnt.outage_proofs = metrics.outage_proofs.clone();
         let gateway = Self {
-            service: Service::new(Metrics::new(Role::Gateway), sockets),
-            stores: Arc::new(Stores::new()),
+            service: Service::new(metrics, sockets),
+            stores: Arc::new(stores),
             followers: Mutex::default(),
             refreshing: Mutex::default(),
             redirects: Mutex::default(),
@@ -310,6 +317,10 @@ impl Gateway {
         let mut tasks = policed::follow(&self.service.shared, policed);
         tasks.extend(acme::follow(&self.service.shared, next));
         tasks.extend(shared::follow(&self.service.shared, next));
+        let shared = self.service.shared.clone();
+        self.stores.learnt.follow_known(move |is_answered| {
+            shared.metrics.shared_refreshed("", "known", is_answered);
+        });
         let staplers = next.iter().flat_map(|live| live.tls.staplers());
         Refreshing::replace(&self.refreshing, staplers, &self.stores.provider);
         let mut followers = self.followers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -399,10 +410,12 @@ impl Gateway {
     /// earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
+        self.stores.learnt.close_known().await;
     }
 
     /// Ends all connections with a close_notify, and the gateway.
     pub async fn end(&self) {
         self.service.end().await;
+        self.stores.learnt.close_known().await;
     }
 }

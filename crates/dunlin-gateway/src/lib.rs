@@ -32,6 +32,7 @@ mod document;
 mod frozen;
 mod gateway;
 mod identity;
+pub mod known;
 mod limits;
 mod listener;
 mod lookups;

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dunlin::Credential;
 use dunlin::crypto::CryptoProvider;
-use dunlin_identity::handshake::CredentialVerifier;
+use dunlin_identity::credential::Seconds;
+use dunlin_identity::handshake::{CredentialVerifier, DEFAULT_OUTAGE_AGE, Judge};
 use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
@@ -34,6 +35,8 @@ pub struct RegistryConfig {
     pub key: FileField,
     /// `ca`: the authorities of its HTTPS server; empty for those of this machine.
     pub ca: Vec<FileField>,
+    /// `outage_age`: how old a proof may be that counts while the registry does not answer, in seconds; 0: none does.
+    pub outage_age: Seconds,
 }
 
 impl RegistryConfig {
@@ -41,6 +44,8 @@ impl RegistryConfig {
     pub(crate) fn read(mut section: Section<'_>) -> Option<Self> {
         let (url, nodes) = (section.text("url"), section.texts("nodes"));
         let (key, ca) = (section.file("key"), section.files("ca"));
+        let outage_age = section.seconds("outage_age").map(|age| age.value.into());
+        let outage_age = outage_age.unwrap_or(DEFAULT_OUTAGE_AGE);
         let mut is_https = |url: &Field<String>| match https::url(&url.value) {
             Ok(_) => true,
             Err(error) => {
@@ -57,7 +62,7 @@ impl RegistryConfig {
             section.missing("key", KEY);
         }
         section.end();
-        Some(Self { url: url?, nodes, key: key?, ca })
+        Some(Self { url: url?, nodes, key: key?, ca, outage_age })
     }
 
     /// Reads the files, and makes a client, which knows what was learnt before. It opens no connection.
@@ -90,7 +95,7 @@ impl RegistryConfig {
         let connector =
             connector.map_err(|error| self.url.place.fault(error.to_string(), "report this error"))?;
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
-        let documents = learnt.registry(provider, trust);
+        let documents = learnt.registry(provider, trust, self.outage_age);
         let client = RegistryClient::new(provider.clone(), &self.url.value, https, documents);
         let mut nodes = self.nodes.iter();
         let client =
@@ -105,6 +110,14 @@ pub(crate) fn watch_issuers(look_ups: &LookUps, verifier: &Arc<CredentialVerifie
     let Ok(runtime) = Handle::try_current() else { return };
     let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
     runtime.spawn(async move { look_ups.watch_issuers(verifier).await });
+}
+
+/// Learns whether the registries answer, as long as the verifier exists.
+pub(crate) fn watch_registries(look_ups: &LookUps, verifier: &Arc<dyn Judge>) {
+    // Without a runtime nobody can connect either.
+    let Ok(runtime) = Handle::try_current() else { return };
+    let (look_ups, verifier) = (look_ups.clone(), Arc::downgrade(verifier));
+    runtime.spawn(async move { look_ups.watch_registries(verifier).await });
 }
 
 /// Refreshes the proof of an own DID as long as the value exists.

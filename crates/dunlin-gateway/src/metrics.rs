@@ -193,6 +193,8 @@ pub(crate) struct Metrics {
     blacklisted: Counters,
     redirected: Counters,
     shared_refreshes: Counters,
+    /// Shared with the verifiers.
+    pub(crate) outage_proofs: Counter,
     denied: Counters,
     acme_orders: Counters,
     acme_challenges: Counters,
@@ -235,6 +237,7 @@ impl Metrics {
             blacklisted: Family::default(),
             redirected: Family::default(),
             shared_refreshes: Family::default(),
+            outage_proofs: Counter::default(),
             denied: Family::default(),
             acme_orders: Family::default(),
             acme_challenges: Family::default(),
@@ -270,7 +273,7 @@ impl Metrics {
         let counters = counters.map(|(name, help, family)| (name, help, family.clone()));
         let (saved, bytes) = (m.saved.clone(), m.bytes.clone());
         let (open, time) = (m.open.clone(), m.handshake_time.clone());
-        let expiry = m.acme_expiry.clone();
+        let (expiry, outage_proofs) = (m.acme_expiry.clone(), m.outage_proofs.clone());
         let (established, endpoints) = (m.established.clone(), m.endpoints.clone());
         let begin: Gauge<f64, AtomicU64> = Gauge::default();
         begin.set(since_1970(m.started).as_secs_f64());
@@ -285,6 +288,8 @@ impl Metrics {
         registry.register("connections", "Open connections, also those in a handshake", open);
         let help = "Clients that have completed their handshakes, and are connected";
         registry.register("established", help, established);
+        let help = "Older proofs of DIDs that have counted, because their registry did not answer";
+        registry.register("outage_proofs", help, outage_proofs);
         let help = "When certificates by ACME expire, since 1970";
         registry.register_with_unit("acme_expiry", help, Unit::Seconds, expiry);
         let help = "Time of completed handshakes, from the client's first byte to its Finished";

@@ -255,7 +255,7 @@ impl Stores {
 }
 
 /// The fault of the key that the error is about.
-fn fault_of(shared: &SharedConfig, error: &OpenError) -> Fault {
+pub(crate) fn fault_of(shared: &SharedConfig, error: &OpenError) -> Fault {
     let place = if matches!(error, OpenError::Key { .. }) { &shared.key.place } else { &shared.store.place };
     place.fault(error.to_string(), error.advice())
 }

@@ -17,13 +17,13 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding};
 use common::{Holder, Place};
 use dunlin::SsiMessages;
-use dunlin::auth::{DidProofs, KnownRegistry};
+use dunlin::auth::{Belief, DidProofs, KnownRegistry};
 use dunlin::crypto::SigningKey;
 use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    CredentialVerifier, IdentifierVerifier, Judge as _, RegistryDocuments, Stapled,
+    CredentialVerifier, IdentifierVerifier, Judge, RegistryDocuments, Resolver as _, Stapled,
 };
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::web;
@@ -666,4 +666,72 @@ async fn failures_of_a_stapler_are_reported_once_until_they_change() {
     assert!(timeout(Duration::from_secs(3600), keeping).await.is_err());
     let reported = reported.into_inner().unwrap();
     assert!(reported.len() == 1 && reported[0].contains("localhost:1: "), "{reported:?}");
+}
+
+/// A peer of whom nothing is known after a restart is asked about, until the answer says that it has ended.
+#[tokio::test]
+async fn a_thawed_peer_is_asked_about_in_the_background() {
+    let (site, mut holder) = site_with_did().await;
+    let did = holder.state().did().clone();
+    let restarted = || {
+        let client = registry_client(&site.place, &site.url(), site.connector());
+        let look_ups = LookUps::new(vec![client], None);
+        let verifier = IdentifierVerifier::new(provider(), TrustList::new([did.clone()]));
+        let verifier = Arc::new(verifier.asking_with(look_ups.resolvers()));
+        (look_ups.answers(vec![verifier.clone()]), verifier, look_ups)
+    };
+    let (_, verifier, look_ups) = restarted();
+    look_ups.look_up(&did).await.unwrap();
+    let entry = CertificateDer::from(did.as_str().as_bytes().to_vec());
+    let peer = verifier.judge(&[entry], None, now_s().try_into().unwrap()).unwrap().identity;
+    let (answers, ..) = restarted();
+    assert_eq!(answers.belief(&peer), Belief::Unknown);
+    let known = async {
+        while answers.belief(&peer) == Belief::Unknown {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        () = answers.ended(&peer) => panic!("the DID has not ended"),
+        () = known => assert_eq!(answers.belief(&peer), Belief::Holds),
+    }
+    site.place.submit(&site.registry, vec![holder.deactivate()]);
+    let (answers, ..) = restarted();
+    timeout(PATIENCE, answers.ended(&peer)).await.unwrap();
+    assert_eq!(answers.belief(&peer), Belief::Ended);
+}
+
+/// Only the program's own watch says that a registry is silent, after a minute. The clock of this test advances as soon as nothing else
+/// happens.
+#[tokio::test(start_paused = true)]
+async fn a_registry_without_an_answer_for_a_minute_is_silent() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    let mut holder = place.holder(1);
+    place.submit(&registry, vec![holder.next()]);
+    let did = holder.state().did();
+    let staple = registry.resolve(did).unwrap().staple().unwrap();
+    let documents = RegistryDocuments::new(provider(), trust(&place, DEFAULT_CHECKPOINT_AGE));
+    let documents = Arc::new(documents.with_outage(3600, |_| {}));
+    let now = common::NOW.try_into().unwrap();
+    let resolved = documents.verify(did, &staple, None, now).unwrap();
+    assert!(documents.keep(&resolved, None, now).unwrap());
+    // While the registry is silent, this side asks for no larger log.
+    let is_silent = || documents.registries()[0].oldest_size == 0;
+    let https = HttpsClient::new(site::Tls::new().connector).with_deadline(Duration::from_secs(5));
+    let client = RegistryClient::new(provider(), "https://localhost:1", https, documents.clone()).unwrap();
+    let look_ups = LookUps::new(vec![client], None);
+    look_ups.look_up(did).await.unwrap_err();
+    assert!(!is_silent());
+    let verifier = IdentifierVerifier::new(provider(), TrustList::new([did.clone()]));
+    let verifier: Arc<dyn Judge> = Arc::new(verifier.asking_with(look_ups.resolvers()));
+    let watching = look_ups.watch_registries(Arc::downgrade(&verifier));
+    let mut watching = pin!(watching);
+    assert!(timeout(Duration::from_secs(59), &mut watching).await.is_err());
+    assert!(!is_silent());
+    assert!(timeout(Duration::from_secs(30), &mut watching).await.is_err());
+    assert!(is_silent());
+    drop(verifier);
+    watching.await;
+    assert!(!is_silent());
 }

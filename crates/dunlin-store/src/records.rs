@@ -29,7 +29,7 @@ pub struct RecordFile {
     path: PathBuf,
     file: Mutex<File>,
     is_dirty: AtomicBool,
-    _locked: File,
+    locked: Mutex<Option<File>>,
 }
 
 impl RecordFile {
@@ -70,7 +70,7 @@ impl RecordFile {
             path: path.to_owned(),
             file: Mutex::new(file),
             is_dirty: AtomicBool::new(false),
-            _locked: locked,
+            locked: Mutex::new(Some(locked)),
         };
         Ok((file, records))
     }
@@ -98,12 +98,25 @@ impl RecordFile {
         written.map_err(|error| self.fault(&error))
     }
 
+    /// Waits until all records are on the disk, and lets another process use the file. No record is added afterwards.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn close(&self) -> Result<(), CacheFault> {
+        let synced = self.sync();
+        drop(self.locked.lock().unwrap_or_else(PoisonError::into_inner).take());
+        synced
+    }
+
     /// Adds a record.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of space.
     pub fn add(&self, record: &[u8]) -> Result<(), CacheFault> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.locked.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
+            return Err(self.fault(&io::Error::other("closed")));
+        }
         // One write, so that the end of the process cuts no record.
         file.write_all(&with_sum(record)).map_err(|error| self.fault(&error))?;
         self.is_dirty.store(true, Ordering::Relaxed);

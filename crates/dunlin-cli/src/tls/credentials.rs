@@ -175,12 +175,14 @@ impl CredentialOptions {
             let Some((list, pinned)) = peers else { return Ok(None) };
             // What a registry knows comes before pinned documents, which never change.
             let verifier = self.registry.extend(IdentifierVerifier::new(provider.clone(), list))?;
-            return Ok(Some(PeerJudge::Identifiers(Arc::new(verifier.with_resolver(pinned)))));
+            let judge = PeerJudge::Identifiers(Arc::new(verifier.with_resolver(pinned)));
+            self.registry.watch_registry(&judge);
+            return Ok(Some(judge));
         };
         let issuers = did::issuers(trust, &documents, &self.registry.methods(), provider)?;
         let (lists, unverified) = did::newest_status_lists(&self.status_list, &issuers, newest, provider)?;
         let verifier = CredentialVerifier::new(provider.clone(), issuers.resolved)
-            .with_known(self.registry.known())
+            .with_known(self.registry.known()?)
             .with_resolved_issuers(issuers.others)
             .with_status(lists)
             .with_unverified_status(unverified);
@@ -190,7 +192,9 @@ impl CredentialOptions {
         }
         let verifier = Arc::new(verifier);
         self.registry.watch_issuers(&verifier);
-        Ok(Some(PeerJudge::Credentials(verifier)))
+        let judge = PeerJudge::Credentials(verifier);
+        self.registry.watch_registry(&judge);
+        Ok(Some(judge))
     }
 
     /// The list of --peers, and what it pins of these documents.

@@ -99,6 +99,8 @@ pub struct Common {
     pub shutdown_time: Duration,
     /// `[admin]`: where `/metrics` and `/status` are; `None`: nowhere.
     pub admin: Option<AdminConfig>,
+    /// `[known] file`: where the program keeps what has ended; `None`: in its memory.
+    pub known: Option<FileField>,
 }
 
 impl Common {
@@ -120,7 +122,8 @@ impl Common {
         if let Some(limits) = limits {
             limits.end();
         }
-        let common = Self { log, shutdown_time: shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME), admin };
+        let shutdown_time = shutdown_time.unwrap_or(DEFAULT_SHUTDOWN_TIME);
+        let common = Self { log, shutdown_time, admin, known: known(single(sections, "known")) };
         (common, read)
     }
 }
@@ -300,6 +303,16 @@ fn admin(section: Option<Section<'_>>) -> Option<AdminConfig> {
     }
     section.end();
     Some(AdminConfig { listen: address?, hosts })
+}
+
+fn known(section: Option<Section<'_>>) -> Option<FileField> {
+    let mut section = section?;
+    let file = section.file("file");
+    if !section.has("file") {
+        section.missing("file", "name a file for this program alone, as in \"/var/lib/dunlin/known\"");
+    }
+    section.end();
+    file
 }
 
 fn log(section: Option<Section<'_>>) -> LogConfig {

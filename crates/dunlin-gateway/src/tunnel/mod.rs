@@ -120,6 +120,10 @@ impl Prepared {
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
         let (mut warnings, mut listeners) = (vec![], vec![]);
+        if opens_stores {
+            let opened = stores.learnt.open_known(&stores.provider, config.common.known.as_ref(), None);
+            faults.extend(opened.err());
+        }
         for config in config.listeners {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();
@@ -192,8 +196,9 @@ impl Tunnel {
     /// # Errors
     /// The errors of [`Self::start`].
     pub async fn start_with(config: TunnelConfig, sockets: Sockets) -> Result<Self, Faults> {
-        let service = Service::new(Metrics::new(Role::Tunnel), sockets);
-        let stores = Arc::new(Stores::new());
+        let (metrics, mut stores) = (Metrics::new(Role::Tunnel), Stores::new());
+        stores.learnt.outage_proofs = metrics.outage_proofs.clone();
+        let (service, stores) = (Service::new(metrics, sockets), Arc::new(stores));
         let freezer = match config.frozen.clone() {
             None => None,
             Some(config) => {
@@ -230,6 +235,7 @@ impl Tunnel {
         let bound = self.stores.learnt.during(self.bind(&running, config, thaws)).await?;
         let staplers: Vec<_> = bound.listeners.iter().filter_map(|(live, _)| live.stapler.clone()).collect();
         Refreshing::replace(&self.refreshing, staplers.into_iter(), &self.stores.provider);
+        self.stores.learnt.follow_known(|_| {});
         self.service.replace(running, bound);
         Ok(())
     }
@@ -284,12 +290,14 @@ impl Tunnel {
     /// then they end, or are frozen. Dropping the future of this function and calling [`Self::end`] ends them earlier.
     pub async fn stop(&self) {
         self.service.stop().await;
+        self.stores.learnt.close_known().await;
         self.freeze().await;
     }
 
     /// Ends all connections, and the tunnel.
     pub async fn end(&self) {
         self.service.end().await;
+        self.stores.learnt.close_known().await;
         self.freeze().await;
     }
 }

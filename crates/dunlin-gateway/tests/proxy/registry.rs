@@ -1,7 +1,7 @@
 //! A registry of `did:dunlin` behind a gateway and a tunnel: look-ups of clients' DIDs, and the proof of a tunnel's own.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 
 use dunlin::auth::{DidProofs, KnownRegistry, Verifiers};
 use dunlin::crypto::SigningKey;
@@ -29,7 +29,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
-use crate::place::{Place, backend, listener, metric, route, within};
+use crate::place::{PATIENCE, Place, backend, listener, metric, route, within};
+use crate::shared::{self, Redis};
 
 const ORIGIN: &str = "registry.example/1";
 const LIST: &str = "https://operator.example/status/1";
@@ -347,6 +348,48 @@ async fn a_reload_forgets_no_deactivation() {
     revoked(visit().await);
 }
 
+/// A restart forgets no deactivation, if the gateway has a file for it, nor does another gateway that shares a Redis with it.
+#[tokio::test]
+async fn a_restart_and_other_gateways_know_a_deactivation() {
+    for is_shared in [false, true] {
+        let place = Place::new();
+        let site = Site::new(&place).await;
+        let redis = Redis::new(&place);
+        let known = match is_shared {
+            true => shared::table(&place, redis.port),
+            false => "[known]\nfile = \"known\"\n".to_owned(),
+        };
+        let text = known
+            + &listener("")
+            + CLIENTS
+            + &Site::table("clients", site.port)
+            + &route(backend("one").await, "");
+        let (first, port) = place.start(&text).await;
+        // Another gateway, which is there before, learns it from Redis.
+        let beside = if is_shared { Some(place.start(&text).await) } else { None };
+        let (own, document, recovery) = site.device();
+        let old = site.registry.resolve(document.id()).unwrap().staple().unwrap().write().unwrap();
+        let visit = |port, proof: &[u8]| site.visit_as(&place, port, &own, &document, Some(proof.to_vec()));
+        assert_eq!(visit(port, &old).await.unwrap(), "one got ");
+        let provider = dunlin_awslc::provider();
+        let create = Operation::create(&provider, &*key(&own), &document).unwrap();
+        let state = State::create(&provider, &create).unwrap();
+        let end = Operation::deactivate(&provider, &*key(&recovery), &state).unwrap();
+        site.registry.submit(end).unwrap();
+        let ended = site.registry.resolve(document.id()).unwrap().staple().unwrap().write().unwrap();
+        visit(port, &ended).await.unwrap_err();
+        first.stop().await;
+        let (_second, port) = place.start(&text).await;
+        visit(port, &old).await.unwrap_err();
+        if let Some((_beside, port)) = &beside {
+            let begin = Instant::now();
+            while visit(*port, &old).await.is_ok() {
+                assert!(begin.elapsed() < PATIENCE, "the other gateway does not learn it");
+            }
+        }
+    }
+}
+
 /// The server knows nothing but the registry's keys, and asks nobody.
 #[tokio::test]
 async fn a_tunnel_sends_the_proof_of_its_did() {
@@ -414,7 +457,7 @@ async fn a_tunnel_sends_the_proof_of_its_did() {
         if within(tcp.read_to_string(&mut answer)).await.is_ok() && !answer.is_empty() {
             break answer;
         }
-        assert!(begin.elapsed().unwrap() < crate::place::PATIENCE, "the tunnel sends no proof");
+        assert!(begin.elapsed().unwrap() < PATIENCE, "the tunnel sends no proof");
     };
     assert_eq!(answer, format!("VC {}", document.id()));
 }
@@ -433,7 +476,7 @@ async fn ask_with(place: &Place, site: &Site, to: u16, key: &str, more: &str, ha
             return true;
         }
         // A tunnel needs a moment for its proof.
-        if !has_registry || begin.elapsed().unwrap() > crate::place::PATIENCE {
+        if !has_registry || begin.elapsed().unwrap() > PATIENCE {
             return false;
         }
     }
@@ -529,7 +572,7 @@ async fn a_listener_sends_the_proof_of_its_did() {
         let begin = SystemTime::now();
         // The gateway needs a moment for its proof.
         while !asks(port).await {
-            assert!(begin.elapsed().unwrap() < crate::place::PATIENCE, "the gateway sends no proof");
+            assert!(begin.elapsed().unwrap() < PATIENCE, "the gateway sends no proof");
         }
     };
     let mut operations = String::new();

@@ -19,8 +19,8 @@ const REFRESHED: &str = "dunlin_gateway_shared_refreshes_total{what=\"tickets\",
 const FAILED: &str = "dunlin_gateway_shared_refreshes_total{what=\"tickets\",outcome=\"failed\"}";
 
 /// A Redis that stores nothing on disk and ends with its test.
-struct Redis {
-    port: u16,
+pub(crate) struct Redis {
+    pub(crate) port: u16,
     process: Child,
 }
 
@@ -32,7 +32,7 @@ impl Drop for Redis {
 }
 
 impl Redis {
-    fn new(place: &Place) -> Self {
+    pub(crate) fn new(place: &Place) -> Self {
         loop {
             // Redis chooses no free port itself, and another program may take this one first.
             let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -52,7 +52,7 @@ impl Redis {
 }
 
 /// The table `[shared]` with this Redis.
-fn table(place: &Place, redis: u16) -> String {
+pub(crate) fn table(place: &Place, redis: u16) -> String {
     place.write("shared.key", &"k".repeat(32));
     std::fs::set_permissions(place.path("shared.key"), std::fs::Permissions::from_mode(0o600)).unwrap();
     format!("[shared]\nstore = \"redis://127.0.0.1:{redis}/\"\nkey = \"shared.key\"\n")

@@ -1,7 +1,8 @@
 //! The one home of what a program has learnt for good, which all its verifiers share.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
@@ -17,7 +18,13 @@ use crate::method::dunlin::Sha256Hash;
 pub trait KnownStore: Send + Sync + fmt::Debug {
     /// Keeps an entry, which is later than those before it about the same subject.
     fn add(&self, record: &Record);
+
+    /// Keeps an entry that another store had ([`Known::merge`]).
+    fn copy(&self, _record: &Record) {}
 }
+
+/// Of a log that grows all the time, a store gets one entry for each growth by this part: otherwise each operation would be an entry.
+const LOG_GROWTH: u64 = 64;
 
 /// [`Knowledge`] that verifiers, resolvers and tasks share, with a store.
 #[derive(Debug)]
@@ -25,12 +32,15 @@ pub struct Known {
     provider: Arc<CryptoProvider>,
     knowledge: RwLock<Knowledge>,
     stores: Vec<Arc<dyn KnownStore>>,
+    /// The sizes of logs in the stores.
+    stored_logs: Mutex<BTreeMap<Subject, u64>>,
 }
 
 impl Known {
     /// Begins with this knowledge. It ends with the program.
     pub const fn new(provider: Arc<CryptoProvider>, knowledge: Knowledge) -> Self {
-        Self { provider, knowledge: RwLock::new(knowledge), stores: Vec::new() }
+        let stored_logs = Mutex::new(BTreeMap::new());
+        Self { provider, knowledge: RwLock::new(knowledge), stores: Vec::new(), stored_logs }
     }
 
     /// Passes everything that is learnt to this store, too. The knowledge should begin with its records.
@@ -40,11 +50,13 @@ impl Known {
         self
     }
 
-    /// Adds what a store has from other programs. Returns what this side knows later, or alone, so that the store can have it.
+    /// Adds what a store has from other programs.
     pub fn merge(&self, records: impl IntoIterator<Item = Record>) {
         let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
-        for Record { subject, mark } in records {
-            knowledge.learn(subject, mark);
+        for record in records {
+            if knowledge.learn(record.subject, record.mark) == Learnt::Later {
+                self.stores.iter().for_each(|store| store.copy(&record));
+            }
         }
     }
 
@@ -71,6 +83,20 @@ impl Known {
     /// Compares something with what is known, and keeps nothing.
     pub(crate) fn compare(&self, subject: &Subject, mark: &Mark) -> Learnt {
         self.knowledge.read().unwrap_or_else(PoisonError::into_inner).compare(subject, mark)
+    }
+
+    /// Learns how far the log of a registry has come.
+    pub(crate) fn learn_log(&self, subject: Subject, mark: Mark) {
+        let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
+        if knowledge.learn(subject, mark) != Learnt::Later {
+            return;
+        }
+        let mut stored = self.stored_logs.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = stored.entry(subject).or_default();
+        if mark.number - *size > *size / LOG_GROWTH {
+            *size = mark.number;
+            self.stores.iter().for_each(|store| store.add(&Record { subject, mark }));
+        }
     }
 
     /// Learns something that is proven.

@@ -1,0 +1,247 @@
+//! What stays known beyond the end of a program: in a file, and in Redis, where other gateways have it, too.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dunlin::crypto::CryptoProvider;
+use dunlin_identity::handshake::{Known, KnownStore};
+use dunlin_identity::knowledge::{Knowledge, Learnt, RECORD_LEN, Record};
+use dunlin_store::cache::CacheFault;
+use dunlin_store::{MAX_KEPT_MESSAGE, MAX_SENT, RecordFile, SharedLog};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+
+use crate::config::{Fault, FileField, SharedConfig};
+
+/// How often what is known is exchanged with other gateways, and written to the disk: the longest that a loss of power takes away.
+const EXCHANGE: Duration = Duration::from_secs(1);
+
+/// A file is written anew if it has twice as many records as are needed, and more than this.
+const MAX_SUPERSEDED: usize = 4096;
+
+const _: () = assert!(RECORD_LEN <= MAX_KEPT_MESSAGE, "a record is a message");
+
+/// What is known, in a file.
+#[derive(Debug)]
+pub struct KnownFile {
+    file: RecordFile,
+    fails: AtomicBool,
+}
+
+impl KnownFile {
+    /// Opens the file, or creates it. Returns what is known, too.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn open(path: &Path) -> Result<(Arc<Self>, Knowledge), CacheFault> {
+        let (file, records) = RecordFile::open(path, RECORD_LEN)?;
+        let mut knowledge = Knowledge::default();
+        let count = records.len();
+        for record in records {
+            let foreign = || CacheFault::Unusable {
+                store: path.display().to_string(),
+                why: "it has a record of another version".to_owned(),
+            };
+            let Record { subject, mark } = Record::read(&record).ok_or_else(foreign)?;
+            knowledge.learn(subject, mark);
+        }
+        if count > MAX_SUPERSEDED && count / 2 > knowledge.len() {
+            let records: Vec<_> = knowledge.records().map(|record| record.to_bytes()).collect();
+            file.rewrite(records.iter().map(|record| &record[..]))?;
+        }
+        Ok((Arc::new(Self { file, fails: AtomicBool::new(false) }), knowledge))
+    }
+
+    /// Waits until everything is on the disk.
+    pub fn sync(&self) {
+        self.tell(self.file.sync());
+    }
+
+    /// Lets another process use the file, when nothing is learnt any more.
+    pub fn close(&self) {
+        self.tell(self.file.close());
+    }
+
+    fn tell(&self, written: Result<(), CacheFault>) {
+        let failed = self.fails.swap(written.is_err(), Ordering::Relaxed);
+        match written {
+            Err(fault) if !failed => {
+                tracing::error!("{fault}; what is learnt now is forgotten when the program ends");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl KnownStore for KnownFile {
+    fn add(&self, record: &Record) {
+        self.tell(self.file.add(&record.to_bytes()));
+    }
+
+    fn copy(&self, record: &Record) {
+        self.add(record);
+    }
+}
+
+/// What is known, in the Redis that gateways share.
+#[derive(Debug)]
+pub(crate) struct KnownShared {
+    log: SharedLog,
+    /// What Redis does not have yet.
+    waiting: Mutex<Vec<Record>>,
+    /// What Redis has, until everything in it was read once.
+    first: Mutex<Option<Knowledge>>,
+}
+
+impl KnownShared {
+    fn open(shared: &SharedConfig, provider: &Arc<CryptoProvider>) -> Result<Self, Fault> {
+        let (store, key) = (&shared.store, &shared.key);
+        let log = SharedLog::open_kept(&store.value, "known", &key.value, provider.clone());
+        let log = log.map_err(|error| crate::tls::fault_of(shared, &error))?;
+        Ok(Self { log, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
+    }
+
+    /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not told waits for the next call.
+    fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
+        let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let mut sent = self.waiting();
+            let rest = sent.split_off(sent.len().min(MAX_SENT));
+            let messages: Vec<_> = sent.iter().map(|record| record.to_bytes().to_vec()).collect();
+            let received = self.log.exchange(&messages).inspect_err(|_| {
+                self.keep(sent.into_iter().chain(rest.iter().copied()));
+            })?;
+            let records: Vec<_> = received.iter().filter_map(|message| Record::read(message)).collect();
+            if let Some(theirs) = &mut *first {
+                for Record { subject, mark } in &records {
+                    theirs.learn(*subject, *mark);
+                }
+            }
+            known.merge(records);
+            let is_done = received.is_empty() && rest.is_empty();
+            self.keep(rest);
+            if !is_done {
+                continue;
+            }
+            match first.take() {
+                None => return Ok(()),
+                // Redis may have lost what this side has in a file.
+                Some(theirs) => self.keep(
+                    known
+                        .records()
+                        .into_iter()
+                        .filter(|record| theirs.compare(&record.subject, &record.mark) == Learnt::Later),
+                ),
+            }
+        }
+    }
+
+    fn waiting(&self) -> Vec<Record> {
+        std::mem::take(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn keep(&self, records: impl IntoIterator<Item = Record>) {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).extend(records);
+    }
+}
+
+impl KnownStore for KnownShared {
+    fn add(&self, record: &Record) {
+        self.keep([*record]);
+    }
+}
+
+/// What is known, and where it is kept.
+#[derive(Debug)]
+pub(crate) struct KnownPlaces {
+    pub(crate) known: Arc<Known>,
+    path: Option<FileField>,
+    file: Option<Arc<KnownFile>>,
+    shared: Option<Arc<KnownShared>>,
+}
+
+impl KnownPlaces {
+    /// In memory alone.
+    pub(crate) fn in_memory(provider: &Arc<CryptoProvider>) -> Self {
+        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
+        Self { known, path: None, file: None, shared: None }
+    }
+
+    /// Reads what is known. It blocks: for Redis at most some seconds, without which the program begins, too.
+    pub(crate) fn open(
+        provider: &Arc<CryptoProvider>,
+        path: Option<&FileField>,
+        shared: Option<&SharedConfig>,
+    ) -> Result<Self, Fault> {
+        let advice = "name a file for this gateway alone, in a directory that it can write";
+        let opened = path.map(|path| {
+            KnownFile::open(&path.value).map_err(|fault| path.place.fault(fault.to_string(), advice))
+        });
+        let (file, knowledge) = opened.transpose()?.unzip();
+        let shared = shared.map(|shared| KnownShared::open(shared, provider).map(Arc::new)).transpose()?;
+        let mut known = Known::new(provider.clone(), knowledge.unwrap_or_default());
+        if let Some(file) = &file {
+            known = known.with_store(file.clone());
+        }
+        if let Some(shared) = &shared {
+            known = known.with_store(shared.clone());
+        }
+        let places = Self { known: Arc::new(known), path: path.cloned(), file, shared };
+        // The task that follows reports faults.
+        let _ = places.exchange();
+        Ok(places)
+    }
+
+    /// Whether a reload may keep these places.
+    pub(crate) fn is_at(&self, path: Option<&FileField>) -> bool {
+        self.path.as_ref().map(|path| &path.value) == path.map(|path| &path.value)
+    }
+
+    /// Whether there is something to do in [`follow`].
+    pub(crate) const fn outlive_the_program(&self) -> bool {
+        self.file.is_some() || self.shared.is_some()
+    }
+
+    /// The last exchange.
+    pub(crate) fn close(&self) {
+        // The task that follows has reported faults.
+        let _ = self.exchange();
+        if let Some(file) = &self.file {
+            file.close();
+        }
+    }
+
+    /// Writes what is new to the disk, and exchanges it with other gateways.
+    pub(crate) fn exchange(&self) -> Result<(), CacheFault> {
+        let exchanged = self.shared.as_ref().map_or(Ok(()), |shared| shared.exchange(&self.known));
+        if let Some(file) = &self.file {
+            file.sync();
+        }
+        exchanged
+    }
+}
+
+/// Exchanges what is known every second. `told` learns whether Redis has answered, if there is one.
+pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
+    let mut is_down = false;
+    loop {
+        sleep(EXCHANGE).await;
+        let exchanging = places.clone();
+        // It fails only if the runtime ends.
+        let Ok(exchanged) = spawn_blocking(move || exchanging.exchange()).await else { return };
+        if places.shared.is_none() {
+            continue;
+        }
+        told(exchanged.is_ok());
+        match &exchanged {
+            Ok(()) if is_down => tracing::info!("what has ended is shared again"),
+            Err(fault) if !is_down => {
+                tracing::error!("what has ended is not shared: {fault}; each gateway knows its own");
+            }
+            _ => {}
+        }
+        is_down = exchanged.is_err();
+    }
+}
