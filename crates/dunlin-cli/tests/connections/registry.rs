@@ -703,7 +703,7 @@ fn a_watch_vouches_for_the_states_of_the_registry() {
     };
     let refused = place.dunlin_fails(&run("https://localhost:1"), 1);
     assert!(refused.contains("it does not have the key of this watch"), "{refused}");
-    place.write("registry/registry.pub", &format!("{before}{line}"));
+    place.write("registry/registry.pub", format!("{before}{line}"));
     let refused = place.dunlin_fails(&format!("registry serve registry {files}"), 2);
     assert!(refused.contains("names other witnesses or watches, and none is asked"), "{refused}");
 
