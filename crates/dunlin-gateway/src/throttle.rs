@@ -88,6 +88,10 @@ mod tests {
         assert_eq!(throttle.line("mqtt", "a", begin), Some(Line { left_out: None }));
         assert_eq!(throttle.limit("web", "connections", begin), Some(Line { left_out: None }));
         assert_eq!(throttle.limit("web", "connections", begin + PERIOD), None);
+        // Those with an identity are as many as the configuration knows.
+        let connected = |has_identity| throttle.connection("web", has_identity, begin).is_some();
+        assert_eq!((0..60).filter(|_| connected(false)).count(), MAX_LINES as usize);
+        assert!((0..60).all(|_| connected(true)));
         let minute = begin + LIMIT_PERIOD;
         assert_eq!(throttle.limit("web", "connections", minute), Some(Line { left_out: Some(1) }));
         let later = begin + PERIOD;

@@ -332,6 +332,11 @@ impl ListenerConfig {
         }
         let mut own_limits = section.table("limits");
         let limits = Limits::read(own_limits.as_mut(), defaults);
+        if limits.forget_time < limits.silent_time && transport == TransportKind::Dtls {
+            let table = own_limits.as_ref().map_or(&place, |limits| limits.place());
+            let what = "forget_time is shorter than silent_time";
+            section.fault(table.fault(what, "write a longer forget_time, or a shorter silent_time"));
+        }
         if let Some(own_limits) = own_limits {
             own_limits.end();
         }

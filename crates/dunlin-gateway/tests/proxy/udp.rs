@@ -209,6 +209,24 @@ async fn limits_connections() {
     metric_becomes(&gateway, "dunlin_gateway_established", 2.0).await;
 }
 
+#[tokio::test]
+async fn forgets_an_association_whose_client_stays_silent() {
+    let place = Place::new();
+    let (_socket, to) = backend().await;
+    let times = |silent, forget| {
+        format!("[listener.limits]\nsilent_time = \"{silent}\"\nforget_time = \"{forget}\"\n")
+    };
+    let wrong = dtls("") + &times("2ms", "1ms") + &route(to, "");
+    let faults = dunlin_gateway::Config::parse(&place.path("gateway.toml"), &wrong).unwrap_err().to_string();
+    assert!(faults.contains("forget_time is shorter than silent_time"), "{faults}");
+    let (gateway, port) = place.start(&(dtls("") + &times("1ms", "50ms") + &route(to, ""))).await;
+    let client = connect(&place.client("root.pem"), port).await;
+    // A close_notify.
+    assert_eq!(within(client.recv()).await.unwrap(), None);
+    metric_becomes(&gateway, &reached("forget_time"), 1.0).await;
+    metric_becomes(&gateway, "dunlin_gateway_dtls_associations", 0.0).await;
+}
+
 /// Ten devices lose power: they send nothing more, and come back from other addresses.
 #[tokio::test]
 async fn devices_that_have_lost_power_get_in_again_at_the_limit() {
