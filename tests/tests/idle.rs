@@ -29,6 +29,7 @@ const MOST: usize = 2808;
 fn idle_connections_use_little_memory() {
     streams();
     hostile_associations();
+    associations_of_a_hostile_host();
     for is_tls12 in [false, true] {
         for is_psk in [true, false] {
             for has_ids in [false, true] {
@@ -86,6 +87,35 @@ fn limits(count: usize) -> EndpointLimits {
     limits
 }
 
+/// Carries datagrams between a server and a client at this address until there are none. Returns the associations that clients have begun.
+fn shake_hands(
+    endpoint: &mut Endpoint,
+    connection: &mut DtlsConnection,
+    here: SocketAddr,
+) -> Vec<AssociationId> {
+    let (there, mut begun): (SocketAddr, _) = (THERE.parse().unwrap(), Vec::new());
+    loop {
+        let mut is_quiet = true;
+        while let Some(sent) = connection.poll_transmit(NOW) {
+            endpoint.receive(NOW, here, &sent.datagram);
+            is_quiet = false;
+        }
+        while let Some(sent) = endpoint.poll_transmit(NOW) {
+            // The connection keeps its error.
+            let _ = connection.receive(NOW, there, &sent.datagram);
+            is_quiet = false;
+        }
+        while let Some(event) = endpoint.poll_event() {
+            if let EndpointEvent::Incoming(id) = event {
+                begun.push(id);
+            }
+        }
+        if is_quiet {
+            return begun;
+        }
+    }
+}
+
 /// Connects this many clients, each of which has sent data.
 fn connected(
     count: usize,
@@ -98,25 +128,8 @@ fn connected(
     let (mut served, mut clients) = (Vec::new(), Vec::new());
     for n in 0..count {
         let mut connection = DtlsConnection::client(&client(), localhost(), there, NOW).unwrap();
-        loop {
-            let mut is_quiet = true;
-            while let Some(sent) = connection.poll_transmit(NOW) {
-                endpoint.receive(NOW, here(n), &sent.datagram);
-                is_quiet = false;
-            }
-            while let Some(sent) = endpoint.poll_transmit(NOW) {
-                connection.receive(NOW, there, &sent.datagram).unwrap();
-                is_quiet = false;
-            }
-            while let Some(event) = endpoint.poll_event() {
-                if let EndpointEvent::Incoming(id) = event {
-                    served.push(id);
-                }
-            }
-            if is_quiet {
-                break;
-            }
-        }
+        served.extend(shake_hands(&mut endpoint, &mut connection, here(n)));
+        assert_eq!(connection.error(), None);
         connection.send(b"data").unwrap();
         let sent = connection.poll_transmit(NOW).unwrap();
         endpoint.receive(NOW, here(n), &sent.datagram);
@@ -205,6 +218,43 @@ fn hostile_associations() {
         assert!(hostile <= 2 * honest, "{what}: {hostile} bytes instead of {honest}");
         assert!(left <= rest + 16, "{what}: {left} bytes instead of {rest}, for ever");
     }
+}
+
+/// A host begins ten times as many associations at one address as it may have, with connection IDs and each with another identity. They
+/// cost no more than those of honest hosts.
+fn associations_of_a_hostile_host() {
+    let (most, there) = (count() / 10, THERE.parse::<SocketAddr>().unwrap());
+    let profile = Profile::builder(awslc()).build().unwrap();
+    let key = |n: usize| Psk::new(format!("device-{n}"), &[7; 32]).unwrap();
+    let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());
+    let keys = PskSource::Here(Arc::new((0..10 * most).map(key).collect::<PskTable>()));
+    let server = ServerConfig::psk_only(profile.clone(), keys).unwrap().with_connection_ids(ids.clone());
+    let server = Arc::new(server);
+    let heap = |count: usize, address: fn(usize) -> SocketAddr| {
+        let mut limits = limits(10 * count);
+        limits.associations_per_host = most;
+        let mut endpoint = Endpoint::new(limits);
+        endpoint.set_server(Some(server.clone()));
+        for n in 0..count {
+            let client = ClientConfig::psk_only(profile.clone(), vec![Arc::new(key(n))]).unwrap();
+            let client = Arc::new(client.with_connection_ids(ids.clone()));
+            let mut connection = DtlsConnection::client(&client, localhost(), there, NOW).unwrap();
+            for id in shake_hands(&mut endpoint, &mut connection, address(n)) {
+                endpoint.update(id, |connection| while connection.poll_event().is_some() {});
+                if endpoint.association(id).unwrap().ended().is_some() {
+                    endpoint.remove(NOW, id);
+                }
+            }
+            while endpoint.poll_event().is_some() || endpoint.poll_transmit(NOW).is_some() {}
+        }
+        let (held, before) = (endpoint.len(), ALLOCATOR.allocated());
+        drop(endpoint);
+        (held, before - ALLOCATOR.allocated())
+    };
+    let (honest, hostile) = (heap(most, here), heap(10 * most, |_| here(0)));
+    println!("honest hosts hold {honest:?}, and a hostile one {hostile:?} associations and bytes");
+    assert_eq!((honest.0, hostile.0), (most, most));
+    assert!(hostile.1 <= 2 * honest.1, "{} bytes instead of {}", hostile.1, honest.1);
 }
 
 /// Bounds the memory of a server's idle associations.
