@@ -68,7 +68,9 @@ impl KnownFile {
         let failed = self.fails.swap(written.is_err(), Ordering::Relaxed);
         match written {
             Err(fault) if !failed => {
-                tracing::error!("{fault}; what is learnt now is forgotten when the program ends");
+                tracing::error!(
+                    "{fault}; what is learnt now waits in memory, and is forgotten if the program ends before the file can be written"
+                );
             }
             _ => {}
         }

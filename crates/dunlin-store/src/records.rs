@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::cache::CacheFault;
 use crate::cache::trouble::{self, LOCKED, behind_links, beside, directory_of};
@@ -20,16 +19,53 @@ const SUM_LEN: usize = 4;
 /// The longest file that is read, in bytes: more than 10 million records.
 const MAX_FILE_LEN: u64 = 1 << 30;
 
+/// How many bytes wait at most for a disk that refuses them: about 20,000 records of what is known.
+const MAX_WAITING: usize = 1 << 20;
+
 /// Records of one length in a file that only grows. One process uses the file at a time, and holds a lock on a file beside it (`.lock`).
 ///
-/// A record is in the file when [`Self::add`] returns, so it outlives the process; it survives a loss of power after the next [`Self::sync`]. The
-/// end of the file may be cut by a loss of power, and is then dropped. Other damage is an error: a program that went on without its
-/// records would forget what it has to know.
+/// A record is in the file when [`Self::add`] returns, so it outlives the process; it survives a loss of power after the next [`Self::sync`]. A
+/// record that a full disk refuses waits for the next write. A loss of power may cut the last record, which is then dropped. Other damage is an
+/// error: a program that went on without its records would forget what it has to know.
 pub struct RecordFile {
     path: PathBuf,
-    file: Mutex<File>,
-    is_dirty: AtomicBool,
+    end: Mutex<End>,
     locked: Mutex<Option<File>>,
+}
+
+/// The end of a file, to which records are added.
+struct End {
+    file: File,
+    /// Where the last whole record ends.
+    len: u64,
+    /// A write has failed, and what it has left behind `len` is still there.
+    is_torn: bool,
+    is_dirty: bool,
+    /// The records that the file does not have yet, with their checksums.
+    waiting: Vec<u8>,
+}
+
+impl End {
+    const fn new(file: File, len: u64) -> Self {
+        Self { file, len, is_torn: false, is_dirty: false, waiting: vec![] }
+    }
+
+    /// Writes what waits. A part of a record never stays before another one: all later ones would be lost.
+    fn write(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.file.set_len(self.len)?;
+            self.is_torn = false;
+        }
+        // One write, so that the end of the process cuts the last record at most.
+        if let Err(error) = self.file.write_all(&self.waiting) {
+            self.is_torn = self.file.set_len(self.len).is_err();
+            return Err(error);
+        }
+        self.len += self.waiting.len() as u64;
+        self.is_dirty |= !self.waiting.is_empty();
+        self.waiting.clear();
+        Ok(())
+    }
 }
 
 impl RecordFile {
@@ -64,36 +100,32 @@ impl RecordFile {
             File::open(directory_of(path))?.sync_all()?;
         } else if end < content.len() {
             file.set_len(end as u64)?;
-            file.seek(SeekFrom::End(0))?;
         }
-        let file = Self {
-            path: path.to_owned(),
-            file: Mutex::new(file),
-            is_dirty: AtomicBool::new(false),
-            locked: Mutex::new(Some(locked)),
-        };
+        let end = End::new(file, end.max(MAGIC.len()) as u64);
+        let file = Self { path: path.to_owned(), end: Mutex::new(end), locked: Mutex::new(Some(locked)) };
         Ok((file, records))
     }
 
     /// Replaces all records, when the file has many that later ones have replaced.
     ///
     /// # Errors
-    /// The file cannot be written. It has its previous records then.
+    /// The file cannot be written. It has either all previous records or all new ones.
     pub fn rewrite<'r>(&self, records: impl IntoIterator<Item = &'r [u8]>) -> Result<(), CacheFault> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.end();
         let written = (|| {
             let new = beside(&self.path, ".new");
             let mut options = OpenOptions::new();
-            options.create(true).write(true).truncate(true).mode(0o600);
+            options.create(true).append(true).mode(0o600);
             let mut content = MAGIC.to_vec();
             records.into_iter().for_each(|record| content.extend(with_sum(record)));
+            content.extend(&end.waiting);
             let mut written = trouble::open_own(&mut options, &new)?;
+            written.set_len(0)?;
             written.write_all(&content)?;
             written.sync_all()?;
             fs::rename(&new, &self.path)?;
-            File::open(directory_of(&self.path))?.sync_all()?;
-            *file = trouble::open_own(OpenOptions::new().append(true), &self.path)?;
-            Ok(())
+            *end = End::new(written, content.len() as u64);
+            File::open(directory_of(&self.path))?.sync_all()
         })();
         written.map_err(|error| self.fault(&error))
     }
@@ -108,18 +140,25 @@ impl RecordFile {
         synced
     }
 
-    /// Adds a record.
+    /// Adds a record. If the file cannot be written, the record waits for the next [`Self::add`] or [`Self::sync`], within a bound.
     ///
     /// # Errors
     /// The file cannot be written, for example for lack of space.
     pub fn add(&self, record: &[u8]) -> Result<(), CacheFault> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut end = self.end();
         if self.locked.lock().unwrap_or_else(PoisonError::into_inner).is_none() {
             return Err(self.fault(&io::Error::other("closed")));
         }
-        // One write, so that the end of the process cuts no record.
-        file.write_all(&with_sum(record)).map_err(|error| self.fault(&error))?;
-        self.is_dirty.store(true, Ordering::Relaxed);
+        let record = with_sum(record);
+        let has_room = end.waiting.len() + record.len() <= MAX_WAITING;
+        if has_room {
+            end.waiting.extend(&record);
+        }
+        end.write().map_err(|error| self.fault(&error))?;
+        if !has_room {
+            end.waiting = record;
+            end.write().map_err(|error| self.fault(&error))?;
+        }
         Ok(())
     }
 
@@ -128,11 +167,23 @@ impl RecordFile {
     /// # Errors
     /// The disk fails.
     pub fn sync(&self) -> Result<(), CacheFault> {
-        if !self.is_dirty.swap(false, Ordering::Relaxed) {
-            return Ok(());
-        }
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner).try_clone();
-        file.and_then(|file| file.sync_data()).map_err(|error| self.fault(&error))
+        let file = {
+            let mut end = self.end();
+            end.write().map_err(|error| self.fault(&error))?;
+            if !std::mem::take(&mut end.is_dirty) {
+                return Ok(());
+            }
+            end.file.try_clone()
+        };
+        let synced = file.and_then(|file| file.sync_data());
+        synced.map_err(|error| {
+            self.end().is_dirty = true;
+            self.fault(&error)
+        })
+    }
+
+    fn end(&self) -> MutexGuard<'_, End> {
+        self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn fault(&self, error: &io::Error) -> CacheFault {
@@ -163,17 +214,13 @@ fn read(content: &[u8], len: usize) -> io::Result<(Vec<Vec<u8>>, usize)> {
     if magic != MAGIC {
         return Err(io::Error::other("not a file of records"));
     }
-    let mut records: Vec<_> = entries.chunks(len + SUM_LEN).map(|entry| record_of(entry, len)).collect();
-    // A loss of power leaves nothing whole after the first record that it has cut.
-    while records.last().is_some_and(Option::is_none) {
-        records.pop();
-    }
+    // A loss of power can only cut the last record. Bytes that a torn write has left before others would make all later ones unreadable.
+    let entries = entries.chunks_exact(len + SUM_LEN);
+    let records: Option<Vec<_>> = entries.map(|entry| record_of(entry, len)).collect();
+    let damaged = || io::Error::other("damaged: restore it from a backup, or remove it to begin anew");
+    let records = records.ok_or_else(damaged)?;
     let end = MAGIC.len() + records.len() * (len + SUM_LEN);
-    let records: Option<Vec<_>> = records.into_iter().collect();
-    match records {
-        Some(records) => Ok((records, end)),
-        None => Err(io::Error::other("damaged: restore it from a backup, or remove it to begin anew")),
-    }
+    Ok((records, end))
 }
 
 /// The record of an entry with the right checksum.
@@ -238,13 +285,88 @@ mod tests {
         file.add(b"two").unwrap();
         drop(file);
         let mut content = fs::read(&path).unwrap();
-        content[9] ^= 1;
-        fs::write(&path, &content).unwrap();
-        let refused = RecordFile::open(&path, 3).unwrap_err().to_string();
-        assert!(refused.contains("damaged"), "{refused}");
+        // In the first record, and in the last one.
+        for at in [9, content.len() - 1] {
+            content[at] ^= 1;
+            fs::write(&path, &content).unwrap();
+            let refused = RecordFile::open(&path, 3).unwrap_err().to_string();
+            assert!(refused.contains("damaged"), "{refused}");
+            content[at] ^= 1;
+        }
         fs::write(&path, "-----BEGIN PRIVATE KEY-----").unwrap();
         let refused = RecordFile::open(&path, 3).unwrap_err().to_string();
         assert!(refused.contains("not a file of records"), "{refused}");
         assert!(fs::read(&path).unwrap().starts_with(b"-----BEGIN"));
+    }
+
+    #[test]
+    fn bytes_of_a_torn_write_before_other_records_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        let (file, _) = RecordFile::open(&path, 3).unwrap();
+        file.add(b"one").unwrap();
+        drop(file);
+        let mut content = fs::read(&path).unwrap();
+        content.extend([7; 20]);
+        content.extend(with_sum(b"two"));
+        fs::write(&path, &content).unwrap();
+        let refused = RecordFile::open(&path, 3).unwrap_err().to_string();
+        assert!(refused.contains("damaged"), "{refused}");
+        assert_eq!(fs::read(&path).unwrap(), content, "what is left can still be restored");
+    }
+
+    /// Gives every write the error of a full disk, and refuses to be cut.
+    fn full() -> File {
+        OpenOptions::new().append(true).open("/dev/full").unwrap()
+    }
+
+    #[test]
+    fn a_full_disk_loses_no_record_and_damages_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        let (file, _) = RecordFile::open(&path, 3).unwrap();
+        file.add(b"one").unwrap();
+        let disk = std::mem::replace(&mut file.end().file, full());
+        file.add(b"two").unwrap_err();
+        file.sync().unwrap_err();
+        assert!(file.end().is_torn);
+        // The failed write has left a part of its record.
+        OpenOptions::new().append(true).open(&path).unwrap().write_all(b"tw").unwrap();
+        file.end().file = disk;
+        file.add(b"six").unwrap();
+        drop(file);
+        let (file, records) = RecordFile::open(&path, 3).unwrap();
+        assert_eq!(records, [b"one", b"two", b"six"]);
+
+        // What waits reaches the disk without another record, too, and is in a new file.
+        let disk = std::mem::replace(&mut file.end().file, full());
+        file.add(b"ten").unwrap_err();
+        file.end().file = disk;
+        file.sync().unwrap();
+        let disk = std::mem::replace(&mut file.end().file, full());
+        file.add(b"two").unwrap_err();
+        drop(disk);
+        file.rewrite([&b"one"[..]]).unwrap();
+        file.add(b"six").unwrap();
+        drop(file);
+        assert_eq!(RecordFile::open(&path, 3).unwrap().1, [b"one", b"two", b"six"]);
+    }
+
+    #[test]
+    fn what_waits_for_a_full_disk_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        let (file, _) = RecordFile::open(&path, 100_000).unwrap();
+        let disk = std::mem::replace(&mut file.end().file, full());
+        for _ in 0..20 {
+            file.add(&[1; 100_000]).unwrap_err();
+        }
+        assert!(file.end().waiting.len() <= MAX_WAITING);
+        file.end().file = disk;
+        file.add(&[2; 100_000]).unwrap();
+        drop(file);
+        let records = RecordFile::open(&path, 100_000).unwrap().1;
+        assert_eq!(records.len(), 11);
+        assert_eq!(records[10], [2; 100_000]);
     }
 }
