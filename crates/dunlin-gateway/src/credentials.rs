@@ -1,6 +1,7 @@
 //! Verifiable credentials and bare DIDs: those of peers and of this side, from the files that the configuration names.
 
 use std::collections::HashMap;
+use std::mem::take;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
@@ -79,6 +80,8 @@ pub(crate) struct Learnt {
     staplers: Mutex<Vec<Weak<Stapler>>>,
     /// What registries have shown, by everything on which trust in them rests.
     registries: Mutex<HashMap<Vec<u8>, Arc<RegistryDocuments>>>,
+    /// The trusts that a reload has read again. They count when it has succeeded.
+    confirmed: Mutex<Vec<(Arc<RegistryDocuments>, RegistryTrust)>>,
     /// What is known for good, and where it is kept.
     known: OnceLock<Arc<KnownPlaces>>,
     /// Exchanges it with its places.
@@ -166,8 +169,8 @@ impl Learnt {
         }
     }
 
-    /// What is known by this trust. Another trust may believe less, so it begins anew. The same one, read again, confirms the validators of a
-    /// replicated registry.
+    /// What is known by this trust. Another trust may believe less, so it begins anew, also one that differs in the second key alone: what is
+    /// known for good all have in common. The same one, read again, confirms the validators of a replicated registry.
     pub(crate) fn registry(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -175,14 +178,17 @@ impl Learnt {
         outage_age: Seconds,
     ) -> Arc<RegistryDocuments> {
         let mut settings = Vec::new();
-        trust.settings(&mut |part| {
+        let mut add = |part: &[u8]| {
             settings.extend(part.len().to_be_bytes());
             settings.extend(part);
-        });
-        settings.extend(outage_age.to_be_bytes());
+        };
+        trust.settings(&mut add);
+        trust.logs().for_each(|key| add(key.to_string().as_bytes()));
+        add(&outage_age.to_be_bytes());
         let mut all = self.registries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = all.get(&settings) {
-            known.confirm(&trust);
+            let mut confirmed = self.confirmed.lock().unwrap_or_else(PoisonError::into_inner);
+            confirmed.push((known.clone(), trust));
             return known.clone();
         }
         let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known(provider));
@@ -196,18 +202,22 @@ impl Learnt {
         new
     }
 
-    /// Waits for a reload. If it is refused, forgets the status lists that it has read, and its verifiers, which some tasks may still hold for
-    /// a while: a later reload takes nothing from them.
+    /// Waits for a reload. If it is refused, forgets the status lists and trusts that it has read, and its verifiers, which some tasks may still
+    /// hold for a while: a later reload takes nothing from them.
     pub(crate) async fn during<T>(
         &self,
         reload: impl Future<Output = Result<T, Faults>>,
     ) -> Result<T, Faults> {
         let lists = || self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let verifiers = || self.verifiers.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = (lists().clone(), verifiers().clone());
+        let registries = || self.registries.lock().unwrap_or_else(PoisonError::into_inner);
+        let confirmed = || take(&mut *self.confirmed.lock().unwrap_or_else(PoisonError::into_inner));
+        let before = (lists().clone(), verifiers().clone(), registries().clone());
+        drop(confirmed());
         let done = reload.await;
-        if done.is_err() {
-            (*lists(), *verifiers()) = before;
+        match &done {
+            Ok(_) => confirmed().into_iter().for_each(|(known, again)| known.confirm(&again)),
+            Err(_) => (*lists(), *verifiers(), *registries()) = before,
         }
         done
     }
@@ -616,7 +626,11 @@ fn list(field: &FileField) -> Result<TrustList, Fault> {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_identity::handshake::Standing;
+    use dunlin_identity::key::PublicKey;
+    use dunlin_identity::method::dunlin::Sha256Hash;
     use dunlin_identity::registry::chain::{ChainTrust, DEFAULT_TRUSTING_PERIOD};
+    use dunlin_identity::registry::note::{NoteKey, NoteKeyKind};
 
     use super::*;
 
@@ -641,8 +655,8 @@ mod tests {
         assert!(is_watched(&accepted) && !is_watched(&refused));
     }
 
-    #[test]
-    fn a_reload_confirms_the_validators_of_a_registry() {
+    #[tokio::test]
+    async fn a_reload_confirms_the_validators_of_a_registry() {
         let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
         let genesis = r#"{"chain_id": "example-1", "app_state": {"origin": "registry.example/1"}, "validators": [{"power": "10",
             "pub_key": {"type": "tendermint/PubKeyEd25519", "value": "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQE="}}]}"#;
@@ -653,11 +667,50 @@ mod tests {
         let (begin, later) = (1_800_000_000, 1_800_000_001 + DEFAULT_TRUSTING_PERIOD);
         let known = learnt.registry(&provider, read(begin), 0);
         assert_eq!(*known.trust(), read(begin));
-        assert!(Arc::ptr_eq(&known, &learnt.registry(&provider, read(later), 0)));
+        let reload = async |trust: RegistryTrust, is_accepted: bool| {
+            let read = async {
+                let read = learnt.registry(&provider, trust, 0);
+                let fault = || Faults::one(Fault::elsewhere("a fault", "mend it"));
+                is_accepted.then_some(read).ok_or_else(fault)
+            };
+            learnt.during(read).await
+        };
+        // A refused reload changes nothing, neither now nor with the next one.
+        assert!(reload(read(later), false).await.is_err());
+        assert_eq!(*known.trust(), read(begin));
+        assert!(Arc::ptr_eq(&known, &reload(read(begin), true).await.expect("a reload")));
+        assert_eq!(*known.trust(), read(begin));
+        assert!(Arc::ptr_eq(&known, &reload(read(later), true).await.expect("a reload")));
         assert_eq!(*known.trust(), read(later));
         // A clock that goes back takes nothing away, and another trust is another entry.
-        learnt.registry(&provider, read(begin), 0);
+        reload(read(begin), true).await.expect("a reload");
         assert_eq!(*known.trust(), read(later));
-        assert!(!Arc::ptr_eq(&known, &learnt.registry(&provider, read(later).with_max_age(60), 0)));
+        assert!(!Arc::ptr_eq(&known, &reload(read(later).with_max_age(60), true).await.expect("a reload")));
+    }
+
+    #[test]
+    fn listeners_with_other_keys_of_a_registry_share_no_trust() {
+        /// The beginning of an Ed25519 key in DER.
+        const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 3, 0x21, 0];
+        let (provider, learnt) = (Arc::new(dunlin_awslc::provider()), Learnt::default());
+        let key = |kind, number: u8| {
+            let key = PublicKey::from_spki(&[&SPKI[..], &[number; 32]].concat()).expect("a key");
+            NoteKey::new(&provider, "registry.example/1", kind, &key).expect("a name")
+        };
+        let [first, second] = [1, 3].map(|number| key(NoteKeyKind::Note, number));
+        let one = RegistryTrust::new(first, vec![key(NoteKeyKind::Cosignature, 1)]).expect("a trust");
+        let both = one.clone().with_other_key(second).expect("a trust");
+        let registry = |trust: &RegistryTrust| learnt.registry(&provider, trust.clone(), 0);
+        let (of_one, of_both) = (registry(&one), registry(&both));
+        for (known, trust) in [(&of_one, &one), (&of_both, &both), (&of_one, &one)] {
+            assert!(Arc::ptr_eq(known, &registry(trust)));
+            assert_eq!((&*of_one.trust(), &*of_both.trust()), (&one, &both));
+        }
+        // What is known of DIDs, both have in common.
+        let did =
+            "did:dunlin:zQ3shhcYXZ6Ts8cQxPqkkcMUVt4gUjzFBZDtyH1ZsUGYvMYYu".parse::<Did>().expect("a DID");
+        of_both.deactivate(did.clone());
+        let document = Sha256Hash::of(&provider, b"a document").expect("a hash");
+        assert_eq!(of_one.standing(&did, &document, 0), Standing::Outdated);
     }
 }

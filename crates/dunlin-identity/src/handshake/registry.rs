@@ -136,8 +136,7 @@ impl RegistryDocuments {
         Arc::clone(&self.trust.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry, and can have another second
-    /// key ([`RegistryTrust::confirm`]).
+    /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry ([`RegistryTrust::confirm`]).
     pub fn confirm(&self, again: &RegistryTrust) {
         Arc::make_mut(&mut self.trust.write().unwrap_or_else(PoisonError::into_inner)).confirm(again);
         // The signatures of a checkpoint are checked again.

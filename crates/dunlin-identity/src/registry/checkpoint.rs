@@ -486,21 +486,12 @@ impl RegistryTrust {
         Self::read(provider, str::from_utf8(file).map_err(|_| TrustTextError::Text)?)
     }
 
-    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later, and the second
-    /// key of another registry. Another trust says nothing.
+    /// Takes over from the same trust, read again, when the validators of a replicated registry were confirmed, if that is later. Another trust
+    /// says nothing, and no key is added.
     pub fn confirm(&mut self, again: &Self) {
-        let is_same = self.digest() == again.digest();
-        match (&mut self.signers, &again.signers) {
-            (Signers::Chain(trust), Signers::Chain(again)) => trust.confirm(again),
-            (Signers::Log(trust), Signers::Log(again)) if is_same => trust.clone_from(again),
-            _ => {}
+        if let (Signers::Chain(trust), Signers::Chain(again)) = (&mut self.signers, &again.signers) {
+            trust.confirm(again);
         }
-    }
-
-    fn digest(&self) -> Vec<Vec<u8>> {
-        let mut parts = Vec::new();
-        self.settings(&mut |part| parts.push(part.to_vec()));
-        parts
     }
 
     /// Passes everything on which a verdict by this trust rests to `add`, except for times, and for the second key of a registry: what rests on
