@@ -249,25 +249,85 @@ fn constraints_of_hosts_apply_to_a_common_name_without_dns_names() {
     }
 }
 
+/// The common name by which the server knows the client, in a full and in a resumed connection.
+fn known_name(chain: Chain) -> Option<String> {
+    let Chain { root, chain, key } = chain;
+    let trust = |roots| Trust { x509: Some(X509Trust::anchors([roots]).unwrap()), raw_key: None };
+    let key = awslc().key_loader.load(&PrivateKeyDer::Pkcs8(key.into())).unwrap();
+    let pki = Pki::shared(KeyType::P256);
+    let client = Profile::builder(awslc()).trust(trust(pki.root.clone()));
+    let client = client.credentials(vec![Credential::x509(chain.to_vec(), key)]).build().unwrap();
+    let client = ClientConfig::new(client).with_sessions(Arc::new(MemoryClientSessions::new(1, 1)));
+    let server = Profile::builder(awslc()).trust(trust(root));
+    let server = server.credentials(vec![pki.server.x509(&awslc())]).build().unwrap();
+    let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
+    let tickets = Tickets::stateless(Arc::new(RotatingTickets::new(awslc()).unwrap()));
+    let (client, server) = (Arc::new(client), Arc::new(server.with_tickets(tickets)));
+    let [full, resumed] = [false, true].map(|is_resumed| {
+        let mut pair = Pair::new(&client, &server);
+        pair.run().unwrap();
+        let negotiated = pair.server.negotiated().unwrap();
+        assert_eq!(negotiated.is_resumed(), is_resumed);
+        match &negotiated.peer {
+            Some(PeerIdentity::X509(id)) => id.common_name.clone(),
+            other => panic!("{other:?}"),
+        }
+    });
+    assert_eq!(full, resumed);
+    full
+}
+
 /// A reader that takes the first of several common names, and one that takes the last, would know different peers.
 #[test]
 fn several_common_names_are_no_identity() {
     let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
     for (names, known) in [(&["device-1"][..], Some("device-1")), (&["device-1", "admin"], None)] {
-        let Chain { root, chain, key } = Chain::new(true, &constraint, names, None, &[]);
-        let trust = |roots| Trust { x509: Some(X509Trust::anchors([roots]).unwrap()), raw_key: None };
-        let key = awslc().key_loader.load(&PrivateKeyDer::Pkcs8(key.into())).unwrap();
-        let pki = Pki::shared(KeyType::P256);
-        let client = Profile::builder(awslc()).trust(trust(pki.root.clone()));
-        let client = client.credentials(vec![Credential::x509(chain.to_vec(), key)]).build().unwrap();
-        let server = Profile::builder(awslc()).trust(trust(root));
-        let server = server.credentials(vec![pki.server.x509(&awslc())]).build().unwrap();
-        let server = ServerConfig::new(server).unwrap().with_client_auth(ClientAuth::Required).unwrap();
-        let mut pair = Pair::new(&Arc::new(ClientConfig::new(client)), &Arc::new(server));
-        pair.run().unwrap();
-        match &pair.server.negotiated().unwrap().peer {
-            Some(PeerIdentity::X509(id)) => assert_eq!(id.common_name.as_deref(), known),
-            other => panic!("{other:?}"),
+        let chain = Chain::new(true, &constraint, names, None, &[]);
+        assert_eq!(known_name(chain).as_deref(), known);
+    }
+}
+
+/// A pattern of an application, such as `*.example.org`, matches more than what this side takes for host names.
+#[test]
+fn a_common_name_that_escapes_constraints_of_hosts_is_no_identity() {
+    let permitted = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+    let excluded = constraints(GeneralSubtree::DnsName("example.org".into()), true);
+    let of_addresses = constraints(GeneralSubtree::Rfc822Name("example.com".into()), false);
+    for (name, is_identity) in [
+        ("-a.example.org", false),
+        ("a-.example.org", false),
+        ("*.example.org", false),
+        ("a b.example.org", false),
+        ("a..example.org", false),
+        (".example.org", false),
+        ("a@b.example.org", false),
+        ("\u{e4}.example.org", false),
+        ("admin.ex\u{e4}mple", false),
+        // Without a period, no such pattern matches.
+        ("Sensor 7", true),
+        ("Z\u{e4}hler", true),
+        ("-device-1", true),
+        ("a.example.com", true),
+    ] {
+        for of_root in [true, false] {
+            for constraint in [&permitted, &excluded] {
+                let known = known_name(Chain::new(of_root, constraint, &[name], None, &[]));
+                assert_eq!(known.as_deref(), is_identity.then_some(name));
+            }
+            let known = known_name(Chain::new(of_root, &of_addresses, &[name], None, &[]));
+            assert_eq!(known.as_deref(), Some(name));
         }
+    }
+}
+
+/// A dNSName that cannot be read is no name, so the common name is one, and obeys the constraints.
+#[test]
+fn an_unreadable_dns_name_hides_no_common_name_from_constraints() {
+    let constraint = constraints(GeneralSubtree::DnsName("example.com".into()), false);
+    for dns in ["a b.example.com", "-.example.com", "*"] {
+        let Chain { root, chain, .. } = Chain::new(true, &constraint, &["a.example.org"], None, &[dns]);
+        let trust = X509Trust::anchors([root]).unwrap();
+        let verdict = trust.verify_chain(awslc().signatures.all, &chain, Side::Client, None, NOW);
+        assert!(verdict.unwrap().is_err(), "{dns}");
     }
 }

@@ -2,6 +2,7 @@
 //! subject. Without these checks, a CA for some names could certify any other as such a name.
 
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use webpki::{Cert, Error, VerifiedPath};
 
@@ -15,26 +16,32 @@ const EMAIL_ADDRESS: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1];
 const RFC822_NAME: u8 = 0x81;
 const DNS_NAME: u8 = 0x82;
 
-/// Checks the names below each authority of a path that has constraints.
-pub(super) fn check(path: &VerifiedPath<'_>) -> Result<(), Error> {
+/// Checks the names below each authority of a path that has constraints. Returns whether the leaf's common name may be an identity: a
+/// common name that looks like no host name to this check could still look like one to an application.
+pub(super) fn check(path: &VerifiedPath<'_>) -> Result<bool, Error> {
     let leaf = path.end_entity();
+    let mut is_identity = true;
     // The certificates so far, from the leaf upwards, that the next authority's constraints apply to.
     let mut below: Vec<&Cert<'_>> = alloc::vec![leaf];
     for authority in path.intermediate_certificates() {
         if let Some(constraints) = extension(&authority.der(), [0x55, 0x1d, 0x1e]) {
             let (_, constraints, _) = tlv(constraints).ok_or(Error::BadDer)?;
-            obey(leaf, &below, constraints)?;
+            is_identity &= obey(leaf, &below, constraints)?;
         }
         // RFC 5280 §6.1.3 (b): they do not apply to self-issued certificates other than the last one of the path.
         if authority.issuer() != authority.subject() {
             below.push(authority);
         }
     }
-    path.anchor().name_constraints.as_deref().map_or(Ok(()), |constraints| obey(leaf, &below, constraints))
+    if let Some(constraints) = path.anchor().name_constraints.as_deref() {
+        is_identity &= obey(leaf, &below, constraints)?;
+    }
+    Ok(is_identity)
 }
 
-/// Checks the names of the certificates below an authority against its constraints.
-fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<(), Error> {
+/// Checks the names of the certificates below an authority against its constraints. Returns whether they leave the leaf's common name
+/// an identity.
+fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<bool, Error> {
     // No constraint is compared with a URI: process the constraint or reject the certificate.
     if leaf.valid_uri_names().next().is_some() {
         return Err(Error::NameConstraintViolation);
@@ -50,19 +57,28 @@ fn obey(leaf: &Cert<'_>, below: &[&Cert<'_>], constraints: &[u8]) -> Result<(), 
             })?;
         }
     }
-    // As OpenSSL: a common name is a host name only if there is no dNSName, and if it looks like one.
-    if has_dns_name(&leaf.der()) {
-        return Ok(());
+    // As OpenSSL: a common name is a host name only if there is no dNSName, and if it looks like one. Beside a dNSName that can be read,
+    // it is no identity (`X509Identity`).
+    if leaf.valid_dns_names().next().is_some() {
+        return Ok(true);
     }
+    let is_constrained = Cell::new(false);
+    let mut is_checked = true;
     for (tag, name) in attributes(leaf.subject(), COMMON_NAME).ok_or(Error::BadDer)? {
-        match characters(tag, name) {
-            Some(name) if !is_host_name(&name) => {}
-            name => allow(constraints, DNS_NAME, &|base, is_excluded| {
-                name.as_ref().map_or(is_excluded, |name| is_host_within(name, base))
-            })?,
-        }
+        let name = characters(tag, name);
+        let is_other = name.as_ref().is_some_and(|name| !is_host_name(name));
+        // A pattern such as `*.example.org` matches `-a.example.org`, but not a text without a period.
+        is_checked &= !is_other || name.as_ref().is_some_and(|name| !name.contains(&b'.'));
+        allow(constraints, DNS_NAME, &|base, is_excluded| {
+            is_constrained.set(true);
+            match &name {
+                Some(name) if !is_other => is_host_within(name, base),
+                Some(_) => !is_excluded,
+                None => is_excluded,
+            }
+        })?;
     }
-    Ok(())
+    Ok(is_checked || !is_constrained.get())
 }
 
 /// Checks a name of the kind `tag`. `is_within` compares it with the base of a subtree, and learns whether that is an excluded one.
@@ -160,17 +176,4 @@ fn characters(tag: u8, text: &[u8]) -> Option<Vec<u8>> {
         name.pop();
     }
     (!name.contains(&0)).then_some(name)
-}
-
-/// Whether subjectAltName has a dNSName.
-fn has_dns_name(certificate: &[u8]) -> bool {
-    let mut rest =
-        extension(certificate, [0x55, 0x1d, 0x11]).and_then(tlv).map_or(&[][..], |(_, names, _)| names);
-    while let Some((tag, _, after)) = tlv(rest) {
-        if tag == DNS_NAME {
-            return true;
-        }
-        rest = after;
-    }
-    false
 }

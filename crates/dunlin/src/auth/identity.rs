@@ -242,7 +242,8 @@ pub struct X509Identity {
     pub chain: Vec<CertificateDer<'static>>,
     /// The leaf's DNS names, then its URIs.
     pub names: Vec<SubjectName>,
-    /// The common name of a leaf without such names and with only one, for logs only: clients must not verify names by it (RFC 9525 §2).
+    /// The common name of a leaf without such names and with only one. It is `None`, too, below an authority that constrains DNS names,
+    /// if it contains a period but is no host name: no constraint was compared with it. Clients must not verify servers by it (RFC 9525 §2).
     pub common_name: Option<String>,
     /// SHA-256 of the leaf. The engine sets it.
     pub fingerprint: [u8; 32],

@@ -3,6 +3,7 @@
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::cell::Cell;
 
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
 use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
@@ -110,7 +111,7 @@ impl X509Trust {
         self.believes(algorithms, chain, peer, name, now.unix()).map(|verdict| verdict.map(drop))
     }
 
-    /// The verdict on a chain. A good one has the key of the leaf's issuer, without its header, if this side has verified a path.
+    /// The verdict on a chain; `None` if the caller decides.
     fn believes<'c>(
         &'c self,
         algorithms: Algorithms<'c>,
@@ -118,7 +119,7 @@ impl X509Trust {
         peer: Side,
         name: Option<&ServerName<'_>>,
         now: UnixTime,
-    ) -> Option<Result<Option<&'c [u8]>, AuthenticationFailure>> {
+    ) -> Option<Result<Believed<'c>, AuthenticationFailure>> {
         if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
             return Some(Err(AuthenticationFailure::BadEncoding));
         }
@@ -126,16 +127,15 @@ impl X509Trust {
             Self::MaxDepth(depth, trust) => (*depth, &**trust),
             trust => (u8::MAX, trust),
         };
-        let verify = |anchors, revocation| {
-            verify(algorithms, (anchors, depth), revocation, chain, peer, name, now).map(Some)
-        };
+        let verify =
+            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
         match trust {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
             Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
             // `with_max_depth` never nests depths. Reject a chain if a caller does.
             Self::MaxDepth(..) => Some(Err(AuthenticationFailure::ChainTooLong)),
             Self::Ask => None,
-            Self::DangerAnyone => Some(Ok(None)),
+            Self::DangerAnyone => Some(Ok(Believed { issuer_key: None, has_common_name: true })),
         }
     }
 
@@ -203,9 +203,14 @@ impl Verifier for X509Trust {
         match self.believes(claim.algorithms, claim.entries, claim.peer, name, claim.now.unix()) {
             None => Ok(Verdict::Ask),
             Some(Err(failure)) => Err(failure),
-            Some(Ok(issuer_key)) => {
+            Some(Ok(believed)) => {
                 let mut peer = self.read(claim)?;
-                peer.issuer_key = issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
+                if let PeerIdentity::X509(id) = &mut peer.identity
+                    && !believed.has_common_name
+                {
+                    id.common_name = None;
+                }
+                peer.issuer_key = believed.issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
                 Ok(Verdict::Accepted(peer))
             }
         }
@@ -236,7 +241,15 @@ impl Verifier for X509Trust {
     }
 }
 
-/// Verifies a chain. Returns the key of the leaf's issuer, without its header.
+/// What this side has learnt from a chain that it believes.
+struct Believed<'c> {
+    /// The key of the leaf's issuer, without its header, if this side has verified a path.
+    issuer_key: Option<&'c [u8]>,
+    /// Whether the path's name constraints leave the leaf's common name an identity.
+    has_common_name: bool,
+}
+
+/// Verifies a chain.
 fn verify<'c>(
     algorithms: Algorithms<'c>,
     (anchors, depth): (&'c [Anchor], u8),
@@ -245,7 +258,7 @@ fn verify<'c>(
     peer: Side,
     name: Option<&ServerName<'_>>,
     now: UnixTime,
-) -> Result<&'c [u8], AuthenticationFailure> {
+) -> Result<Believed<'c>, AuthenticationFailure> {
     let failure = |e| failure(&e, chain, name);
     let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
     let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
@@ -258,11 +271,13 @@ fn verify<'c>(
         Ok(_) | Err(webpki::Error::UnknownIssuer) => {}
         Err(e) => return Err(failure(e)),
     }
+    // The names of every path that webpki tries count.
+    let has_common_name = Cell::new(true);
     let check = |path: &VerifiedPath<'_>| {
         if path.intermediate_certificates().count() > depth.into() {
             return Err(webpki::Error::MaximumPathDepthExceeded);
         }
-        constraints::check(path)?;
+        has_common_name.set(constraints::check(path)? && has_common_name.get());
         revocation.map_or(Ok(()), |revocation| revocation.check(path))
     };
     let check: Check<'_> = &check;
@@ -291,7 +306,7 @@ fn verify<'c>(
     if let Some(name) = name {
         leaf.verify_is_valid_for_subject_name(name).map_err(failure)?;
     }
-    Ok(issuer)
+    Ok(Believed { issuer_key: Some(issuer), has_common_name: has_common_name.get() })
 }
 
 /// An additional check of a path, which webpki calls.
@@ -357,6 +372,12 @@ fn plain(name: &str) -> String {
 }
 
 impl X509Identity {
+    /// The names in a leaf that nothing has verified. Name constraints of its authorities could leave fewer. The other fields are empty.
+    /// `None` if it cannot be parsed.
+    pub fn of_leaf(leaf: &CertificateDer<'_>) -> Option<Self> {
+        EndEntityCert::try_from(leaf).ok().map(|leaf| Self::new(&leaf))
+    }
+
     /// The names in a leaf, without what the engine adds ([`PeerIdentity::complete`]).
     fn new(leaf: &EndEntityCert<'_>) -> Self {
         let dns = leaf.valid_dns_names().map(|name| SubjectName::Dns(name.into()));
