@@ -25,7 +25,8 @@ use x509_cert::name::Name;
 pub enum Attribute {
     /// How the client authenticated: `x509`, `raw_key`, `psk`, `vc`, `did` or `other`.
     Kind,
-    /// The common name in the subject of its certificate; the paper's n. A subject with several is no identity by name.
+    /// The common name of its certificate, where it is an identity ([`X509Identity::common_name`]); the paper's n. Another common name
+    /// is in doubt.
     Name,
     /// An e-mail address in its certificate; the paper's e. It stands in an alternative name or, in old certificates, in the subject.
     Email,
@@ -129,6 +130,9 @@ impl fmt::Display for Attribute {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Client {
     facts: Vec<(Attribute, String)>,
+    /// What its certificate says, but does not prove. A rule that these would match may hold.
+    #[serde(default)]
+    doubtful: Vec<(Attribute, String)>,
     /// The attributes that its credential may have, but that this side has not kept.
     unknown: Vec<Attribute>,
     /// When its credential expires, in seconds since 1970; `None` if it does not.
@@ -156,7 +160,8 @@ impl Client {
     pub fn of(identity: &PeerIdentity) -> Self {
         match identity {
             PeerIdentity::X509(id) => {
-                let leaf = id.chain.first().and_then(|leaf| Self::from_certificate(leaf));
+                let name = id.common_name.as_deref();
+                let leaf = id.chain.first().and_then(|leaf| Self::from_leaf(leaf, name));
                 let mut client = leaf.unwrap_or_else(|| Self::without_certificate(id));
                 client.add(Attribute::Fingerprint, hex(&id.fingerprint));
                 if let Some(key) = id.details.as_ref().and_then(|details| details.issuer_key()) {
@@ -213,13 +218,19 @@ impl Client {
     /// The client of an X.509 certificate in DER. `None` if it cannot be parsed. The caller verifies the certificate. Its issuer's key is
     /// unknown: only a verified path tells it.
     pub fn from_certificate(der: &[u8]) -> Option<Self> {
+        let id = X509Identity::of_leaf(&CertificateDer::from(der));
+        Self::from_leaf(der, id.and_then(|id| id.common_name).as_deref())
+    }
+
+    /// The client of a certificate in DER whose common name, as an identity, is `name`.
+    fn from_leaf(der: &[u8], name: Option<&str>) -> Option<Self> {
         let certificate = Certificate::from_der(der).ok()?;
         let tbs = certificate.tbs_certificate();
         let mut client = Self::of_kind("x509");
         client.set_unknown(Attribute::IssuerKey);
         client.add(Attribute::Fingerprint, sha256(der));
         client.add(Attribute::Key, sha256(&der::Encode::to_der(tbs.subject_public_key_info()).ok()?));
-        client.add_names(tbs.subject(), tbs.issuer());
+        client.add_names(tbs.subject(), tbs.issuer(), name);
         let names = tbs.get_extension::<SubjectAltName>().ok()?.map(|(_, names)| names.0).unwrap_or_default();
         for name in &names {
             match name {
@@ -273,7 +284,7 @@ impl Client {
         });
         match (kept, &id.common_name) {
             (Some((subject, issuer, details)), _) => {
-                client.add_names(&subject, &issuer);
+                client.add_names(&subject, &issuer, id.common_name.as_deref());
                 details.emails().for_each(|address| client.add(Attribute::Email, email(address)));
                 return client;
             }
@@ -298,13 +309,15 @@ impl Client {
         let lost = details.into_iter().filter(|_| !keeps_details).chain([Attribute::Key]);
         lost.for_each(|attribute| {
             client.facts.retain(|(known, _)| *known != attribute);
+            client.doubtful.retain(|(known, _)| *known != attribute);
             client.set_unknown(attribute);
         });
         client
     }
 
-    /// Adds subject and issuer of a certificate.
-    fn add_names(&mut self, subject: &Name, issuer: &Name) {
+    /// Adds subject and issuer of a certificate. `name` is its common name, if this is an identity: a backend that is told another name
+    /// must not serve a client that the policy knows by this one.
+    fn add_names(&mut self, subject: &Name, issuer: &Name, name: Option<&str>) {
         self.add(Attribute::Subject, subject.to_string());
         self.add(Attribute::Issuer, issuer.to_string());
         let of = |kind| subject.iter().filter(move |part| part.oid == kind).map(|part| text(&part.value));
@@ -316,11 +329,11 @@ impl Client {
             }
         }
         let mut names = of(rfc4519::COMMON_NAME);
-        match (names.next(), names.next()) {
-            (Some(Some(name)), None) => self.add(Attribute::Name, name),
-            (None, _) => {}
-            // A backend could take another one of several names for the client's.
-            _ => self.set_unknown(Attribute::Name),
+        match (name, names.next(), names.next()) {
+            (Some(name), ..) => self.add(Attribute::Name, name.to_owned()),
+            (None, None, _) => {}
+            (None, Some(Some(name)), None) => self.doubtful.push((Attribute::Name, name)),
+            (None, ..) => self.set_unknown(Attribute::Name),
         }
     }
 
@@ -386,6 +399,11 @@ impl Client {
     /// Everything known about it, in no particular order.
     pub fn facts(&self) -> &[(Attribute, String)] {
         &self.facts
+    }
+
+    /// What its certificate says, but does not prove: a common name that is no identity.
+    pub fn doubtful(&self) -> &[(Attribute, String)] {
+        &self.doubtful
     }
 
     /// The values of an attribute.

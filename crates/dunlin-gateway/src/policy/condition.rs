@@ -16,7 +16,8 @@ use super::pattern::{Network, Pattern};
 pub enum Truth {
     /// It does not hold.
     No,
-    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session.
+    /// The server has not kept what would decide it, such as the issuer of a client that resumes a session. Or the client's certificate
+    /// says that it holds, but does not prove it.
     Unknown,
     /// It holds.
     Yes,
@@ -123,8 +124,11 @@ impl Condition {
         match &self.test {
             Test::Attribute(attribute, patterns) => view.client.map_or(Truth::No, |client| {
                 let known = client.values(attribute).map(|value| any_matches(patterns, value)).max();
+                let doubtful = client.doubtful().iter().filter(|(said, _)| said == attribute);
+                let doubtful =
+                    doubtful.map(|(_, value)| any_matches(patterns, value).min(Truth::Unknown)).max();
                 let missing = if client.is_unknown(attribute) { Truth::Unknown } else { Truth::No };
-                known.unwrap_or(Truth::No).max(missing)
+                known.max(doubtful).unwrap_or(Truth::No).max(missing)
             }),
             Test::ValidAtLeast(seconds) => remaining(view, |left| left >= *seconds),
             Test::ValidAtMost(seconds) => remaining(view, |left| left <= *seconds),

@@ -322,7 +322,7 @@ impl Policy {
         let mut entries: Vec<usize> = Vec::new();
         if let Some(client) = view.client.filter(|_| self.clients > 0) {
             let of = |fact: &(Attribute, String)| self.index.entries.get(fact).into_iter().flatten().copied();
-            entries.extend(client.facts().iter().flat_map(of));
+            entries.extend(client.facts().iter().chain(client.doubtful()).flat_map(of));
             entries.sort_unstable();
             entries.dedup();
         }

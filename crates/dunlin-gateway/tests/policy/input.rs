@@ -56,7 +56,7 @@ fn reads_a_client_hello_of_dtls() {
 #[test]
 fn reads_certificates_and_public_keys_in_pem() {
     let client = client_from_pem(include_bytes!("data/client.pem")).unwrap();
-    assert_eq!(client.values(&Attribute::Name).collect::<Vec<_>>(), ["Alice Example"]);
+    assert_eq!(client.values(&Attribute::Dns).collect::<Vec<_>>(), ["alice.example.com"]);
     let key = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=\n-----END PUBLIC KEY-----\n";
     // The hash is OpenSSL's: `openssl pkey -pubin -outform DER | sha256sum`.
     let client = client_from_pem(key.as_bytes()).unwrap();

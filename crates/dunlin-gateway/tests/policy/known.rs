@@ -20,7 +20,7 @@ use dunlin_identity::holding::Holding;
 use dunlin_identity::key::PublicKey;
 use dunlin_identity::method::{KEY, Method};
 use dunlin_identity::trust::TrustList;
-use dunlin_pki::{KeyPair, KeyType, Subject, Tree, TreeSpec};
+use dunlin_pki::{AltName, KeyPair, KeyType, LeafSpec, Subject, Tree, TreeSpec};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 use serde_json::json;
 
@@ -33,6 +33,8 @@ const IDENTITY: &[u8] = b"meter-7";
 enum Kind {
     /// By a certificate. The server keeps subject, issuer, the issuer's key and e-mail addresses if the flag is set.
     X509(bool),
+    /// As the former, with a DNS name beside the common name.
+    X509WithDns(bool),
     RawKey,
     /// By the key of a device.
     Psk,
@@ -40,6 +42,12 @@ enum Kind {
     RemovedPsk,
     Credential,
     Did,
+}
+
+impl Kind {
+    fn keeps_details(self) -> bool {
+        matches!(self, Self::X509(true) | Self::X509WithDns(true))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,15 +75,22 @@ fn identity(kind: Kind, provider: &Arc<CryptoProvider>) -> (Option<Credential>, 
     let signer: Arc<dyn SigningKey> = pair.signing_key(provider).unwrap();
     let did = KEY.create(&PublicKey::from_spki(signer.public_key()).unwrap()).unwrap();
     match kind {
-        Kind::X509(_) => {
+        Kind::X509(_) | Kind::X509WithDns(_) => {
             let spec = TreeSpec {
                 client: Subject::common_name("device-1").unwrap(),
                 ..TreeSpec::new(KeyType::P256, 10).unwrap()
             };
             let tree = Tree::generate(&spec).unwrap();
             let trust = X509Trust::anchors(vec![tree.root.certificate().clone()]).unwrap();
-            let own =
-                Credential::x509(tree.client.chain.clone(), tree.client.key.signing_key(provider).unwrap());
+            let identity = match kind {
+                Kind::X509WithDns(_) => {
+                    let client = LeafSpec::client(spec.client, spec.validity);
+                    let names = vec!["a.example.com".parse::<AltName>().unwrap()];
+                    tree.intermediate.issue(&LeafSpec { names, ..client }, pair).unwrap()
+                }
+                _ => tree.client,
+            };
+            let own = Credential::x509(identity.chain, identity.key.signing_key(provider).unwrap());
             (Some(own), Trust { x509: Some(trust), raw_key: None }.into())
         }
         Kind::RawKey => {
@@ -122,7 +137,7 @@ impl World {
         let is_psk = matches!(kind, Kind::Psk | Kind::RemovedPsk);
         let ssi = if kind == Kind::Did { SsiMessages::Beside } else { SsiMessages::Off };
         let profile = Profile::builder(provider.clone()).trust(trust).ssi_messages(ssi);
-        let profile = profile.x509_details(kind == Kind::X509(true));
+        let profile = profile.x509_details(kind.keeps_details());
         let server = match is_psk {
             true => {
                 let keys: PskTable = [key()].into_iter().collect();
@@ -219,10 +234,12 @@ impl World {
 fn lost(kind: Kind, connection: Connection) -> &'static [&'static str] {
     match (kind, connection) {
         // Only the details tell on which path the server has verified the certificate.
-        (Kind::X509(false), Connection::Full) => &["issuer_key"],
+        (Kind::X509(false) | Kind::X509WithDns(false), Connection::Full) => &["issuer_key"],
         (_, Connection::Full) => &[],
-        (Kind::X509(true), _) => &["key"],
-        (Kind::X509(false), _) => &["email", "issuer", "issuer_key", "key", "name", "subject"],
+        (Kind::X509(true) | Kind::X509WithDns(true), _) => &["key"],
+        (Kind::X509(false) | Kind::X509WithDns(false), _) => {
+            &["email", "issuer", "issuer_key", "key", "name", "subject"]
+        }
         (Kind::RawKey | Kind::Psk | Kind::RemovedPsk | Kind::Credential | Kind::Did, _) => &[],
     }
 }
@@ -297,6 +314,8 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
     for kind in [
         Kind::X509(true),
         Kind::X509(false),
+        Kind::X509WithDns(true),
+        Kind::X509WithDns(false),
         Kind::RawKey,
         Kind::Psk,
         Kind::RemovedPsk,
@@ -304,7 +323,8 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
         Kind::Did,
     ] {
         for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
-            let has_entries = matches!(kind, Kind::X509(_) | Kind::RawKey | Kind::Credential);
+            let has_entries =
+                matches!(kind, Kind::X509(_) | Kind::X509WithDns(_) | Kind::RawKey | Kind::Credential);
             let is_possible = match connection {
                 Connection::Cached => has_entries,
                 // Without its key, a session does not resume.
@@ -339,7 +359,8 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
                 check_rules(&client, &full, &attribute, &at);
                 // `explain` has no session, and says the same.
                 if connection == Connection::Resumed {
-                    let told = full.without_its_certificate(kind == Kind::X509(true));
+                    let told = full.without_its_certificate(kind.keeps_details());
+                    assert_eq!(told.doubtful(), client.doubtful(), "{at}");
                     assert_eq!(told.is_unknown(&attribute), client.is_unknown(&attribute), "{at}: {key}");
                     assert!(values(&told).is_subset(&known), "{at}: {key}");
                 }
@@ -362,4 +383,24 @@ fn the_table_has_every_attribute() {
     let named = names.iter().copied().filter(|name| !conditions.contains(name));
     let listed = ATTRIBUTES.iter().copied().filter(|name| !name.starts_with("claim."));
     assert_eq!(named.collect::<BTreeSet<_>>(), listed.collect());
+}
+
+/// A backend is told the DNS name, and no name constraint was compared with the common name beside it.
+#[test]
+fn a_common_name_beside_a_dns_name_grants_and_lowers_nothing() {
+    for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
+        let kind = Kind::X509WithDns(true);
+        let (client, _) = World::new(kind, connection).clients(kind, connection);
+        let (name, dns) = (Attribute::Name, Attribute::Dns);
+        assert_eq!(client.values(&dns).collect::<Vec<_>>(), ["a.example.com"], "{connection:?}");
+        assert_eq!((client.values(&name).count(), client.is_unknown(&name)), (0, false), "{connection:?}");
+        assert_eq!(client.doubtful(), [(name, "device-1".to_owned())], "{connection:?}");
+        for is_entry in [false, true] {
+            let rule = |value, action| policy_about(is_entry, "name", value, action);
+            assert!(!serves(&rule("device-1", "profile = \"low\""), &client, "low"), "{connection:?}");
+            // It was refused while the common name counted. Other clients with DNS names are served.
+            assert!(!serves(&rule("device-1", "refuse = true"), &client, "strong"), "{connection:?}");
+            assert!(serves(&rule("device-2", "refuse = true"), &client, "strong"), "{connection:?}");
+        }
+    }
 }
