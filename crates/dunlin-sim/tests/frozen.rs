@@ -519,8 +519,7 @@ fn a_client_hello_with_a_random_of_zeros_begins_a_new_handshake_after_a_restart(
 
 #[test]
 fn an_endpoint_refuses_what_it_has_no_place_for() {
-    let mut configs = configs(ProtocolVersion::DTLS1_3, false);
-    configs.server = configs.server.with_client_auth(ClientAuth::None).unwrap();
+    let configs = configs(ProtocolVersion::DTLS1_3, false);
     let mut net = Net::new(&configs, EndpointLimits::default());
     let ids = [1, 2].map(|n| net.connect(&configs, client(n)));
     net.run();

@@ -25,6 +25,9 @@ pub const MAX_PLACES: usize = 1 << NUMBER_BITS;
 const NUMBER_BITS: u32 = 24;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
+/// The most clients that are filed anew for one newcomer, since a newcomer must not buy much time of its server. The next one goes on.
+const MAX_REORDERED: usize = 64;
+
 /// A host, as limits count it: an IPv4 address, or an IPv6 network of 64 bits, since an IPv6 host can have every address of its network
 /// (RFC 4291 §2.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -207,8 +210,10 @@ pub struct Places {
     counts: BTreeMap<u64, [u32; 2]>,
     /// The networks with several such clients, by these counts.
     shares: BTreeSet<(bool, u32, u64)>,
+    /// The clients of IPv6 hosts by host. An IPv4 host is a network of its own.
+    of_hosts: BTreeSet<(Host, Turn)>,
     /// How many clients each IPv6 host has.
-    of_hosts: BTreeMap<Host, u32>,
+    host_counts: BTreeMap<Host, u32>,
 }
 
 impl Places {
@@ -220,7 +225,8 @@ impl Places {
             of_identities: BTreeSet::new(),
             counts: BTreeMap::new(),
             shares: BTreeSet::new(),
-            of_hosts: BTreeMap::new(),
+            of_hosts: BTreeSet::new(),
+            host_counts: BTreeMap::new(),
         }
     }
 
@@ -281,6 +287,24 @@ impl Places {
         Ok(Some((other, why)))
     }
 
+    /// As [`Self::make_room`], for a client whose handshake ended in an earlier process: no other one gives way to it, since its identity is
+    /// not proven anew.
+    ///
+    /// # Errors
+    /// The limit that is exceeded. The caller then ends the client, whose place is free.
+    pub fn refuse_beyond(
+        &mut self,
+        number: u32,
+        limits: &PlaceLimits,
+        holders: &mut impl Holders,
+    ) -> Result<(), PlaceLimit> {
+        let Some(Holder { place, host, .. }) = holders.holder(number) else { return Ok(()) };
+        let place = *place;
+        let Some((_, limit)) = self.exceeded(host, limits) else { return Ok(()) };
+        self.leave(host, &place, holders);
+        Err(limit)
+    }
+
     /// Takes the place of a client back. A second call has no effect.
     pub fn leave(&mut self, host: Host, place: &Place, holders: &mut impl Holders) {
         if !self.unfile(host, place) {
@@ -306,6 +330,9 @@ impl Places {
     fn file(&mut self, host: Host, Place { identity, turn }: &Place) {
         self.all.insert(*turn);
         self.of_networks.insert((host.network(), *turn));
+        if !host.is_v4() {
+            self.of_hosts.insert((host, *turn));
+        }
         if *identity != 0 {
             self.of_identities.insert(identity_key(*identity, turn.is_double(), turn.number()));
         }
@@ -315,6 +342,7 @@ impl Places {
     fn unfile(&mut self, host: Host, Place { identity, turn }: &Place) -> bool {
         let was_filed = self.all.remove(turn);
         self.of_networks.remove(&(host.network(), *turn));
+        self.of_hosts.remove(&(host, *turn));
         if was_filed && *identity != 0 {
             self.of_identities.remove(&identity_key(*identity, turn.is_double(), turn.number()));
         }
@@ -337,10 +365,10 @@ impl Places {
     /// Counts a client of this host, or one less.
     fn count(&mut self, host: Host, is_known: bool, change: impl Fn(u32) -> u32) {
         if !host.is_v4() {
-            let of_host = self.of_hosts.entry(host).or_default();
+            let of_host = self.host_counts.entry(host).or_default();
             *of_host = change(*of_host);
             if *of_host == 0 {
-                self.of_hosts.remove(&host);
+                self.host_counts.remove(&host);
             }
         }
         let network = host.network();
@@ -361,7 +389,7 @@ impl Places {
     fn exceeded(&self, host: Host, limits: &PlaceLimits) -> Option<(Scope, PlaceLimit)> {
         let [anonymous, known] = self.counts.get(&host.network()).copied().unwrap_or_default();
         let of_network = anonymous.saturating_add(known);
-        let of_host = if host.is_v4() { Some(of_network) } else { self.of_hosts.get(&host).copied() };
+        let of_host = if host.is_v4() { Some(of_network) } else { self.host_counts.get(&host).copied() };
         if of_host.unwrap_or(0) as usize > limits.per_host {
             Some((Scope::Host(host), PlaceLimit::PerHost))
         } else if !host.is_v4() && of_network as usize > limits.per_network {
@@ -410,7 +438,8 @@ impl Places {
         (*count > own).then_some(*network)
     }
 
-    /// The client of this class that has been silent for longest, and when it was heard. It is not the newcomer.
+    /// The client of this class that has been silent for longest, and when it was heard. It is not the newcomer. If more than
+    /// [`MAX_REORDERED`] clients were heard since they were filed, it is the one of these that has been silent for longest.
     fn first(
         &mut self,
         scope: Scope,
@@ -419,26 +448,38 @@ impl Places {
         holders: &mut impl Holders,
     ) -> Option<(u32, i64)> {
         let turns = Turn::of(class);
-        let of_network = |network| (network, *turns.start())..=(network, *turns.end());
         let is_other = |number: &u32| *number != newcomer.number;
-        loop {
+        let mut longest: Option<(u32, i64)> = None;
+        for _ in 0..MAX_REORDERED {
             let first = match scope {
-                Scope::All => self.all.range(turns.clone()).map(|turn| turn.number()).find(is_other),
-                Scope::Network(network) => {
-                    let turns = self.of_networks.range(of_network(network));
+                Scope::Host(host) if !host.is_v4() => {
+                    let turns = self.of_hosts.range((host, *turns.start())..=(host, *turns.end()));
                     turns.map(|(_, turn)| turn.number()).find(is_other)
                 }
-                Scope::Host(host) => {
-                    let turns = self.of_networks.range(of_network(host.network()));
-                    let mut is_of = |number: &u32| holders.holder(*number).is_some_and(|it| it.host == host);
-                    turns.map(|(_, turn)| turn.number()).find(|number| is_other(number) && is_of(number))
-                }
+                Scope::Host(host) => self.first_of(host.network(), &turns, is_other),
+                Scope::Network(network) => self.first_of(network, &turns, is_other),
+                Scope::All => self.all.range(turns.clone()).map(|turn| turn.number()).find(is_other),
             }?;
+            let is_as_filed = !self.reorder(first, holders, class);
+            let heard = holders.holder(first).map(|it| (first, it.heard_ms))?;
             // It may have been heard since it was filed.
-            if !self.reorder(first, holders, class) {
-                return holders.holder(first).map(|it| (first, it.heard_ms));
+            if is_as_filed {
+                return Some(heard);
             }
+            longest = longest.into_iter().chain([heard]).min_by_key(|(_, heard_ms)| *heard_ms);
         }
+        longest
+    }
+
+    /// The first of a network's clients with these turns.
+    fn first_of(
+        &self,
+        network: u64,
+        turns: &RangeInclusive<Turn>,
+        is_other: impl Fn(&u32) -> bool,
+    ) -> Option<u32> {
+        let of_network = self.of_networks.range((network, *turns.start())..=(network, *turns.end()));
+        of_network.map(|(_, turn)| turn.number()).find(is_other)
     }
 }
 

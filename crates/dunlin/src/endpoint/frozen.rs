@@ -10,6 +10,7 @@ use super::routes::Route;
 use super::table::AssociationId;
 use crate::connection::DtlsConnection;
 use crate::error::{Error, Misuse};
+use crate::places::PlaceLimit;
 use crate::protocol::Side;
 use crate::time::Now;
 
@@ -35,8 +36,8 @@ impl Endpoint {
         self.update(id, |connection| connection.freeze(now))
     }
 
-    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. A client has
-    /// its place by the rules of [`crate::places`].
+    /// Takes in a connection that was thawed. Its peer's next record finds it by the connection ID, or by the peer's address. No other client
+    /// gives way to it ([`crate::places`]), since its peer has proven nothing anew.
     ///
     /// # Errors
     /// [`Misuse::EndpointFull`] at a limit of associations; [`Misuse::AddressInUse`] if there is an association with the address of a
@@ -60,7 +61,7 @@ impl Endpoint {
         let id = self.insert(association);
         let refusal = match route.live {
             Some(_) if !has_ids => Some(Misuse::AddressInUse),
-            _ if is_beyond || self.settle(id).is_err() => Some(Misuse::EndpointFull),
+            _ if is_beyond || self.keep_within(id).is_err() => Some(Misuse::EndpointFull),
             _ => None,
         };
         if let Some(refusal) = refusal {
@@ -72,5 +73,11 @@ impl Endpoint {
         }
         self.refresh(id);
         Ok(id)
+    }
+
+    /// Gives a thawed association its place, unless that exceeds a limit.
+    fn keep_within(&mut self, id: AssociationId) -> Result<(), PlaceLimit> {
+        let Some((number, _)) = self.enter(id) else { return Ok(()) };
+        self.places.refuse_beyond(number, &self.limits.places(), &mut self.associations)
     }
 }

@@ -704,18 +704,7 @@ impl Endpoint {
     /// # Errors
     /// The limit at which the association has to end, since no other one gives way.
     fn settle(&mut self, id: AssociationId) -> Result<(), PlaceLimit> {
-        let Some(association) = self.associations.get_mut(&id) else { return Ok(()) };
-        let Some(host) = association.host else { return Ok(()) };
-        let connection = &association.connection;
-        let (heard_ms, now) = (connection.heard_ms(), connection.clock().monotonic);
-        let identity = association.peer().map(PeerIdentity::label);
-        // Places of the table have fewer than 32 bits.
-        let number = id.place() as u32;
-        let place = self.places.enter(number, host, identity, heard_ms, &mut self.associations);
-        if let Some(association) = self.associations.get_mut(&id) {
-            association.place = Some(place);
-        }
-        let now_ms = i64::try_from(now.0).unwrap_or(i64::MAX);
+        let Some((number, now_ms)) = self.enter(id) else { return Ok(()) };
         let made = self.places.make_room(number, &self.limits.places(), now_ms, &mut self.associations);
         if let Some((other, why)) = made.inspect_err(|limit| self.discarded.refuse(*limit))? {
             self.discarded.gave_way += 1;
@@ -723,6 +712,21 @@ impl Endpoint {
             other.into_iter().for_each(|other| self.end(other, Ended::GaveWay(why)));
         }
         Ok(())
+    }
+
+    /// Gives the association of a client its place, whatever the limits. Returns the number of the place, and the time in milliseconds;
+    /// `None` for a server's association, which has no place.
+    fn enter(&mut self, id: AssociationId) -> Option<(u32, i64)> {
+        let association = self.associations.get_mut(&id)?;
+        let host = association.host?;
+        let connection = &association.connection;
+        let (heard_ms, now) = (connection.heard_ms(), connection.clock().monotonic);
+        let identity = association.peer().map(PeerIdentity::label);
+        // Places of the table have fewer than 32 bits.
+        let number = id.place() as u32;
+        let place = self.places.enter(number, host, identity, heard_ms, &mut self.associations);
+        self.associations.get_mut(&id)?.place = Some(place);
+        Some((number, i64::try_from(now.0).unwrap_or(i64::MAX)))
     }
 
     /// Takes the place of an association back.

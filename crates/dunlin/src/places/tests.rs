@@ -259,7 +259,74 @@ fn random_histories_keep_the_limits_and_leave_nothing() {
         assert!(server.seats.len() == server.present.len() && server.seats.len() <= 12);
     }
     server.present.keys().copied().collect::<Vec<_>>().into_iter().for_each(|number| server.leave(number));
-    let Places { all, of_networks, of_identities, counts, shares, of_hosts } = &server.seats.places;
+    let Places { all, of_networks, of_identities, counts, shares, of_hosts, host_counts } =
+        &server.seats.places;
     assert!(all.is_empty() && of_networks.is_empty() && of_identities.is_empty());
-    assert!(of_hosts.is_empty() && counts.is_empty() && shares.is_empty());
+    assert!(of_hosts.is_empty() && host_counts.is_empty() && counts.is_empty() && shares.is_empty());
+}
+
+/// Clients by their numbers. It counts how often one is looked up.
+struct Counted {
+    clients: Vec<(Place, Host, i64)>,
+    looked_up: usize,
+}
+
+impl Holders for Counted {
+    fn holder(&mut self, number: u32) -> Option<Holder<'_>> {
+        self.looked_up += 1;
+        let (place, host, heard_ms) = self.clients.get_mut(number as usize)?;
+        Some(Holder { place, host: *host, heard_ms: *heard_ms })
+    }
+}
+
+impl Counted {
+    fn new() -> Self {
+        Self { clients: Vec::new(), looked_up: 0 }
+    }
+
+    fn enter(&mut self, places: &mut Places, address: &str, heard_ms: i64) -> u32 {
+        let (number, host) = (self.clients.len() as u32, Host::of(address.parse().unwrap()));
+        let place = places.enter(number, host, Some(u64::from(number) << 32), heard_ms, self);
+        self.clients.push((place, host, heard_ms));
+        number
+    }
+}
+
+/// A host fills its places beside those of its network, and every client sends something before another one comes.
+#[test]
+fn a_newcomer_costs_little_however_many_clients_were_heard() {
+    let (mut places, mut clients) = (Places::new(), Counted::new());
+    let limits = PlaceLimits { all: 10_000, per_host: 1000, per_network: 10_000, ..LIMITS };
+    for n in 0..2000 {
+        let address = if n % 2 == 0 { "2001:db8:0:1::1" } else { "2001:db8:0:2::1" };
+        clients.enter(&mut places, address, 0);
+    }
+    let now = 2 * HOUR;
+    clients.clients.iter_mut().for_each(|(_, _, heard_ms)| *heard_ms = now);
+    // One has been silent. The search comes to it in a few steps, each of which a newcomer pays.
+    clients.clients[1998].2 = 0;
+    let mut refused = 0;
+    loop {
+        let newcomer = clients.enter(&mut places, "2001:db8:0:1::2", now);
+        clients.looked_up = 0;
+        let made = places.make_room(newcomer, &limits, now, &mut clients);
+        assert!(clients.looked_up <= 4 * MAX_REORDERED, "{}", clients.looked_up);
+        match made {
+            Ok(gone) => break assert_eq!(gone, Some((1998, GivesWay::Silent))),
+            Err(limit) => assert_eq!(limit, PlaceLimit::PerHost),
+        }
+        refused += 1;
+    }
+    assert_eq!(refused, 1000 / MAX_REORDERED);
+}
+
+#[test]
+fn nobody_gives_way_to_a_thawed_connection() {
+    let (mut places, mut clients) = (Places::new(), Counted::new());
+    let limits = PlaceLimits { all: 1, ..LIMITS };
+    let first = clients.enter(&mut places, "192.0.2.1", 0);
+    assert_eq!(places.refuse_beyond(first, &limits, &mut clients), Ok(()));
+    let second = clients.enter(&mut places, "192.0.2.2", 2 * HOUR);
+    assert_eq!(places.refuse_beyond(second, &limits, &mut clients), Err(PlaceLimit::All));
+    assert_eq!(places.len(), 1);
 }
