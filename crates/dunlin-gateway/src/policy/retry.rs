@@ -75,11 +75,16 @@ impl RetryPolicy {
         hash: Option<HashAlgorithm>,
     ) -> Option<RetryChoice> {
         let offers = || profiles.iter().filter_map(|profile| self.offers.get(*profile));
-        let choices = offers().flat_map(|offers| offers.choices(hello, hash));
+        let mut choices = vec![];
+        for choice in offers().flat_map(|offers| offers.choices(hello, hash)) {
+            if !choices.contains(&choice) {
+                choices.push(choice);
+            }
+        }
         let supporters =
             |choice: &RetryChoice| offers().filter(|offers| offers.supports(choice, hello)).count();
         // Of equal ones, `max_by_key` takes the last.
-        choices.collect::<Vec<_>>().into_iter().rev().max_by_key(supporters)
+        choices.into_iter().rev().max_by_key(supporters)
     }
 }
 
@@ -145,6 +150,8 @@ impl Policy {
         for rule in self.in_question(&view) {
             match (rule.holds_before_the_cookie(&view), rule.action) {
                 (Truth::No, _) | (Truth::Unknown, Action::Refuse) => {}
+                // Many rules may give one profile, and each profile costs time before the client has shown its address.
+                (Truth::Unknown, Action::Use(profile)) if possible.contains(&profile) => {}
                 (Truth::Unknown, Action::Use(profile)) => possible.push(profile),
                 (Truth::Yes, Action::Use(profile)) => {
                     certain = profile;
