@@ -281,7 +281,7 @@ fn creations_demand_admission() {
     let publish = |name: &str| format!("did publish {name} {access}");
     let refused = place.dunlin_fails(&publish("device"), 1);
     assert!(refused.contains("status 403") && refused.contains("operator's list"), "{refused}");
-    place.write("dids", &format!("{device}  # building 7\n"));
+    place.write("dids", format!("{device}  # building 7\n"));
     assert_eq!(place.dunlin(&publish("device")), format!("{device}: version 0\n"));
     assert!(place.dunlin_fails(&publish("stranger"), 1).contains("status 403"), "{stranger}");
     // A list that cannot be read changes nothing.
