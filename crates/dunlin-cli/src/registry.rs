@@ -55,8 +55,7 @@ pub(crate) struct AccessOptions {
 impl AccessOptions {
     /// The registry at this URL, and at its other nodes.
     pub(crate) fn client(&self, url: &str) -> Result<RegistryClient, Error> {
-        let provider = Arc::new(lists::provider());
-        self.client_that(url, (Arc::new(Known::new(provider, Knowledge::default())), 0))
+        self.client_that(url, (Arc::new(Known::new(Knowledge::default())), 0))
     }
 
     /// As [`Self::client`], and shares what is known for good.
@@ -92,7 +91,7 @@ impl AccessOptions {
         registry: Option<&str>,
         did_web: bool,
     ) -> Result<(Option<RegistryClient>, LookUps), Error> {
-        let known = Arc::new(Known::new(Arc::new(lists::provider()), Knowledge::default()));
+        let known = Arc::new(Known::new(Knowledge::default()));
         self.look_ups_that(registry, did_web, (known, 0))
     }
 
@@ -297,7 +296,7 @@ impl RegistryOptions {
         let failed = |fault| Error::failed("--known", fault, advice);
         let opened = self.known.as_ref().map(|path| KnownFile::open(path).map_err(failed)).transpose()?;
         let (file, knowledge) = opened.unzip();
-        let known = Known::new(Arc::new(lists::provider()), knowledge.unwrap_or_default());
+        let known = Known::new(knowledge.unwrap_or_default());
         let known = Arc::new(match &file {
             Some(file) => known.with_store(file.clone()),
             None => known,

@@ -125,8 +125,8 @@ impl Learnt {
     }
 
     /// What is known for good, whatever registries are trusted.
-    fn known(&self, provider: &Arc<CryptoProvider>) -> Arc<Known> {
-        self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory(provider))).known.clone()
+    fn known(&self) -> Arc<Known> {
+        self.known.get_or_init(|| Arc::new(KnownPlaces::in_memory())).known.clone()
     }
 
     /// Reads what is known from this file, and from the Redis that gateways share. A reload keeps the file.
@@ -191,7 +191,7 @@ impl Learnt {
             confirmed.push((known.clone(), trust));
             return known.clone();
         }
-        let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known(provider));
+        let new = RegistryDocuments::new(provider.clone(), trust).with_known(self.known());
         let uses = self.outage_proofs.clone();
         let new = new.with_outage(outage_age, move |did| {
             uses.inc();
@@ -393,7 +393,7 @@ impl CredentialTrust {
         learnt.add_sent(&mut lists, &trusted, &listed.others);
         let verifier = CredentialVerifier::new(provider.clone(), trusted);
         let mut verifier = verifier
-            .with_known(learnt.known(provider))
+            .with_known(learnt.known())
             .with_resolved_issuers(listed.others)
             .with_status(lists)
             .with_unverified_status(unverified);

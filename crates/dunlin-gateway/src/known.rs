@@ -166,8 +166,8 @@ pub(crate) struct KnownPlaces {
 
 impl KnownPlaces {
     /// In memory alone.
-    pub(crate) fn in_memory(provider: &Arc<CryptoProvider>) -> Self {
-        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
+    pub(crate) fn in_memory() -> Self {
+        let known = Arc::new(Known::new(Knowledge::default()));
         Self { known, path: None, file: None, shared: None }
     }
 
@@ -183,7 +183,7 @@ impl KnownPlaces {
         });
         let (file, knowledge) = opened.transpose()?.unzip();
         let shared = shared.map(|shared| KnownShared::open(shared, provider).map(Arc::new)).transpose()?;
-        let mut known = Known::new(provider.clone(), knowledge.unwrap_or_default());
+        let mut known = Known::new(knowledge.unwrap_or_default());
         if let Some(file) = &file {
             known = known.with_store(file.clone());
         }

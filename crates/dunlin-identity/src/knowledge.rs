@@ -10,7 +10,8 @@ use dunlin::crypto::CryptoProvider;
 
 use crate::did::Did;
 
-/// The most DIDs of which [`Knowledge`] has an entry, unless the program says otherwise. They take about 100 MiB of memory.
+/// The most DIDs of one origin of which [`Knowledge`] has an entry, unless the program says otherwise, so that one registry does not take the
+/// place of others. They take about 100 MiB of memory.
 pub const MAX_KNOWN_DIDS: usize = 1 << 20;
 
 /// The most status lists of one issuer of which [`Knowledge`] has an entry, so that one issuer does not take the place of others.
@@ -19,8 +20,11 @@ pub const MAX_KNOWN_LISTS: usize = 4096;
 /// The length of a [`Record`], in bytes.
 pub const RECORD_LEN: usize = KEY_LEN + 8 + HASH_LEN + 1;
 
-/// One byte for the kind, 8 for the issuer of a list, 16 for the list; or 24 for a DID.
-const KEY_LEN: usize = 25;
+/// One byte for the kind, 8 for the owner, 16 for owner and name.
+const KEY_LEN: usize = OWNER_LEN + 16;
+
+/// The length of the kind and the owner, whose entries have a bound together.
+const OWNER_LEN: usize = 9;
 
 /// Half of a SHA-256: a holder who finds two documents with one such hash deceives itself alone.
 const HASH_LEN: usize = 16;
@@ -30,32 +34,34 @@ const HASH_LEN: usize = 16;
 pub struct Subject([u8; KEY_LEN]);
 
 impl Subject {
-    const DID: u8 = 1;
-    const LIST: u8 = 2;
-    const LOG: u8 = 3;
+    // A kind whose meaning changes gets another number, so that no store is misread. 1 to 3 were without the origin.
+    const DID: u8 = 4;
+    const LIST: u8 = 5;
+    const LOG: u8 = 6;
 
-    /// A DID. Its documents have numbers.
-    pub fn did(provider: &CryptoProvider, did: &Did) -> Self {
-        Self::whole(provider, Self::DID, did.as_str())
+    /// A DID, as the registry with this origin knows it: no registry ends or replaces the DIDs of another one. The origin is empty where there is
+    /// no registry.
+    pub fn did(provider: &CryptoProvider, origin: &str, did: &Did) -> Self {
+        Self::of(provider, Self::DID, origin, &[did.as_str().as_bytes()])
     }
 
     /// A status list of an issuer, which these parts name.
     pub fn list(provider: &CryptoProvider, issuer: &str, name: &[&[u8]]) -> Self {
-        let mut key = Self::whole(provider, Self::LIST, issuer).0;
-        let digest = provider.sha256.hash(name);
-        key.iter_mut().skip(ISSUER_END).zip(digest.as_ref()).for_each(|(to, from)| *to = *from);
-        Self(key)
+        Self::of(provider, Self::LIST, issuer, name)
     }
 
     /// The log of the registry with this origin.
     pub fn log(provider: &CryptoProvider, origin: &str) -> Self {
-        Self::whole(provider, Self::LOG, origin)
+        Self::of(provider, Self::LOG, origin, &[])
     }
 
-    fn whole(provider: &CryptoProvider, kind: u8, name: &str) -> Self {
-        let digest = provider.sha256.hash(&[name.as_bytes()]);
+    /// The digest of the name covers the whole digest of the owner: two owners whose first 8 bytes agree share no more than a bound.
+    fn of(provider: &CryptoProvider, kind: u8, owner: &str, name: &[&[u8]]) -> Self {
+        let owner = provider.sha256.hash(&[owner.as_bytes()]);
+        let name = provider.sha256.hash(&[&[owner.as_ref()], name].concat());
+        let parts = [kind].into_iter().chain(owner.as_ref().iter().copied().take(OWNER_LEN - 1));
         let mut key = [0; KEY_LEN];
-        key.iter_mut().zip([kind].iter().chain(digest.as_ref())).for_each(|(to, from)| *to = *from);
+        key.iter_mut().zip(parts.chain(name.as_ref().iter().copied())).for_each(|(to, from)| *to = from);
         Self(key)
     }
 
@@ -63,17 +69,11 @@ impl Subject {
         self.0[0]
     }
 
-    /// The first and the last entry that lists of the same issuer can have.
-    fn lists(&self) -> (Self, Self) {
-        let (mut first, mut last) = (*self, *self);
-        first.0.iter_mut().skip(ISSUER_END).for_each(|byte| *byte = 0);
-        last.0.iter_mut().skip(ISSUER_END).for_each(|byte| *byte = u8::MAX);
-        (first, last)
+    /// The kind and the owner.
+    fn owner(&self) -> [u8; OWNER_LEN] {
+        self.0.first_chunk().copied().unwrap_or_default()
     }
 }
-
-/// Where the digest of a list's issuer ends.
-const ISSUER_END: usize = 9;
 
 /// The latest that is known of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,7 +151,7 @@ pub enum Learnt {
     Other,
     /// Something later is known.
     Earlier,
-    /// The bound is reached, and nothing is known of the subject.
+    /// The bound of the subject's origin or issuer is reached, and nothing is known of the subject.
     Full,
 }
 
@@ -159,21 +159,22 @@ pub enum Learnt {
 #[derive(Clone, Debug)]
 pub struct Knowledge {
     marks: BTreeMap<Subject, Mark>,
-    dids: usize,
+    /// How many entries each origin and issuer has.
+    counts: BTreeMap<[u8; OWNER_LEN], usize>,
     max_dids: usize,
 }
 
 impl Default for Knowledge {
-    /// At most [`MAX_KNOWN_DIDS`].
+    /// At most [`MAX_KNOWN_DIDS`] of each origin.
     fn default() -> Self {
         Self::with_max_dids(MAX_KNOWN_DIDS)
     }
 }
 
 impl Knowledge {
-    /// Nothing is known yet, and at most this many DIDs will be.
+    /// Nothing is known yet, and at most this many DIDs of each origin will be.
     pub const fn with_max_dids(max_dids: usize) -> Self {
-        Self { marks: BTreeMap::new(), dids: 0, max_dids }
+        Self { marks: BTreeMap::new(), counts: BTreeMap::new(), max_dids }
     }
 
     /// The latest that is known of something.
@@ -197,8 +198,8 @@ impl Knowledge {
     pub fn learn(&mut self, subject: Subject, mark: Mark) -> Learnt {
         let learnt = self.compare(&subject, &mark);
         if learnt == Learnt::Later {
-            let known = self.marks.insert(subject, mark);
-            self.dids += usize::from(known.is_none() && subject.kind() == Subject::DID);
+            let is_new = self.marks.insert(subject, mark).is_none();
+            *self.counts.entry(subject.owner()).or_default() += usize::from(is_new);
         }
         learnt
     }
@@ -211,14 +212,13 @@ impl Knowledge {
     }
 
     fn is_full(&self, subject: &Subject) -> bool {
-        match subject.kind() {
-            Subject::DID => self.dids >= self.max_dids,
-            Subject::LIST => {
-                let (first, last) = subject.lists();
-                self.marks.range(first..=last).nth(MAX_KNOWN_LISTS - 1).is_some()
-            }
-            _ => false,
-        }
+        let bound = match subject.kind() {
+            Subject::DID => self.max_dids,
+            Subject::LIST => MAX_KNOWN_LISTS,
+            // An origin has one log.
+            _ => return false,
+        };
+        self.counts.get(&subject.owner()).copied().unwrap_or_default() >= bound
     }
 
     /// All entries, for a store.

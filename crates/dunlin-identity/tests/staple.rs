@@ -252,7 +252,7 @@ fn a_second_key_of_the_registry_leaves_what_is_known() {
     let [new_log, new_own] = new.each_ref().map(|signer| signer.key().clone());
     let overlap =
         RegistryTrust::new(log, vec![own, new_own]).unwrap().with_other_key(new_log.clone()).unwrap();
-    let known = Arc::new(Known::new(Arc::new(provider()), Knowledge::default()));
+    let known = Arc::new(Known::new(Knowledge::default()));
     let believing =
         |trust: RegistryTrust| RegistryDocuments::new(Arc::new(provider()), trust).with_known(known.clone());
     let documents = believing(registry.trust());

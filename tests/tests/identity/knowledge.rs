@@ -23,12 +23,15 @@ use registered::{Holder, Registry};
 
 const NOW_S: Seconds = 1_767_225_600;
 
+/// The origin of another registry.
+const PARTNER: &str = "partner.example/1";
+
 fn at(now: Seconds) -> Now {
     Now::from_unix_ms(u64::try_from(now).unwrap() * 1000)
 }
 
 fn known() -> Arc<Known> {
-    Arc::new(Known::new(awslc(), Knowledge::default()))
+    Arc::new(Known::new(Knowledge::default()))
 }
 
 /// What a registry shows, and what is known.
@@ -167,7 +170,7 @@ fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     let (mut registry, mut first, second) = (Registry::new(), Holder::new(), Holder::new());
     registry.put(&first);
     registry.put(&second);
-    let known = Arc::new(Known::new(awslc(), Knowledge::with_max_dids(1)));
+    let known = Arc::new(Known::new(Knowledge::with_max_dids(1)));
     let side = Side::knowing(&registry, known);
     let verifier = side.trusting(list([&first, &second]));
     judged(&verifier, &first, Some(&registry.staple(&first, NOW_S)), NOW_S).unwrap();
@@ -181,6 +184,65 @@ fn at_the_bound_new_dids_are_refused_and_old_knowledge_stays() {
     let again = judged(&verifier, &first, Some(&before), NOW_S).unwrap();
     assert_eq!(again.public_key, verified.public_key);
     assert_eq!(verifier.still_believes(&verified.identity, at(NOW_S)), Belief::Holds);
+}
+
+/// Listeners that trust different registries share what is known.
+#[test]
+fn a_registry_ends_and_replaces_no_did_of_another_one() {
+    let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
+    let [ended, mut rotated] = [(); 2].map(|()| Holder::new());
+    registry.put(&ended);
+    registry.put(&rotated);
+    let [of_ended, of_rotated] = [&ended, &rotated].map(|holder| registry.staple(holder, NOW_S));
+    let side = Side::new(&registry);
+    let elsewhere = Side::knowing(&other, side.known.clone());
+    let devices = list([&ended, &rotated]);
+    let before = [(&ended, &of_ended), (&rotated, &of_rotated)].map(|(holder, staple)| {
+        judged(&side.trusting(devices.clone()), holder, Some(staple), NOW_S).unwrap()
+    });
+    rotated.rotate();
+    let [end, replacement] = [&ended, &rotated].map(|holder| holder.document_at(PARTNER));
+    other.put_document(&end, 1, false);
+    other.put_document(&replacement, 1, true);
+    let there = elsewhere.trusting(devices.clone());
+    let refusal = judged(&there, &ended, Some(&other.staple_of(&end, NOW_S)), NOW_S).unwrap_err();
+    assert_eq!(refusal, ResolveError::Deactivated(ended.did().clone()).into());
+    judged(&there, &rotated, Some(&other.staple_of(&replacement, NOW_S)), NOW_S).unwrap();
+    for side in [&side, &side.restarted(&registry)] {
+        let here = side.trusting(devices.clone());
+        let beliefs = before.each_ref().map(|verified| here.still_believes(&verified.identity, at(NOW_S)));
+        assert_eq!(beliefs, [Belief::Holds; 2]);
+        for (verified, (holder, staple)) in before.iter().zip([(&ended, &of_ended), (&rotated, &of_rotated)])
+        {
+            let again = judged(&here, holder, Some(staple), NOW_S).unwrap();
+            assert_eq!(again.public_key, verified.public_key);
+        }
+    }
+    // Neither registry vouches for the other one.
+    let fresh = Side::knowing(&Registry::at("third.example/1"), side.known.clone());
+    let belief =
+        |verified: &Verified| fresh.trusting(devices.clone()).still_believes(&verified.identity, at(NOW_S));
+    assert_eq!(before.each_ref().map(|verified| belief(verified)), [Belief::Unknown; 2]);
+}
+
+/// Each origin has a bound of its own.
+#[test]
+fn a_registry_takes_no_place_of_the_dids_of_another_one() {
+    let (mut registry, mut other) = (Registry::new(), Registry::at(PARTNER));
+    let [first, second, third] = [(); 3].map(|()| Holder::new());
+    registry.put(&first);
+    let [of_second, of_third] = [&second, &third].map(|holder| {
+        let document = holder.document_at(PARTNER);
+        other.put_document(&document, 0, true);
+        document
+    });
+    let known = Arc::new(Known::new(Knowledge::with_max_dids(1)));
+    let elsewhere = Side::knowing(&other, known.clone()).trusting(list([&second, &third]));
+    judged(&elsewhere, &second, Some(&other.staple_of(&of_second, NOW_S)), NOW_S).unwrap();
+    let refusal = judged(&elsewhere, &third, Some(&other.staple_of(&of_third, NOW_S)), NOW_S).unwrap_err();
+    assert_eq!(refusal, ResolveError::Full(third.did().clone()).into());
+    let here = Side::knowing(&registry, known).trusting(list([&first]));
+    judged(&here, &first, Some(&registry.staple(&first, NOW_S)), NOW_S).unwrap();
 }
 
 /// How far the registry's log has come is known after a restart, too.

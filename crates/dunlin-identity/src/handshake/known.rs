@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
-use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
 
 use super::did_method;
@@ -29,7 +28,6 @@ const LOG_GROWTH: u64 = 64;
 /// [`Knowledge`] that verifiers, resolvers and tasks share, with a store.
 #[derive(Debug)]
 pub struct Known {
-    provider: Arc<CryptoProvider>,
     knowledge: RwLock<Knowledge>,
     stores: Vec<Arc<dyn KnownStore>>,
     /// The sizes of logs in the stores.
@@ -38,9 +36,9 @@ pub struct Known {
 
 impl Known {
     /// Begins with this knowledge. It ends with the program.
-    pub const fn new(provider: Arc<CryptoProvider>, knowledge: Knowledge) -> Self {
+    pub const fn new(knowledge: Knowledge) -> Self {
         let stored_logs = Mutex::new(BTreeMap::new());
-        Self { provider, knowledge: RwLock::new(knowledge), stores: Vec::new(), stored_logs }
+        Self { knowledge: RwLock::new(knowledge), stores: Vec::new(), stored_logs }
     }
 
     /// Passes everything that is learnt to this store, too. The knowledge should begin with its records.
@@ -114,17 +112,18 @@ impl Known {
         learnt
     }
 
-    /// Learns which document a DID has. Returns whether something later is known.
+    /// Learns which document the DID has that this subject is. Returns whether something later is known.
     ///
     /// # Errors
     /// [`ResolveError::Deactivated`], [`ResolveError::Conflict`], [`ResolveError::Full`].
     pub(super) fn learn_document(
         &self,
+        subject: Subject,
         did: &Did,
         hash: &Sha256Hash,
         sequence: u64,
     ) -> Result<bool, ResolveError> {
-        let (subject, mark) = (Subject::did(&self.provider, did), Mark::new(sequence, hash.as_bytes()));
+        let mark = Mark::new(sequence, hash.as_bytes());
         match self.learn(subject, mark) {
             Learnt::Full => Err(ResolveError::Full(did.clone())),
             // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
@@ -136,29 +135,24 @@ impl Known {
                 knowledge.replace(subject, mark);
                 Ok(false)
             }
-            Learnt::Earlier if self.has_ended(did) => Err(ResolveError::Deactivated(did.clone())),
+            Learnt::Earlier if self.has_ended(&subject) => Err(ResolveError::Deactivated(did.clone())),
             Learnt::Earlier => Ok(true),
             Learnt::Later | Learnt::Known => Ok(false),
         }
     }
 
-    /// Learns that a DID has ended.
-    pub(super) fn learn_end(&self, did: &Did) {
-        self.learn(Subject::did(&self.provider, did), Mark::ENDED);
+    /// Whether the DID has ended that this subject is.
+    pub(super) fn has_ended(&self, subject: &Subject) -> bool {
+        self.get(subject).is_some_and(|mark| mark.ended)
     }
 
-    pub(super) fn has_ended(&self, did: &Did) -> bool {
-        self.get(&Subject::did(&self.provider, did)).is_some_and(|mark| mark.ended)
-    }
-
-    /// What is known of an earlier resolution of this DID.
-    pub(super) fn standing(&self, did: &Did, hash: &Sha256Hash, sequence: u64) -> Standing {
-        let (subject, mark) = (Subject::did(&self.provider, did), Mark::new(sequence, hash.as_bytes()));
-        if self.get(&subject).is_none() {
+    /// What is known of an earlier resolution of the DID that this subject is.
+    pub(super) fn standing(&self, subject: &Subject, hash: &Sha256Hash, sequence: u64) -> Standing {
+        if self.get(subject).is_none() {
             return Standing::Unknown;
         }
-        match self.compare(&subject, &mark) {
-            Learnt::Known if self.has_ended(did) => Standing::Outdated,
+        match self.compare(subject, &Mark::new(sequence, hash.as_bytes())) {
+            Learnt::Known if self.has_ended(subject) => Standing::Outdated,
             Learnt::Known => Standing::Latest,
             Learnt::Later | Learnt::Full => Standing::Unknown,
             Learnt::Other | Learnt::Earlier => Standing::Outdated,

@@ -71,7 +71,8 @@ type Report = Box<dyn Fn(&SignedCheckpoint, &SignedCheckpoint) + Send + Sync>;
 impl RegistryDocuments {
     /// Nothing is known yet.
     pub fn new(provider: Arc<CryptoProvider>, trust: RegistryTrust) -> Self {
-        let documents = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE);
+        let documents = DocumentCache::new(Arc::clone(&provider), vec![DidMethod::DUNLIN], LOOK_UP_AGE)
+            .with_origin(trust.origin());
         let report = Box::new(|_: &_| {});
         Self {
             provider,
@@ -110,7 +111,8 @@ impl RegistryDocuments {
         }
     }
 
-    /// Shares what is known for good with other registries and verifiers. It is known of DIDs, whatever keys the registry has.
+    /// Shares what is known for good with other registries and verifiers. It belongs to the registry's origin, whatever keys the registry has, and
+    /// says nothing about the DIDs of other origins.
     #[must_use]
     pub fn with_known(self, known: Arc<Known>) -> Self {
         Self { documents: self.documents.with_known(known), ..self }
@@ -360,7 +362,7 @@ impl RegistryDocuments {
             }
             error => ResolveError::Proof(error),
         })?;
-        match self.documents.known().learn_document(did, &hash, sequence)? {
+        match self.documents.learn(did, &hash, sequence)? {
             true => Err(ResolveError::Outdated(did.clone())),
             false => {
                 let until = Seconds::try_from(checkpoint.fresh_until_s).ok();

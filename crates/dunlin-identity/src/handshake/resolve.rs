@@ -14,7 +14,7 @@ use crate::credential::Seconds;
 use crate::did::Did;
 use crate::document::{DidDocument, DocumentError};
 use crate::key::KeyError;
-use crate::knowledge::{Knowledge, MAX_KNOWN_DIDS};
+use crate::knowledge::{Knowledge, MAX_KNOWN_DIDS, Mark, Subject};
 use crate::method::dunlin::{OperationError, Sha256Hash, check_first_document};
 use crate::method::{Jwk, Key, Method, MethodError};
 use crate::registry::staple::StapleError;
@@ -42,9 +42,9 @@ pub enum ResolveError {
     /// The registry has stated two documents with the same number: it shows different histories.
     #[error("{0} has two documents with the number {1}: its registry shows different histories, report it")]
     Conflict(Did, u64),
-    /// [`Knowledge`] has reached its bound, and has no entry of this DID.
+    /// [`Knowledge`] has reached its bound for the DID's origin, and has no entry of this DID.
     #[error(
-        "{0} is new here, and the place for what is known of DIDs ({MAX_KNOWN_DIDS}) is taken: nobody new is accepted"
+        "{0} is new here, and the place for what its registry says of DIDs ({MAX_KNOWN_DIDS}) is taken: nobody new is accepted"
     )]
     Full(Did),
     /// The DID is malformed.
@@ -438,6 +438,8 @@ impl Documents {
 pub struct DocumentCache {
     provider: Arc<CryptoProvider>,
     methods: Vec<DidMethod>,
+    /// The origin of the registry whose documents they are; otherwise empty.
+    origin: String,
     max_age: Seconds,
     capacity: usize,
     documents: RwLock<Documents>,
@@ -447,9 +449,15 @@ pub struct DocumentCache {
 impl DocumentCache {
     /// For DIDs of these methods. A document counts for `max_age` seconds: the longest that a rotation or deactivation can be missed.
     pub fn new(provider: Arc<CryptoProvider>, methods: Vec<DidMethod>, max_age: Seconds) -> Self {
-        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
+        let known = Arc::new(Known::new(Knowledge::default()));
         let (capacity, documents) = (MAX_CACHED_DOCUMENTS, RwLock::default());
-        Self { provider, methods, max_age, capacity, documents, known }
+        Self { provider, methods, origin: String::new(), max_age, capacity, documents, known }
+    }
+
+    /// Keeps what the registry with this origin says. What is known of the DIDs of others does not count here, nor the reverse.
+    #[must_use]
+    pub fn with_origin(self, origin: &str) -> Self {
+        Self { origin: origin.to_owned(), ..self }
     }
 
     /// Shares what is known for good with others.
@@ -492,7 +500,7 @@ impl DocumentCache {
         {
             return Ok(());
         }
-        let is_earlier = self.known.learn_document(&did, &hash, sequence)?;
+        let is_earlier = self.learn(&did, &hash, sequence)?;
         if is_earlier {
             return Ok(());
         }
@@ -511,7 +519,7 @@ impl DocumentCache {
     /// The document at hand, unless a later one is known, perhaps from another program.
     fn latest<'d>(&self, documents: &'d Documents, did: &Did) -> Option<&'d Cached> {
         let is_latest =
-            |cached: &&Cached| self.known.standing(did, &cached.hash, cached.sequence) == Standing::Latest;
+            |cached: &&Cached| self.standing(did, &cached.hash, cached.sequence) == Standing::Latest;
         documents.by_did.get(did).filter(is_latest)
     }
 
@@ -529,10 +537,19 @@ impl DocumentCache {
         &self.known
     }
 
+    fn subject(&self, did: &Did) -> Subject {
+        Subject::did(&self.provider, &self.origin, did)
+    }
+
+    /// Learns which document the DID has, as [`Known::learn_document`] does.
+    pub(super) fn learn(&self, did: &Did, hash: &Sha256Hash, sequence: u64) -> Result<bool, ResolveError> {
+        self.known.learn_document(self.subject(did), did, hash, sequence)
+    }
+
     /// Notes that the owner has ended the DID, for ever.
     pub fn deactivate(&self, did: Did) {
         self.documents.write().unwrap_or_else(PoisonError::into_inner).forget(&did);
-        self.known.learn_end(&did);
+        self.known.learn(self.subject(&did), Mark::ENDED);
     }
 }
 
@@ -547,7 +564,7 @@ impl Resolver for DocumentCache {
     }
 
     fn resolve(&self, did: &Did, _proof: Option<&[u8]>, now: Seconds) -> Result<Resolution, ResolveError> {
-        if self.known.has_ended(did) {
+        if self.known.has_ended(&self.subject(did)) {
             return Err(ResolveError::Deactivated(did.clone()));
         }
         let documents = self.documents.read().unwrap_or_else(PoisonError::into_inner);
@@ -563,6 +580,6 @@ impl Resolver for DocumentCache {
     }
 
     fn standing(&self, did: &Did, document: &Sha256Hash, sequence: u64) -> Standing {
-        self.known.standing(did, document, sequence)
+        self.known.standing(&self.subject(did), document, sequence)
     }
 }

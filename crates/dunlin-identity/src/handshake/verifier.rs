@@ -84,7 +84,7 @@ impl CredentialVerifier {
     /// As [`Self::new`], with the contexts and issuers of `issuers`.
     pub fn of(provider: Arc<CryptoProvider>, issuers: Verifier) -> Self {
         let resolved = issuers.issuers().iter().cloned().map(Resolution::constant).collect();
-        let known = Arc::new(Known::new(provider.clone(), Knowledge::default()));
+        let known = Arc::new(Known::new(Knowledge::default()));
         let (subjects, looked_up) = (Subjects::new(provider), Vec::new());
         let (status, waiting) = (RwLock::default(), Mutex::default());
         Self { issuers, resolved, looked_up, subjects, status, known, waiting, asks: false }

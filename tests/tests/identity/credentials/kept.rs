@@ -36,7 +36,7 @@ fn send_many(verifier: &CredentialVerifier, issuer: &Party, device: &Party) {
 #[test]
 fn a_revocation_stays_known_however_many_lists_follow() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
-    let known = Arc::new(Known::new(awslc(), Knowledge::default()));
+    let known = Arc::new(Known::new(Knowledge::default()));
     let verifier = issuer.verifier().with_known(known.clone());
     let credential = issued(&issuer, &device, LIST);
     let [before, revoked] =
@@ -71,7 +71,7 @@ fn the_lists_of_the_program_never_leave() {
 #[test]
 fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {
     let (issuer, device) = (Party::new(KeyType::P256), Party::new(KeyType::P256));
-    let known = Arc::new(Known::new(awslc(), Knowledge::default()));
+    let known = Arc::new(Known::new(Knowledge::default()));
     let credential = issued(&issuer, &device, LIST);
     let sides = [(); 2].map(|()| issuer.verifier().with_known(known.clone()));
     let [clear, set] = [false, true].map(|is_revoked| issuer.published_list(LIST, is_revoked, 100));

@@ -193,7 +193,7 @@ impl Server {
         cache: Arc<MemoryServerCache>,
         records: &[Record],
     ) -> Self {
-        let known = Arc::new(Known::new(awslc(), Knowledge::default()));
+        let known = Arc::new(Known::new(Knowledge::default()));
         known.merge(records.iter().map(|record| Record::read(&record.to_bytes()).unwrap()));
         let documents = RegistryDocuments::new(awslc(), trust.clone()).with_known(known.clone());
         let documents = Arc::new(documents.with_outage(OUTAGE_AGE, |_| {}));

@@ -67,6 +67,12 @@ impl Holder {
         self.state.document()
     }
 
+    /// The present document, with another registry in it.
+    pub(crate) fn document_at(&self, origin: &str) -> DidDocument {
+        let document = self.document().canonical().to_string().replace(ORIGIN, origin);
+        DidDocument::read(document.as_bytes(), self.did()).unwrap()
+    }
+
     /// What the holder sends as its DID.
     pub(crate) fn entry(&self) -> CertificateDer<'static> {
         CertificateDer::from(self.did().as_str().as_bytes().to_vec())
@@ -75,6 +81,7 @@ impl Holder {
 
 /// Its log has an entry for each operation and each root of the map.
 pub(crate) struct Registry {
+    origin: &'static str,
     map: StateMap,
     log: Tree,
     signers: [NoteSigner; 2],
@@ -82,25 +89,35 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new() -> Self {
+        Self::at(ORIGIN)
+    }
+
+    /// A registry with another origin.
+    pub(crate) fn at(origin: &'static str) -> Self {
         let own = key();
-        let signer = |kind| NoteSigner::new(&awslc(), ORIGIN, kind, own.clone()).unwrap();
+        let signer = |kind| NoteSigner::new(&awslc(), origin, kind, own.clone()).unwrap();
         let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(signer);
-        Self { map: StateMap::default(), log: Tree::default(), signers }
+        Self { origin, map: StateMap::default(), log: Tree::default(), signers }
     }
 
     /// Takes the latest state of a DID.
     pub(crate) fn put(&mut self, holder: &Holder) {
-        let (provider, state) = (awslc(), &holder.state);
-        let document = Sha256Hash::of(&provider, state.document().canonical().as_bytes()).unwrap();
-        let leaf = MapLeaf { document, sequence: state.sequence(), active: state.is_active() };
-        let (key, hasher) = (map_key(&provider, state.did()).unwrap(), Hasher(provider.sha256));
+        self.put_document(holder.document(), holder.state.sequence(), holder.state.is_active());
+    }
+
+    /// Takes a document without any check, as a dishonest registry can.
+    pub(crate) fn put_document(&mut self, document: &DidDocument, sequence: u64, active: bool) {
+        let provider = awslc();
+        let (key, hasher) = (map_key(&provider, document.id()).unwrap(), Hasher(provider.sha256));
+        let document = Sha256Hash::of(&provider, document.canonical().as_bytes()).unwrap();
+        let leaf = MapLeaf { document, sequence, active };
         self.map = self.map.with(hasher, key, leaf).unwrap();
         self.log.push(hasher, hasher.leaf(document.as_bytes()));
         self.log.push(hasher, hasher.leaf(&root_entry(&self.map.root(hasher))));
     }
 
     pub(crate) fn checkpoint(&self, now_s: u64) -> SignedCheckpoint {
-        let (provider, origin, size) = (awslc(), ORIGIN.to_owned(), self.log.size());
+        let (provider, origin, size) = (awslc(), self.origin.to_owned(), self.log.size());
         let root = self.log.root(Hasher(provider.sha256), size).unwrap();
         let checkpoint = Checkpoint { origin, size, root };
         SignedCheckpoint::sign(&provider, checkpoint, &self.signers, now_s).unwrap()
@@ -108,11 +125,15 @@ impl Registry {
 
     /// The proof of a DID, signed at this time.
     pub(crate) fn staple(&self, holder: &Holder, now_s: i64) -> Staple {
+        self.staple_of(holder.document(), now_s)
+    }
+
+    pub(crate) fn staple_of(&self, document: &DidDocument, now_s: i64) -> Staple {
         let (provider, size) = (awslc(), self.log.size());
         let path = self.log.inclusion(Hasher(provider.sha256), size - 1, size).unwrap();
-        let proof = StateProof { map: self.map.prove(&map_key(&provider, holder.did()).unwrap()), path };
+        let proof = StateProof { map: self.map.prove(&map_key(&provider, document.id()).unwrap()), path };
         Staple {
-            document: holder.document().canonical().as_bytes().to_vec(),
+            document: document.canonical().as_bytes().to_vec(),
             checkpoint: self.checkpoint(u64::try_from(now_s).unwrap()).to_string().into_bytes(),
             proof: proof.write(),
             membership: Vec::new(),
