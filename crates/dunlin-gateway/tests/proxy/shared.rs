@@ -170,7 +170,7 @@ fn names_the_faults_of_the_table() {
     let place = Place::new();
     let text = shared(&place, 1, 1);
     for (from, to, says) in [
-        ("redis://127.0.0.1:1/", "http://secret@host", "shared.store: http: unknown kind of store"),
+        ("redis://127.0.0.1:1/", "http://secret@host", "shared.store: unknown kind of store"),
         ("key = \"shared.key\"", "", "shared: key is missing"),
     ] {
         let faults = Config::parse(&place.path("a.toml"), &text.replace(from, to)).unwrap_err().to_string();
