@@ -244,6 +244,46 @@ fn a_key_update_waits_for_the_ticket_before_it() {
     assert_eq!(pair.client.discarded().no_keys, 0);
 }
 
+/// RFC 9147 §7: a client does not acknowledge what it may still drop. One datagram of the server's tickets is lost, the client gets the
+/// others, and an outage lasts until it drops them. The server then sends all of them again, and later messages arrive, too.
+#[test]
+fn tickets_of_which_a_part_was_lost_arrive_after_an_outage() {
+    let outage = Duration::from_secs(300);
+    for (mtu, count) in [(300, 3), (300, 4), (240, 2)] {
+        let seal = Arc::new(RotatingTickets::new(awslc()).unwrap());
+        let mut configs = with_tickets().mtu(mtu);
+        configs.server = configs.server.with_tickets(Tickets::stateless(seal).count(count));
+        let mut whole = configs.pair();
+        connect(&mut whole);
+        let end = passed(&whole);
+        let flight = sent(&whole, Side::Server, 0);
+        let tickets = flight.iter().position(|datagram| datagram[0] >> 5 == 1 && epoch_bits(datagram) == 3);
+        let tickets = tickets.unwrap()..flight.len();
+        assert!(tickets.len() > 2, "{mtu} {count}: {tickets:?}");
+        // The first one also acknowledges the client's Finished, without which there is no connection.
+        for lost in tickets.skip(1) {
+            let works = move |at: Duration| at < end || at >= end + outage;
+            let link = move |lost: usize| {
+                let mut index = 0;
+                Box::new(move |at: Duration, packet: Vec<u8>| {
+                    index += 1;
+                    if works(at) && index - 1 != lost { vec![(DELAY, packet)] } else { vec![] }
+                })
+            };
+            let mut pair = pair(&configs, link(lost), link(usize::MAX));
+            pair.run_for(end + outage).unwrap();
+            pair.client.send(b"back").unwrap();
+            pair.run().unwrap();
+            assert_eq!((pair.client.poll_timeout(), pair.server.poll_timeout()), (None, None));
+            assert_eq!(pair.server.received(), [b"back"]);
+            // The client takes messages in order, so it has all tickets once it takes a KeyUpdate.
+            pair.server.update_keys(false).unwrap();
+            pair.run().unwrap();
+            exchange(&mut pair);
+        }
+    }
+}
+
 /// Any host can send a ClientHello in another host's name. The other host gets at most three times its bytes by
 /// retransmissions, or a single flight.
 #[test]

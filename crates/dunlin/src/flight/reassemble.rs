@@ -15,7 +15,7 @@ const MAX_MESSAGES: usize = 16;
 /// The most bytes that other messages than the next expected one may take. The peer retransmits what exceeds the limit.
 const MAX_EARLY: usize = 64 * 1024;
 /// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may be a ticket. The messages
-/// for which a server then waits are short, so that an association costs at most a third more, whatever its client sends.
+/// for which a server then waits are short, so that an association costs at most half more, whatever its client sends.
 const MAX_AFTER: usize = 1024;
 /// The most separate pieces of one message: enough for a large one that arrives in pieces of a few bytes and in random order.
 const MAX_PIECES: usize = 512;
@@ -98,6 +98,9 @@ impl Terms<'_> {
 pub(crate) enum Taken {
     /// It has all fragments now, so the receiver may acknowledge the record.
     All,
+    /// The same after the handshake, when the receiver may still drop fragments. It acknowledges the record once the message of this
+    /// number is delivered (RFC 9147 §7).
+    Until(usize),
     /// It has no room for some, so the receiver must not acknowledge the record (RFC 9147 §7).
     NotAll,
 }
@@ -135,7 +138,7 @@ impl Reassembler {
     /// The content does not parse, has new fragments in a previous epoch or of a message that this side does not read, or contradicts
     /// earlier fragments of the peer.
     pub(crate) fn insert(&mut self, content: &[u8], terms: Terms<'_>) -> Result<Taken, Error> {
-        let mut taken = Taken::All;
+        let (mut has_all, mut last) = (true, None);
         let mut r = Reader::new(content, WHAT);
         // RFC 8446 §5.1: a handshake record is never empty, so there is a first fragment.
         loop {
@@ -159,9 +162,8 @@ impl Reassembler {
                 if terms.established.is_some_and(|reads| !reads(typ)) {
                     return Err(message::unexpected_after_handshake(typ));
                 }
-                if !self.insert_piece(at, &Fragment { typ, len, offset, piece }, terms)? {
-                    taken = Taken::NotAll;
-                }
+                has_all &= self.insert_piece(at, &Fragment { typ, len, offset, piece }, terms)?;
+                last = last.max(terms.established.map(|_| number));
             } else if number + 1 == self.next
                 && self.latest == Some((typ, len))
                 && offset + piece.len() == len
@@ -169,7 +171,7 @@ impl Reassembler {
                 self.repeated = true;
             }
             if r.is_empty() {
-                return Ok(taken);
+                return Ok(if has_all { last.map_or(Taken::All, Taken::Until) } else { Taken::NotAll });
             }
         }
     }
@@ -584,10 +586,10 @@ mod tests {
         // A message in one piece has room, since nothing keeps it. A ticket has the room of a handshake.
         reassembler.clear();
         let whole = reassembler.insert(&fragment(0, 16_000, 0..16_000), after(&reads));
-        assert_eq!(whole.unwrap(), Taken::All);
+        assert_eq!(whole.unwrap(), Taken::Until(0));
         assert_eq!(next(&mut reassembler).unwrap().body().len(), 16_000);
         let part = reassembler.insert(&fragment(1, 60_000, 0..50_000), after(&|_| true));
-        assert_eq!(part.unwrap(), Taken::All);
+        assert_eq!(part.unwrap(), Taken::Until(1));
     }
 
     #[test]

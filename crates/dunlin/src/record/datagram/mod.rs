@@ -389,10 +389,16 @@ impl Datagram {
     /// Limits the time for which this side keeps parts of messages after the handshake. When it is over, the peer has given the rest up,
     /// if its timeouts are those of this side.
     fn limit_parts(&mut self) {
-        match self.receiver.is_settled() {
+        match self.receiver.is_settled() || !self.drops_parts() {
             true => self.timers.stop(Timer::DropParts),
             false => self.timers.start(Timer::DropParts, self.now + self.backoff.give_up()),
         }
+    }
+
+    /// Whether this side drops parts after a time. A patient one acknowledges parts after the handshake, so it has to keep them
+    /// (RFC 9147 §7).
+    fn drops_parts(&self) -> bool {
+        !(self.backoff.is_patient() && self.protocol().has_acks())
     }
 
     fn start_timers(&mut self, now: Instant) {

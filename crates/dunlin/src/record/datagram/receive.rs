@@ -38,6 +38,10 @@ const MAX_UNREAD_RECORDS: usize = 256;
 /// acknowledges these when the peer retransmits them.
 const MAX_ACKNOWLEDGED: usize = 256;
 
+/// The most records that wait for the delivery of their messages before this side acknowledges them: as many as the reassembler keeps
+/// messages. The peer retransmits what exceeds the limit, and gets its ACK then.
+const MAX_UNDELIVERED: usize = 16;
+
 /// The most records, and the most bytes of them, that arrived before the keys of their epoch and wait for these.
 const MAX_EARLY_RECORDS: usize = 16;
 const MAX_EARLY: usize = 16 * 1024;
@@ -124,6 +128,8 @@ pub(crate) struct Receiver {
     to_acknowledge: Vec<RecordNumber>,
     /// Whether `to_acknowledge` has numbers that no ACK had yet.
     owes_ack: bool,
+    /// Records since the handshake with a message that waits for its rest or for earlier ones: its number, and the record's.
+    undelivered: Vec<(usize, RecordNumber)>,
     data: VecDeque<Vec<u8>>,
     unread: usize,
     content_limit: usize,
@@ -159,6 +165,7 @@ impl Receiver {
             messages: Reassembler::default(),
             to_acknowledge: Vec::new(),
             owes_ack: false,
+            undelivered: Vec::new(),
             data: VecDeque::new(),
             unread: 0,
             content_limit: MAX_PLAINTEXT,
@@ -304,7 +311,7 @@ impl Receiver {
 
     /// Whether every message of the peer was delivered, or did not arrive at all.
     pub(super) fn is_settled(&self) -> bool {
-        self.messages.is_empty()
+        self.messages.is_empty() && self.undelivered.is_empty()
     }
 
     /// Drops records and whole messages that have not been processed.
@@ -313,10 +320,11 @@ impl Receiver {
         self.messages.drop_whole();
     }
 
-    /// Drops the parts of messages whose rest has not come.
+    /// Drops the parts of messages whose rest has not come, and later messages. The peer has no ACK of them, so it sends them again when
+    /// it is back (RFC 9147 §7).
     pub(super) fn drop_parts(&mut self) {
         self.messages.clear();
-        (self.to_acknowledge, self.owes_ack) = (Vec::new(), false);
+        self.undelivered = Vec::new();
     }
 
     /// Drops all keys.
@@ -341,6 +349,7 @@ impl Receiver {
         })?;
         // The peer has something else to say than what it seemed to say.
         self.plain_alert = None;
+        self.note_delivered();
         Some(message)
     }
 
@@ -382,10 +391,11 @@ impl Receiver {
     }
 
     /// The content of the next record; `None` if there are no more records. `established` says which messages this side can still read,
-    /// once the handshake is complete.
+    /// once the handshake is complete, and `drops` whether it may drop parts then.
     pub(super) fn next_record(
         &mut self,
         established: Option<&dyn Fn(HandshakeType) -> bool>,
+        drops: bool,
     ) -> Result<Option<Received>, Error> {
         let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
@@ -406,10 +416,14 @@ impl Receiver {
         };
         let Received::Messages(number, content) = received else { return Ok(Some(received)) };
         let is_present = number.epoch == self.present();
+        // The peer's handshake may be complete before that of this side, which waits for a signature.
+        let is_established = self.protocol.has_acks() && self.protocol.has_data(number.epoch);
+        let any: &dyn Fn(HandshakeType) -> bool = &|_| true;
+        let established = established.or(is_established.then_some(any));
         let terms = Terms { origin: Origin::Peer, is_present, established };
         let taken = self.messages.insert(&content, terms)?;
         if self.protocol.has_acks() {
-            self.note(taken, number);
+            self.note(if drops || taken == Taken::NotAll { taken } else { Taken::All }, number);
         } else if self.messages.take_repeated() {
             return Ok(Some(Received::Repeated));
         }
@@ -469,15 +483,25 @@ impl Receiver {
         Ok(Received::Nothing)
     }
 
-    /// Notes the number of a record with messages for the next ACK, if all of it was taken.
+    /// Notes the number of a record with messages for an ACK, if all of it was taken: for the next one, or for a later one.
     fn note(&mut self, taken: Taken, number: RecordNumber) {
-        if taken == Taken::All {
-            if self.to_acknowledge.len() >= MAX_ACKNOWLEDGED {
-                self.to_acknowledge.remove(0);
+        match taken {
+            Taken::All => {
+                push_newest(&mut self.to_acknowledge, MAX_ACKNOWLEDGED, number);
+                self.owes_ack = true;
             }
-            self.to_acknowledge.push(number);
-            self.owes_ack = true;
+            Taken::Until(message) => push_newest(&mut self.undelivered, MAX_UNDELIVERED, (message, number)),
+            Taken::NotAll => {}
         }
+    }
+
+    /// Notes the records whose messages were all delivered for the next ACK.
+    fn note_delivered(&mut self) {
+        let next = self.messages.next_number();
+        let records = core::mem::take(&mut self.undelivered).into_iter();
+        let (delivered, rest): (Vec<_>, Vec<_>) = records.partition(|(message, _)| *message < next);
+        self.undelivered = rest;
+        delivered.into_iter().for_each(|(_, number)| self.note(Taken::All, number));
     }
 
     pub(super) const fn is_unforgeable(&self) -> bool {
@@ -762,4 +786,12 @@ fn acknowledgement(number: RecordNumber, content: &[u8]) -> Result<Received, Err
         return Err(PeerMisbehaved::IllegalParameter(What::RecordNumbers).into());
     }
     Ok(Received::Ack(number.epoch, numbers))
+}
+
+/// Adds an item, and drops the first one if there are `most`.
+fn push_newest<T>(items: &mut Vec<T>, most: usize, item: T) {
+    if items.len() >= most {
+        items.remove(0);
+    }
+    items.push(item);
 }

@@ -202,7 +202,9 @@ impl Transport for Datagram {
                 return Ok(Some(Incoming::Message(message)));
             }
             let reads_type = |typ| reads.has_type(protocol, typ);
-            let received = self.receiver.next_record(if self.complete { Some(&reads_type) } else { None })?;
+            let established: Option<&dyn Fn(HandshakeType) -> bool> =
+                if self.complete { Some(&reads_type) } else { None };
+            let received = self.receiver.next_record(established, self.drops_parts())?;
             self.follow()?;
             match received {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
