@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
@@ -110,7 +109,7 @@ struct Client {
     config: Arc<ClientConfig>,
     name: ServerAddress,
     handshakes: Sender<(usize, HandshakeKind)>,
-    echoes: Arc<AtomicUsize>,
+    echoes: watch::Sender<usize>,
 }
 
 impl Client {
@@ -133,7 +132,7 @@ impl Client {
             tls.write_all(&number.to_be_bytes()).await?;
             tls.flush().await?;
             assert_eq!(tls.read_u32().await?, number);
-            self.echoes.fetch_add(1, Ordering::Relaxed);
+            self.echoes.send_modify(|echoes| *echoes += 1);
             if number == 0 {
                 // It fails only if the test is over.
                 let _ = self.handshakes.send((self.number, tls.negotiated().kind));
@@ -148,30 +147,38 @@ impl Client {
 pub(crate) struct Clients {
     count: usize,
     /// How many echoes they have got.
-    echoes: Arc<AtomicUsize>,
+    echoes: watch::Receiver<usize>,
     to: watch::Sender<SocketAddr>,
     handshakes: Receiver<(usize, HandshakeKind)>,
-    _runtime: Runtime,
+    runtime: Runtime,
 }
 
 impl Clients {
     /// Clients of the gateway at `to`, with the certificates of these devices.
     pub(crate) fn new(devices: &[Device], fleet: &Fleet, to: SocketAddr) -> Self {
-        let echoes = Arc::<AtomicUsize>::default();
+        let (echoed, echoes) = watch::channel(0);
         let runtime = Runtime::new().unwrap();
         let ((to, receiver), (sender, handshakes)) = (watch::channel(to), channel());
         for (number, device) in devices.iter().enumerate() {
             let (config, name) = (fleet.config(device), fleet.name());
-            let (handshakes, echoes) = (sender.clone(), echoes.clone());
+            let (handshakes, echoes) = (sender.clone(), echoed.clone());
             let client = Client { number, host: device.host(), config, name, handshakes, echoes };
             runtime.spawn(client.run(receiver.clone()));
         }
-        Self { count: devices.len(), echoes, to, handshakes, _runtime: runtime }
+        Self { count: devices.len(), echoes, to, handshakes, runtime }
     }
 
     /// How many echoes the clients have got so far.
     pub(crate) fn echoes(&self) -> usize {
-        self.echoes.load(Ordering::Relaxed)
+        *self.echoes.borrow()
+    }
+
+    /// Waits until the clients have got more echoes than this.
+    pub(crate) fn served_after(&self, echoes: usize) {
+        let mut receiver = self.echoes.clone();
+        let grown = async { receiver.wait_for(|got| *got > echoes).await.is_ok() };
+        let served = self.runtime.block_on(async { tokio::time::timeout(PATIENCE, grown).await });
+        assert_eq!(served, Ok(true), "the TLS clients are served");
     }
 
     /// How many handshakes there were since the last question about them.

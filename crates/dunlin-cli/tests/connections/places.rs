@@ -48,7 +48,8 @@ fn a_fleet_that_has_lost_power_comes_back_at_the_limit_while_tls_clients_are_ser
         fleet.all(&format!("{count} devices come back, {round}"), &mut devices, Fleet::connect);
         println!("meanwhile {} TLS clients got {} echoes", over_tls.len(), clients.echoes() - before);
         fleet.all("a record each way on every association", &mut devices, Fleet::talk);
-        assert!(clients.echoes() > before, "the TLS clients are served");
+        // A small fleet comes back within the pause between two records of a client.
+        clients.served_after(before);
     }
     assert_eq!(clients.handshakes(), 0, "no TLS client had to connect again");
 }
