@@ -1,8 +1,8 @@
 //! Remembered verdicts about client certificates, in real handshakes and virtual time.
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use dunlin::auth::{
     Belief, Claim, KnownRegistry, PeerIdentity, Verdict, Verified, Verifier, Verifiers, X509Trust,
@@ -15,9 +15,9 @@ use dunlin::{ClientAuth, ClientConfig, Error, Now, Profile, ServerConfig, Trust}
 use dunlin_store::RememberedVerdicts;
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, full_awslc};
 
-/// Counts the verdicts of X.509.
+/// Counts the verdicts of X.509. The last field is what it knows now of earlier ones.
 #[derive(Debug)]
-struct Counting(X509Trust, AtomicUsize);
+struct Counting(X509Trust, AtomicUsize, Mutex<Belief>);
 
 impl Verifier for Counting {
     fn certificate_type(&self) -> CertificateType {
@@ -36,6 +36,10 @@ impl Verifier for Counting {
     fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
         self.0.read(claim)
     }
+
+    fn still_believes(&self, _: &PeerIdentity, _: Now) -> Belief {
+        *self.2.lock().unwrap()
+    }
 }
 
 struct Side {
@@ -46,7 +50,7 @@ struct Side {
 impl Side {
     fn new(capacity: usize) -> Self {
         let trust = Pki::shared(KeyType::P256).trust();
-        let counting = Arc::new(Counting(trust, AtomicUsize::new(0)));
+        let counting = Arc::new(Counting(trust, AtomicUsize::new(0), Mutex::new(Belief::Holds)));
         let verdicts = Arc::new(RememberedVerdicts::new(counting.clone(), capacity));
         Self { counting, verdicts }
     }
@@ -99,6 +103,17 @@ fn a_verdict_ends_with_its_certificate() {
     let (refused, asked) = side.connect(awslc(), &client, Now::from_unix_ms(NOW.unix_ms + YEARS_MS));
     let expired = matches!(refused, Err(Error::Authentication(AuthenticationFailure::Expired(_))));
     assert!(expired && asked == 1, "{refused:?}");
+}
+
+/// What a verifier learns after its verdict counts at once.
+#[test]
+fn a_verdict_that_the_verifier_no_longer_believes_is_made_again() {
+    let (side, client) = (Side::new(10), client(KeyType::P256));
+    side.connect(awslc(), &client, NOW).0.unwrap();
+    for (belief, verdicts) in [(Belief::Unknown, 1), (Belief::Ended, 1), (Belief::Holds, 0)] {
+        *side.counting.2.lock().unwrap() = belief;
+        assert_eq!(side.connect(awslc(), &client, NOW).1, verdicts, "{belief:?}");
+    }
 }
 
 #[test]
