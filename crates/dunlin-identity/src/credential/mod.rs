@@ -425,12 +425,17 @@ pub fn unverified(credential: &[u8]) -> Result<Value, CredentialError> {
     if credential.len() > limit(&value) { Err(CredentialError::TooLong) } else { Ok(value) }
 }
 
-/// The issuer of a credential, before anything is verified.
-pub(crate) fn issuer(credential: &[u8], contexts: &Contexts) -> Result<String, CredentialError> {
+/// The issuer and the subject that a credential names, before anything is verified. `None` if it has no
+/// subject, or several.
+pub(crate) fn named(
+    credential: &[u8],
+    contexts: &Contexts,
+) -> Result<(String, Option<String>), CredentialError> {
     if credential.len() > MAX_CREDENTIAL {
         return Err(CredentialError::TooLong);
     }
-    Ok(Claims::read(&unverified(credential)?, contexts)?.issuer)
+    let claims = Claims::read(&unverified(credential)?, contexts)?;
+    Ok((claims.issuer, claims.subject))
 }
 
 /// The issuer of a credential about `holder`, before anything is verified.
@@ -439,16 +444,9 @@ pub(crate) fn parties(
     holder: &Did,
     contexts: &Contexts,
 ) -> Result<String, CredentialError> {
-    if credential.len() > MAX_CREDENTIAL {
-        return Err(CredentialError::TooLong);
-    }
-    let claims = Claims::read(&unverified(credential)?, contexts)?;
-    let subject = claims.subject.ok_or(CredentialError::Member("credentialSubject"))?;
-    if subject == holder.as_str() {
-        Ok(claims.issuer)
-    } else {
-        Err(CredentialError::Subject(shown(&subject)))
-    }
+    let (issuer, subject) = named(credential, contexts)?;
+    let subject = subject.ok_or(CredentialError::Member("credentialSubject"))?;
+    if subject == holder.as_str() { Ok(issuer) } else { Err(CredentialError::Subject(shown(&subject))) }
 }
 
 /// How long a credential may be.

@@ -62,12 +62,24 @@ impl Subjects {
         self.peers.as_ref()
     }
 
-    /// Resolves the DID of a peer. `proof` is what the peer has sent beside it.
-    pub(super) fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
-        // Before anything else, so that strangers cost no look-up and leave nothing here.
+    /// Checks what the DID of a peer and the proof of its membership say by themselves: that the list has it,
+    /// and that a resolver knows its method. `proof` is what the peer has sent beside the DID.
+    pub(super) fn check(&self, did: &Did, proof: Option<&[u8]>) -> Result<(), Refusal> {
         if let Some(peers) = &self.peers {
             peers.check(&self.provider, did, self.membership(peers, did, proof)?.as_deref())?;
         }
+        let method = did_method(did);
+        let knows = |resolver: &Arc<dyn Resolver>| resolver.methods().iter().any(|one| Some(*one) == method);
+        match self.resolvers.iter().any(knows) {
+            true => Ok(()),
+            false => Err(ResolveError::Unsupported(did.clone()).into()),
+        }
+    }
+
+    /// Resolves the DID of a peer. `proof` is what the peer has sent beside it.
+    pub(super) fn resolve(&self, did: &Did, proof: Option<&[u8]>, now: Seconds) -> Result<Subject, Refusal> {
+        // Before anything else, so that strangers cost no look-up and leave nothing here.
+        self.check(did, proof)?;
         let resolution = resolve(&self.resolvers, did, proof, now)?;
         let document = &resolution.document;
         let first = document.keys(Relationship::Authentication).next();

@@ -192,7 +192,8 @@ impl CredentialVerifier {
     ) -> Result<Box<Verified>, Refusal> {
         let [credential] = entries else { return Err(Refusal::Entries) };
         let provider = &self.subjects.provider;
-        let shown = self.resolve_issuer(credential, now)?;
+        let listed = self.check_parties(credential, stapled.did_proof)?;
+        let shown = listed.map(|listed| self.subjects.resolve_issuer(listed, now)).transpose()?;
         let issuers = match &shown {
             Some(issuer) => {
                 let issuers = Verifier::new([issuer.document.clone()]);
@@ -216,7 +217,7 @@ impl CredentialVerifier {
         let sent = stapled.credential_status.unwrap_or_default();
         let (status_until, news) = self.check_status(issuers, &verified, sent, algorithms, now)?;
         verified.status_until = status_until;
-        // After the other checks, so that only a trusted issuer can make this side look a DID up.
+        // After the other checks, so that only a trusted issuer can make this side look up the DID of a peer.
         let Subject { key, document, sequence, until } =
             self.subjects.resolve(&verified.subject, stapled.did_proof, now)?;
         let limit = |validity: Validity, reason, until: Option<Seconds>| match until {
@@ -238,16 +239,22 @@ impl CredentialVerifier {
         Ok(Verified::new(key, identity, validity))
     }
 
-    /// What the issuer of a credential resolves to, if the resolvers have its document. Nothing of the credential is verified yet.
-    fn resolve_issuer(&self, credential: &[u8], now: Seconds) -> Result<Option<Resolution>, Refusal> {
-        if self.looked_up.is_empty() {
+    /// Checks what a credential and the proof beside it say by themselves about the subject, so that
+    /// strangers cost no look-up of an issuer and leave nothing here. Returns the issuer that the credential
+    /// names if a resolver has its document.
+    fn check_parties(
+        &self,
+        credential: &[u8],
+        proof: Option<&[u8]>,
+    ) -> Result<Option<&ListedIssuer>, Refusal> {
+        if self.looked_up.is_empty() && self.subjects.peers().is_none() {
             return Ok(None);
         }
-        let issuer = credential::issuer(credential, self.issuers.contexts())?;
-        match self.looked_up.iter().find(|listed| listed.did.as_str() == issuer) {
-            Some(listed) => Ok(Some(self.subjects.resolve_issuer(listed, now)?)),
-            None => Ok(None),
-        }
+        let (issuer, subject) = credential::named(credential, self.issuers.contexts())?;
+        let subject = subject.and_then(|subject| subject.parse().ok());
+        let subject = subject.ok_or(CredentialError::Member("credentialSubject"))?;
+        self.subjects.check(&subject, proof)?;
+        Ok(self.looked_up.iter().find(|listed| listed.did.as_str() == issuer))
     }
 
     /// Forgets the status lists that an issuer has signed with a key which its document no longer has.
