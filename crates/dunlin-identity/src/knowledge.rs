@@ -34,10 +34,12 @@ const HASH_LEN: usize = 16;
 pub struct Subject([u8; KEY_LEN]);
 
 impl Subject {
-    // A kind whose meaning changes gets another number, so that no store is misread. 1 to 3 were without the origin.
+    // A kind whose meaning changes gets another number, so that no store is misread. 1 to 3 were without the
+    // origin, 5 had the issuer's key.
     const DID: u8 = 4;
-    const LIST: u8 = 5;
     const LOG: u8 = 6;
+    const LIST: u8 = 7;
+    const KINDS: [u8; 3] = [Self::DID, Self::LOG, Self::LIST];
 
     /// A DID, as the registry with this origin knows it: no registry ends or replaces the DIDs of another one. The origin is empty where there is
     /// no registry.
@@ -45,9 +47,16 @@ impl Subject {
         Self::of(provider, Self::DID, origin, &[did.as_str().as_bytes()])
     }
 
-    /// A status list of an issuer, which these parts name.
-    pub fn list(provider: &CryptoProvider, issuer: &str, name: &[&[u8]]) -> Self {
-        Self::of(provider, Self::LIST, issuer, name)
+    /// The status list of an issuer at this URL, whichever of the issuer's keys has signed it.
+    ///
+    /// With a mark for each key, an older list by another key would hide a revocation. A list makes a mark
+    /// only if a key of the issuer's document in force has signed it, and if its `validFrom` has come. So a
+    /// thief of a key makes no mark that is later than the moment at which this side learns that the document
+    /// no longer has the key. Every list that the issuer makes from then on counts. An earlier list does not
+    /// count if the thief has made a later one: a list by which the issuer itself has revoked something with
+    /// this key would look the same.
+    pub fn list(provider: &CryptoProvider, issuer: &str, url: &str) -> Self {
+        Self::of(provider, Self::LIST, issuer, &[url.as_bytes()])
     }
 
     /// The log of the registry with this origin.
@@ -133,7 +142,7 @@ impl Record {
             _ => return None,
         };
         let subject = Subject(*subject);
-        if !(Subject::DID..=Subject::LOG).contains(&subject.kind()) {
+        if !Subject::KINDS.contains(&subject.kind()) {
             return None;
         }
         Some(Self { subject, mark: Mark { number: u64::from_be_bytes(*number), hash: *hash, ended } })

@@ -89,7 +89,8 @@ impl Party {
     }
 
     fn method(&self) -> DidUrl {
-        self.document.keys(Relationship::AssertionMethod).next().unwrap().0.clone()
+        let (own, mut keys) = (public(&self.key), self.document.keys(Relationship::AssertionMethod));
+        keys.find(|(_, key)| **key == own).unwrap().0.clone()
     }
 
     fn issue_as(&self, form: u8, subject: &str, change: impl FnOnce(&mut Value)) -> Vec<u8> {

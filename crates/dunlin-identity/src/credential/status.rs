@@ -481,10 +481,9 @@ impl StatusList {
         &self.issuer
     }
 
-    /// What [`Knowledge`](crate::knowledge::Knowledge) calls the lists of this issuer, key and URL. After a rotation, lists by the previous
-    /// key hide none by the new one.
+    /// What [`Knowledge`](crate::knowledge::Knowledge) calls the lists of this issuer and URL.
     pub fn subject(&self, provider: &CryptoProvider) -> Subject {
-        Subject::list(provider, &self.issuer, &[self.key.spki(), self.url.as_bytes()])
+        Subject::list(provider, &self.issuer, &self.url)
     }
 
     /// How new the list is, and which one of a second.

@@ -67,6 +67,66 @@ fn the_lists_of_the_program_never_leave() {
     assert_eq!(refusal.alert(), Alert::CERTIFICATE_REVOKED);
 }
 
+/// One issuer, whose document has both keys.
+fn with_two_keys() -> [Party; 2] {
+    let (first, key) = (Party::named("did:web:issuer.example"), key(KeyType::P256));
+    let (did, mut value) = (first.did().clone(), first.document.value().clone());
+    let id = format!("{did}#key-2");
+    let method = json!({
+        "id": id, "type": "Multikey", "controller": did.as_str(), "publicKeyMultibase": public(&key).to_multikey(),
+    });
+    value["verificationMethod"].as_array_mut().unwrap().push(method);
+    value["assertionMethod"].as_array_mut().unwrap().push(id.into());
+    let document = DidDocument::from_value(value, &did).unwrap();
+    [first.key, key].map(|key| Party { key, document: document.clone() })
+}
+
+#[test]
+fn an_older_list_by_another_key_of_the_issuer_stays_refused() {
+    let ([first, second], device) = (with_two_keys(), Party::new(KeyType::P256));
+    let known = Arc::new(Known::new(Knowledge::default()));
+    let credential = issued(&first, &device, LIST);
+    let (older, revoked) = (first.published_list(LIST, false, 200), second.published_list(LIST, true, 100));
+    let refusal = judged(&first.verifier().with_known(known.clone()), &credential, &revoked).unwrap_err();
+    assert_eq!(refusal.alert(), Alert::CERTIFICATE_REVOKED);
+    // After a restart, without any list at hand.
+    let restarted = first.verifier().with_known(known.clone());
+    let refusal = judged(&restarted, &credential, &older).unwrap_err();
+    assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
+    // Nor does it count when the document no longer has the key of the newer one.
+    let alone = CredentialVerifier::new(awslc(), [key_alone(&first)]).with_known(known.clone());
+    let refusal = judged(&alone, &credential, &older).unwrap_err();
+    assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
+    assert_eq!(known.len(), 1, "another key takes no place of another list");
+}
+
+/// The document of an issuer with this key alone.
+fn key_alone(issuer: &Party) -> DidDocument {
+    let mut value = issuer.document.value().clone();
+    let method = issuer.method().to_string();
+    value["verificationMethod"].as_array_mut().unwrap().retain(|other| other["id"] == *method);
+    for relationship in ["assertionMethod", "authentication"] {
+        value[relationship] = json!([method]);
+    }
+    DidDocument::from_value(value, issuer.did()).unwrap()
+}
+
+/// A thief of a key makes lists as long as the document has the key, and none for the time after.
+#[test]
+fn lists_of_an_issuer_count_again_when_it_has_removed_a_stolen_key() {
+    let ([stolen, kept], device) = (with_two_keys(), Party::new(KeyType::P256));
+    let known = Arc::new(Known::new(Knowledge::default()));
+    let credential = issued(&kept, &device, LIST);
+    let verifier = kept.verifier().with_known(known.clone());
+    let refusal = judged(&verifier, &credential, &stolen.published_list(LIST, true, -1)).unwrap_err();
+    assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
+    assert!(known.is_empty() && verifier.status_lists().iter().next().is_none());
+    judged(&verifier, &credential, &stolen.published_list(LIST, true, 10)).unwrap_err();
+    let removed = CredentialVerifier::new(awslc(), [key_alone(&kept)]).with_known(known);
+    judged(&removed, &credential, &stolen.published_list(LIST, false, 5)).unwrap_err();
+    judged(&removed, &credential, &kept.published_list(LIST, false, 9)).unwrap();
+}
+
 /// Issuers revoke several times in one second.
 #[test]
 fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {

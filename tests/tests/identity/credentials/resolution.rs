@@ -131,15 +131,17 @@ fn a_resolved_issuer_counts_with_its_latest_document() {
     let second = judged(rotated.issue(&device, unchanged), None).unwrap();
     let beliefs = [&second, &first].map(|verified| belief(&verifier(), verified));
     assert_eq!(beliefs, [Belief::Holds, Belief::Ended]);
-    // A list by the previous key is forgotten, and does not hide one by the new key, though that was made before.
+    // A list by the previous key is forgotten. That it was there is not: only a later one by the new key counts.
     let remembers = verifier();
-    remembers.update_status(|lists| lists.insert(issuer.list(false, 0))).unwrap();
+    remembers.update_status(|lists| lists.insert(issuer.list(false, 60))).unwrap();
     let entry = [CertificateDer::from(rotated.issue(&device, with_status))];
     let judge = |stapled| remembers.judge(&entry, stapled, provider.signatures.all, NOW_S);
     let missing = judge(Stapled::default()).unwrap_err();
     assert!(missing.to_string().contains("is not at hand"), "{missing}");
-    let staple = staple(rotated.published_list(LIST, false, 60));
-    judge(Stapled { credential_status: Some(&staple), ..Stapled::default() }).unwrap();
+    let [earlier, later] = [90, 30].map(|age| staple(rotated.published_list(LIST, false, age)));
+    let with = |staple| Stapled { credential_status: Some(staple), ..Stapled::default() };
+    assert_eq!(judge(with(&earlier)).unwrap_err().alert(), Alert::CERTIFICATE_EXPIRED);
+    judge(with(&later)).unwrap();
     judge(Stapled::default()).unwrap();
     refused(&device.shows(old()), verifier, Alert::BAD_CERTIFICATE, "signature");
     // One that is pinned to its first document does not change its key.
