@@ -10,12 +10,14 @@ use dunlin::Now;
 use dunlin::auth::{Belief, Verified, Verifier as _};
 use dunlin::wire::AlertDescription as Alert;
 use dunlin_identity::credential::Seconds;
+use dunlin_identity::did::Did;
 use dunlin_identity::handshake::{
     IdentifierVerifier, Known, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
     RegistryDocuments, ResolveError, Resolver,
 };
 use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
 use dunlin_identity::method::dunlin::Sha256Hash;
+use dunlin_identity::registry::checkpoint::CheckpointError;
 use dunlin_identity::registry::staple::Staple;
 use dunlin_identity::trust::{Members, TrustList};
 use dunlin_tests::awslc;
@@ -270,6 +272,40 @@ fn a_smaller_log_is_refused_after_a_restart() {
     let documents = RegistryDocuments::new(awslc(), trust).with_known(split.known);
     let refused = documents.verify(device.did(), &replaced.staple(&device, NOW_S), None, NOW_S);
     assert!(refused.unwrap_err().is_old());
+}
+
+/// Another listener of the program has accepted a larger log since.
+#[test]
+fn a_checkpoint_with_verified_signatures_is_compared_with_what_is_known_since() {
+    let (mut registry, device) = (Registry::new(), Holder::new());
+    registry.put(&device);
+    let note = registry.checkpoint(u64::try_from(NOW_S).unwrap()).to_string();
+    let first = Side::new(&registry);
+    let sides = [&first, &Side::knowing(&registry, first.known.clone())];
+    let offered = |side: &Side| side.documents.checkpoint(note.as_bytes(), None, NOW_S).map(drop);
+    assert_eq!(offered(sides[0]), Ok(()));
+    registry.put(&device);
+    assert!(sides[1].documents.accept(&registry.checkpoint(u64::try_from(NOW_S).unwrap()), None));
+    for side in sides {
+        assert_eq!(offered(side), Err(CheckpointError::Rollback { offered: 2, accepted: 4 }));
+    }
+}
+
+#[test]
+fn of_too_many_absent_dids_the_first_leaves() {
+    let documents = RegistryDocuments::new(awslc(), Registry::new().trust());
+    let did = |number: usize| format!("did:dunlin:device-{number}").parse::<Did>().unwrap();
+    (0..MAX_CACHED_DOCUMENTS).for_each(|number| documents.set_absent(did(number), NOW_S));
+    documents.set_absent(did(0), NOW_S + 1);
+    documents.set_absent(did(MAX_CACHED_DOCUMENTS), NOW_S + 2);
+    let absent = |now: Seconds| {
+        (0..=MAX_CACHED_DOCUMENTS)
+            .filter(|number| documents.is_absent(&did(*number), now))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(absent(NOW_S + 2).len(), MAX_CACHED_DOCUMENTS);
+    // The others were proven before.
+    assert_eq!(absent(NOW_S + LOOK_UP_AGE + 1), [0, MAX_CACHED_DOCUMENTS]);
 }
 
 /// A verifier that has never heard of a DID cannot vouch for an earlier verdict.

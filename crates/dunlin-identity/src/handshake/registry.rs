@@ -60,6 +60,8 @@ struct Outage {
 
 /// The checkpoint whose signatures were checked last. The staples of many peers have the same one.
 struct Verified {
+    /// The trust that has accepted it. A changed trust has another address, because this one is still in use.
+    trust: Arc<RegistryTrust>,
     note: Vec<u8>,
     at_s: u64,
     checkpoint: FreshCheckpoint,
@@ -102,12 +104,17 @@ impl RegistryDocuments {
     }
 
     /// Notes that the registry has proven at this time that it does not have the DID. A document to which a list pins it counts then, for
-    /// [`LOOK_UP_AGE`].
+    /// [`LOOK_UP_AGE`]. Of more such DIDs than documents are at hand, the one that was proven first leaves.
     pub fn set_absent(&self, did: Did, now: Seconds) {
         let mut absent = self.absent.write().unwrap_or_else(PoisonError::into_inner);
         absent.retain(|_, at| now <= at.saturating_add(LOOK_UP_AGE));
-        if absent.len() < MAX_CACHED_DOCUMENTS {
-            absent.insert(did, now);
+        absent.insert(did.clone(), now);
+        if absent.len() > MAX_CACHED_DOCUMENTS
+            && let Some((oldest, _)) =
+                absent.iter().filter(|(other, _)| **other != did).min_by_key(|(_, at)| **at)
+        {
+            let oldest = oldest.clone();
+            absent.remove(&oldest);
         }
     }
 
@@ -140,9 +147,8 @@ impl RegistryDocuments {
 
     /// Notes that the program has read the same trust again, which confirms the validators of a replicated registry ([`RegistryTrust::confirm`]).
     pub fn confirm(&self, again: &RegistryTrust) {
+        // The checkpoint that was verified last keeps the previous trust, so this one gets another address.
         Arc::make_mut(&mut self.trust.write().unwrap_or_else(PoisonError::into_inner)).confirm(again);
-        // The signatures of a checkpoint are checked again.
-        *self.verified.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// The largest checkpoint that it has accepted.
@@ -175,20 +181,36 @@ impl RegistryDocuments {
         newest: Option<&SignedCheckpoint>,
         now: Seconds,
     ) -> Result<FreshCheckpoint, CheckpointError> {
-        let now_s = unsigned(now);
-        if let Some(verified) = &*self.verified.read().unwrap_or_else(PoisonError::into_inner)
-            && verified.note == note
-            && (verified.at_s..=verified.checkpoint.fresh_until_s).contains(&now_s)
-            && newest.is_none_or(|newest| newest.checkpoint() == verified.checkpoint.checkpoint.checkpoint())
-        {
-            return Ok(verified.checkpoint.clone());
+        let (now_s, trust) = (unsigned(now), self.trust());
+        if let Some(checkpoint) = self.verified_before(&trust, note, newest, now_s) {
+            self.check_size(&checkpoint.checkpoint)?;
+            return Ok(checkpoint);
         }
-        let checkpoint = self.trust().verify(&self.provider, note, newest, now_s);
+        let checkpoint = trust.verify(&self.provider, note, newest, now_s);
         let checkpoint = checkpoint.inspect_err(|error| self.contradicted(error, note, newest))?;
         self.check_size(&checkpoint.checkpoint)?;
-        let verified = Verified { note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
+        let verified = Verified { trust, note: note.to_vec(), at_s: now_s, checkpoint: checkpoint.clone() };
         *self.verified.write().unwrap_or_else(PoisonError::into_inner) = Some(verified);
         Ok(checkpoint)
+    }
+
+    /// The checkpoint in a note whose signatures were checked last, under the same trust.
+    fn verified_before(
+        &self,
+        trust: &Arc<RegistryTrust>,
+        note: &[u8],
+        newest: Option<&SignedCheckpoint>,
+        now_s: u64,
+    ) -> Option<FreshCheckpoint> {
+        let verified = self.verified.read().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |verified: &&Verified| {
+            Arc::ptr_eq(&verified.trust, trust)
+                && verified.note == note
+                && (verified.at_s..=verified.checkpoint.fresh_until_s).contains(&now_s)
+                && newest
+                    .is_none_or(|newest| newest.checkpoint() == verified.checkpoint.checkpoint.checkpoint())
+        };
+        verified.as_ref().filter(is_same).map(|verified| verified.checkpoint.clone())
     }
 
     /// Checks that no larger log is known, and no other one of this size: an earlier run of the program may have seen it.
