@@ -1,13 +1,14 @@
 //! What stays known beyond the end of a program: in a file, and in Redis, where other gateways have it, too.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::handshake::{Known, KnownStore};
-use dunlin_identity::knowledge::{Knowledge, Learnt, RECORD_LEN, Record};
+use dunlin_identity::knowledge::{Knowledge, Learnt, RECORD_LEN, Record, Subject};
 use dunlin_store::cache::CacheFault;
 use dunlin_store::{MAX_KEPT_MESSAGE, MAX_SENT, RecordFile, SharedLog};
 use tokio::task::spawn_blocking;
@@ -21,12 +22,74 @@ const EXCHANGE: Duration = Duration::from_secs(1);
 /// A file is written anew if it has twice as many records as are needed, and more than this.
 const MAX_SUPERSEDED: usize = 4096;
 
+/// How often the file and Redis get the mark of a log. A log grows with every operation of any DID, and each of these stores only grows:
+/// the file by 30 MB a year at most.
+const LOG_PAUSE: Duration = Duration::from_secs(60);
+const SHARED_LOG_PAUSE: Duration = Duration::from_secs(3600);
+
 const _: () = assert!(RECORD_LEN <= MAX_KEPT_MESSAGE, "a record is a message");
+
+/// The marks of logs that a store does not have yet. It gets the first mark of a log at once, and later ones with a pause.
+#[derive(Debug)]
+struct LogMarks {
+    pause: Duration,
+    logs: Mutex<BTreeMap<Subject, LogMark>>,
+}
+
+#[derive(Debug)]
+struct LogMark {
+    /// When the store got a mark.
+    stored: Instant,
+    waiting: Option<Record>,
+}
+
+impl LogMarks {
+    const fn new(pause: Duration) -> Self {
+        Self { pause, logs: Mutex::new(BTreeMap::new()) }
+    }
+
+    fn logs(&self) -> MutexGuard<'_, BTreeMap<Subject, LogMark>> {
+        self.logs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a record. Returns it if the store should have it now: also every record that is not about a log.
+    fn take(&self, record: &Record, now: Instant) -> Option<Record> {
+        if !record.subject.is_log() {
+            return Some(*record);
+        }
+        let mut logs = self.logs();
+        let Some(mark) = logs.get_mut(&record.subject) else {
+            logs.insert(record.subject, LogMark { stored: now, waiting: None });
+            return Some(*record);
+        };
+        mark.waiting = Some(*record);
+        mark.due(now, self.pause)
+    }
+
+    /// The marks that have waited for the pause.
+    fn due(&self, now: Instant) -> Vec<Record> {
+        self.logs().values_mut().filter_map(|mark| mark.due(now, self.pause)).collect()
+    }
+
+    /// All marks that wait, when the program ends.
+    fn all(&self) -> Vec<Record> {
+        self.logs().values_mut().filter_map(|mark| mark.waiting.take()).collect()
+    }
+}
+
+impl LogMark {
+    fn due(&mut self, now: Instant, pause: Duration) -> Option<Record> {
+        let due = self.waiting.take_if(|_| now.duration_since(self.stored) >= pause)?;
+        self.stored = now;
+        Some(due)
+    }
+}
 
 /// What is known, in a file.
 #[derive(Debug)]
 pub struct KnownFile {
     file: RecordFile,
+    logs: LogMarks,
     fails: AtomicBool,
 }
 
@@ -51,17 +114,24 @@ impl KnownFile {
             let records: Vec<_> = knowledge.records().map(|record| record.to_bytes()).collect();
             file.rewrite(records.iter().map(|record| &record[..]))?;
         }
-        Ok((Arc::new(Self { file, fails: AtomicBool::new(false) }), knowledge))
+        let logs = LogMarks::new(LOG_PAUSE);
+        Ok((Arc::new(Self { file, logs, fails: AtomicBool::new(false) }), knowledge))
     }
 
-    /// Waits until everything is on the disk.
+    /// Waits until everything is on the disk, except for marks of logs that are younger than a minute.
     pub fn sync(&self) {
+        self.write(&self.logs.due(Instant::now()));
         self.tell(self.file.sync());
     }
 
     /// Lets another process use the file, when nothing is learnt any more.
     pub fn close(&self) {
+        self.write(&self.logs.all());
         self.tell(self.file.close());
+    }
+
+    fn write(&self, records: &[Record]) {
+        records.iter().for_each(|record| self.tell(self.file.add(&record.to_bytes())));
     }
 
     fn tell(&self, written: Result<(), CacheFault>) {
@@ -77,9 +147,15 @@ impl KnownFile {
     }
 }
 
+impl Drop for KnownFile {
+    fn drop(&mut self) {
+        self.write(&self.logs.all());
+    }
+}
+
 impl KnownStore for KnownFile {
     fn add(&self, record: &Record) {
-        self.tell(self.file.add(&record.to_bytes()));
+        self.write(self.logs.take(record, Instant::now()).as_slice());
     }
 
     fn copy(&self, record: &Record) {
@@ -91,6 +167,7 @@ impl KnownStore for KnownFile {
 #[derive(Debug)]
 pub(crate) struct KnownShared {
     log: SharedLog,
+    logs: LogMarks,
     /// What Redis does not have yet.
     waiting: Mutex<Vec<Record>>,
     /// What Redis has, until everything in it was read once.
@@ -102,11 +179,13 @@ impl KnownShared {
         let (store, key) = (&shared.store, &shared.key);
         let log = SharedLog::open_kept(&store.value, "known", &key.value, provider.clone());
         let log = log.map_err(|error| crate::tls::fault_of(shared, &error))?;
-        Ok(Self { log, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
+        let logs = LogMarks::new(SHARED_LOG_PAUSE);
+        Ok(Self { log, logs, waiting: Mutex::default(), first: Mutex::new(Some(Knowledge::default())) })
     }
 
     /// Tells the other gateways what this one has learnt, and learns from them. After a fault, what is not told waits for the next call.
     fn exchange(&self, known: &Known) -> Result<(), CacheFault> {
+        self.keep(self.logs.due(Instant::now()));
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let mut sent = self.waiting();
@@ -151,7 +230,7 @@ impl KnownShared {
 
 impl KnownStore for KnownShared {
     fn add(&self, record: &Record) {
-        self.keep([*record]);
+        self.keep(self.logs.take(record, Instant::now()));
     }
 }
 
@@ -208,6 +287,9 @@ impl KnownPlaces {
 
     /// The last exchange.
     pub(crate) fn close(&self) {
+        if let Some(shared) = &self.shared {
+            shared.keep(shared.logs.all());
+        }
         // The task that follows has reported faults.
         let _ = self.exchange();
         if let Some(file) = &self.file {
@@ -245,5 +327,61 @@ pub(crate) async fn follow(places: Arc<KnownPlaces>, told: impl Fn(bool)) {
             _ => {}
         }
         is_down = exchanged.is_err();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin_identity::did::Did;
+    use dunlin_identity::knowledge::Mark;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn log(size: u64) -> Record {
+        Record {
+            subject: Subject::log(&dunlin_awslc::provider(), "registry.example/1"),
+            mark: Mark::new(size, &[]),
+        }
+    }
+
+    #[test]
+    fn a_store_gets_the_newest_mark_of_a_log_with_a_pause() {
+        let (marks, begin) = (LogMarks::new(60 * SECOND), Instant::now());
+        assert_eq!(marks.take(&log(2), begin), Some(log(2)));
+        assert_eq!([4, 6].map(|size| marks.take(&log(size), begin + 59 * SECOND)), [None; 2]);
+        assert!(marks.due(begin + 59 * SECOND).is_empty());
+        assert_eq!(marks.due(begin + 60 * SECOND), [log(6)]);
+        assert_eq!(marks.take(&log(8), begin + 119 * SECOND), None);
+        assert_eq!(marks.take(&log(10), begin + 120 * SECOND), Some(log(10)));
+        assert_eq!(marks.take(&log(12), begin + 121 * SECOND), None);
+        assert_eq!((marks.all(), marks.all()), (vec![log(12)], vec![]));
+        // Everything else must not wait.
+        let did: Did = "did:dunlin:device".parse().unwrap();
+        let subject = Subject::did(&dunlin_awslc::provider(), "registry.example/1", &did);
+        let ended = Record { subject, mark: Mark::ENDED };
+        assert_eq!([begin; 2].map(|now| marks.take(&ended, now)), [Some(ended); 2]);
+    }
+
+    #[test]
+    fn a_file_has_the_newest_mark_of_a_log_when_the_program_has_ended() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        // It closes the file, or only leaves it.
+        for (closes, sizes) in [(true, [2, 4, 6]), (false, [8, 10, 12])] {
+            let (file, _) = KnownFile::open(&path).unwrap();
+            sizes.iter().for_each(|size| file.add(&log(*size)));
+            file.sync();
+            let before = std::fs::metadata(&path).unwrap().len();
+            if closes {
+                file.close();
+            }
+            drop(file);
+            // Of several in a minute, the file has the first and the last one.
+            assert!(std::fs::metadata(&path).unwrap().len() > before);
+            let (_file, knowledge) = KnownFile::open(&path).unwrap();
+            assert_eq!(knowledge.get(&log(0).subject), Some(log(sizes[2]).mark));
+        }
     }
 }

@@ -74,6 +74,11 @@ impl Subject {
         Self(key)
     }
 
+    /// Whether it is the log of a registry. The mark of a log changes with almost every proof.
+    pub const fn is_log(&self) -> bool {
+        self.kind() == Self::LOG
+    }
+
     const fn kind(&self) -> u8 {
         self.0[0]
     }

@@ -3,8 +3,8 @@
 mod histories;
 pub(crate) mod registered;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use dunlin::Now;
 use dunlin::auth::{Belief, Verified, Verifier as _};
@@ -12,7 +12,7 @@ use dunlin::wire::AlertDescription as Alert;
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::handshake::{
-    IdentifierVerifier, Known, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
+    IdentifierVerifier, Known, KnownStore, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
     RegistryDocuments, ResolveError, Resolver,
 };
 use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
@@ -272,6 +272,40 @@ fn a_smaller_log_is_refused_after_a_restart() {
     let documents = RegistryDocuments::new(awslc(), trust).with_known(split.known);
     let refused = documents.verify(device.did(), &replaced.staple(&device, NOW_S), None, NOW_S);
     assert!(refused.unwrap_err().is_old());
+}
+
+/// What a store has received.
+#[derive(Debug, Default)]
+struct Stored(Mutex<Vec<Record>>);
+
+impl KnownStore for Stored {
+    fn add(&self, record: &Record) {
+        self.0.lock().unwrap().push(*record);
+    }
+}
+
+/// Also if it is only a little smaller, and nothing has changed about the DID.
+#[test]
+fn a_little_smaller_log_is_refused_after_a_restart() {
+    let (mut registry, device, other) = (Registry::new(), Holder::new(), Holder::new());
+    registry.put(&device);
+    // 200 entries, of which two are one part in a hundred.
+    (0..99).for_each(|_| registry.put(&other));
+    let stored = Arc::new(Stored::default());
+    let side =
+        Side::knowing(&registry, Arc::new(Known::new(Knowledge::default()).with_store(stored.clone())));
+    let verifier = side.trusting(list([&device]));
+    let before = registry.staple(&device, NOW_S);
+    judged(&verifier, &device, Some(&before), NOW_S).unwrap();
+    registry.put(&other);
+    let newest = registry.staple(&device, NOW_S);
+    judged(&verifier, &device, Some(&newest), NOW_S).unwrap();
+    let restarted = Side::knowing(&registry, known());
+    restarted.known.merge(stored.0.lock().unwrap().clone());
+    let verifier = restarted.trusting(list([&device]));
+    let refusal = judged(&verifier, &device, Some(&before), NOW_S).unwrap_err();
+    assert!(matches!(refusal, Refusal::Resolve(ResolveError::OldProof(..))), "{refusal}");
+    judged(&verifier, &device, Some(&newest), NOW_S).unwrap();
 }
 
 /// Another listener of the program has accepted a larger log since.

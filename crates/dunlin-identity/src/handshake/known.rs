@@ -1,8 +1,7 @@
 //! The one home of what a program has learnt for good, which all its verifiers share.
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use dunlin::wire::DidMethod;
 
@@ -15,30 +14,26 @@ use crate::method::dunlin::Sha256Hash;
 /// Keeps what a program learns beyond its end, or passes it to other programs. A handshake waits for it, so it must not block. It reports its
 /// own failures.
 pub trait KnownStore: Send + Sync + fmt::Debug {
-    /// Keeps an entry, which is later than those before it about the same subject.
+    /// Keeps an entry, which is later than those before it about the same subject. Entries about logs
+    /// ([`Subject::is_log`]) can come with each handshake; a store may keep them with a delay, and of several
+    /// in this time the last.
     fn add(&self, record: &Record);
 
     /// Keeps an entry that another store had ([`Known::merge`]).
     fn copy(&self, _record: &Record) {}
 }
 
-/// Of a log that grows all the time, a store gets one entry for each growth by this part: otherwise each operation would be an entry.
-const LOG_GROWTH: u64 = 64;
-
 /// [`Knowledge`] that verifiers, resolvers and tasks share, with a store.
 #[derive(Debug)]
 pub struct Known {
     knowledge: RwLock<Knowledge>,
     stores: Vec<Arc<dyn KnownStore>>,
-    /// The sizes of logs in the stores.
-    stored_logs: Mutex<BTreeMap<Subject, u64>>,
 }
 
 impl Known {
     /// Begins with this knowledge. It ends with the program.
     pub const fn new(knowledge: Knowledge) -> Self {
-        let stored_logs = Mutex::new(BTreeMap::new());
-        Self { knowledge: RwLock::new(knowledge), stores: Vec::new(), stored_logs }
+        Self { knowledge: RwLock::new(knowledge), stores: Vec::new() }
     }
 
     /// Passes everything that is learnt to this store, too. The knowledge should begin with its records.
@@ -81,20 +76,6 @@ impl Known {
     /// Compares something with what is known, and keeps nothing.
     pub(crate) fn compare(&self, subject: &Subject, mark: &Mark) -> Learnt {
         self.knowledge.read().unwrap_or_else(PoisonError::into_inner).compare(subject, mark)
-    }
-
-    /// Learns how far the log of a registry has come.
-    pub(crate) fn learn_log(&self, subject: Subject, mark: Mark) {
-        let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
-        if knowledge.learn(subject, mark) != Learnt::Later {
-            return;
-        }
-        let mut stored = self.stored_logs.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = stored.entry(subject).or_default();
-        if mark.number - *size > *size / LOG_GROWTH {
-            *size = mark.number;
-            self.stores.iter().for_each(|store| store.add(&Record { subject, mark }));
-        }
     }
 
     /// Learns something that is proven.

@@ -314,7 +314,7 @@ impl RegistryDocuments {
         if present.as_ref().is_none_or(is_newer) {
             *present = Some(checkpoint.clone());
             let (subject, mark) = self.of_log(checkpoint);
-            self.documents.known().learn_log(subject, mark);
+            self.documents.known().learn(subject, mark);
         }
         Ok(true)
     }
