@@ -424,6 +424,33 @@ fn blocks_that_contradict_each_other_are_reported() {
     }
 }
 
+/// A watch takes what the known validators have signed for an answer, whatever it contradicts, and nothing else.
+#[test]
+fn a_block_by_known_validators_is_an_answer() {
+    let documents = documents();
+    accept(&documents, &at(20, NOW - 20, 5), 5, NOW).unwrap();
+    let answer = |spec: &Spec, size| {
+        let note = spec.proves(checkpoint(size)).to_string();
+        documents.check_answer(note.as_bytes(), NOW.try_into().unwrap())
+    };
+    for (height, time_s, size) in [
+        (21, NOW - 10, 6),
+        // A block before, a second block of one height, a smaller log, and a state of yesterday.
+        (15, NOW - 30, 4),
+        (20, NOW - 10, 6),
+        (21, NOW - 10, 4),
+        (15, NOW - DEFAULT_CHECKPOINT_AGE - 1, 5),
+    ] {
+        assert_eq!(answer(&at(height, time_s, size), size), Ok(()), "{height}");
+    }
+    let foreign = at(21, NOW - 10, 6).of(&[5, 6, 7, 8]);
+    assert_eq!(answer(&foreign, 6), Err(ChainError::Unsupported.into()));
+    let too_few = Spec { flags: vec![COMMIT, COMMIT, ABSENT, ABSENT], ..at(21, NOW - 10, 6) };
+    assert_eq!(answer(&too_few, 6), Err(ChainError::Power { signed: 20, total: 40 }.into()));
+    assert_eq!(answer(&at(21, NOW - 10, 6), 7), Err(ChainError::State.into()));
+    assert_eq!(height(&documents), 20);
+}
+
 #[test]
 fn trust_in_validators_and_blocks_ends() {
     let spec = Spec::new(9, &checkpoint(5));

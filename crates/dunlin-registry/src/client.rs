@@ -393,18 +393,18 @@ impl RegistryClient {
         self.ask(time, |node| self.checkpoint_of(node)).await
     }
 
-    /// Asks the nodes in turn until one has a checkpoint that this side believes. What this side knows stays the same: otherwise each operation of a
-    /// stranger would make the proofs of all peers too old.
+    /// Asks the nodes in turn until one has an answer for a watch ([`RegistryDocuments::check_answer`]). What
+    /// this side knows stays the same.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn answers(&self) -> Result<(), ClientError> {
-        let believed = async |node: &str| {
+        let answered = async |node: &str| {
             let (url, body) = self.note_of(node).await?;
-            let checkpoint = self.documents.checkpoint(&body, self.documents.newest().as_ref(), self.now());
-            checkpoint.map(drop).map_err(|error| of_checkpoint(&url, error))
+            let checked = self.documents.check_answer(&body, self.now());
+            checked.map_err(|error| of_checkpoint(&url, error))
         };
-        self.ask(self.deadline, believed).await
+        self.ask(self.deadline, answered).await
     }
 
     /// Asks all nodes for their checkpoints, so that the newest one counts and no single node can show a state before it, or prove with such a

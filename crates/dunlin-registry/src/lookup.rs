@@ -18,7 +18,7 @@ use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
     CredentialIdentity, CredentialVerifier, DocumentCache, IdentifierIdentity, Judge, LOOK_UP_AGE, Refusal,
-    RegistryDocuments, ResolveError, Resolver, SILENT_TIME, Stapled,
+    ResolveError, Resolver, Stapled,
 };
 use dunlin_identity::json::MAX_JSON;
 use dunlin_identity::method::web::{self, WebError};
@@ -254,8 +254,9 @@ impl LookUps {
         }
     }
 
-    /// Asks the registries every [`PING_TIME`] whether they answer, as long as the verifier exists. One that has not for [`SILENT_TIME`] counts as
-    /// silent ([`RegistryDocuments::set_silent`]).
+    /// Asks the registries every [`PING_TIME`] whether they answer, as long as the verifier exists. One that
+    /// has not for [`SILENT_TIME`](dunlin_identity::handshake::SILENT_TIME) counts as silent
+    /// ([`RegistryDocuments::watch`](dunlin_identity::handshake::RegistryDocuments::watch)).
     pub async fn watch_registries(&self, verifier: Weak<dyn Judge>) {
         let mut watched = JoinSet::new();
         for client in &self.registries {
@@ -287,29 +288,21 @@ impl fmt::Debug for LookUps {
 
 /// Watches a registry as long as the verifier exists.
 async fn watch(client: RegistryClient, verifier: Weak<dyn Judge>) {
-    /// Without a watch, the registry does not count as silent.
-    struct Watch(Arc<RegistryDocuments>);
-    impl Drop for Watch {
-        fn drop(&mut self) {
-            self.0.set_silent(false);
-        }
-    }
-    let watch = Watch(client.documents().clone());
-    let (mut answered, mut is_silent) = (tokio::time::Instant::now(), false);
+    let now = || tokio::time::Instant::now().into_std();
+    let watch = client.documents().watch(now());
     while verifier.strong_count() > 0 {
-        let answer = client.answers().await;
-        if answer.is_ok() {
-            answered = tokio::time::Instant::now();
-        }
-        let was_silent = std::mem::replace(&mut is_silent, answered.elapsed() >= SILENT_TIME);
-        watch.0.set_silent(is_silent);
-        let url = client.url();
+        let (answer, url) = (client.answers().await, client.url());
         match answer {
-            Err(error) if is_silent && !was_silent => {
-                tracing::error!(url, %error, "the registry does not answer: older proofs count for a while, where outage_age allows it");
+            Ok(()) => {
+                if watch.answered(now()) {
+                    tracing::info!(url, "the registry answers again");
+                }
             }
-            Ok(()) if was_silent => tracing::info!(url, "the registry answers again"),
-            _ => {}
+            Err(error) => {
+                if watch.unanswered(now()) {
+                    tracing::error!(url, %error, "the registry does not answer: older proofs count for a while, where outage_age allows it");
+                }
+            }
         }
         sleep(PING_TIME).await;
     }

@@ -327,6 +327,32 @@ async fn an_old_checkpoint_is_stale_and_none_goes_back() {
     assert_eq!(proof_error(client.checkpoint().await), stale.into());
 }
 
+/// A watch hears an answer in every checkpoint that the registry has signed, and in nothing else.
+#[tokio::test]
+async fn an_old_checkpoint_is_an_answer_and_an_unsigned_one_is_none() {
+    let place = Place::new();
+    let (registry, mut holder) = (place.open().unwrap(), place.holder(1));
+    place.submit(&registry, vec![holder.next()]);
+    let smaller = registry.snapshot().text().to_owned();
+    place.submit(&registry, vec![holder.next()]);
+    let newest = registry.snapshot().checkpoint().clone();
+    let answers = async |status: u16, note: &str, now: i64| {
+        let note = note.as_bytes().to_vec();
+        let client = of_node(&place, move |_| (status, note.clone())).await.with_clock(move || now);
+        assert!(client.documents().accept(&newest, None));
+        client.answers().await
+    };
+    let (text, late) = (newest.to_string(), NOW_S + i64::try_from(DEFAULT_CHECKPOINT_AGE).unwrap() + 1);
+    for (note, now) in [(&text, NOW_S), (&smaller, NOW_S), (&text, late)] {
+        assert_eq!(answers(200, note, now).await, Ok(()));
+    }
+    let refused = answers(503, &text, NOW_S).await;
+    assert!(matches!(refused, Err(ClientError::Refused { status: 503, .. })), "{refused:?}");
+    let wrong = CheckpointError::from(NoteError::Signature(common::ORIGIN.into()));
+    assert_eq!(proof_error(answers(200, &text.replacen("\n4\n", "\n5\n", 1), NOW_S).await), wrong.into());
+    assert!(answers(200, "", NOW_S).await.is_err());
+}
+
 /// The registry's key has signed both histories.
 #[tokio::test]
 async fn two_histories_of_one_registry_are_noticed() {

@@ -1,10 +1,12 @@
 //! What is known to have ended stays known: of DIDs, of status lists, and of the logs of registries.
 
+mod answers;
 mod histories;
 pub(crate) mod registered;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use dunlin::Now;
 use dunlin::auth::{Belief, Verified, Verifier as _};
@@ -13,7 +15,7 @@ use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::handshake::{
     IdentifierVerifier, Known, KnownStore, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
-    RegistryDocuments, ResolveError, Resolver,
+    RegistryDocuments, ResolveError, Resolver, SILENT_TIME,
 };
 use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
 use dunlin_identity::method::dunlin::Sha256Hash;
@@ -417,7 +419,9 @@ fn an_older_proof_counts_in_an_outage_alone() {
     };
     judge(&older, NOW_S).unwrap_err();
     assert_eq!(documents.registries()[0].oldest_size, 6);
-    documents.set_silent(true);
+    let begin = Instant::now();
+    let watch = documents.watch(begin);
+    assert!(watch.unanswered(begin + SILENT_TIME));
     assert_eq!(documents.registries()[0].oldest_size, 0);
     let verified = judge(&older, NOW_S).unwrap();
     assert_eq!(verified.validity.until_s(), u64::try_from(NOW_S + 1800).unwrap());
@@ -427,13 +431,13 @@ fn an_older_proof_counts_in_an_outage_alone() {
     judged(&verifier, &other, None, NOW_S + 3600).unwrap();
     judged(&verifier, &other, None, NOW_S + 3601).unwrap_err();
     assert_eq!(used.load(Ordering::Relaxed), 2);
-    documents.set_silent(false);
+    assert!(watch.answered(begin + SILENT_TIME));
     judge(&older, NOW_S).unwrap_err();
     // What is known to have ended or to be newer is refused in an outage, too.
     device.rotate();
     registry.put(&device);
     judged(&verifier, &device, Some(&registry.staple(&device, NOW_S)), NOW_S).unwrap();
-    documents.set_silent(true);
+    assert!(watch.unanswered(begin + 2 * SILENT_TIME));
     judge(&older, NOW_S + LOOK_UP_AGE + 1).unwrap_err();
     device.end();
     registry.put(&device);

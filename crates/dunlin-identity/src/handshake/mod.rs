@@ -14,6 +14,7 @@ mod registry;
 mod resolve;
 mod subject;
 mod verifier;
+mod watch;
 
 use std::sync::Arc;
 
@@ -26,12 +27,13 @@ pub use identity::{CredentialIdentity, MAX_SHOWN_DID};
 pub use known::{Known, KnownStore};
 pub use links::LinksVerifier;
 pub use refusal::Refusal;
-pub use registry::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments, SILENT_TIME};
+pub use registry::{DEFAULT_OUTAGE_AGE, LOOK_UP_AGE, RegistryDocuments};
 pub use resolve::{
     DocumentCache, ListedIssuer, ListedIssuers, MAX_CACHED_DOCUMENTS, PinnedDocuments, Resolution,
     ResolveError, Resolver, Standing, Unresolvable,
 };
 pub use verifier::CredentialVerifier;
+pub use watch::{RegistryWatch, SILENT_TIME};
 
 use crate::credential::Seconds;
 use crate::did::Did;

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+use std::time::Instant;
 
 use dunlin::auth::KnownRegistry;
 use dunlin::crypto::CryptoProvider;
@@ -14,6 +13,7 @@ use dunlin::wire::DidMethod;
 
 use super::known::Known;
 use super::resolve::{DocumentCache, MAX_CACHED_DOCUMENTS, Resolution, ResolveError, Resolver, Standing};
+use super::watch::{Answers, RegistryWatch};
 use crate::credential::{Seconds, unsigned};
 use crate::did::Did;
 use crate::knowledge::{Learnt, Mark, Subject};
@@ -25,9 +25,6 @@ use crate::registry::staple::{Resolved, Staple, StapleError};
 /// For how many seconds a document serves later handshakes whose peers send no proof: 5 minutes. A peer that has rotated its key and sends
 /// no proof is refused for this time at most.
 pub const LOOK_UP_AGE: Seconds = 300;
-
-/// For how long the program's own watch has had no answer when the registry counts as silent.
-pub const SILENT_TIME: Duration = Duration::from_secs(60);
 
 /// How old a proof may be that counts while the registry is silent, unless the program says otherwise: an hour.
 pub const DEFAULT_OUTAGE_AGE: Seconds = 3600;
@@ -46,14 +43,13 @@ pub struct RegistryDocuments {
     documents: DocumentCache,
     /// The DIDs that the registry has proven not to have, and when.
     absent: RwLock<BTreeMap<Did, Seconds>>,
+    answers: Answers,
     outage: Outage,
     report: Report,
 }
 
 /// What counts while the registry does not answer.
 struct Outage {
-    /// Whether the program's own watch has had no answer for [`SILENT_TIME`].
-    is_silent: AtomicBool,
     max_age: Seconds,
     report: Box<dyn Fn(&Did) + Send + Sync>,
 }
@@ -83,24 +79,51 @@ impl RegistryDocuments {
             verified: RwLock::default(),
             documents,
             absent: RwLock::default(),
-            outage: Outage { is_silent: AtomicBool::new(false), max_age: 0, report },
+            answers: Answers::default(),
+            outage: Outage { max_age: 0, report },
             report: Box::new(|_, _| {}),
         }
     }
 
-    /// Lets proofs of this age in seconds count while the registry is silent ([`Self::set_silent`]), for example [`DEFAULT_OUTAGE_AGE`], though
-    /// newer ones are known. Nothing counts that is known to have ended or to have a later document. `report` receives the DID of each use; a
-    /// handshake waits for it, so it must not block.
+    /// Lets proofs of this age in seconds count while the registry is silent, for example
+    /// [`DEFAULT_OUTAGE_AGE`], though newer ones are known: no [`Self::watch`] of the program has had an
+    /// answer for [`SILENT_TIME`](super::SILENT_TIME). Nothing counts that is known to have ended or to have
+    /// a later document. `report` receives the DID of each use; a handshake waits for it, so it must not
+    /// block.
     #[must_use]
     pub fn with_outage(self, max_age: Seconds, report: impl Fn(&Did) + Send + Sync + 'static) -> Self {
-        let outage = Outage { is_silent: AtomicBool::new(false), max_age, report: Box::new(report) };
-        Self { outage, ..self }
+        Self { outage: Outage { max_age, report: Box::new(report) }, ..self }
     }
 
-    /// Says whether the program's own watch has had no answer from the registry for [`SILENT_TIME`]. A look-up that fails says nothing:
-    /// a peer can choose its time.
-    pub fn set_silent(&self, is_silent: bool) {
-        self.outage.is_silent.store(is_silent, Ordering::Relaxed);
+    /// Begins a watch, which asks the registry regularly whether it answers. Nothing else says that the
+    /// registry is silent: a peer can choose when a look-up fails.
+    pub fn watch(self: &Arc<Self>, now: Instant) -> RegistryWatch {
+        RegistryWatch::begin(Arc::clone(self), now)
+    }
+
+    /// Whether the registry counts as silent.
+    pub fn is_silent(&self) -> bool {
+        self.answers.is_silent()
+    }
+
+    pub(super) fn answers(&self) -> &Answers {
+        &self.answers
+    }
+
+    /// Checks whether a note is an answer to a watch: a checkpoint that the registry has signed, also one
+    /// that this side refuses because it is too old, smaller than a known one or of another history. It keeps
+    /// nothing: otherwise each operation of a stranger would make the proofs of all peers too old.
+    ///
+    /// A registry that shows an old checkpoint answers all the same, so the outage rule stays closed. Only the
+    /// registry's key makes such an answer, so an attacker opens the rule only by keeping all answers away.
+    ///
+    /// # Errors
+    /// The note is malformed, or the check of the registry's signature fails.
+    pub fn check_answer(&self, note: &[u8], now: Seconds) -> Result<(), CheckpointError> {
+        match self.checkpoint(note, self.newest().as_ref(), now) {
+            Err(error) if !error.is_signed() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Notes that the registry has proven at this time that it does not have the DID. A document to which a list pins it counts then, for
@@ -348,6 +371,11 @@ impl RegistryDocuments {
         }
     }
 
+    /// Whether older proofs count.
+    fn is_outage(&self) -> bool {
+        self.outage.max_age > 0 && self.is_silent()
+    }
+
     /// What counts for want of something newer while the registry is silent: the proof that the peer has sent, or the document that this
     /// side has looked up last. `error` is the refusal otherwise.
     fn in_outage(
@@ -357,8 +385,8 @@ impl RegistryDocuments {
         now: Seconds,
         error: ResolveError,
     ) -> Result<Resolution, ResolveError> {
-        let Outage { is_silent, max_age, report } = &self.outage;
-        if *max_age == 0 || !is_silent.load(Ordering::Relaxed) {
+        let Outage { max_age, report } = &self.outage;
+        if !self.is_outage() {
             return Err(error);
         }
         let resolved = match staple.map(|staple| self.old_proof(did, staple, now)) {
@@ -432,12 +460,12 @@ impl Resolver for RegistryDocuments {
 
     fn registries(&self) -> Vec<KnownRegistry> {
         let mut registries = self.trust().known(self.newest().as_ref());
-        let is_silent = self.outage.max_age > 0 && self.outage.is_silent.load(Ordering::Relaxed);
+        let is_outage = self.is_outage();
         let log = Subject::log(&self.provider, self.trust().origin());
         let known = self.documents.known().get(&log).map_or(0, |mark| mark.number);
         // A peer sends no proof that would be too old, and in an outage it has no other one.
         for registry in &mut registries {
-            registry.oldest_size = if is_silent { 0 } else { registry.oldest_size.max(known) };
+            registry.oldest_size = if is_outage { 0 } else { registry.oldest_size.max(known) };
         }
         registries
     }

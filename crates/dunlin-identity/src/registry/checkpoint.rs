@@ -106,6 +106,22 @@ pub enum CheckpointError {
     Chain(#[from] ChainError),
 }
 
+impl CheckpointError {
+    /// Whether the registry has signed the refused checkpoint all the same. Every check behind these errors
+    /// follows that of the registry's signature, or of its validators' signatures. Without their support,
+    /// nothing shows who has made a block.
+    pub const fn is_signed(&self) -> bool {
+        matches!(
+            self,
+            Self::Stale { .. }
+                | Self::Unwatched { .. }
+                | Self::Rollback { .. }
+                | Self::SplitView { .. }
+                | Self::Chain(ChainError::Fork(_) | ChainError::Order { .. })
+        )
+    }
+}
+
 /// Why the text of a trust in a registry is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

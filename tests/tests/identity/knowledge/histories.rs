@@ -2,12 +2,15 @@
 //!
 //! `DUNLIN_HISTORIES` is their number.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use dunlin::auth::{Acceptance, Belief, DidProofs, KnownRegistry, Trust, Verifier as _, Verifiers};
 use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE};
+use dunlin::crypto::SigningKey;
 use dunlin::error::AuthenticationFailure;
 use dunlin::resume::Tickets;
 use dunlin::wire::AlertDescription as Alert;
@@ -20,25 +23,32 @@ use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer, Seconds};
 use dunlin_identity::did::{Did, DidUrl};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::{
-    CredentialIdentity, CredentialVerifier, Known, ListedIssuer, Refusal, RegistryDocuments, Stapled,
+    CredentialIdentity, CredentialVerifier, Known, ListedIssuer, Refusal, RegistryDocuments, RegistryWatch,
+    Resolver as _, SILENT_TIME, Standing, Stapled,
 };
 use dunlin_identity::holding::Holding;
+use dunlin_identity::key::PublicKey;
 use dunlin_identity::knowledge::{Knowledge, Record};
+use dunlin_identity::method::dunlin::Sha256Hash;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
-use dunlin_identity::registry::staple::StapleError;
+use dunlin_identity::registry::staple::{Staple, StapleError};
+use dunlin_identity::trust::{Members, TrustList};
 use dunlin_sim::{CLIENT_ADDRESS, SERVER_ADDRESS};
 use dunlin_store::{MemoryClientCache, MemoryClientSessions, MemoryServerCache, RotatingTickets};
 use dunlin_tests::{KeyType, Pair, Pki, awslc, localhost};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::registered::{Holder, Registry};
+use super::registered::{Holder, Registry, key, public};
 
 const BEGIN: Seconds = 1_767_225_600;
+/// The holders on the list of peers. The one after them is a stranger, whose credential is as good.
 const HOLDERS: usize = 3;
 const LIST: &str = "https://issuer.example/status/1";
 const OUTAGE_AGE: Seconds = 3600;
+/// More than a checkpoint counts.
+const DAY: Seconds = 90_000;
 /// The events of a history.
-const STEPS: usize = 14;
+const STEPS: usize = 16;
 
 /// SplitMix64, so that a history repeats.
 struct Random(u64);
@@ -57,54 +67,144 @@ fn method(document: &DidDocument, purpose: Relationship) -> DidUrl {
     document.keys(purpose).next().unwrap().0.clone()
 }
 
+/// The issuer, with one or two keys for assertions.
+struct Authority {
+    did: Did,
+    keys: Vec<(DidUrl, Arc<dyn SigningKey>)>,
+    /// Its documents, by their numbers.
+    documents: Vec<DidDocument>,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let first = Holder::new();
+        let method = method(first.document(), Relationship::AssertionMethod);
+        let documents = vec![first.document().clone()];
+        Self { did: first.did().clone(), keys: vec![(method, first.key.clone())], documents }
+    }
+
+    fn document(&self) -> &DidDocument {
+        self.documents.last().unwrap()
+    }
+
+    /// Takes another key, or gives the older of two up.
+    fn change(&mut self) {
+        if self.keys.len() == 2 {
+            self.keys.remove(0);
+        } else {
+            let method = format!("{}#key-{}", self.did, self.documents.len());
+            self.keys.push((method.parse().unwrap(), key()));
+        }
+        let mut value = self.document().value().clone();
+        let ids = self.keys.iter().map(|(id, _)| id.to_string()).collect::<Value>();
+        value["verificationMethod"] =
+            self.keys.iter().map(|(id, key)| self.method(id, &public(key))).collect();
+        (value["authentication"], value["assertionMethod"]) = (ids.clone(), ids);
+        self.documents.push(DidDocument::from_value(value, &self.did).unwrap());
+    }
+
+    fn method(&self, id: &DidUrl, key: &PublicKey) -> Value {
+        json!({
+            "id": id.to_string(), "type": "Multikey", "controller": self.did.as_str(),
+            "publicKeyMultibase": key.to_multikey(),
+        })
+    }
+}
+
+/// What the registry's node does with questions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Node {
+    Answers,
+    /// It shows a checkpoint of yesterday.
+    Old,
+    Silent,
+}
+
 /// What has really happened.
 struct World {
     registry: Registry,
-    issuer: Holder,
+    issuer: Authority,
     holders: Vec<Holder>,
+    /// The list of peers, if the server has one; and the proofs of membership, if it knows only the root.
+    peers: Option<TrustList>,
+    members: Option<Members>,
     /// Of the issuer's list, a bit for each holder.
     bits: Bitstring,
     now: Seconds,
-    /// Whether the registry answers.
-    answers: bool,
+    node: Node,
 }
 
 impl World {
-    fn new() -> Self {
-        let (issuer, holders): (_, Vec<_>) = (Holder::new(), (0..HOLDERS).map(|_| Holder::new()).collect());
+    /// The number decides whether the server has a list of peers, or the root over one.
+    fn new(number: u64) -> Self {
+        let (issuer, holders): (_, Vec<_>) =
+            (Authority::new(), (0..=HOLDERS).map(|_| Holder::new()).collect());
         let mut registry = Registry::new();
-        registry.put(&issuer);
+        registry.put_document(issuer.document(), 0, true);
         holders.iter().for_each(|holder| registry.put(holder));
-        Self { registry, issuer, holders, bits: Bitstring::default(), now: BEGIN, answers: true }
+        let dids = || holders[..HOLDERS].iter().map(|holder| holder.did().clone());
+        let members = (number % 3 == 2).then(|| Members::new(&awslc(), dids()));
+        let peers = match &members {
+            Some(members) => Some(TrustList::default().with_members(members.root(&awslc()).unwrap())),
+            None => (number % 3 == 1).then(|| TrustList::new(dids())),
+        };
+        let (bits, node) = (Bitstring::default(), Node::Answers);
+        Self { registry, issuer, holders, peers, members, bits, now: BEGIN, node }
     }
 
-    fn issuing<T>(&self, issue: impl FnOnce(&Issuer<'_>) -> T) -> T {
-        let (provider, method) = (awslc(), method(self.issuer.document(), Relationship::AssertionMethod));
-        issue(&Issuer { provider: &provider, signer: &*self.issuer.key, method: &method })
+    /// With one of the issuer's keys.
+    fn issuing<T>(&self, key: usize, issue: impl FnOnce(&Issuer<'_>) -> T) -> T {
+        let (method, signer) = &self.issuer.keys[key % self.issuer.keys.len()];
+        issue(&Issuer { provider: &awslc(), signer: &**signer, method })
     }
 
-    fn credential(&self, holder: usize) -> Vec<u8> {
+    fn change_issuer(&mut self) {
+        self.issuer.change();
+        let sequence = self.issuer.documents.len() as u64 - 1;
+        self.registry.put_document(self.issuer.document(), sequence, true);
+    }
+
+    /// The proof of a holder, with that of its membership.
+    fn staple(&self, holder: usize) -> Staple {
+        let holder = &self.holders[holder];
+        let proof = |members: &Members| members.proof(&awslc(), holder.did());
+        // A stranger shows the proof of another one.
+        let other = |members: &Members| members.proof(&awslc(), self.holders[0].did()).unwrap();
+        let membership =
+            self.members.as_ref().map(|members| proof(members).unwrap_or_else(|_| other(members)));
+        let membership = membership.unwrap_or_default();
+        Staple { membership, ..self.registry.staple(holder, self.now) }
+    }
+
+    fn credential(&self, holder: usize, key: usize) -> Vec<u8> {
         let entry =
             StatusEntry { list: LIST.to_owned(), index: holder as u64, purpose: StatusPurpose::Revocation };
         let credential = json!({
             "@context": [CREDENTIALS_V2],
             "type": ["VerifiableCredential"],
-            "issuer": self.issuer.did().as_str(),
+            "issuer": self.issuer.did.as_str(),
             "credentialSubject": {"id": self.holders[holder].did().as_str()},
             "credentialStatus": entry.to_value(),
         });
-        self.issuing(|issuer| issuer.issue_compact(&credential, &Contexts::default()).unwrap())
+        self.issuing(key, |issuer| issuer.issue_compact(&credential, &Contexts::default()).unwrap())
     }
 
     /// The issuer's list, as it is now.
-    fn list(&self) -> Vec<u8> {
-        let (did, until) = (self.issuer.did(), self.now + 400_000);
+    fn list(&self, key: usize) -> Vec<u8> {
+        let (did, until) = (&self.issuer.did, self.now + 400_000);
         let list = self.bits.credential(did, LIST, StatusPurpose::Revocation, self.now, until).unwrap();
-        self.issuing(|issuer| issuer.issue_jwt(&list, &Contexts::default()).unwrap().into_bytes())
+        self.issuing(key, |issuer| issuer.issue_jwt(&list, &Contexts::default()).unwrap().into_bytes())
     }
 
-    fn of(&self, did: &Did) -> &Holder {
-        self.holders.iter().chain([&self.issuer]).find(|holder| holder.did() == did).unwrap()
+    /// What the registry's node shows of a DID.
+    fn answer(&self, did: &Did) -> Option<Staple> {
+        let holder = self.holders.iter().find(|holder| holder.did() == did);
+        let document = holder.map_or_else(|| self.issuer.document(), Holder::document);
+        match self.node {
+            Node::Answers => Some(self.registry.staple_of(document, self.now)),
+            Node::Old => Some(self.registry.staple_of(document, self.now - DAY)),
+            Node::Silent => None,
+        }
     }
 }
 
@@ -132,6 +232,8 @@ const WAYS: [Way; 3] = [Way::Full, Way::Resumed, Way::Cached];
 struct Client {
     holder: usize,
     sequence: u64,
+    /// The issuer's key behind its credential.
+    method: DidUrl,
     /// The bits in its list.
     bits: Bitstring,
     configs: [Arc<ClientConfig>; 3],
@@ -141,14 +243,15 @@ struct Client {
 }
 
 impl Client {
-    fn new(world: &World, holder: usize, with_proof: bool) -> Self {
+    /// `keys` are those of the issuer behind its credential and its list.
+    fn new(world: &World, holder: usize, keys: [usize; 2], with_proof: bool) -> Self {
         let own = &world.holders[holder];
         let method = method(own.document(), Relationship::Authentication);
-        let credential = world.credential(holder);
+        let credential = world.credential(holder, keys[0]);
         let holding =
             Holding::of_credential(own.key.clone(), method, credential, &Contexts::default()).unwrap();
-        let holding = holding.with_status(&[world.list()]).unwrap();
-        let proof = world.registry.staple(own, world.now).write().unwrap();
+        let holding = holding.with_status(&[world.list(keys[1])]).unwrap();
+        let proof = world.staple(holder).write().unwrap();
         let holding = if with_proof { holding.with_proofs(Arc::new(Fixed(proof))) } else { holding };
         let credential = holding.to_tls(&awslc()).unwrap();
         let x509 = Trust { x509: Some(Pki::shared(KeyType::P256).trust()), raw_key: None };
@@ -159,7 +262,8 @@ impl Client {
         let cached = config.clone().with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
         let configs = [config, sessions, cached].map(Arc::new);
         let (sequence, bits) = (own.state.sequence(), world.bits.clone());
-        Self { holder, sequence, bits, configs, frozen: None, is_over: false }
+        let method = world.issuing(keys[0], |issuer| issuer.method.clone());
+        Self { holder, sequence, method, bits, configs, frozen: None, is_over: false }
     }
 }
 
@@ -167,6 +271,7 @@ impl Client {
 struct Server {
     trust: RegistryTrust,
     issuer: Did,
+    peers: Option<TrustList>,
     /// The file with a status list.
     list: Vec<u8>,
     tickets: Arc<RotatingTickets>,
@@ -175,35 +280,48 @@ struct Server {
     documents: Arc<RegistryDocuments>,
     verifier: Arc<CredentialVerifier>,
     configs: [Arc<ServerConfig>; 3],
+    /// The watches of its listeners.
+    watches: Vec<RegistryWatch>,
+    /// How many DIDs it has looked up, and how often an older proof or look-up has counted.
+    asked: Cell<usize>,
+    outages: Arc<AtomicUsize>,
 }
 
 impl Server {
     fn new(world: &World) -> Self {
         let tickets = Arc::new(RotatingTickets::new(awslc()).unwrap());
         let cache = Arc::new(MemoryServerCache::new(64));
-        let (trust, issuer) = (world.registry.trust(), world.issuer.did().clone());
-        Self::begin(trust, issuer, world.list(), tickets, cache, &[])
+        let of = (world.registry.trust(), world.issuer.did.clone(), world.peers.clone());
+        Self::begin(of, world.list(0), tickets, cache, &[], world.now)
     }
 
     fn begin(
-        trust: RegistryTrust,
-        issuer: Did,
+        (trust, issuer, peers): (RegistryTrust, Did, Option<TrustList>),
         list: Vec<u8>,
         tickets: Arc<RotatingTickets>,
         cache: Arc<MemoryServerCache>,
         records: &[Record],
+        now: Seconds,
     ) -> Self {
         let known = Arc::new(Known::new(Knowledge::default()));
         known.merge(records.iter().map(|record| Record::read(&record.to_bytes()).unwrap()));
         let documents = RegistryDocuments::new(awslc(), trust.clone()).with_known(known.clone());
-        let documents = Arc::new(documents.with_outage(OUTAGE_AGE, |_| {}));
+        let outages = Arc::new(AtomicUsize::new(0));
+        let uses = outages.clone();
+        let documents = documents.with_outage(OUTAGE_AGE, move |_| {
+            uses.fetch_add(1, Ordering::Relaxed);
+        });
+        let documents = Arc::new(documents);
         let verifier = CredentialVerifier::new(awslc(), Vec::<DidDocument>::new())
             .with_known(known.clone())
             .with_resolved_issuers([ListedIssuer::from(issuer.clone())])
             .with_unverified_status([list.clone()])
             .with_resolver(documents.clone())
             .asking();
-        let verifier = Arc::new(verifier);
+        let verifier = Arc::new(match &peers {
+            Some(peers) => verifier.with_peers(peers.clone()),
+            None => verifier,
+        });
         let own: Credential = Pki::shared(KeyType::P256).server.x509(&awslc());
         let trusts = Verifiers::default().with(verifier.clone());
         let profile = Profile::builder(awslc()).trust(trusts).credentials(vec![own]).build().unwrap();
@@ -211,28 +329,73 @@ impl Server {
         let resumes = config.clone().with_tickets(Tickets::stateless(tickets.clone()));
         let caches = config.clone().with_handshake_cache(CacheMode::Compact, cache.clone(), DEFAULT_MAX_AGE);
         let configs = [config, resumes, caches.unwrap()].map(Arc::new);
-        Self { trust, issuer, list, tickets, cache, known, documents, verifier, configs }
-    }
-
-    fn restart(&mut self) {
-        let (tickets, cache, list) = (self.tickets.clone(), self.cache.clone(), self.list.clone());
-        *self =
-            Self::begin(self.trust.clone(), self.issuer.clone(), list, tickets, cache, &self.known.records());
-    }
-
-    /// Asks the registry about a DID.
-    fn look_up(&self, world: &World, did: &Did) -> bool {
-        if !world.answers {
-            return false;
+        let (watches, asked) = (vec![documents.watch(instant(now))], Cell::new(0));
+        Self {
+            trust,
+            issuer,
+            peers,
+            list,
+            tickets,
+            cache,
+            known,
+            documents,
+            verifier,
+            configs,
+            watches,
+            asked,
+            outages,
         }
-        let staple = world.registry.staple(world.of(did), world.now);
+    }
+
+    fn restart(&mut self, now: Seconds) {
+        let (tickets, cache, list) = (self.tickets.clone(), self.cache.clone(), self.list.clone());
+        let of = (self.trust.clone(), self.issuer.clone(), self.peers.clone());
+        *self = Self::begin(of, list, tickets, cache, &self.known.records(), now);
+    }
+
+    fn outages(&self) -> usize {
+        self.outages.load(Ordering::Relaxed)
+    }
+
+    /// One of its watches asks the registry.
+    fn watch(&self, world: &World, watch: usize) {
+        let (watch, now) = (&self.watches[watch % self.watches.len()], instant(world.now));
+        let signed_s = match world.node {
+            Node::Answers => world.now,
+            Node::Old => world.now - DAY,
+            Node::Silent => {
+                watch.unanswered(now);
+                return;
+            }
+        };
+        let note = world.registry.checkpoint(signed_s.try_into().unwrap()).to_string();
+        assert_eq!(self.documents.check_answer(note.as_bytes(), world.now), Ok(()));
+        watch.answered(now);
+    }
+
+    /// Asks the registry about a DID. Returns whether it has a proof that counts.
+    fn look_up(&self, world: &World, did: &Did) -> bool {
+        self.asked.set(self.asked.get() + 1);
+        let Some(staple) = world.answer(did) else { return false };
         let newest = self.documents.newest();
         match self.documents.verify(did, &staple, newest.as_ref(), world.now) {
             Ok(resolved) => assert_eq!(self.documents.keep(&resolved, newest.as_ref(), world.now), Ok(true)),
             Err(StapleError::Deactivated(did)) => self.documents.deactivate(did),
-            Err(error) => panic!("{error}"),
+            Err(error) => {
+                assert!(world.node == Node::Old && error.is_old(), "{error}");
+                return false;
+            }
         }
         true
+    }
+
+    /// The number of the issuer's document that it knows to be the latest.
+    fn known_issuer(&self, world: &World) -> Option<usize> {
+        let is_latest = |(sequence, document): &(usize, &DidDocument)| {
+            let hash = Sha256Hash::of(&awslc(), document.canonical().as_bytes()).unwrap();
+            self.documents.standing(&self.issuer, &hash, *sequence as u64) == Standing::Latest
+        };
+        Some(world.issuer.documents.iter().enumerate().find(is_latest)?.0)
     }
 
     /// The answer of a program that looks documents up.
@@ -289,6 +452,12 @@ impl Server {
     }
 }
 
+/// The monotonic clock of a history.
+fn instant(now: Seconds) -> Instant {
+    static ZERO: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *ZERO + Duration::from_secs((now - BEGIN).try_into().unwrap())
+}
+
 fn clock(now: Seconds) -> Now {
     Now::from_unix_ms(u64::try_from(now).unwrap() * 1000)
 }
@@ -296,9 +465,11 @@ fn clock(now: Seconds) -> Now {
 /// What the server must know, as this test sees it.
 #[derive(Default)]
 struct Facts {
-    sequence: [u64; HOLDERS],
-    ended: [bool; HOLDERS],
-    revoked: [bool; HOLDERS],
+    sequence: [u64; HOLDERS + 1],
+    ended: [bool; HOLDERS + 1],
+    revoked: [bool; HOLDERS + 1],
+    /// When a watch has had an answer.
+    answered: Seconds,
 }
 
 /// How often what has happened, so that the histories say something.
@@ -309,6 +480,10 @@ struct Tally {
     over: usize,
     thawed: usize,
     ended_by_answer: usize,
+    /// Uses of older proofs, and refusals of strangers and of keys that the issuer has removed.
+    outages: usize,
+    strangers: usize,
+    removed: usize,
 }
 
 impl Tally {
@@ -318,6 +493,9 @@ impl Tally {
         self.over += other.over;
         self.thawed += other.thawed;
         self.ended_by_answer += other.ended_by_answer;
+        self.outages += other.outages;
+        self.strangers += other.strangers;
+        self.removed += other.removed;
     }
 }
 
@@ -332,16 +510,17 @@ struct History {
 
 impl History {
     fn new(seed: u64) -> Self {
-        let (world, random) = (World::new(), Random(seed));
+        let (world, random) = (World::new(seed), Random(seed));
         let server = Server::new(&world);
-        let clients = (0..HOLDERS).map(|holder| Client::new(&world, holder, true)).collect();
-        Self { random, world, server, clients, facts: Facts::default(), tally: Tally::default() }
+        let clients = (0..=HOLDERS).map(|holder| Client::new(&world, holder, [0; 2], true)).collect();
+        let facts = Facts { answered: world.now, ..Facts::default() };
+        Self { random, world, server, clients, facts, tally: Tally::default() }
     }
 
     fn step(&mut self) {
         let holder = self.random.below(HOLDERS);
         let is_active = self.world.holders[holder].state.is_active();
-        match self.random.below(16) {
+        match self.random.below(22) {
             0 if is_active => {
                 self.world.holders[holder].rotate();
                 self.world.registry.put(&self.world.holders[holder]);
@@ -355,27 +534,49 @@ impl History {
                 self.world.bits.set(holder as u64, true).unwrap();
             }
             3 => self.world.now += [1, 40, 400, 4000][self.random.below(4)],
-            4 => {
-                self.world.answers = !self.world.answers;
-                self.server.documents.set_silent(!self.world.answers && self.random.below(2) == 0);
+            4 | 5 => {
+                self.world.node = [Node::Answers, Node::Old, Node::Silent][self.random.below(3)];
+                self.world.now += [0, 70][self.random.below(2)];
             }
-            5 | 6 => {
-                let was_silent = !self.world.answers && self.random.below(2) == 0;
-                self.server.restart();
-                self.server.documents.set_silent(was_silent);
+            6 | 7 => {
+                self.server.restart(self.world.now);
+                self.facts.answered = self.world.now;
             }
-            7 => self.server.list = self.world.list(),
-            8 if is_active => {
-                let client = Client::new(&self.world, holder, self.random.below(3) > 0);
-                self.clients.push(client);
+            8 => self.server.list = self.world.list(self.random.below(2)),
+            9 if is_active => {
+                let keys = [(); 2].map(|()| self.random.below(2));
+                // The server with the root over its peers needs the proof of membership.
+                let with_proof = self.world.members.is_some() || self.random.below(3) > 0;
+                self.clients.push(Client::new(&self.world, holder, keys, with_proof));
             }
-            9 => {
+            10 => {
                 if self.server.look_up(&self.world, &self.world.holders[holder].did().clone()) {
                     self.learn(holder);
                 }
             }
+            11 => self.world.change_issuer(),
+            12 => self.reload(),
             _ => self.visit(),
         }
+        self.watch();
+    }
+
+    /// Another listener begins its watch, perhaps in the place of the first one.
+    fn reload(&mut self) {
+        self.server.watches.push(self.server.documents.watch(instant(self.world.now)));
+        if self.server.watches.len() > 2 {
+            self.server.watches.remove(0);
+        }
+    }
+
+    /// The registry is silent exactly if no watch has had an answer for a minute, whatever peers have shown.
+    fn watch(&mut self) {
+        self.server.watch(&self.world, self.random.below(2));
+        if self.world.node != Node::Silent {
+            self.facts.answered = self.world.now;
+        }
+        let silent = u64::try_from(self.world.now - self.facts.answered).unwrap();
+        assert_eq!(self.server.documents.is_silent(), silent >= SILENT_TIME.as_secs());
     }
 
     /// The server has asked the registry about a holder.
@@ -388,6 +589,9 @@ impl History {
     /// A client comes in every way, in random order.
     fn visit(&mut self) {
         let at = self.random.below(self.clients.len());
+        if self.clients[at].holder == HOLDERS && self.world.peers.is_some() {
+            return self.refuse(at);
+        }
         let client = &self.clients[at];
         let holder = client.holder;
         let mut ways = WAYS;
@@ -395,6 +599,7 @@ impl History {
             ways.swap(last, self.random.below(last + 1));
         }
         let before = client.frozen.as_ref().map(|(_, peer)| self.belief(peer));
+        let (was_removed, outages) = (self.has_removed(&client.method), self.server.outages());
         // The full handshake may ask the registry, and what it learns counts for the others from then on.
         let first = ways.map(|way| self.server.meet(&self.world, client, way));
         let verdicts = ways.map(|way| self.server.meet(&self.world, client, way));
@@ -403,7 +608,8 @@ impl History {
         let shown: Vec<_> = ways.iter().zip(first.iter().zip(&verdicts)).collect();
         let over = |error: &Error| error.alert() == Some(Alert::CERTIFICATE_REVOKED);
         // A full handshake that cannot ask the registry has no verdict, and earlier ones last for their time.
-        if is_accepted || self.world.answers || first[full].as_ref().is_err_and(over) {
+        let answers = self.world.node == Node::Answers;
+        if is_accepted || answers || first[full].as_ref().is_err_and(over) {
             let after = first[full..].iter().chain(&verdicts);
             assert!(after.map(Result::is_ok).all(|is_ok| is_ok == is_accepted), "{shown:?}");
         }
@@ -412,6 +618,7 @@ impl History {
             assert!(!self.facts.ended[holder], "the DID has ended: {shown:?}");
             assert!(self.facts.sequence[holder] <= client.sequence, "the key was replaced: {shown:?}");
             assert!(!self.facts.revoked[holder], "the credential is revoked: {shown:?}");
+            assert!(!was_removed, "the issuer has removed its key: {shown:?}");
         }
         if is_accepted {
             self.facts.sequence[holder] = client.sequence;
@@ -423,6 +630,8 @@ impl History {
         self.tally.accepted += usize::from(is_accepted);
         self.tally.refused += usize::from(!is_accepted);
         self.tally.over += usize::from(is_over);
+        self.tally.removed += usize::from(!is_accepted && self.has_removed(&client.method));
+        self.tally.outages += self.server.outages() - outages;
         if let Some(before) = before {
             self.thaw(at, before, is_accepted);
         }
@@ -433,6 +642,27 @@ impl History {
         }
     }
 
+    /// A stranger, whose credential and proof are right, costs nothing and leaves nothing.
+    fn refuse(&mut self, at: usize) {
+        let kept = |server: &Server| {
+            let lists = server.verifier.status_lists().iter().count();
+            (server.known.records(), server.documents.newest(), lists, server.asked.get())
+        };
+        let before = kept(&self.server);
+        for way in WAYS {
+            let refused = self.server.meet(&self.world, &self.clients[at], way).unwrap_err();
+            assert_eq!(refused.alert(), Some(Alert::UNKNOWN_CA), "{refused}");
+        }
+        assert!(kept(&self.server) == before, "something of a stranger was kept or looked up");
+        self.tally.strangers += 1;
+    }
+
+    /// Whether the server knows that the issuer has removed this key.
+    fn has_removed(&self, method: &DidUrl) -> bool {
+        let known = self.server.known_issuer(&self.world).map(|known| &self.world.issuer.documents[known]);
+        known.is_some_and(|document| document.find(method, Relationship::AssertionMethod).is_err())
+    }
+
     fn belief(&self, peer: &PeerIdentity) -> Belief {
         self.server.verifier.still_believes(peer, clock(self.world.now))
     }
@@ -441,7 +671,11 @@ impl History {
     /// what the server knew before the client has come again, and `is_accepted` what has come of that.
     fn thaw(&mut self, at: usize, before: Belief, is_accepted: bool) {
         let Some((bytes, peer)) = &self.clients[at].frozen else { return };
-        assert!(before != Belief::Ended || !is_accepted, "an association of a client with a place has ended");
+        let is_current = self.has_current_issuer(peer);
+        assert!(
+            before != Belief::Ended || !is_accepted || !is_current,
+            "an association of a client with a place has ended"
+        );
         let thawed = DtlsConnection::thaw_server(&self.server.configs[0], bytes, clock(self.world.now));
         match (self.belief(peer), thawed) {
             (Belief::Ended, thawed) => assert!(thawed.is_err()),
@@ -459,9 +693,15 @@ impl History {
             let belief = self.belief(&peer);
             let again = self.server.meet(&self.world, &self.clients[at], Way::Full);
             assert!(again.is_ok() || belief != Belief::Holds, "{again:?}");
-            assert!(again.is_err() || belief != Belief::Ended);
+            assert!(again.is_err() || belief != Belief::Ended || !self.has_current_issuer(&peer));
             self.tally.ended_by_answer += usize::from(belief == Belief::Ended);
         }
+    }
+
+    /// Whether the server knows no later document of the issuer than the one behind this association, which ends with another document.
+    fn has_current_issuer(&self, peer: &PeerIdentity) -> bool {
+        let (document, sequence) = CredentialIdentity::of(peer).unwrap().issuer_document.unwrap();
+        self.server.documents.standing(&self.server.issuer, &document, sequence) != Standing::Outdated
     }
 }
 
@@ -488,6 +728,7 @@ fn every_way_to_connect_gives_one_verdict() {
         running.into_iter().for_each(|running| all.add(&running.join().unwrap()));
     });
     println!("{all:?}");
-    let Tally { accepted, refused, over, thawed, ended_by_answer } = all;
-    assert!([accepted, refused, over, thawed, ended_by_answer].iter().all(|count| *count > 0), "{all:?}");
+    let Tally { accepted, refused, over, thawed, ended_by_answer, outages, strangers, removed } = all;
+    let counts = [accepted, refused, over, thawed, ended_by_answer, outages, strangers, removed];
+    assert!(counts.iter().all(|count| *count > 0), "{all:?}");
 }

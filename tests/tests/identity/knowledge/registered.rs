@@ -19,11 +19,11 @@ use dunlin_tests::awslc;
 
 pub(crate) const ORIGIN: &str = "registry.example/1";
 
-fn key() -> Arc<dyn SigningKey> {
+pub(crate) fn key() -> Arc<dyn SigningKey> {
     KeyPair::generate(KeyType::Ed25519).unwrap().signing_key(&awslc()).unwrap()
 }
 
-fn public(key: &Arc<dyn SigningKey>) -> PublicKey {
+pub(crate) fn public(key: &Arc<dyn SigningKey>) -> PublicKey {
     PublicKey::from_spki(key.public_key()).unwrap()
 }
 
@@ -98,6 +98,12 @@ impl Registry {
         let signer = |kind| NoteSigner::new(&awslc(), origin, kind, own.clone()).unwrap();
         let signers = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(signer);
         Self { origin, map: StateMap::default(), log: Tree::default(), signers }
+    }
+
+    /// A second history, which the same keys sign.
+    pub(crate) fn other_history(&self) -> Self {
+        let (map, log) = (StateMap::default(), Tree::default());
+        Self { origin: self.origin, map, log, signers: self.signers.clone() }
     }
 
     /// Takes the latest state of a DID.
