@@ -7,6 +7,25 @@ use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, FrozenWriter};
 
 use crate::config::{Fault, FrozenConfig};
 
+/// Why an association was not thawed.
+pub(crate) struct NotThawed {
+    pub(crate) why: String,
+    /// Whether the peer has lost its identity: other settings would not change that.
+    is_final: bool,
+}
+
+impl From<dunlin::Error> for NotThawed {
+    fn from(error: dunlin::Error) -> Self {
+        Self { why: error.to_string(), is_final: matches!(error, dunlin::Error::Authentication(_)) }
+    }
+}
+
+impl From<&str> for NotThawed {
+    fn from(why: &str) -> Self {
+        Self { why: why.to_owned(), is_final: false }
+    }
+}
+
 /// A file of frozen associations, and the store of its ID.
 pub(crate) struct FrozenPlace {
     file: FrozenFile,
@@ -32,7 +51,12 @@ impl FrozenPlace {
 
     /// Makes something of each association of the file, as [`FrozenFile::thaw`] does. Logs what fails. If the file cannot be thawed, the
     /// process starts without it.
-    pub(crate) fn thaw<T>(&self, each: impl FnMut(&[u8]) -> Result<T, String>) -> Vec<T> {
+    pub(crate) fn thaw<T>(&self, mut each: impl FnMut(&[u8]) -> Result<T, NotThawed>) -> Vec<T> {
+        let each = |bytes: &[u8]| match each(bytes) {
+            // The file need not stay for other settings.
+            Err(NotThawed { why, is_final: true }) => Ok(Err(why)),
+            thawed => thawed.map(Ok).map_err(|NotThawed { why, .. }| why),
+        };
         let results = match self.file.thaw(&*self.ids, each) {
             Ok(results) => results.unwrap_or_default(),
             Err(error) => {
@@ -48,7 +72,7 @@ impl FrozenPlace {
         };
         let (mut thawed, mut failed) = (Vec::with_capacity(results.len()), vec![]);
         for result in results {
-            match result {
+            match result.flatten() {
                 Ok(one) => thawed.push(one),
                 Err(error) => failed.push(error),
             }

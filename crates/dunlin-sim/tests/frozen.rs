@@ -391,6 +391,46 @@ fn a_client_does_not_thaw_an_association_with_a_key_that_it_has_no_longer() {
     }
 }
 
+/// As after a change of the key file.
+#[test]
+fn a_server_thaws_no_association_whose_key_was_removed_or_replaced() {
+    let psk = |identity: &str, key: u8, name: &str| Psk::new(identity, &[key; 16]).unwrap().with_name(name);
+    let profile = |version| {
+        let builder = match version {
+            ProtocolVersion::DTLS1_2 => Profile::builder(awslc())
+                .cipher_suites(vec![])
+                .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec()),
+            _ => Profile::builder(awslc()),
+        };
+        builder.build().unwrap()
+    };
+    let server = |version, keys: Option<Vec<Psk>>| {
+        let keys = keys.map(|keys| PskSource::Here(Arc::new(keys.into_iter().collect::<PskTable>())));
+        ServerConfig::psk_only(profile(version), keys.unwrap_or(PskSource::Ask)).unwrap()
+    };
+    for version in VERSIONS {
+        let own = Arc::new(psk("sensor", 1, "meter"));
+        let client = ClientConfig::psk_only(profile(version), vec![own]).unwrap();
+        let mut configs = Configs::new(client, server(version, Some(vec![psk("sensor", 1, "meter")])));
+        let frozen = freeze(&configs, &mut connected(&configs), Side::Server);
+        for keys in [vec![], vec![psk("sensor", 2, "meter")], vec![psk("sensor-2", 1, "meter")]] {
+            configs.server = server(version, Some(keys));
+            let refused = thaw(&configs, Side::Server, &frozen).map(drop);
+            assert!(
+                matches!(refused, Err(Error::Authentication(AuthenticationFailure::Rejected(_)))),
+                "{version}: {refused:?}"
+            );
+        }
+        // The key is the same, and belongs to another device now. A caller that keeps the keys knows itself.
+        for (keys, device) in [(Some(vec![psk("sensor", 1, "lamp")]), "lamp"), (None, "meter")] {
+            configs.server = server(version, keys);
+            let thawed = thaw(&configs, Side::Server, &frozen).unwrap();
+            let Some(PeerIdentity::Psk(psk)) = &thawed.negotiated().unwrap().peer else { panic!("no PSK") };
+            assert_eq!(psk.name.as_deref(), Some(device), "{version}");
+        }
+    }
+}
+
 /// Another process thaws what the server has frozen. `now` is its time: its monotonic clock starts anew.
 fn restart(net: &mut Net, configs: &Configs, limits: EndpointLimits, now: Now) -> Vec<AssociationId> {
     let then = net.now;

@@ -64,12 +64,44 @@ fn connect(client: ClientConfig, server: ServerConfig) -> [Negotiated; 2] {
     [&pair.client, &pair.server].map(|end| end.negotiated().unwrap().clone())
 }
 
+/// As its session would not resume.
+#[test]
+fn an_association_thaws_only_with_the_key_beside_its_certificates() {
+    let client_config = Arc::new(client(|profile| profile));
+    let own = Arc::new(asks(server(|profile| profile), ClientAuth::Required).with_cookies(false));
+    let mut client = DtlsConnection::client(&client_config, localhost(), ADDRESS, NOW).unwrap();
+    let mut server = DtlsConnection::server(&own, ADDRESS, NOW);
+    exchange_datagrams(&mut client, &mut server);
+    assert!(server.negotiated().unwrap().external_psk_added);
+    let [of_client, of_server] = [&mut client, &mut server].map(|end| end.freeze(NOW).unwrap());
+    for (keys, is_thawed) in [
+        (PskTable::default(), false),
+        (PskTable::from_iter([Psk::new("d1", &[8; 32]).unwrap()]), false),
+        (PskTable::from_iter([Psk::new("d1", &[7; 32]).unwrap()]), true),
+    ] {
+        let config = ServerConfig::clone(&own).with_psks(PskSource::Here(Arc::new(keys)));
+        let thawed = DtlsConnection::thaw_server(&Arc::new(config), &of_server, NOW);
+        assert_eq!(thawed.is_ok(), is_thawed);
+    }
+    for (key, is_thawed) in [(8, false), (7, true)] {
+        let config = ClientConfig::clone(&client_config).with_psks(vec![psk(key)]);
+        let thawed = DtlsConnection::thaw_client(&Arc::new(config), localhost(), &of_client, NOW);
+        assert_eq!(thawed.is_ok(), is_thawed);
+    }
+}
+
 /// The address of both ends: the engine only compares addresses.
 const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 4433);
 
 fn connect_datagrams(client: ClientConfig, server: ServerConfig) -> [Negotiated; 2] {
     let mut client = DtlsConnection::client(&Arc::new(client), localhost(), ADDRESS, NOW).unwrap();
     let mut server = DtlsConnection::server(&Arc::new(server), ADDRESS, NOW);
+    exchange_datagrams(&mut client, &mut server);
+    [client.negotiated().unwrap().clone(), server.negotiated().unwrap().clone()]
+}
+
+/// Carries datagrams in both directions until both ends are silent.
+fn exchange_datagrams(client: &mut DtlsConnection, server: &mut DtlsConnection) {
     loop {
         let mut is_silent = true;
         while let Some(sent) = client.poll_transmit(NOW) {
@@ -81,7 +113,7 @@ fn connect_datagrams(client: ClientConfig, server: ServerConfig) -> [Negotiated;
             is_silent = false;
         }
         if is_silent {
-            return [client.negotiated().unwrap().clone(), server.negotiated().unwrap().clone()];
+            return;
         }
     }
 }

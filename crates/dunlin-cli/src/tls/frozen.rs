@@ -96,12 +96,16 @@ impl FrozenPlace {
     /// Thaws the file. `None` without a file.
     pub(crate) fn thaw(&self, config: &Arc<ServerConfig>, now: Now) -> Result<Option<Thawed>, FrozenError> {
         // Boxed, so that they move only once more.
-        let thaw = |bytes: &[u8]| DtlsConnection::thaw_server(config, bytes, now).map(Box::new);
+        let thaw = |bytes: &[u8]| match DtlsConnection::thaw_server(config, bytes, now).map(Box::new) {
+            // The client has lost its identity. Other options would not change that, so the server starts.
+            Err(error @ dunlin::Error::Authentication(_)) => Ok(Err(error)),
+            thawed => thawed.map(Ok),
+        };
         let thawed = self.file.thaw(&*self.ids, thaw)?;
         Ok(thawed.map(|connections| {
             let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
             for connection in connections {
-                match connection {
+                match connection.flatten() {
                     Ok(connection) => thawed.push(connection),
                     Err(error) => refused.push(error),
                 }

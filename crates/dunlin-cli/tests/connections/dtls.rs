@@ -539,6 +539,42 @@ fn thawed_associations_leave_room_for_new_clients() {
     assert!(server.warnings.contains("1 association not thawed, the first (127."), "{}", server.warnings);
 }
 
+/// The server starts nevertheless: other options would not help.
+#[test]
+fn a_server_ends_the_frozen_association_of_a_removed_key() {
+    let place = Place::new();
+    // A server with certificates has its keys beside them.
+    place.dunlin("pki demo --out pki");
+    let options = "--cert pki/server.pem --key pki/server.key --psk-file keys.psk --echo --udp --cid 8 \
+                   --frozen server.frozen --frozen-store ids";
+    let key = |identity: &str| format!("{identity}:{KEY}\n");
+    for identities in [&["removed"][..], &["removed", "other"]] {
+        place.write("keys.psk", identities.iter().map(|identity| key(identity)).collect::<String>());
+        place.set_mode("keys.psk", 0o600);
+        let server = Server::new(&place, options);
+        let port = server.port;
+        let clients = identities.iter().map(|identity| {
+            let own = format!("--psk {KEY} --psk_identity {identity} --udp --cid --quiet");
+            let mut client = Running::new(&place, &format!("client localhost:{port} {own}"));
+            client.write("before\n");
+            assert_eq!(client.line(), "before");
+            client
+        });
+        let mut clients: Vec<_> = clients.collect();
+        stop(server);
+        place.write("keys.psk", key("other"));
+        let server = Server::at(&place, port, options);
+        let why = "this side no longer has the pre-shared key of the frozen association";
+        let told = format!("1 association not thawed, the first because: the peer is not accepted: {why}");
+        assert!(server.warnings.contains(&told), "{}", server.warnings);
+        assert!(!place.path("server.frozen").exists());
+        for other in clients.iter_mut().skip(1) {
+            other.write("after\n");
+            assert_eq!(other.line(), "after");
+        }
+    }
+}
+
 #[test]
 fn a_server_that_does_not_start_leaves_the_frozen_file_alone() {
     let place = Place::new();

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use zeroize::Zeroizing;
 
 use super::Live;
-use crate::frozen::FrozenPlace;
+use crate::frozen::{FrozenPlace, NotThawed};
 use crate::metrics::Metrics;
 use crate::policed::ProfileDigest;
 use crate::route;
@@ -153,8 +153,8 @@ fn thaw_one(
     configs: &[(usize, Arc<ServerConfig>)],
     association: &[u8],
     now: Now,
-) -> Result<DtlsConnection, String> {
-    let mut why = "the policy does not have its profile any more, or as it was".to_owned();
+) -> Result<DtlsConnection, NotThawed> {
+    let mut why = NotThawed::from("the policy does not have its profile any more, or as it was");
     for (route, config) in configs {
         match DtlsConnection::thaw_server(config, association, now) {
             Ok(connection) => {
@@ -162,9 +162,9 @@ fn thaw_one(
                 if found == Some(*route) {
                     return Ok(connection);
                 }
-                "no route has its server name and protocol".clone_into(&mut why);
+                why = "no route has its server name and protocol".into();
             }
-            Err(error) => why = error.to_string(),
+            Err(error) => why = error.into(),
         }
     }
     Err(why)

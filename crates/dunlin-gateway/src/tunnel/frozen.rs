@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::Live;
 use crate::config::{Fault, FrozenConfig};
-use crate::frozen::FrozenPlace;
+use crate::frozen::{FrozenPlace, NotThawed};
 
 /// An association from the file, and where its socket and its program were.
 pub(crate) struct Thawed {
@@ -41,8 +41,8 @@ impl Freezer {
                 header.find(listeners).ok_or("no listener has its name, server and kind of associations")?;
             let server = live.config.server.clone();
             let connection = DtlsConnection::thaw_client(&live.tls, server, association, now);
-            let connection = Box::new(connection.map_err(|error| error.to_string())?);
-            Ok::<_, String>((live, Thawed { from, port, connection }))
+            let connection = Box::new(connection?);
+            Ok::<_, NotThawed>((live, Thawed { from, port, connection }))
         });
         for (live, thawed) in thawed {
             live.thawed.lock().unwrap_or_else(PoisonError::into_inner).push(thawed);

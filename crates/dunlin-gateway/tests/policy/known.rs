@@ -38,8 +38,6 @@ enum Kind {
     RawKey,
     /// By the key of a device.
     Psk,
-    /// By the key of a device. The server no longer has it when the client comes back.
-    RemovedPsk,
     Credential,
     Did,
 }
@@ -97,7 +95,7 @@ fn identity(kind: Kind, provider: &Arc<CryptoProvider>) -> (Option<Credential>, 
             let trust = Trust { x509: None, raw_key: Some(RawKeyTrust::DangerAnyone) };
             (Some(Credential::raw_key(signer)), trust.into())
         }
-        Kind::Psk | Kind::RemovedPsk => (None, Verifiers::default()),
+        Kind::Psk => (None, Verifiers::default()),
         Kind::Credential => {
             let document = KEY.resolve(&did).unwrap();
             let method = document.keys(Relationship::AssertionMethod).next().unwrap().0;
@@ -134,7 +132,7 @@ impl World {
         let root = X509Trust::anchors(vec![tree.root.certificate().clone()]).unwrap();
         let of_server =
             Credential::x509(tree.server.chain.clone(), tree.server.key.signing_key(&provider).unwrap());
-        let is_psk = matches!(kind, Kind::Psk | Kind::RemovedPsk);
+        let is_psk = kind == Kind::Psk;
         let ssi = if kind == Kind::Did { SsiMessages::Beside } else { SsiMessages::Off };
         let profile = Profile::builder(provider.clone()).trust(trust).ssi_messages(ssi);
         let profile = profile.x509_details(kind.keeps_details());
@@ -196,7 +194,7 @@ impl World {
     }
 
     /// The client as the server knows it in a connection of this kind, and in a full handshake.
-    fn clients(mut self, kind: Kind, connection: Connection) -> (Client, Client) {
+    fn clients(self, connection: Connection) -> (Client, Client) {
         let known = |server: &DtlsConnection| {
             let negotiated = server.negotiated().expect("a complete handshake");
             Client::proven(negotiated.peer.as_ref().expect("an identity"), negotiated.peer_validity)
@@ -218,11 +216,6 @@ impl World {
             }
             Connection::Thawed => {
                 let frozen = first.freeze(self.now).unwrap();
-                if kind == Kind::RemovedPsk {
-                    let server = ServerConfig::clone(&self.server)
-                        .with_psks(PskSource::Here(Arc::new(PskTable::default())));
-                    self.server = Arc::new(server);
-                }
                 DtlsConnection::thaw_server(&self.server, &frozen, self.now).unwrap()
             }
         };
@@ -240,7 +233,7 @@ fn lost(kind: Kind, connection: Connection) -> &'static [&'static str] {
         (Kind::X509(false) | Kind::X509WithDns(false), _) => {
             &["email", "issuer", "issuer_key", "key", "name", "subject"]
         }
-        (Kind::RawKey | Kind::Psk | Kind::RemovedPsk | Kind::Credential | Kind::Did, _) => &[],
+        (Kind::RawKey | Kind::Psk | Kind::Credential | Kind::Did, _) => &[],
     }
 }
 
@@ -318,24 +311,17 @@ fn a_connection_knows_what_the_full_handshake_knew_or_that_it_does_not() {
         Kind::X509WithDns(false),
         Kind::RawKey,
         Kind::Psk,
-        Kind::RemovedPsk,
         Kind::Credential,
         Kind::Did,
     ] {
         for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
             let has_entries =
                 matches!(kind, Kind::X509(_) | Kind::X509WithDns(_) | Kind::RawKey | Kind::Credential);
-            let is_possible = match connection {
-                Connection::Cached => has_entries,
-                // Without its key, a session does not resume.
-                Connection::Resumed | Connection::Full => kind != Kind::RemovedPsk,
-                Connection::Thawed => true,
-            };
-            if !is_possible {
+            if connection == Connection::Cached && !has_entries {
                 continue;
             }
             let at = format!("{kind:?}, {connection:?}");
-            let (client, full) = World::new(kind, connection).clients(kind, connection);
+            let (client, full) = World::new(kind, connection).clients(connection);
             assert_eq!(
                 (client.not_after_s(), client.has_unknown_end()),
                 (full.not_after_s(), full.has_unknown_end()),
@@ -390,7 +376,7 @@ fn the_table_has_every_attribute() {
 fn a_common_name_beside_a_dns_name_grants_and_lowers_nothing() {
     for connection in [Connection::Full, Connection::Resumed, Connection::Cached, Connection::Thawed] {
         let kind = Kind::X509WithDns(true);
-        let (client, _) = World::new(kind, connection).clients(kind, connection);
+        let (client, _) = World::new(kind, connection).clients(connection);
         let (name, dns) = (Attribute::Name, Attribute::Dns);
         assert_eq!(client.values(&dns).collect::<Vec<_>>(), ["a.example.com"], "{connection:?}");
         assert_eq!((client.values(&name).count(), client.is_unknown(&name)), (0, false), "{connection:?}");

@@ -229,9 +229,6 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
         (refusing("meter in hall 3"), named("meter in hall 4"), true),
         (first(&by_device), named("meter in hall 4"), true),
         (by_device.clone(), named("lamp"), false),
-        // The key file no longer has the key, so the device is that of the handshake.
-        (by_device.clone(), KEYS.replace("sensor-7", "sensor-8"), true),
-        (first(&by_device), KEYS.replace("sensor-7", "sensor-8"), false),
     ] {
         let policed = Policed::under(&by_device).await;
         policed.place.write("keys.toml", &keys);
@@ -243,6 +240,25 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
         let refused = if goes_on { 0.0 } else { 1.0 };
         metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", refused)
             .await;
+    }
+}
+
+/// As its session would not resume: a rule that grants something to its device grants nothing.
+#[tokio::test]
+async fn an_association_ends_whose_key_was_removed_or_replaced() {
+    let by_device = POLICY.replace("when.psk = \"sensor-*\"", "when.device = \"meter in hall *\"");
+    for keys in [KEYS.replace("sensor-7", "sensor-8"), KEYS.replace("000102", "000103")] {
+        let policed = Policed::under(&by_device).await;
+        policed.place.write("keys.toml", &keys);
+        let gateway = policed.start(&by_device).await;
+        metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", 1.0).await;
+        assert_eq!(frozen(&gateway, "thawed"), 0.0);
+        // The key does not bring it back.
+        within(gateway.stop()).await;
+        drop(gateway);
+        policed.place.write("keys.toml", KEYS);
+        let gateway = policed.start(&by_device).await;
+        assert_eq!(frozen(&gateway, "thawed") + frozen(&gateway, "refused"), 0.0);
     }
 }
 

@@ -186,6 +186,12 @@ impl PskIdentity {
     }
 }
 
+impl fmt::Debug for PskIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PskIdentity").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 /// A subject alternative name (RFC 5280 §4.2.1.6). The kinds are distinct: a URI can have the text of any DNS name, but a
 /// CA's constraints on DNS names do not apply to URIs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -28,7 +28,7 @@ use crate::transport::Emitter;
 use crate::wire::{CipherSuite, Reader, What, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
-const FORMAT: u8 = 6;
+const FORMAT: u8 = 7;
 
 /// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets must not move while it grows: a
 /// moved one would leave an unwiped copy.
@@ -94,13 +94,14 @@ impl Connection<Datagram> {
         Ok(bytes)
     }
 
-    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings. If its client has proved a pre-shared
-    /// key that the configuration still has ([`PskSource::Here`]), the device of the client is the key's current name.
+    /// Continues a server's connection that [`Self::freeze`] has written, under the same settings. The device of a client that has proved a
+    /// pre-shared key is the key's current name. A caller that keeps the keys itself ([`PskSource::Ask`]) must look the key up.
     ///
     /// # Errors
     /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication.
     /// * [`AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
-    /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer ([`crate::auth::Verifier::still_believes`]).
+    /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer ([`crate::auth::Verifier::still_believes`]), or if
+    ///   the configuration no longer has the pre-shared key that the client has proved, also beside a certificate.
     /// * The bytes do not parse or are a client's, or the provider failed.
     pub fn thaw_server(config: &Arc<ServerConfig>, bytes: &[u8], now: Now) -> Result<Self, Error> {
         let owner = Owner {
@@ -112,14 +113,13 @@ impl Connection<Datagram> {
         };
         let mut connection = owner.thaw(bytes, now, || Role::Server(Arc::clone(config)))?;
         let negotiated = connection.progress.negotiated.as_deref_mut();
-        if let Some(PeerIdentity::Psk(psk)) = negotiated.and_then(|negotiated| negotiated.peer.as_mut())
-            && let Some(PskSource::Here(keys)) = &config.psks
-            && let Some(key) = keys.find(&psk.identity, now)
-        {
-            // Another key of this identity says nothing about the client.
-            psk.take_name(&key, config.profile.provider.sha256);
+        match negotiated.is_none_or(|negotiated| finds_psk(config, negotiated, now)) {
+            true => Ok(connection),
+            false => {
+                let why = "this side no longer has the pre-shared key of the frozen association";
+                Err(AuthenticationFailure::Rejected(why.into()).into())
+            }
         }
-        Ok(connection)
     }
 
     /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.
@@ -161,9 +161,30 @@ fn is_to(negotiated: &Negotiated, name: &str) -> bool {
     negotiated.server_name.as_deref() == Some(name)
 }
 
-/// Whether the configuration has the pre-shared key that has authenticated the server, if one has.
+/// Whether a server still has the pre-shared key that has authenticated the client or went into the keys, as for a session that resumes. A
+/// client with a key gets its current name. Another key with the same identity says nothing about the client.
+fn finds_psk(config: &ServerConfig, negotiated: &mut Negotiated, now: Now) -> bool {
+    let psk = match &mut negotiated.peer {
+        Some(PeerIdentity::Psk(psk)) => Some(psk),
+        _ => negotiated.beside.as_deref_mut(),
+    };
+    match (psk, &config.psks) {
+        (None, _) | (Some(_), Some(PskSource::Ask)) => true,
+        (Some(psk), Some(PskSource::Here(keys))) => {
+            let key = keys.find(&psk.identity, now);
+            key.is_some_and(|key| psk.take_name(&key, config.profile.provider.sha256))
+        }
+        (Some(_), None) => false,
+    }
+}
+
+/// Whether a client still has the pre-shared key that has authenticated the server or went into the keys.
 fn has_psk(config: &ClientConfig, negotiated: &Negotiated) -> bool {
-    let Some(PeerIdentity::Psk(psk)) = &negotiated.peer else { return true };
+    let psk = match &negotiated.peer {
+        Some(PeerIdentity::Psk(psk)) => Some(psk),
+        _ => negotiated.beside.as_deref(),
+    };
+    let Some(psk) = psk else { return true };
     let sha256 = config.profile.provider.sha256;
     !matches!(config.psk_choice, PskChoice::First)
         || config.psks.iter().any(|own| psk.is_proved_by(own, sha256))

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::auth::{PeerIdentity, Validity};
+use crate::auth::{PeerIdentity, PskIdentity, Validity};
 use crate::cache::{CacheOutcome, Known};
 use crate::early::EarlyDataOutcome;
 use crate::error::Error;
@@ -89,6 +89,8 @@ pub struct Negotiated {
     pub own_certificate_compression: Option<CertificateCompressionAlgorithm>,
     /// The name of the profile.
     pub profile: String,
+    /// The external PSK that went into the keys beside certificates, in this handshake or in the first one of its line.
+    pub(crate) beside: Option<Box<PskIdentity>>,
 }
 
 impl Negotiated {
@@ -128,7 +130,7 @@ impl Negotiated {
         self.kind = HandshakeKind::Cached { own: self.is_own_cached(), peer: true };
     }
 
-    /// The length of the names that [`Self::freeze`] writes, without those in the peer's certificate.
+    /// The length of the names and PSK identities that [`Self::freeze`] writes, without those in the peer's certificate.
     pub(crate) fn names_len(&self) -> usize {
         let (alpn, server) = (self.alpn.as_ref(), self.server_name.as_ref());
         let device = match &self.peer {
@@ -136,7 +138,8 @@ impl Negotiated {
             _ => None,
         };
         let texts = [server, device, Some(&self.profile)];
-        alpn.map_or(0, Vec::len) + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        let beside = self.beside.as_ref().map_or(0, |psk| psk.identity.len());
+        beside + alpn.map_or(0, Vec::len) + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
     /// Writes what an application can ask about a connection that continues elsewhere, without how its handshake went.
@@ -155,7 +158,12 @@ impl Negotiated {
         if let Some(PeerIdentity::Psk(psk)) = &self.peer {
             psk.freeze_name(w);
         }
-        resume::write_peer(w, self.peer_certified.as_deref(), u64::MAX)
+        resume::write_peer(w, self.peer_certified.as_deref(), u64::MAX)?;
+        w.u8(self.beside.is_some().into());
+        if let Some(psk) = &self.beside {
+            resume::write_psk(w, psk);
+        }
+        Ok(())
     }
 
     /// Reads the output of [`Self::freeze`].
@@ -176,6 +184,7 @@ impl Negotiated {
             psk.thaw_name(r)?;
         }
         let (certified, _) = resume::read_peer(r)?;
+        let beside = if r.u8()? == 1 { Some(Box::new(resume::read_psk(r)?)) } else { None };
         Ok(Self {
             group,
             alpn,
@@ -186,6 +195,7 @@ impl Negotiated {
             peer,
             peer_validity: (until_s != u64::MAX).then(|| Validity::new(0, until_s)),
             peer_certified: certified.map(Box::new),
+            beside,
             ..Self::default()
         })
     }

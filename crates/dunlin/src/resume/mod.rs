@@ -227,8 +227,7 @@ impl Session {
             terms.write(w);
         }
         if let Some(psk) = &self.beside {
-            w.vec16(|w| w.put(&psk.identity));
-            w.put(&psk.digest);
+            write_psk(w, psk);
         }
         // The secret comes last, after the room for it is reserved: a later reallocation would leave an unwiped copy.
         w.reserve(1 + self.psk.as_ref().len());
@@ -255,7 +254,7 @@ impl Session {
         let early = if kind & WITH_EARLY_TERMS == 0 { None } else { Some(EarlyTerms::read(r)?) };
         let beside = match kind & WITH_PSK {
             0 => None,
-            _ => Some(Box::new(PskIdentity::decoded(r.vec16(0)?.to_vec(), r.array()?))),
+            _ => Some(Box::new(read_psk(r)?)),
         };
         let psk = OwnSecret::new(r.vec8(32)?);
         Ok(Self {
@@ -304,6 +303,17 @@ pub(crate) fn write_peer(
     }
     key.map_or(Ok(()), |key| codec::write_key(w, key))?;
     codec::write(w, peer)
+}
+
+/// Writes an external PSK beside certificates, for a session or an association that continues elsewhere.
+pub(crate) fn write_psk(w: &mut Writer, psk: &PskIdentity) {
+    w.vec16(|w| w.put(&psk.identity));
+    w.put(&psk.digest);
+}
+
+/// Reads the output of [`write_psk`].
+pub(crate) fn read_psk(r: &mut Reader<'_>) -> Result<PskIdentity, Error> {
+    Ok(PskIdentity::decoded(r.vec16(0)?.to_vec(), r.array()?))
 }
 
 /// Reads the output of [`write_peer`], and the end of the peer's validity.

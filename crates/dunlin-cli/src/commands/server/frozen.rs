@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use dunlin::error::Misuse;
-use dunlin::{DtlsConnection, EndpointLimits};
+use dunlin::{DtlsConnection, EndpointLimits, PskSource};
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
 use tokio::net::{TcpListener, UdpSocket};
 
@@ -81,7 +81,10 @@ impl Server {
     async fn thaw(self: Arc<Self>) -> Result<Vec<Box<DtlsConnection>>, Error> {
         let Some(frozen) = self.frozen.clone() else { return Ok(Vec::new()) };
         let server = self.clone();
-        let config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
+        let mut config = self.config.current_off_thread(move |outcome| server.tell_reload(outcome)).await;
+        if let Some(psks) = self.psks.clone() {
+            config = config.with_psks(PskSource::Here(psks));
+        }
         let config = Arc::new(config);
         let begin = Instant::now();
         let thawing = frozen.clone();

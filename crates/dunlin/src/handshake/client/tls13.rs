@@ -81,6 +81,7 @@ pub(super) fn server_hello(
         _ => negotiated.peer_validity = None,
     }
     negotiated.profile.clone_from(&terms.config.profile.name);
+    negotiated.beside.clone_from(&beside);
 
     let early = psk.map(|psk| EarlySecret::new(suite, cx.protocol(), psk.key()));
     let secret = HandshakeSecret::new(suite, cx.protocol(), early, shared.as_ref());

@@ -164,6 +164,7 @@ fn answer(
         negotiated.kind = HandshakeKind::Resumed;
     }
     negotiated.server_name = server_name::of(hello)?;
+    negotiated.beside.clone_from(&beside);
     let common = Common {
         server_name: negotiated.server_name.clone(),
         takes_tickets: psk::has_common_mode(&config, hello)?,
