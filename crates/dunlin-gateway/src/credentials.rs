@@ -282,8 +282,8 @@ impl CredentialTrust {
         self.messages.unwrap_or(if needs_them { SsiMessages::Beside } else { SsiMessages::Off })
     }
 
-    /// Reads the files. Returns the verifiers, and what answers their questions if they ask a registry. Problems with which they work are
-    /// added to `warnings`.
+    /// Reads the files. Returns the verifiers, and what answers their questions and knows when a verdict has ended. Problems with which they
+    /// work are added to `warnings`.
     pub(crate) fn verifiers(
         &self,
         provider: &Arc<CryptoProvider>,
@@ -332,7 +332,9 @@ impl CredentialTrust {
         if let (Some(look_ups), Some(judge)) = (&look_ups, judges.first()) {
             watch_registries(look_ups, judge);
         }
-        let answers = look_ups.map(|look_ups| look_ups.answers(judges.clone()));
+        // Without a registry, they know when a thawed peer has lost its identity.
+        let look_ups = look_ups.unwrap_or_else(|| LookUps::new(vec![], None));
+        let answers = Some(look_ups.answers(judges.clone()));
         (judges.into_iter().map(|judge| judge as Arc<dyn Verifier>).collect(), answers)
     }
 

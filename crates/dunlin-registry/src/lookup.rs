@@ -12,7 +12,7 @@ use dunlin::auth::{Acceptance, Belief};
 use dunlin::crypto::CryptoProvider;
 use dunlin::error::AuthenticationFailure;
 use dunlin::wire::DidMethod;
-use dunlin::{Answer, PeerIdentity, Question};
+use dunlin::{Answer, Negotiated, PeerIdentity, Question};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
 use dunlin_identity::document::DidDocument;
@@ -324,9 +324,17 @@ impl LookUpAnswers {
         verifier.map_or(Belief::Holds, |verifier| verifier.still_believes(peer, dunlin_tokio::now()))
     }
 
-    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association. Returns when the verdict no
-    /// longer holds, and never otherwise: drop it when the connection ends. What fails is asked again.
-    pub async fn ended(&self, peer: &PeerIdentity) {
+    /// Asks about a peer that is connected without a verdict of now, such as that of a thawed association. Returns when the verdict on one of
+    /// its identities no longer holds, and never otherwise: drop it when the connection ends. What fails is asked again.
+    pub async fn ended(&self, negotiated: &Negotiated) {
+        tokio::select! {
+            () = self.identity_ended(negotiated.peer.as_ref()) => {}
+            () = self.identity_ended(negotiated.peer_certified.as_deref()) => {}
+        }
+    }
+
+    async fn identity_ended(&self, peer: Option<&PeerIdentity>) {
+        let Some(peer) = peer else { return std::future::pending().await };
         let of_credential = CredentialIdentity::of(peer).map(|peer| [Some(peer.did), Some(peer.issuer)]);
         let of_identifier = || Some([Some(IdentifierIdentity::of(peer)?.did), None]);
         let dids = of_credential.or_else(of_identifier).into_iter().flatten().flatten();
@@ -388,6 +396,17 @@ impl Answers for LookUpAnswers {
         }
         let accepted = judged.map(|peer| Acceptance::within(peer.validity).with_peer(peer));
         Answer::Verified(accepted.map_err(AuthenticationFailure::from))
+    }
+}
+
+/// Why a peer about which [`LookUpAnswers::ended`] asks has lost its identity.
+pub const ENDED: &str = "its DID has another document by now or has ended, or its credential is revoked";
+
+/// As [`LookUpAnswers::ended`]. Without answers, no verdict ends.
+pub async fn ended(answers: Option<&LookUpAnswers>, negotiated: &Negotiated) {
+    match answers {
+        Some(answers) => answers.ended(negotiated).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -442,7 +442,7 @@ fn explains_options_that_datagrams_lack() {
 }
 
 /// Stops a server, and returns the line about its frozen associations.
-fn stop(server: Server) -> String {
+pub(crate) fn stop(server: Server) -> String {
     send_signal(&server.process.child, "-TERM");
     let told = server.process.log_with("froze ");
     let (status, _, stderr) = server.process.end();

@@ -15,6 +15,7 @@ use dunlin_tokio::TlsAcceptor;
 
 use crate::common::peers::{CLIENT, Running, SERVER, Server, json, place, port_in};
 use crate::common::{Place, send_signal};
+use crate::dtls::stop;
 
 const ORIGIN: &str = "registry.example/1";
 
@@ -226,6 +227,36 @@ fn sessions_of_bare_dids_end_with_their_keys() {
     assert!(told.contains("(alert bad_certificate)"), "{told}");
     let why = format!("{} cannot be looked up: localhost:{port}: not connected: ", did.trim_end());
     assert!(log.contains(&why), "{log}");
+}
+
+/// The next server knows nothing of the client, so it asks the registry.
+#[test]
+fn a_thawed_association_ends_with_the_did_of_its_client() {
+    let place = place();
+    let registry = Registry::new(&place);
+    let did = place.dunlin(&format!("did create --method dunlin --out device {}", registry.access));
+    place.write("device.did", did.trim_end());
+    let options = format!(
+        "{SERVER} --peers device.did --Verify --udp --cid 8 --frozen server.frozen --frozen-store ids {}",
+        registry.access
+    );
+    let server = Server::new(&place, &options);
+    let port = server.port;
+    let own = format!("client localhost:{port} {CLIENT} --udp --cid --did device --quiet");
+    let mut client = Running::new(&place, &own);
+    client.write("before\n");
+    assert_eq!(client.line(), "before");
+    stop(server);
+    let server = Server::at(&place, port, &options);
+    client.write("after\n");
+    assert_eq!(client.line(), "after");
+    stop(server);
+    place.dunlin(&format!("did deactivate device {}", registry.access));
+    let server = Server::at(&place, port, &options);
+    server
+        .process
+        .log_with("the client has lost its identity: its DID has another document by now or has ended");
+    client.log_with("certificate_revoked");
 }
 
 /// A client is short-lived, so it learns at its start that an operator has ended its DID.

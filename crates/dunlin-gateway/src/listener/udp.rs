@@ -1,12 +1,12 @@
 //! DTLS clients over UDP: accept, handshake, route, proxy.
 
-use std::future::pending;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, Ended, EndpointLimits, Negotiated};
+use dunlin_registry::lookup;
 use dunlin_tokio::{
     AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, Resumed,
 };
@@ -220,24 +220,15 @@ impl Listener {
             return Ok(());
         }
         let _established = self.shared.metrics.established(name, dtls.negotiated());
+        let answers = live.tls.answers();
         tokio::select! {
             served = self.serve(live, route, &dtls, &terms) => return served,
-            () = Self::ended(live, dtls.negotiated()) => {}
+            () = lookup::ended(answers.as_ref(), dtls.negotiated()) => {}
         }
         self.shared.metrics.frozen(name, "refused", 1);
-        let why = "its DID has another document by now or has ended, or its credential is revoked";
-        tracing::warn!(listener = name, client = %from, why, "a thawed association ends");
+        tracing::warn!(listener = name, client = %from, why = lookup::ENDED, "a thawed association ends");
         dtls.abort(AlertDescription::CERTIFICATE_REVOKED);
         Ok(())
-    }
-
-    /// Asks about the client of a thawed association, if nothing is known of it now. Returns when the client has lost its identity, and never
-    /// otherwise.
-    async fn ended(live: &Live, negotiated: &Negotiated) {
-        match (live.tls.answers(), &negotiated.peer) {
-            (Some(answers), Some(peer)) => answers.ended(peer).await,
-            _ => pending().await,
-        }
     }
 
     /// The route and the terms with which a thawed association goes on, or why it ends. The client has authenticated, so the blacklist,

@@ -7,6 +7,8 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dunlin::EndpointLimits;
+use dunlin::wire::AlertDescription;
+use dunlin_registry::lookup;
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, PathEvent};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -192,6 +194,8 @@ struct Link {
     /// It drives the association.
     endpoint: DtlsEndpoint,
     dtls: DtlsAssociation,
+    /// Whether it has begun in the previous tunnel.
+    is_thawed: bool,
     /// Counts it as connected, after a handshake of this tunnel.
     _established: Option<Established>,
 }
@@ -202,6 +206,8 @@ enum End {
     Closed,
     /// It failed.
     Failed(io::Error),
+    /// The server of a thawed association has lost its identity.
+    Refused,
     /// The server does not answer. It may have forgotten the association.
     Unanswered,
     /// There was no traffic for the idle time.
@@ -215,6 +221,7 @@ impl End {
         match self {
             Self::Closed => "closed by the server".to_owned(),
             Self::Failed(error) => format!("the association failed: {error}"),
+            Self::Refused => lookup::ENDED.to_owned(),
             Self::Unanswered => "no answer within probe_time".to_owned(),
             Self::Idle => "no traffic within idle_time".to_owned(),
             Self::Stopped => "the tunnel stops".to_owned(),
@@ -302,16 +309,23 @@ impl Client {
         let kind = dtls.negotiated().kind;
         tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
         let mut passed = Passed::default();
-        let end = self.exchange(live, dtls, first, &mut from, &mut passed).await;
+        let ended = lookup::ended(live.answers.as_ref().filter(|_| link.is_thawed), dtls.negotiated());
+        let end = tokio::select! {
+            end = self.exchange(live, dtls, first, &mut from, &mut passed) => end,
+            () = ended => End::Refused,
+        };
         self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
         self.shared.metrics.dropped(listener, passed.dropped);
         let Passed { from_client: read, to_client: written, dropped } = passed;
         let why = end.why();
         match end {
-            End::Failed(_) | End::Unanswered => {
+            End::Failed(_) | End::Refused | End::Unanswered => {
                 tracing::warn!(listener, client = %from, read, written, dropped, why, "disconnected");
             }
             _ => tracing::info!(listener, client = %from, read, written, dropped, why, "disconnected"),
+        }
+        if matches!(end, End::Refused) {
+            dtls.abort(AlertDescription::CERTIFICATE_REVOKED);
         }
         if matches!(end, End::Stopped) && self.freezes(live, link, from) {
             return false;
@@ -462,7 +476,7 @@ async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, F
     let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
     let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
     let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
-    Ok(Link { endpoint, dtls, _established: Some(established) })
+    Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }
 
 /// Continues an association of the previous tunnel, if possible on the same port, which the server and NATs know.
@@ -479,7 +493,7 @@ async fn resume(live: &Live, thawed: Thawed) -> io::Result<Link> {
     if live.config.datagrams.connection_ids {
         resumed.endpoint.watch_addresses()?;
     }
-    Ok(Link { endpoint: resumed.endpoint, dtls, _established: None })
+    Ok(Link { endpoint: resumed.endpoint, dtls, is_thawed: true, _established: None })
 }
 
 /// The address from which the system chooses by itself, in the family of `server`.

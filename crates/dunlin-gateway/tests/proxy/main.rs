@@ -27,6 +27,7 @@ mod reload;
 mod restart;
 mod shared;
 mod tcp;
+mod thawed;
 mod tunnel;
 mod tunnel_datagrams;
 mod udp;

@@ -33,26 +33,26 @@ use crate::place::{PATIENCE, Place, backend, listener, metric, route, within};
 use crate::shared::{self, Redis};
 
 const ORIGIN: &str = "registry.example/1";
-const LIST: &str = "https://operator.example/status/1";
+pub(crate) const LIST: &str = "https://operator.example/status/1";
 
-fn key(pair: &KeyPair) -> Arc<dyn SigningKey> {
+pub(crate) fn key(pair: &KeyPair) -> Arc<dyn SigningKey> {
     pair.signing_key(&dunlin_awslc::provider()).unwrap()
 }
 
-fn public(pair: &KeyPair) -> PublicKey {
+pub(crate) fn public(pair: &KeyPair) -> PublicKey {
     PublicKey::from_spki(pair.public_key()).unwrap()
 }
 
 /// A registry over HTTPS with the certificate of the place's server, and an operator who issues credentials.
-struct Site {
-    registry: Arc<Registry>,
-    port: u16,
-    operator: (KeyPair, DidDocument),
+pub(crate) struct Site {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) port: u16,
+    pub(crate) operator: (KeyPair, DidDocument),
     _stop: oneshot::Sender<()>,
 }
 
 impl Site {
-    async fn new(place: &Place) -> Self {
+    pub(crate) async fn new(place: &Place) -> Self {
         let provider = Arc::new(dunlin_awslc::provider());
         let settings =
             Settings::new(provider.clone(), ORIGIN, key(&KeyPair::generate(KeyType::Ed25519).unwrap()));
@@ -86,7 +86,7 @@ impl Site {
     }
 
     /// A new `did:dunlin` in the registry, and the key that may end it.
-    fn device(&self) -> (KeyPair, DidDocument, KeyPair) {
+    pub(crate) fn device(&self) -> (KeyPair, DidDocument, KeyPair) {
         let provider = dunlin_awslc::provider();
         let [own, next, recovery] = [(); 3].map(|()| KeyPair::generate(KeyType::P256).unwrap());
         let hash = |pair| Sha256Hash::of_key(&provider, &public(pair)).unwrap();
@@ -107,7 +107,7 @@ impl Site {
     }
 
     /// With a status.
-    fn issue_with(&self, subject: &DidDocument, entry: &StatusEntry) -> String {
+    pub(crate) fn issue_with(&self, subject: &DidDocument, entry: &StatusEntry) -> String {
         self.sign(&json!({
             "@context": [CREDENTIALS_V2],
             "type": ["VerifiableCredential"],
@@ -118,7 +118,7 @@ impl Site {
     }
 
     /// The operator's list of this age, with or without the bit 7.
-    fn list(&self, revoked: bool, age: i64) -> String {
+    pub(crate) fn list(&self, revoked: bool, age: i64) -> String {
         let now: i64 = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
         let mut bits = Bitstring::default();
         bits.set(7, revoked).unwrap();
@@ -135,7 +135,7 @@ impl Site {
     }
 
     /// The table that names the registry, at this port.
-    fn table(section: &str, port: u16) -> String {
+    pub(crate) fn table(section: &str, port: u16) -> String {
         format!(
             "[listener.{section}.registry]\nurl = \"https://localhost:{port}\"\nkey = \"registry.pub\"\nca = \"root.pem\"\n"
         )

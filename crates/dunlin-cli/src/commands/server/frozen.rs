@@ -6,12 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use dunlin::error::Misuse;
+use dunlin::wire::AlertDescription;
 use dunlin::{DtlsConnection, EndpointLimits, PskSource};
+use dunlin_registry::lookup;
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, Resumed};
 use tokio::net::{TcpListener, UdpSocket};
 
 use super::{Connections, Listener, Server, at, no_ports};
-use crate::error::{Error, Explanation, count};
+use crate::error::{Code, Error, Explanation, count};
 use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
 use crate::tls::interfaces;
 use crate::tls::log::Level;
@@ -154,6 +156,7 @@ impl Server {
 
     /// Serves a client whose association another process has frozen, and returns whether it succeeded.
     async fn resume(self: Arc<Self>, association: DtlsAssociation, from: SocketAddr) -> bool {
+        let (negotiated, answers) = (association.negotiated().clone(), self.answers());
         let (mut stream, traffic) = DtlsStream::new(association);
         let text = || format!("{from} continues: {}", Report::new(&stream).parameters());
         let event = || Event::Connection(Connection::new(at(from), Report::new(&stream).handshake()).into());
@@ -161,7 +164,14 @@ impl Server {
         self.log.say(Level::Debug, text, event);
         let offered = OnceLock::new();
         let explainer = Explainer::server(&self.args.tls, None, &offered);
-        self.converse(&mut stream, from, &traffic, &explainer).await
+        tokio::select! {
+            served = self.converse(&mut stream, from, &traffic, &explainer) => return served,
+            () = lookup::ended(answers.as_ref(), &negotiated) => {}
+        }
+        self.log_failure(from, identity_lost());
+        self.log_end(from, &traffic, None);
+        stream.into_association().abort(AlertDescription::CERTIFICATE_REVOKED);
+        false
     }
 
     /// Logs that freezing has failed.
@@ -192,6 +202,13 @@ impl Server {
 /// Explains why an association does not outlive the process.
 fn not_kept(error: &dunlin::Error) -> Explanation {
     Explanation::new(format!("the association was not frozen: {error}"), "the client needs a new handshake")
+}
+
+/// Explains why a thawed association ends.
+fn identity_lost() -> Explanation {
+    let why = format!("the client has lost its identity: {}", lookup::ENDED);
+    let advice = "the client needs a new handshake, with a DID and credential that count";
+    Explanation { code: Code::AUTHENTICATION, ..Explanation::new(why, advice) }
 }
 
 /// Whether this error says that the association continues in another process.
