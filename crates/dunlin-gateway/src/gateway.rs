@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::config::{Config, Fault, Faults, Field, Join, ListenerConfig, NodesConfig, RedirectConfig};
+use crate::known::KnownPlaces;
 use crate::listener::{Live, Settings};
 use crate::lookups::Refreshing;
 use crate::metrics::{Metrics, Role};
@@ -116,11 +117,15 @@ impl Prepared {
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
         let (mut warnings, mut listeners) = (vec![], vec![]);
-        if opens_stores {
-            let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
-            let opened = stores.learnt.open_known(&stores.provider, config.common.known.as_ref(), shared);
-            faults.extend(opened.err());
-        }
+        let known = config.common.known.as_ref();
+        let opened = match opens_stores {
+            true => {
+                let shared = config.listeners.iter().find_map(|listener| listener.shared.as_ref());
+                stores.learnt.open_known(&stores.provider, known, shared)
+            }
+            false => known.map_or(Ok(()), KnownPlaces::check),
+        };
+        faults.extend(opened.err());
         if let Some(nodes) = &config.nodes
             && stores.nodes.get().is_none()
         {

@@ -100,22 +100,22 @@ impl KnownFile {
     /// The file cannot be used.
     pub fn open(path: &Path) -> Result<(Arc<Self>, Knowledge), CacheFault> {
         let (file, records) = RecordFile::open(path, RECORD_LEN)?;
-        let mut knowledge = Knowledge::default();
         let count = records.len();
-        for record in records {
-            let foreign = || CacheFault::Unusable {
-                store: path.display().to_string(),
-                why: "it has a record of another version".to_owned(),
-            };
-            let Record { subject, mark } = Record::read(&record).ok_or_else(foreign)?;
-            knowledge.learn(subject, mark);
-        }
+        let knowledge = learn(path, records)?;
         if count > MAX_SUPERSEDED && count / 2 > knowledge.len() {
             let records: Vec<_> = knowledge.records().map(|record| record.to_bytes()).collect();
             file.rewrite(records.iter().map(|record| &record[..]))?;
         }
         let logs = LogMarks::new(LOG_PAUSE);
         Ok((Arc::new(Self { file, logs, fails: AtomicBool::new(false) }), knowledge))
+    }
+
+    /// Checks that [`Self::open`] could use the file, without creating or changing anything. Another process may use it.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`].
+    pub fn check(path: &Path) -> Result<(), CacheFault> {
+        learn(path, RecordFile::check(path, RECORD_LEN)?).map(drop)
     }
 
     /// Waits until everything is on the disk, except for marks of logs that are younger than a minute.
@@ -151,6 +151,20 @@ impl Drop for KnownFile {
     fn drop(&mut self) {
         self.write(&self.logs.all());
     }
+}
+
+/// What these records of the file say.
+fn learn(path: &Path, records: Vec<Vec<u8>>) -> Result<Knowledge, CacheFault> {
+    let mut knowledge = Knowledge::default();
+    for record in records {
+        let foreign = || CacheFault::Unusable {
+            store: path.display().to_string(),
+            why: "it has a record of another version".to_owned(),
+        };
+        let Record { subject, mark } = Record::read(&record).ok_or_else(foreign)?;
+        knowledge.learn(subject, mark);
+    }
+    Ok(knowledge)
 }
 
 impl KnownStore for KnownFile {
@@ -256,10 +270,7 @@ impl KnownPlaces {
         path: Option<&FileField>,
         shared: Option<&SharedConfig>,
     ) -> Result<Self, Fault> {
-        let advice = "name a file for this gateway alone, in a directory that it can write";
-        let opened = path.map(|path| {
-            KnownFile::open(&path.value).map_err(|fault| path.place.fault(fault.to_string(), advice))
-        });
+        let opened = path.map(|path| KnownFile::open(&path.value).map_err(|fault| unusable(path, &fault)));
         let (file, knowledge) = opened.transpose()?.unzip();
         let shared = shared.map(|shared| KnownShared::open(shared, provider).map(Arc::new)).transpose()?;
         let mut known = Known::new(knowledge.unwrap_or_default());
@@ -273,6 +284,11 @@ impl KnownPlaces {
         // The task that follows reports faults.
         let _ = places.exchange();
         Ok(places)
+    }
+
+    /// Checks the file without using it.
+    pub(crate) fn check(path: &FileField) -> Result<(), Fault> {
+        KnownFile::check(&path.value).map_err(|fault| unusable(path, &fault))
     }
 
     /// Whether a reload may keep these places.
@@ -305,6 +321,11 @@ impl KnownPlaces {
         }
         exchanged
     }
+}
+
+fn unusable(path: &FileField, fault: &CacheFault) -> Fault {
+    path.place
+        .fault(fault.to_string(), "name a file for this program alone, in a directory that it can write")
 }
 
 /// Exchanges what is known every second. `told` learns whether Redis has answered, if there is one.

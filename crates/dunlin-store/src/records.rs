@@ -7,6 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use nix::unistd::{AccessFlags, access, geteuid};
+
 use crate::cache::CacheFault;
 use crate::cache::trouble::{self, LOCKED, behind_links, beside, directory_of};
 
@@ -82,23 +84,52 @@ impl RecordFile {
         })
     }
 
+    /// Checks that [`Self::open`] could use the file, and returns its records. It creates and changes nothing and takes no lock, so another
+    /// process may use the file meanwhile. A missing file has no records.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`], except that root may check the file of another user.
+    pub fn check(path: &Path, len: usize) -> Result<Vec<Vec<u8>>, CacheFault> {
+        let path = behind_links(path);
+        Self::try_check(&path, len).map_err(|error| CacheFault::Unusable {
+            store: path.display().to_string(),
+            why: trouble::why(&error),
+        })
+    }
+
+    fn try_check(path: &Path, len: usize) -> io::Result<Vec<Vec<u8>>> {
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let directory = directory_of(path);
+                if !fs::metadata(directory)?.is_dir() {
+                    return Err(io::ErrorKind::NotADirectory.into());
+                }
+                access(directory, AccessFlags::W_OK | AccessFlags::X_OK)?;
+                return Ok(vec![]);
+            }
+            found => found?,
+        };
+        // As the file of a service, which an administrator checks.
+        let is_foreign = geteuid().is_root() && !trouble::is_own(&path.symlink_metadata()?);
+        let mut file = match is_foreign {
+            true => trouble::open_file(OpenOptions::new().read(true), path)?,
+            false => trouble::open_own(OpenOptions::new().read(true).append(true), path)?,
+        };
+        Ok(read_file(&mut file, len)?.0)
+    }
+
     fn try_open(path: &Path, len: usize) -> io::Result<(Self, Vec<Vec<u8>>)> {
         let locked = lock(path)?;
         let mut options = OpenOptions::new();
         options.create(true).read(true).append(true).mode(0o600);
         let mut file = trouble::open_own(&mut options, path)?;
-        if file.metadata()?.len() > MAX_FILE_LEN {
-            return Err(io::Error::other("longer than any file of records"));
-        }
-        let mut content = vec![];
-        file.read_to_end(&mut content)?;
-        let (records, end) = read(&content, len)?;
+        let (records, end, content_len) = read_file(&mut file, len)?;
         if end == 0 {
             file.set_len(0)?;
             file.write_all(MAGIC)?;
             file.sync_all()?;
             File::open(directory_of(path))?.sync_all()?;
-        } else if end < content.len() {
+        } else if end < content_len {
             file.set_len(end as u64)?;
         }
         let end = End::new(file, end.max(MAGIC.len()) as u64);
@@ -203,6 +234,17 @@ fn lock(path: &Path) -> io::Result<File> {
     }
 }
 
+/// The records of a file, where the last one ends (see [`read`]), and the length of the file.
+fn read_file(file: &mut File, len: usize) -> io::Result<(Vec<Vec<u8>>, usize, usize)> {
+    if file.metadata()?.len() > MAX_FILE_LEN {
+        return Err(io::Error::other("longer than any file of records"));
+    }
+    let mut content = vec![];
+    file.read_to_end(&mut content)?;
+    let (records, end) = read(&content, len)?;
+    Ok((records, end, content.len()))
+}
+
 /// The records of a file, and where the last one ends; 0 for a file without a complete beginning.
 fn read(content: &[u8], len: usize) -> io::Result<(Vec<Vec<u8>>, usize)> {
     let Some((magic, entries)) = content.split_first_chunk() else {
@@ -297,6 +339,34 @@ mod tests {
         let refused = RecordFile::open(&path, 3).unwrap_err().to_string();
         assert!(refused.contains("not a file of records"), "{refused}");
         assert!(fs::read(&path).unwrap().starts_with(b"-----BEGIN"));
+    }
+
+    #[test]
+    fn a_check_names_what_open_would_refuse_and_changes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("known");
+        let files = || fs::read_dir(directory.path()).unwrap().count();
+        assert!(RecordFile::check(&path, 3).unwrap().is_empty());
+        assert_eq!(files(), 0);
+        let (file, _) = RecordFile::open(&path, 3).unwrap();
+        file.add(b"one").unwrap();
+        // A process that uses the file does not stop the check, which leaves the end of a cut record alone.
+        let content = [&fs::read(&path).unwrap()[..], b"tw"].concat();
+        fs::write(&path, &content).unwrap();
+        assert_eq!(RecordFile::check(&path, 3).unwrap(), [b"one"]);
+        assert_eq!((fs::read(&path).unwrap(), files()), (content, 2));
+        drop(file);
+        fs::write(directory.path().join("key"), "-----BEGIN PRIVATE KEY-----").unwrap();
+        for (name, why) in [
+            ("key", "not a file of records"),
+            ("key/known", "Not a directory"),
+            ("absent/known", "No such file or directory"),
+            (".", "Is a directory"),
+        ] {
+            let refused = RecordFile::check(&directory.path().join(name), 3).unwrap_err().to_string();
+            assert!(refused.contains(why), "{name}: {refused}");
+        }
+        assert_eq!(files(), 3);
     }
 
     #[test]

@@ -27,6 +27,7 @@ use self::frozen::{Freezer, Thawed};
 use self::remote::Failure;
 use self::tls::{Made, Stores};
 use crate::config::{Fault, Faults, Field, TransportKind};
+use crate::known::KnownPlaces;
 use crate::lookups::Refreshing;
 use crate::metrics::{self, Metrics, Role};
 use crate::service::{self, Bound, Running, Serve, Service, Shared, Socket};
@@ -120,10 +121,12 @@ impl Prepared {
         mut faults: Vec<Fault>,
     ) -> Result<Self, Faults> {
         let (mut warnings, mut listeners) = (vec![], vec![]);
-        if opens_stores {
-            let opened = stores.learnt.open_known(&stores.provider, config.common.known.as_ref(), None);
-            faults.extend(opened.err());
-        }
+        let known = config.common.known.as_ref();
+        let opened = match opens_stores {
+            true => stores.learnt.open_known(&stores.provider, known, None),
+            false => known.map_or(Ok(()), KnownPlaces::check),
+        };
+        faults.extend(opened.err());
         for config in config.listeners {
             let tls = tls::client_config(&config, stores, opens_stores, &mut faults, &mut warnings);
             let random = stores.provider.random.clone();

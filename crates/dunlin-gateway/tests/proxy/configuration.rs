@@ -4,9 +4,10 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use dunlin_gateway::{Config, Gateway, TunnelConfig};
+use dunlin_gateway::{Config, Gateway, Tunnel, TunnelConfig};
 
 use crate::place::{Place, listener, route};
+use crate::tunnel::local;
 
 fn faults(text: &str) -> Vec<String> {
     let faults = Config::parse(Path::new("gateway.toml"), text).unwrap_err();
@@ -115,6 +116,36 @@ fn names_every_file_that_cannot_be_used() {
         assert!(found.contains(&expected), "{expected}\n{found}");
     }
     assert_eq!(found.lines().count(), 4, "{found}");
+}
+
+#[test]
+fn a_check_names_a_file_of_what_is_known_that_cannot_be_used_and_creates_none() {
+    let place = Place::new();
+    let gateway = listener("") + &route(1, "");
+    let tunnel = local(1, "");
+    let checks = |file: &str| {
+        let known = format!("[known]\nfile = \"{file}\"\n");
+        let path = place.path("tunnel.toml");
+        let of_tunnel = TunnelConfig::parse(&path, &(known.clone() + &tunnel)).unwrap();
+        [("gateway", Gateway::check(place.config(&(known + &gateway)))), ("tunnel", Tunnel::check(of_tunnel))]
+    };
+    let files = || std::fs::read_dir(place.path("")).unwrap().count();
+    let before = files();
+    for (file, why) in [
+        ("root.pem", "not a file of records"),
+        ("absent/known", "No such file or directory"),
+        ("root.pem/known", "Not a directory"),
+    ] {
+        for (program, checked) in checks(file) {
+            let faults = checked.unwrap_err().to_string();
+            let at = format!("{program}.toml:2: known.file: {}: {why}", place.path(file).display());
+            assert!(faults.contains(&at), "{at}\n{faults}");
+        }
+    }
+    for (program, checked) in checks("known") {
+        checked.unwrap_or_else(|faults| panic!("{program}: {faults}"));
+    }
+    assert_eq!(files(), before);
 }
 
 /// The group of the service may read them, as the documentation advises.

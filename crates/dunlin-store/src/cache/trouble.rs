@@ -240,19 +240,25 @@ pub(crate) fn is_own(found: &Metadata) -> bool {
     found.uid() == geteuid().as_raw()
 }
 
-/// Opens a regular file of this user that other users cannot write. Another user could replace the entries in it. Symbolic links are not
-/// followed, and a pipe is refused without waiting for its other end.
-pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+/// Opens a regular file. Symbolic links are not followed, and a pipe is refused without waiting for its other end.
+pub(crate) fn open_file(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
     let file = options.custom_flags(flags.bits()).open(path);
     let file = file.map_err(|error| match path.is_symlink() {
         true => io::Error::other(FOREIGN_LINK),
         false => error,
     })?;
-    let found = file.metadata()?;
-    if !found.is_file() {
-        return Err(io::Error::other(NO_FILE));
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other(NO_FILE)),
     }
+}
+
+/// Opens a regular file of this user that other users cannot write. Another user could replace the entries in it. For the rest
+/// see [`open_file`].
+pub(crate) fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    let file = open_file(options, path)?;
+    let found = file.metadata()?;
     let (owner, user) = (found.uid(), geteuid());
     if !is_own(&found) {
         let why = format!(
