@@ -93,7 +93,7 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
         flow.describe("DTLS", &session);
     } else {
         let mut messages = content::Joiner::default();
-        let is_message = bytes.first().is_some_and(|typ| HandshakeType(*typ).name().is_some());
+        let is_message = bytes.first().is_some_and(|typ| is_message(HandshakeType(*typ)));
         let mut record = Record::new(sender(bytes).unwrap_or(Side::Server), "none".into(), 0);
         record.parts = messages.take(bytes, Dialect { is_13: true, is_datagram: false });
         if !is_message || messages.incomplete() > 0 {
@@ -109,6 +109,12 @@ pub(crate) fn bytes(bytes: &[u8], key_logs: &[&KeyLog]) -> Result<Explanation, E
         problems: dissector.problems,
         ..Explanation::default()
     })
+}
+
+/// Whether a message of this type can be on the wire: IANA's registry "TLS HandshakeType" has it, or docs/identity.md. Names for display do
+/// not decide it.
+const fn is_message(typ: HandshakeType) -> bool {
+    matches!(typ.0, 0..=5 | 8..=16 | 20..=25 | 30..=35)
 }
 
 /// The side that sends these handshake bytes, judged by their first message.

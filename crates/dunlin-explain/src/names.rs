@@ -133,16 +133,6 @@ pub(crate) fn signature_scheme(scheme: SignatureScheme) -> String {
     name(scheme.name(), SIGNATURE_SCHEMES, scheme.0).map_or_else(|| scheme.to_string(), str::to_owned)
 }
 
-/// The bytes that a TLS 1.2 AEAD suite adds to the content of a record: explicit nonce and tag. `None` for CBC, where it
-/// depends on the content, and for unknown suites.
-pub(crate) fn overhead12(suite: CipherSuite) -> Option<usize> {
-    let name = cipher_suite(suite);
-    // GCM and CCM put eight bytes of the nonce into the record (RFC 5288 §3, RFC 6655 §3), ChaCha20 none (RFC 7905 §2).
-    [("_CCM_8", 8 + 8), ("_CCM", 8 + 16), ("_GCM", 8 + 16), ("_CHACHA20_", 16)]
-        .into_iter()
-        .find_map(|(part, overhead)| name.contains(part).then_some(overhead))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,16 +143,6 @@ mod tests {
         assert_eq!(message(HandshakeType::SERVER_HELLO, true), "HelloRetryRequest");
         assert_eq!(message(HandshakeType(14), false), "ServerHelloDone");
         assert_eq!(message(HandshakeType(99), false), "handshake message 99");
-    }
-
-    #[test]
-    fn knows_the_overhead_of_tls_1_2_aead_suites() {
-        let of = |suite| overhead12(CipherSuite(suite));
-        assert_eq!(of(0xc02b), Some(24));
-        assert_eq!(of(0xc0a8), Some(16));
-        assert_eq!(of(0xc0a4), Some(24));
-        assert_eq!(of(0xcca9), Some(16));
-        assert_eq!(of(0xc013), None);
     }
 
     #[test]

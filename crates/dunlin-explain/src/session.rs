@@ -8,7 +8,7 @@ use crate::content;
 use crate::keylog::{KeyLog, Label};
 use crate::message::{self, Dialect, ServerHello};
 use crate::names;
-use crate::tls12;
+use crate::tls12::{self, Protection};
 
 /// One connection of TLS or DTLS.
 pub(crate) struct Session<'k> {
@@ -86,7 +86,7 @@ impl<'k> Session<'k> {
 
     /// How many bytes protection adds to a TLS 1.2 record, if its suite adds a constant number.
     pub(crate) fn overhead12(&self) -> Option<usize> {
-        self.hello.and_then(|hello| names::overhead12(hello.suite))
+        self.hello.and_then(|hello| Protection::of(hello.suite)).map(Protection::overhead)
     }
 
     /// The logged TLS 1.3 secrets of a direction in the order of their use, with their DTLS epochs (RFC 9147 §6.1).

@@ -7,22 +7,63 @@ use dunlin::crypto::{Aead, AeadKey, Hash, NONCE_LEN};
 use dunlin::wire::{CipherSuite, ContentType};
 use zeroize::Zeroizing;
 
-use crate::names;
+/// How an AEAD suite protects the records of TLS 1.2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protection {
+    Aes128Gcm,
+    Aes256Gcm,
+    Aes128Ccm,
+    Aes256Ccm,
+    Aes128Ccm8,
+    Aes256Ccm8,
+    ChaCha20Poly1305,
+}
 
-/// The parameters of a suite, by its name: the AEAD, whether records carry an explicit nonce, and the hash of the PRF.
+impl Protection {
+    /// That of the suite; `None` for CBC and unknown suites.
+    pub(crate) const fn of(suite: CipherSuite) -> Option<Self> {
+        Some(match suite.0 {
+            // RFC 5288 §3, RFC 5487 §2, RFC 5289 §3.2, RFC 8442 §3: AES-128 and AES-256 alternate.
+            0x009c..=0x00ad if suite.0 & 1 == 0 => Self::Aes128Gcm,
+            0x009c..=0x00ad => Self::Aes256Gcm,
+            0xc02b..=0xc032 if suite.0 & 1 == 0 => Self::Aes256Gcm,
+            0xc02b..=0xc032 => Self::Aes128Gcm,
+            0xd001 => Self::Aes128Gcm,
+            0xd002 => Self::Aes256Gcm,
+            // RFC 6655 §3 and §4, RFC 7251 §2, RFC 8442 §3.
+            0xc09c | 0xc09e | 0xc0a4 | 0xc0a6 | 0xc0ac | 0xd005 => Self::Aes128Ccm,
+            0xc09d | 0xc09f | 0xc0a5 | 0xc0a7 | 0xc0ad => Self::Aes256Ccm,
+            0xc0a0 | 0xc0a2 | 0xc0a8 | 0xc0aa | 0xc0ae | 0xd003 => Self::Aes128Ccm8,
+            0xc0a1 | 0xc0a3 | 0xc0a9 | 0xc0ab | 0xc0af => Self::Aes256Ccm8,
+            // RFC 7905 §2.
+            0xcca8..=0xccae => Self::ChaCha20Poly1305,
+            _ => return None,
+        })
+    }
+
+    /// The bytes that it adds to the content of a record: explicit nonce and tag.
+    pub(crate) const fn overhead(self) -> usize {
+        match self {
+            // GCM and CCM put eight bytes of the nonce into the record (RFC 5288 §3, RFC 6655 §3), ChaCha20 none (RFC 7905 §2).
+            Self::Aes128Gcm | Self::Aes256Gcm | Self::Aes128Ccm | Self::Aes256Ccm => EXPLICIT + 16,
+            Self::Aes128Ccm8 | Self::Aes256Ccm8 => EXPLICIT + 8,
+            Self::ChaCha20Poly1305 => 16,
+        }
+    }
+}
+
+/// The parameters of a suite: the AEAD, whether records carry an explicit nonce, and the hash of the PRF. The hash of CCM suites is SHA-256
+/// (RFC 6655 §3).
 fn suite(suite: CipherSuite) -> Option<(&'static dyn Aead, bool, &'static dyn Hash)> {
     use dunlin_awslc as a;
-    let name = names::cipher_suite(suite);
-    // RFC 5288 §3, RFC 6655 §3 and §4 (the names of CCM suites omit the hash, which is SHA-256), RFC 7905 §2.
-    let suites: [(&str, &dyn Aead, bool, &dyn Hash); 5] = [
-        ("_AES_128_GCM_SHA256", a::AES_128_GCM, true, a::SHA256),
-        ("_AES_256_GCM_SHA384", a::AES_256_GCM, true, a::SHA384),
-        ("_CHACHA20_POLY1305_SHA256", a::CHACHA20_POLY1305, false, a::SHA256),
-        ("_AES_128_CCM_8", a::AES_128_CCM_8, true, a::SHA256),
-        ("_AES_128_CCM", a::AES_128_CCM, true, a::SHA256),
-    ];
-    let (_, aead, is_explicit, hash) = suites.into_iter().find(|(part, ..)| name.contains(part))?;
-    Some((aead, is_explicit, hash))
+    Some(match Protection::of(suite)? {
+        Protection::Aes128Gcm => (a::AES_128_GCM, true, a::SHA256),
+        Protection::Aes256Gcm => (a::AES_256_GCM, true, a::SHA384),
+        Protection::Aes128Ccm => (a::AES_128_CCM, true, a::SHA256),
+        Protection::Aes128Ccm8 => (a::AES_128_CCM_8, true, a::SHA256),
+        Protection::ChaCha20Poly1305 => (a::CHACHA20_POLY1305, false, a::SHA256),
+        Protection::Aes256Ccm | Protection::Aes256Ccm8 => return None,
+    })
 }
 
 /// Whether decrypting records of this suite is supported.
@@ -134,6 +175,7 @@ fn prf(hash: &dyn Hash, secret: &[u8], seed: &[&[u8]], out: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names;
 
     /// The test vector for P_SHA256 comes from the mailing list of the IETF's TLS working group, 23 January 2009.
     #[test]
@@ -151,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_aead_by_the_suites_name() {
+    fn finds_the_aead_of_a_suite() {
         let aead = |id| suite(CipherSuite(id)).map(|(aead, ..)| aead.algorithm());
         use dunlin::crypto::AeadAlgorithm as A;
         assert_eq!(aead(0xc02b), Some(A::Aes128Gcm));
@@ -161,5 +203,31 @@ mod tests {
         assert_eq!(aead(0xd005), Some(A::Aes128Ccm));
         assert_eq!(aead(0xc0ad), None, "AES-256-CCM");
         assert_eq!(aead(0xc013), None, "CBC");
+    }
+
+    /// The numbers decide, and the names that are shown say the same.
+    #[test]
+    fn the_names_of_suites_say_how_they_protect_records() {
+        use Protection as P;
+        let parts = [
+            ("_AES_128_GCM_", P::Aes128Gcm, 24),
+            ("_AES_256_GCM_", P::Aes256Gcm, 24),
+            ("_AES_128_CCM_8", P::Aes128Ccm8, 16),
+            ("_AES_256_CCM_8", P::Aes256Ccm8, 16),
+            ("_AES_128_CCM", P::Aes128Ccm, 24),
+            ("_AES_256_CCM", P::Aes256Ccm, 24),
+            ("_CHACHA20_POLY1305_", P::ChaCha20Poly1305, 16),
+        ];
+        let mut protections = 0;
+        for id in (0..=u16::MAX).filter(|id| id >> 8 != 0x13) {
+            let name = names::cipher_suite(CipherSuite(id));
+            let of_name = parts.iter().find(|(part, ..)| name.contains(part));
+            if name.starts_with("TLS_") {
+                let own = Protection::of(CipherSuite(id)).map(|own| (own, own.overhead()));
+                assert_eq!(own, of_name.map(|(_, own, overhead)| (*own, *overhead)), "{name}");
+                protections += usize::from(own.is_some());
+            }
+        }
+        assert!(protections > 30, "{protections}");
     }
 }

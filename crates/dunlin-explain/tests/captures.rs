@@ -414,6 +414,9 @@ fn explains_records_and_messages_in_hexadecimal() {
 
     assert_eq!(explain_hex("1603", None).unwrap_err(), Error::NotTls);
     assert_eq!(explain_hex("00ff", None).unwrap_err(), Error::NotTls);
+    // A ServerHelloDone, and a synthetic message, which is never on the wire.
+    assert!(explain_hex("0e000000", None).is_ok());
+    assert_eq!(explain_hex("fe000000", None).unwrap_err(), Error::NotTls);
     assert_eq!(explain_hex("160", None).unwrap_err(), Error::NotHex);
     assert_eq!(explain_hex("", None).unwrap_err(), Error::NotTls);
 }
