@@ -6,9 +6,10 @@ mod common;
 mod node;
 mod site;
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64ct::{Base64, Encoding};
 use common::{NOW, ORIGIN, Place, key, log};
@@ -386,6 +387,96 @@ async fn other_histories_and_strangers_are_refused() {
     place.submit(&second, vec![place.holder(200).next()]);
     let refused = running.client().ask(&second, &second.snapshot()).await;
     assert_eq!(refused, Err(WitnessError::Refused(422)));
+    running.end().await;
+}
+
+/// The files with the evidence of a watch.
+fn evidence(place: &Place) -> Vec<PathBuf> {
+    let files = place.path("").read_dir().unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("evidence-")).collect()
+}
+
+/// The registry shows another history, which is larger than the verified one.
+#[tokio::test]
+async fn a_larger_history_is_named_and_kept_as_evidence_and_never_cosigned() {
+    let place = Place::new();
+    let first = place.open().unwrap();
+    Registry::create(&place.path("second"), &place.settings()).unwrap();
+    let second = Registry::open(&place.path("second"), &place.settings()).unwrap();
+    let common = place.holder(1).next();
+    for registry in [&first, &second] {
+        place.submit(registry, vec![common.clone()]);
+    }
+    place.submit(&first, vec![place.holder(2).next()]);
+    place.submit(&second, (3..300).map(|number| place.holder(number).next()).collect());
+    let thief = Thief::default();
+    let serve = |registry: &Registry| {
+        let size = registry.snapshot().size();
+        let mut entries = registry.entries(0, size.min(256)).unwrap();
+        entries.extend(registry.entries(256, size.max(256)).unwrap());
+        *thief.entries.lock().unwrap() = entries;
+        (size, thief.sign(&place).0.to_string())
+    };
+    let (size, honest) = serve(&first);
+    let node = thief.node().await;
+    let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
+    let cosigned = async |running: &Running| loop {
+        let answer = running.post(format!("old {size}\n\n{honest}")).await;
+        if answer.0 != 409 && answer.0 != 503 {
+            break answer.0;
+        }
+    };
+    assert_eq!(cosigned(&running).await, 200);
+    let (other_size, other) = serve(&second);
+    assert!(other_size > size && evidence(&place).is_empty());
+    let named = format!(
+        "another history of {other_size} entries, which parts from the one that this watch has verified at the entry 2"
+    );
+    let found = async || {
+        let begin = Instant::now();
+        while evidence(&place).is_empty() {
+            assert!(begin.elapsed() < Duration::from_secs(60), "no evidence");
+            tokio::task::yield_now().await;
+        }
+        let [path] = &evidence(&place)[..] else { panic!("several files for one checkpoint") };
+        let kept = std::fs::read_to_string(path).unwrap();
+        for part in [&named, &honest, &other] {
+            assert!(kept.contains(part), "{part} is not in {kept}");
+        }
+        std::fs::remove_file(path).unwrap();
+    };
+    found().await;
+    // Neither with a proof nor without one, and not after a restart.
+    for body in [format!("old 0\n\n{other}"), format!("old {size}\n\n{other}")] {
+        let (status, text) = running.post(body).await;
+        assert!([409, 422].contains(&status), "{status}: {text}");
+    }
+    running.end().await;
+    let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
+    found().await;
+    assert_eq!(cosigned(&running).await, 200);
+    running.end().await;
+}
+
+/// Bundles have entries of up to 65,535 bytes, and honest ones of 20 KiB.
+#[tokio::test]
+async fn a_false_entry_in_the_largest_bundle_is_named_and_kept_as_evidence() {
+    let place = Place::new();
+    let thief = Thief::default();
+    *thief.entries.lock().unwrap() = vec![vec![b'x'; usize::from(u16::MAX)]; 256];
+    let (signed, _) = thief.sign(&place);
+    let node = thief.node().await;
+    let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
+    let (status, text) = loop {
+        let answer = running.post(format!("old 0\n\n{signed}")).await;
+        if answer.0 != 503 {
+            break answer;
+        }
+    };
+    assert!(status == 422 && text.contains(&format!("the entry 0 of {ORIGIN}")), "{status}: {text}");
+    let [path] = &evidence(&place)[..] else { panic!("not one file") };
+    let kept = std::fs::read_to_string(path).unwrap();
+    assert!(kept.contains(text.trim_end()) && kept.contains(&signed.to_string()), "{kept}");
     running.end().await;
 }
 

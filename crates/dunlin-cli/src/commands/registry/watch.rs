@@ -25,7 +25,8 @@ use crate::tls::identity;
 /// Watch a registry: replay its log, and cosign only what follows from the operations.
 ///
 /// A watch is a witness that checks more than that the log grows: every operation, and every root of the state map. Its log names the first
-/// entry that does not follow, and the DID. Put the line that `init` prints into registry.pub: verifiers then accept no state of a DID that a
+/// entry that does not follow, and the DID, or another history that the registry has signed. The signed checkpoints stay in the directory of the
+/// watch as evidence. Put the line that `init` prints into registry.pub: verifiers then accept no state of a DID that a
 /// watch has not derived. Run it on another machine than the registry.
 #[derive(ClapArgs)]
 #[command(after_help = "\

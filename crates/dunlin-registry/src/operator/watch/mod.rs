@@ -2,10 +2,11 @@
 //!
 //! A [`Watch`] is a witness (C2SP tlog-witness) that checks more than that the log grows: every operation, and every root of the state map. Its
 //! database has the tables of a registry, made of the log's entries alone. It asks the registry for its newest checkpoint, and answers
-//! the registry's `add-checkpoint`. Whatever it has verified stays on the disk.
+//! the registry's `add-checkpoint`. Whatever it has verified stays on the disk, and so do the checkpoints that show that the registry is false.
 //!
 //! A verifier that demands the signature of a watch therefore believes no state of a DID that the log does not have.
 
+mod evidence;
 mod replay;
 mod source;
 
@@ -27,7 +28,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::operator::database::{self, CHECKPOINT, KEY};
 use crate::operator::error::RegistryError;
 use crate::operator::writer::Head;
-use replay::Replay;
+use evidence::Evidence;
+use replay::{NOTE, Replay};
 
 pub use source::Source;
 
@@ -72,6 +74,16 @@ pub enum WatchError {
         "the registry has signed another history of {0} entries than this watch has verified: keep its checkpoint and report it"
     )]
     OtherHistory(u64),
+    /// The registry has signed a larger history than the one on the disk, which is not its continuation.
+    #[error(
+        "the registry has signed another history of {size} entries, which parts from the one that this watch has verified at the entry {number}: keep its checkpoint and report it"
+    )]
+    Fork {
+        /// The size of the other history.
+        size: u64,
+        /// The first entry that differs.
+        number: u64,
+    },
     /// An entry that the registry has signed does not follow from those before it.
     #[error("the entry {number} of {origin} does not follow from the entries before it: {did}: {why}")]
     False {
@@ -87,6 +99,13 @@ pub enum WatchError {
     /// The watch's own database fails.
     #[error("{0}")]
     Registry(#[from] RegistryError),
+}
+
+impl WatchError {
+    /// Whether the registry's own signatures show that it is false.
+    pub(crate) const fn is_false(&self) -> bool {
+        matches!(self, Self::False { .. } | Self::Fork { .. } | Self::OtherHistory(_))
+    }
 }
 
 /// Who a watch is, and what it works with.
@@ -191,7 +210,19 @@ impl Watch {
         let provider = Arc::clone(&settings.provider);
         let head = Head::load(&connection, Hasher(provider.sha256), &newest)?;
         let (signer, clock) = (settings.signer()?, Arc::clone(&settings.clock));
-        let replay = Replay { provider, connection, head, origin, signer, clock, source };
+        let (evidence, note) = (Evidence::beside(path), database::setting(&connection, NOTE).ok());
+        let replay = Replay {
+            provider,
+            connection,
+            head,
+            note,
+            origin,
+            signer,
+            clock,
+            source,
+            evidence,
+            examined: None,
+        };
         let (asks, queue) = mpsc::channel(MAX_WAITING);
         Ok(Self {
             provider: Arc::clone(&settings.provider),
@@ -263,7 +294,7 @@ fn report(told: &mut Option<WatchError>, error: Option<WatchError>) {
     }
     match &error {
         None => tracing::warn!("the registry's log follows again"),
-        Some(error @ (WatchError::False { .. } | WatchError::OtherHistory(_))) => {
+        Some(error) if error.is_false() => {
             tracing::error!(%error, "the registry is false: this watch signs nothing of it");
         }
         Some(error) => tracing::warn!(%error, "the registry's log cannot be verified"),

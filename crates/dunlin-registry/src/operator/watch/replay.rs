@@ -1,6 +1,7 @@
 //! The replay of a log: what follows from its entries goes into the database, in one transaction for each checkpoint.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dunlin::crypto::CryptoProvider;
 use dunlin_identity::did::Did;
@@ -12,17 +13,25 @@ use dunlin_identity::registry::map::MAX_MAP_DEPTH;
 use dunlin_identity::registry::note::NoteSigner;
 use dunlin_identity::registry::proof::LogEntry;
 use rusqlite::Connection;
+use tokio::time::Instant;
 
+use super::evidence::Evidence;
 use super::source::Source;
 use super::{Reply, WatchError};
 use crate::operator::database::{self, CHECKPOINT};
 use crate::operator::error::RegistryError;
-use crate::operator::log::StoredNodes;
+use crate::operator::log::{Edge, StoredNodes};
 use crate::operator::tile::TILE_WIDTH;
 use crate::operator::writer::{Append, Head, Room};
 
 /// How many DIDs the log names that have changed before a false root, if the registry does not help to find the one that is false.
 const MAX_NAMED: usize = 8;
+
+/// The row in `setting` with the latest verified checkpoint as the registry has signed it.
+pub(super) const NOTE: &str = "note";
+
+/// The pause before the whole log is read again for one checkpoint, whose entries were others before.
+const EXAMINE_PAUSE: Duration = Duration::from_secs(600);
 
 /// The first entry that does not follow.
 struct Fault {
@@ -37,10 +46,23 @@ pub(super) struct Replay {
     pub(super) provider: Arc<CryptoProvider>,
     pub(super) connection: Connection,
     pub(super) head: Head,
+    /// The checkpoint of the head as the registry has signed it. A database of an earlier version does not have it.
+    pub(super) note: Option<String>,
     pub(super) origin: String,
     pub(super) signer: NoteSigner,
     pub(super) clock: Arc<dyn Fn() -> u64 + Send + Sync>,
     pub(super) source: Source,
+    pub(super) evidence: Evidence,
+    /// The latest log that was read from its beginning.
+    pub(super) examined: Option<Examined>,
+}
+
+/// A log that does not continue the verified one.
+pub(super) struct Examined {
+    root: NodeHash,
+    at: Instant,
+    /// How it parts from the verified one; `None` if the registry has not shown its entries.
+    found: Option<WatchError>,
 }
 
 impl Replay {
@@ -56,9 +78,7 @@ impl Replay {
         }
         match self.derive(signed).await {
             Ok(()) => {}
-            Err(error @ (WatchError::False { .. } | WatchError::OtherHistory(_))) => {
-                return Reply::False(error);
-            }
+            Err(error) if error.is_false() => return Reply::False(error),
             Err(error) => {
                 tracing::warn!(%error, "the registry's log cannot be verified");
                 return Reply::Later;
@@ -84,23 +104,44 @@ impl Replay {
     /// Verifies all entries of a checkpoint that the registry has signed, as far as they are new, and keeps what follows from them.
     ///
     /// # Errors
-    /// [`WatchError`]. Nothing is kept then.
+    /// [`WatchError`]. Nothing is kept then, except for the evidence that the registry is false.
     pub(super) async fn derive(&mut self, signed: &SignedCheckpoint) -> Result<(), WatchError> {
+        let derived = self.try_derive(signed).await;
+        if let Err(error) = &derived
+            && error.is_false()
+        {
+            self.evidence.keep(error, signed, self.note.as_deref());
+        }
+        derived
+    }
+
+    async fn try_derive(&mut self, signed: &SignedCheckpoint) -> Result<(), WatchError> {
         self.roll_back()?;
         let (size, new) = (self.head.edge.size(), signed.checkpoint());
         if new.size <= size {
-            return self.compare(new);
+            self.compare(new)?;
+            if new.size == size && self.note.is_none() {
+                database::set(&self.connection, NOTE, &signed.to_string()).map_err(RegistryError::from)?;
+                self.note = Some(signed.to_string());
+            }
+            return Ok(());
         }
         self.connection.execute_batch("BEGIN IMMEDIATE").map_err(RegistryError::from)?;
-        let derived = self.replay(signed).await;
-        match &derived {
+        let replayed = self.replay(signed).await;
+        match replayed {
             Ok(head) => {
                 self.connection.execute_batch("COMMIT").map_err(RegistryError::from)?;
-                self.head = head.clone();
+                (self.head, self.note) = (head, Some(signed.to_string()));
+                Ok(())
             }
-            Err(_) => self.roll_back()?,
+            Err(error) => {
+                self.roll_back()?;
+                match error {
+                    WatchError::OtherEntries(_) => Err(self.examine(new).await?),
+                    error => Err(error),
+                }
+            }
         }
-        derived.map(drop)
     }
 
     /// Forgets what an interrupted replay has left.
@@ -118,6 +159,42 @@ impl Replay {
         if root == checkpoint.root { Ok(()) } else { Err(WatchError::OtherHistory(checkpoint.size)) }
     }
 
+    /// Says why the entries after the verified ones do not lead to the root of a checkpoint. It reads the log from its beginning: the registry
+    /// may have signed another history, which is larger by now.
+    async fn examine(&mut self, new: &Checkpoint) -> Result<WatchError, WatchError> {
+        let others = WatchError::OtherEntries(new.size);
+        let known = self.examined.as_ref().filter(|examined| examined.root == new.root);
+        if let Some(Examined { at, found, .. }) = known
+            && (found.is_some() || at.elapsed() < EXAMINE_PAUSE)
+        {
+            return Ok(found.clone().unwrap_or(others));
+        }
+        let parting = self.parting(new).await?;
+        let found = parting.map(|number| WatchError::Fork { size: new.size, number });
+        self.examined = Some(Examined { root: new.root, at: Instant::now(), found: found.clone() });
+        Ok(found.unwrap_or(others))
+    }
+
+    /// The first entry at which the log of a checkpoint parts from the verified one, which is smaller; `None` if the registry shows other
+    /// entries than those of the checkpoint.
+    async fn parting(&mut self, new: &Checkpoint) -> Result<Option<u64>, WatchError> {
+        let (hasher, size) = (Hasher(self.provider.sha256), self.head.edge.size());
+        let (mut edge, mut parting) = (Edge::default(), None);
+        while edge.size() < new.size {
+            let entries = self.source.bundle_at(edge.size(), new.size).await?;
+            let verified = StoredNodes { hasher, connection: &self.connection };
+            for entry in entries {
+                let (number, leaf) = (edge.size(), hasher.leaf(&entry));
+                if parting.is_none() && number < size && verified.node(0, number)? != leaf {
+                    parting = Some(number);
+                }
+                edge.push(hasher, leaf);
+            }
+        }
+        let root = edge.root(hasher).map_err(RegistryError::from)?;
+        Ok(parting.filter(|_| root == new.root))
+    }
+
     /// Appends the new entries of a checkpoint inside the open transaction.
     async fn replay(&mut self, signed: &SignedCheckpoint) -> Result<Head, WatchError> {
         let (hasher, new) = (Hasher(self.provider.sha256), signed.checkpoint());
@@ -126,9 +203,7 @@ impl Replay {
         let (mut fault, mut is_stated) = (None, false);
         let width = u64::from(TILE_WIDTH);
         while edge.size() < new.size {
-            let number = edge.size() / width;
-            let count = u16::try_from((new.size - number * width).min(width)).unwrap_or(TILE_WIDTH);
-            let entries = self.source.bundle(number, count).await?;
+            let entries = self.source.bundle_at(edge.size(), new.size).await?;
             let known = usize::try_from(edge.size() % width).unwrap_or_default();
             for entry in entries.iter().skip(known) {
                 if fault.is_none() {
@@ -154,6 +229,7 @@ impl Replay {
         let written = Append::new(&self.provider, &self.origin, &self.connection, &mut head, 0).tiles();
         written
             .and_then(|()| database::set(&self.connection, CHECKPOINT, &new.to_string()))
+            .and_then(|()| database::set(&self.connection, NOTE, &signed.to_string()))
             .map_err(RegistryError::from)?;
         Ok(head)
     }

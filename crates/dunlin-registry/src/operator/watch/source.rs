@@ -14,13 +14,14 @@ use hyper::body::Bytes;
 use hyper::{Request, StatusCode};
 
 use super::WatchError;
-use crate::operator::tile::{Tile, TileKind};
+use crate::operator::tile::{TILE_WIDTH, Tile, TileKind};
 
-/// How long an answer may take: a full entry bundle can have 5 MB.
+/// How long an answer may take: a full entry bundle can have 5 MB, and a false one three times as much.
 const ANSWER_TIME: Duration = Duration::from_secs(30);
 
-/// The longest answer, in bytes: a full bundle of the longest operations, 256 times 20 KiB and their lengths.
-const MAX_ANSWER: usize = 6 * 1024 * 1024;
+/// The longest answer, in bytes: a full bundle of the longest entries that bundles can have. Honest ones have 20 KiB at most, and a watch must
+/// name those that are not.
+const MAX_ANSWER: usize = TILE_WIDTH as usize * (2 + u16::MAX as usize);
 
 /// The longest answer about a DID, in bytes: a document of 16 KiB as JSON in JSON, a checkpoint and a proof.
 const MAX_STATE: usize = 64 * 1024;
@@ -60,13 +61,25 @@ impl Source {
         self.get("checkpoint").await
     }
 
+    /// The entries of the bundle that has this entry, in a log of this size.
+    pub(super) async fn bundle_at(&self, entry: u64, size: u64) -> Result<Vec<Vec<u8>>, WatchError> {
+        let width = u64::from(TILE_WIDTH);
+        let number = entry / width;
+        let count = u16::try_from((size - number * width).min(width)).unwrap_or(TILE_WIDTH);
+        self.bundle(number, count).await
+    }
+
     /// The entries of a bundle (C2SP tlog-tiles).
-    pub(super) async fn bundle(&self, number: u64, width: u16) -> Result<Vec<Vec<u8>>, WatchError> {
+    async fn bundle(&self, number: u64, width: u16) -> Result<Vec<Vec<u8>>, WatchError> {
         let malformed = || WatchError::Malformed { url: format!("{}: entries", self.url) };
         let tile = Tile::new(TileKind::Entries, number, width).ok_or_else(malformed)?;
         let bundle = self.get(&tile.to_string()).await?;
         let (mut rest, mut entries) = (bundle.as_ref(), Vec::new());
         while let Some((length, after)) = rest.split_first_chunk() {
+            // Empty entries take more memory than their bytes.
+            if entries.len() == usize::from(width) {
+                return Err(malformed());
+            }
             let length = u16::from_be_bytes(*length).into();
             let (entry, after) = after.split_at_checked(length).ok_or_else(malformed)?;
             entries.push(entry.to_vec());
