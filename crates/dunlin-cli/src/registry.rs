@@ -421,3 +421,18 @@ fn no_proof(error: &StaplerError) {
         "--registry: no new proof of the own DID: {error}; peers must ask the registry themselves"
     ));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_age_has_a_unit() {
+        for (text, seconds) in [("0s", 0), ("90s", 90), ("15m", 900), ("1h", 3600), ("30d", 30 * 24 * 3600)] {
+            assert_eq!(outage_age(text), Ok(seconds), "{text}");
+        }
+        for text in ["", "1", "h", "-1h", "1.5h", "1w", "1 h", "4294967296s", "1\u{e9}"] {
+            assert!(outage_age(text).is_err_and(|why| why.contains("as in 1h")), "{text}");
+        }
+    }
+}

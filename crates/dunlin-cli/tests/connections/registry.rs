@@ -259,6 +259,48 @@ fn a_thawed_association_ends_with_the_did_of_its_client() {
     client.log_with("certificate_revoked");
 }
 
+/// The registry does not run any more when the next process asks.
+#[test]
+fn each_side_knows_after_a_restart_which_dids_have_ended() {
+    let place = place();
+    let registry = Registry::new(&place);
+    for name in ["hub", "device"] {
+        let did = place.dunlin(&format!("did create --method dunlin --out {name} {}", registry.access));
+        place.write(&format!("{name}.did"), did.trim_end());
+        copy(&place, name, &format!("old-{name}"));
+        place.dunlin(&format!("did deactivate {name} {}", registry.access));
+    }
+    let access = registry.access.clone();
+    let options = |known: &str| format!("{SERVER} --peers device.did --Verify {access} {known}");
+    // Neither side sends a proof.
+    let shows = Server::new(&place, "--did old-hub --echo");
+    let asks = |known: &str| {
+        let (told, _) = shows.refused(&place, &format!("--peers hub.did {access} {known}"));
+        told
+    };
+    let server = Server::new(&place, &options("--known of-server"));
+    let (told, log) = server.refused(&place, &format!("{CLIENT} --did old-device"));
+    assert!(told.contains("(alert certificate_revoked)") && log.contains("is deactivated"), "{told}\n{log}");
+    drop(server);
+    let told = asks("--known of-client");
+    assert!(told.contains("is deactivated"), "{told}");
+    registry.stop();
+    for (known, of_server, of_client) in
+        [(true, "is deactivated", "is deactivated"), (false, "cannot be looked up", "cannot be looked up")]
+    {
+        let file = |name: &str| if known { format!("--known {name}") } else { String::new() };
+        let server = Server::new(&place, &options(&file("of-server")));
+        let (_, log) = server.refused(&place, &format!("{CLIENT} --did old-device"));
+        assert!(log.contains(of_server), "{log}");
+        let told = asks(&file("of-client"));
+        assert!(told.contains(of_client), "{told}");
+    }
+    // Another file is not overwritten.
+    place.write("notes", "notes");
+    let told = place.dunlin_fails(&format!("server --accept 0 {}", options("--known notes")), 1);
+    assert!(told.contains("--known: ") && told.contains("notes: not a file of records"), "{told}");
+}
+
 /// A client is short-lived, so it learns at its start that an operator has ended its DID.
 #[test]
 fn a_client_looks_issuers_up_before_it_connects() {

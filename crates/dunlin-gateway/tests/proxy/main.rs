@@ -15,6 +15,7 @@ mod mosquitto;
 mod mqtt;
 mod nft;
 mod nodes;
+mod outage;
 mod pebble;
 mod place;
 mod policy;

@@ -1,6 +1,6 @@
 //! A registry of `did:dunlin` behind a gateway and a tunnel: look-ups of clients' DIDs, and the proof of a tunnel's own.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime};
 
 use dunlin::auth::{DidProofs, KnownRegistry, Verifiers};
@@ -48,7 +48,7 @@ pub(crate) struct Site {
     pub(crate) registry: Arc<Registry>,
     pub(crate) port: u16,
     pub(crate) operator: (KeyPair, DidDocument),
-    _stop: oneshot::Sender<()>,
+    stop: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl Site {
@@ -82,7 +82,16 @@ impl Site {
         let pair = KeyPair::generate(KeyType::P256).unwrap();
         let document = KEY.resolve(&KEY.create(&public(&pair)).unwrap()).unwrap();
         place.write("issuers", document.id().as_str());
-        Self { registry, port, operator: (pair, document), _stop: stop }
+        Self { registry, port, operator: (pair, document), stop: Mutex::new(Some(stop)) }
+    }
+
+    /// Stops the server. Nobody answers at its port any more when this returns.
+    pub(crate) async fn stop(&self) {
+        drop(self.stop.lock().unwrap().take());
+        let begin = Instant::now();
+        while TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            assert!(begin.elapsed() < PATIENCE, "the registry does not stop");
+        }
     }
 
     /// A new `did:dunlin` in the registry, and the key that may end it.
@@ -148,7 +157,7 @@ impl Site {
     }
 
     /// A client shows this DID, and perhaps a proof.
-    async fn visit_as(
+    pub(crate) async fn visit_as(
         &self,
         place: &Place,
         port: u16,
@@ -207,7 +216,7 @@ impl DidProofs for Proof {
     }
 }
 
-const CLIENTS: &str = "[listener.clients]\nvc_issuers = \"issuers\"\n";
+pub(crate) const CLIENTS: &str = "[listener.clients]\nvc_issuers = \"issuers\"\n";
 
 #[tokio::test]
 async fn a_gateway_looks_up_the_dids_of_clients() {
@@ -614,7 +623,7 @@ async fn a_listener_sends_the_proof_of_its_did() {
 }
 
 /// Whether data go through a tunnel and come back.
-async fn asks(port: u16) -> bool {
+pub(crate) async fn asks(port: u16) -> bool {
     let mut tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     tcp.write_all(b"x").await.unwrap();
     tcp.shutdown().await.unwrap();
