@@ -406,6 +406,8 @@ impl CredentialVerifier {
                     return Err(Refusal::Algorithm(list.scheme()));
                 }
                 Ok(list) => news.push(list),
+                // The issuer has removed the key that has signed it, so it says as little as one that has expired.
+                Err(CredentialError::IssuerKey(_)) => old.push(url),
                 // It says nothing any more, or not yet; the list at hand may.
                 Err(error) if of_credential(&error) == Alert::CERTIFICATE_EXPIRED => old.push(url),
                 Err(error) => return Err(Refusal::StatusList(error)),

@@ -127,6 +127,22 @@ fn lists_of_an_issuer_count_again_when_it_has_removed_a_stolen_key() {
     judged(&removed, &credential, &kept.published_list(LIST, false, 9)).unwrap();
 }
 
+/// A holder may have fetched its list before the issuer has changed its document. Sessions, with which no list comes, go on with the list at
+/// hand; so does a full handshake.
+#[test]
+fn a_list_by_a_removed_key_says_nothing() {
+    let ([removed, kept], device) = (with_two_keys(), Party::new(KeyType::P256));
+    let verifier = CredentialVerifier::new(awslc(), [key_alone(&kept)]);
+    let (credential, list) = (issued(&kept, &device, LIST), removed.published_list(LIST, false, 60));
+    let refusal = judged(&verifier, &credential, &list).unwrap_err();
+    assert_eq!(refusal.alert(), Alert::CERTIFICATE_EXPIRED, "{refusal}");
+    assert!(verifier.status_lists().iter().next().is_none());
+    judged(&verifier, &credential, &kept.published_list(LIST, false, 90)).unwrap();
+    judged(&verifier, &credential, &list).unwrap();
+    // What it says does not count: neither for the credential nor against it.
+    judged(&verifier, &credential, &removed.published_list(LIST, true, 30)).unwrap();
+}
+
 /// Issuers revoke several times in one second.
 #[test]
 fn of_two_lists_of_one_second_the_one_with_more_bits_stays_known() {
