@@ -32,8 +32,9 @@ fn the_last_answer_to_any_watch_counts() {
     assert!(!documents.is_silent());
     // A later watch waits as long as the first one.
     let third = documents.watch(at(500));
+    let fourth = documents.watch(at(530));
     assert!(!third.unanswered(at(559)));
-    assert!(third.unanswered(at(560)));
+    assert!(fourth.unanswered(at(560)));
 }
 
 #[test]

@@ -48,7 +48,7 @@ const OUTAGE_AGE: Seconds = 3600;
 /// More than a checkpoint counts.
 const DAY: Seconds = 90_000;
 /// The events of a history.
-const STEPS: usize = 16;
+const STEPS: usize = 14;
 
 /// SplitMix64, so that a history repeats.
 struct Random(u64);
@@ -135,12 +135,16 @@ struct World {
 }
 
 impl World {
-    /// The number decides whether the server has a list of peers, or the root over one.
+    /// The number decides whether the server has a list of peers, or the root over one, and whether the issuer has two keys.
     fn new(number: u64) -> Self {
-        let (issuer, holders): (_, Vec<_>) =
+        let (mut issuer, holders): (_, Vec<_>) =
             (Authority::new(), (0..=HOLDERS).map(|_| Holder::new()).collect());
         let mut registry = Registry::new();
         registry.put_document(issuer.document(), 0, true);
+        if number.is_multiple_of(2) {
+            issuer.change();
+            registry.put_document(issuer.document(), 1, true);
+        }
         holders.iter().for_each(|holder| registry.put(holder));
         let dids = || holders[..HOLDERS].iter().map(|holder| holder.did().clone());
         let members = (number % 3 == 2).then(|| Members::new(&awslc(), dids()));
@@ -512,7 +516,7 @@ impl History {
     fn new(seed: u64) -> Self {
         let (world, random) = (World::new(seed), Random(seed));
         let server = Server::new(&world);
-        let clients = (0..=HOLDERS).map(|holder| Client::new(&world, holder, [0; 2], true)).collect();
+        let clients = (0..=HOLDERS).rev().map(|holder| Client::new(&world, holder, [0; 2], true)).collect();
         let facts = Facts { answered: world.now, ..Facts::default() };
         Self { random, world, server, clients, facts, tally: Tally::default() }
     }
@@ -520,7 +524,7 @@ impl History {
     fn step(&mut self) {
         let holder = self.random.below(HOLDERS);
         let is_active = self.world.holders[holder].state.is_active();
-        match self.random.below(22) {
+        match self.random.below(24) {
             0 if is_active => {
                 self.world.holders[holder].rotate();
                 self.world.registry.put(&self.world.holders[holder]);
@@ -529,10 +533,7 @@ impl History {
                 self.world.holders[holder].end();
                 self.world.registry.put(&self.world.holders[holder]);
             }
-            2 => {
-                self.world.now += 1;
-                self.world.bits.set(holder as u64, true).unwrap();
-            }
+            2 | 13 => self.revoke(holder),
             3 => self.world.now += [1, 40, 400, 4000][self.random.below(4)],
             4 | 5 => {
                 self.world.node = [Node::Answers, Node::Old, Node::Silent][self.random.below(3)];
@@ -556,9 +557,25 @@ impl History {
             }
             11 => self.world.change_issuer(),
             12 => self.reload(),
-            _ => self.visit(),
+            _ => {
+                // The newest client comes as often as all others.
+                let newest = self.clients.len() - 1;
+                let at = [self.random.below(newest + 1), newest][self.random.below(2)];
+                self.visit(at);
+            }
         }
         self.watch();
+    }
+
+    /// A revocation, which another client brings along.
+    fn revoke(&mut self, holder: usize) {
+        self.world.now += 1;
+        self.world.bits.set(holder as u64, true).unwrap();
+        let other = (holder + 1) % HOLDERS;
+        if self.world.holders[other].state.is_active() {
+            let keys = [(); 2].map(|()| self.random.below(2));
+            self.clients.push(Client::new(&self.world, other, keys, true));
+        }
     }
 
     /// Another listener begins its watch, perhaps in the place of the first one.
@@ -587,8 +604,7 @@ impl History {
     }
 
     /// A client comes in every way, in random order.
-    fn visit(&mut self) {
-        let at = self.random.below(self.clients.len());
+    fn visit(&mut self, at: usize) {
         if self.clients[at].holder == HOLDERS && self.world.peers.is_some() {
             return self.refuse(at);
         }
@@ -659,8 +675,10 @@ impl History {
 
     /// Whether the server knows that the issuer has removed this key.
     fn has_removed(&self, method: &DidUrl) -> bool {
-        let known = self.server.known_issuer(&self.world).map(|known| &self.world.issuer.documents[known]);
-        known.is_some_and(|document| document.find(method, Relationship::AssertionMethod).is_err())
+        let Some(known) = self.server.known_issuer(&self.world) else { return false };
+        let has = |document: &DidDocument| document.find(method, Relationship::AssertionMethod).is_ok();
+        let (before, since) = self.world.issuer.documents.split_at(known);
+        before.iter().any(has) && !since.first().is_some_and(has)
     }
 
     fn belief(&self, peer: &PeerIdentity) -> Belief {
