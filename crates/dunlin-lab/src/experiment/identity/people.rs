@@ -154,6 +154,8 @@ impl People {
             Kind::Vc => {
                 let issuers = Issuers::new([self.issuer.clone()]).with_contexts(self.contexts.clone());
                 let verifier = CredentialVerifier::of(provider, issuers).with_status(self.status.clone());
+                // In every case, the verifier has looked up the issuer's document before, as the paper's has.
+                let verifier = verifier.with_resolver(self.at_hand([&self.issuer])?);
                 Judge::Vc(Arc::new(verifier.with_resolver(resolver.clone()).asking()))
             }
             Kind::Did => {
@@ -166,10 +168,17 @@ impl People {
 
     /// A resolver that knows every holder's document already.
     pub(super) fn cached(&self) -> Result<Arc<dyn Resolver>, Error> {
+        self.at_hand(self.holders.iter().map(|holder| &holder.document))
+    }
+
+    /// A resolver that has looked up these documents.
+    fn at_hand<'d>(
+        &self,
+        documents: impl IntoIterator<Item = &'d DidDocument>,
+    ) -> Result<Arc<dyn Resolver>, Error> {
         let cache = DocumentCache::new(self.provider.clone(), vec![DidMethod::DUNLIN], DAY_S);
-        let cache = cache.with_capacity(self.holders.len());
-        for holder in &self.holders {
-            cache.insert(holder.document.clone(), 0, self.now).map_err(failed)?;
+        for document in documents {
+            cache.insert(document.clone(), 0, self.now).map_err(failed)?;
         }
         Ok(Arc::new(cache))
     }
