@@ -55,10 +55,10 @@ fuzz: ## Run every fuzz target for FUZZ_SECONDS (60), with nightly Rust and carg
 	@tools/setup build
 	tools/fuzz
 
-soak: ## Run what is too large for `make test`: 10,000 random virtual networks, 100,000 histories of what is known of identities, servers with 100,000 associations, two gateways with 10,000 devices, one at its limit of 9,000, 200 kills of a registry, one with 1,000,000 DIDs
+soak: ## Run what is too large for `make test`: 10,000 random virtual networks, 100,000 histories of what is known of identities, servers with 100,000 associations and with 10,000 hostile ones, two gateways with 10,000 devices, one at its limit of 9,000, 200 kills of a registry, one with 1,000,000 DIDs
 	DUNLIN_SEEDS=10000 $(CARGO) test -p dunlin-sim --test seeds -- --nocapture
 	DUNLIN_SEEDS=10000 $(CARGO) test -p dunlin-sim --test moving -- --nocapture
-	DUNLIN_ASSOCIATIONS=100000 $(CARGO) test --workspace $(LAB) --test idle -- --nocapture
+	DUNLIN_ASSOCIATIONS=100000 DUNLIN_HOSTILE=10000 $(CARGO) test --workspace $(LAB) --test idle -- --nocapture
 	DUNLIN_KILLS=200 $(CARGO) test -p dunlin-registry --test crash
 	DUNLIN_DIDS=1000000 DUNLIN_SERVED=100000 DUNLIN_REQUESTS=20000 $(CARGO) test --release -p dunlin-registry --test scale
 	DUNLIN_HISTORIES=100000 $(CARGO) test --release --workspace $(LAB) --test identity -- --nocapture histories::

@@ -141,13 +141,22 @@ fn connected(
 
 /// The number of associations: 1000, or as many as `DUNLIN_ASSOCIATIONS` says.
 fn count() -> usize {
-    std::env::var("DUNLIN_ASSOCIATIONS").map_or(1000, |count| count.parse().unwrap())
+    number("DUNLIN_ASSOCIATIONS", 1000)
+}
+
+/// The number of hostile associations: 100, or as many as `DUNLIN_HOSTILE` says.
+fn hostile_count() -> usize {
+    number("DUNLIN_HOSTILE", 100)
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |number| number.parse().unwrap())
 }
 
 /// The heap of each association of a server after its client has sent these plaintexts of records, and after the server waits no more for
 /// the rest of messages.
 fn heap_of_server(records: &[Vec<u8>]) -> [usize; 2] {
-    let count = count() / 10;
+    let count = hostile_count();
     let suite = awslc().cipher_suites[0];
     let (_, server) = configs(false, true);
     let profile = |secrets: &Arc<Secrets>| {
@@ -187,7 +196,7 @@ fn heap_of_server(records: &[Vec<u8>]) -> [usize; 2] {
     }
     let after = settle(&mut endpoint, NOW);
     assert_eq!(endpoint.len(), count, "the associations go on");
-    let later = Now { monotonic: NOW.monotonic + Duration::from_secs(244), ..NOW };
+    let later = Now { monotonic: NOW.monotonic + Duration::from_secs(61), ..NOW };
     endpoint.handle_timeout(later);
     let later = settle(&mut endpoint, later);
     drop(clients);
@@ -204,13 +213,18 @@ fn hostile_associations() {
         let [len, offset, part] = [len, offset, piece.len() as u32].map(|n| n.to_be_bytes()[1..].to_vec());
         [&[typ][..], &len, &number.to_be_bytes(), &offset, &part, piece, &[22]].concat()
     };
-    // One byte at the far end of each of many messages, and many small pieces.
-    let far = (3..19).map(|number| fragment(10, number, 16_000, 15_999, &[0])).collect::<Vec<_>>();
+    // One byte at the far end of each of many messages; many small pieces; the longest message that a server reads, without its end, and
+    // others that wait for it.
+    const LONG: u32 = 4338;
+    let far = (3..19).map(|number| fragment(10, number, LONG, LONG - 1, &[0])).collect::<Vec<_>>();
     let pieces = |number: u16| (0..16).map(move |at| (number, at));
-    let small = (3..15).flat_map(pieces).map(|(number, at)| fragment(10, number, 16_000, 32 * at, &[0; 20]));
+    let small = (3..15).flat_map(pieces).map(|(number, at)| fragment(10, number, LONG, 32 * at, &[0; 20]));
+    let update = |number| fragment(24, number, 1, 0, &[0]);
+    let most = (0..LONG / 241 - 1).map(|at| fragment(10, 3, LONG, 241 * at, &[0; 241]));
+    let long = [update(18)].into_iter().chain(most).chain((4..18).map(update));
     // An honest client repeats its Finished if the server's acknowledgement was lost.
     let [honest, rest] = heap_of_server(&[fragment(20, 2, 36, 0, &[0; 36])]);
-    for (what, records) in [("far", far), ("small", small.collect())] {
+    for (what, records) in [("far", far), ("small", small.collect()), ("long", long.collect())] {
         let [hostile, left] = heap_of_server(&records);
         println!(
             "an association keeps {honest} bytes, {hostile} with {what} pieces; later {rest} and {left}"
@@ -223,7 +237,7 @@ fn hostile_associations() {
 /// A host begins ten times as many associations at one address as it may have, with connection IDs and each with another identity. They
 /// cost no more than those of honest hosts.
 fn associations_of_a_hostile_host() {
-    let (most, there) = (count() / 10, THERE.parse::<SocketAddr>().unwrap());
+    let (most, there) = (hostile_count(), THERE.parse::<SocketAddr>().unwrap());
     let profile = Profile::builder(awslc()).build().unwrap();
     let key = |n: usize| Psk::new(format!("device-{n}"), &[7; 32]).unwrap();
     let ids = Arc::new(NodeIds::new(&[], 8, awslc().random.clone()).unwrap());

@@ -12,8 +12,8 @@ use crate::flight::ack;
 use crate::flight::reassemble::{Origin, Reassembler, Taken, Terms};
 use crate::message::{
     self, Certificate, CertificateRequest, CertificateVerify, ClientHello, CompressedCertificate, Did,
-    HEADER_LEN, Message, NewSessionTicket, ServerHello, SsiRequest, encode, encrypted_extensions, key_update,
-    vc,
+    HEADER_LEN, Message, NewSessionTicket, Reading, ServerHello, SsiRequest, encode, encrypted_extensions,
+    key_update, vc,
 };
 use crate::protocol::{Protocol, Side, TransportKind};
 use crate::record::datagram::{Datagram, Discarded};
@@ -287,8 +287,8 @@ impl Reads for Anything {
         true
     }
 
-    fn has_type(&self, _: Protocol, _: HandshakeType) -> bool {
-        true
+    fn reading(&self, _: Protocol, typ: HandshakeType) -> Reading {
+        Reading::Body(message::limit(typ))
     }
 }
 

@@ -6,8 +6,8 @@ use core::net::SocketAddr;
 use crate::address::PathChange;
 use crate::crypto::SecureRandom;
 use crate::error::Error;
-use crate::message::Message;
 use crate::message::connection_ids::Usage;
+use crate::message::{Message, Reading};
 use crate::protocol::Protocol;
 use crate::resume::SettingsDigest;
 use crate::schedule::keys::TrafficKeys;
@@ -167,8 +167,8 @@ pub(crate) trait Emitter {
 pub(crate) trait Reads {
     /// Whether it can read a message that nothing authenticates.
     fn message(&mut self, protocol: Protocol, message: &Message) -> bool;
-    /// Whether it can read a message of this type, of which perhaps only the beginning has come.
-    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool;
+    /// What it reads of a message of this type, of which perhaps only the beginning has come.
+    fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading;
 }
 
 /// The whole transport: [`Emitter`] for the handshake, and the driver's own methods.

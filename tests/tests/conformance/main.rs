@@ -6,4 +6,5 @@ mod bogo;
 mod connection_ids;
 mod decoder;
 mod hostile;
+mod parts;
 mod return_routability;

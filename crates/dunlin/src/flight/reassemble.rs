@@ -7,16 +7,16 @@ use core::ops::Range;
 
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::message::hello_verify_request::MAX_VERIFY_REQUESTS;
-use crate::message::{self, Message};
+use crate::message::{self, Message, Reading};
 use crate::wire::{HandshakeType, Reader, What};
 
 /// The most messages from the next expected one on, more than any flight has.
 const MAX_MESSAGES: usize = 16;
 /// The most bytes that other messages than the next expected one may take. The peer retransmits what exceeds the limit.
 const MAX_EARLY: usize = 64 * 1024;
-/// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may be a ticket. The messages
-/// for which a server then waits are short, so that an association costs at most half more, whatever its client sends.
-const MAX_AFTER: usize = 1024;
+/// The most bytes that all incomplete or early messages may take after the handshake, unless the next one may be a ticket: enough for the
+/// longest one that a server then reads. So an association costs at most twice as much, whatever its client sends.
+const MAX_AFTER: usize = 4480;
 /// The most separate pieces of one message: enough for a large one that arrives in pieces of a few bytes and in random order.
 const MAX_PIECES: usize = 512;
 /// The most messages of one number that are assembled side by side. All but one are forged.
@@ -24,6 +24,8 @@ const MAX_RIVALS: usize = 8;
 
 /// The memory for one piece, in bytes.
 const PIECE_LEN: usize = size_of::<Range<usize>>();
+/// The memory for the place of one number, in bytes.
+const PLACE_LEN: usize = size_of::<Vec<Partial>>();
 
 const WHAT: What = What::DtlsHandshake;
 
@@ -52,6 +54,8 @@ struct Partial {
     bytes: Vec<u8>,
     /// The received ranges of the body in this order, with gaps between them.
     pieces: Vec<Range<usize>>,
+    /// Whether to keep the bytes of the body, since this side reads them.
+    keeps_body: bool,
 }
 
 /// A received fragment.
@@ -61,6 +65,8 @@ struct Fragment<'a> {
     len: usize,
     offset: usize,
     piece: &'a [u8],
+    /// Whether this side reads the body.
+    is_read: bool,
 }
 
 /// Who can have sent a record.
@@ -79,15 +85,17 @@ pub(crate) struct Terms<'a> {
     /// Whether it is a record of the current epoch. Only such a record may have new fragments: no message spans a change of keys
     /// (RFC 8446 §5.1), and the peer sends no message with the previous keys after a KeyUpdate (draft-ietf-tls-rfc9147bis §8).
     pub(crate) is_present: bool,
-    /// The types of messages that this side can still read. `None` during the handshake, whose flights may arrive in any order.
-    pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> bool>,
+    /// What this side can still read of messages of a type. `None` during the handshake, whose flights may arrive in any order.
+    pub(crate) established: Option<&'a dyn Fn(HandshakeType) -> Reading>,
 }
 
 impl Terms<'_> {
     /// The most bytes of incomplete and early messages, and whether they include the next one.
     fn room(&self) -> (usize, bool) {
         match self.established {
-            Some(reads) if !reads(HandshakeType::NEW_SESSION_TICKET) => (MAX_AFTER, true),
+            Some(reading) if reading(HandshakeType::NEW_SESSION_TICKET) == Reading::Nothing => {
+                (MAX_AFTER, true)
+            }
             _ => (MAX_EARLY, false),
         }
     }
@@ -158,11 +166,15 @@ impl Reassembler {
                 if !terms.is_present {
                     return Err(PeerMisbehaved::NotAlignedAtKeyChange.into());
                 }
-                // The rest of the message would only be refused.
-                if terms.established.is_some_and(|reads| !reads(typ)) {
-                    return Err(message::unexpected_after_handshake(typ));
-                }
-                has_all &= self.insert_piece(at, &Fragment { typ, len, offset, piece }, terms)?;
+                let is_read = match terms.established.map(|reading| reading(typ)) {
+                    // The rest of the message would only be refused.
+                    Some(Reading::Nothing) => return Err(message::unexpected_after_handshake(typ)),
+                    Some(Reading::Body(most)) if len > most && piece.len() < len => {
+                        return Err(message::above(typ, most).into());
+                    }
+                    reading => reading != Some(Reading::Header),
+                };
+                has_all &= self.insert_piece(at, &Fragment { typ, len, offset, piece, is_read }, terms)?;
                 last = last.max(terms.established.map(|_| number));
             } else if number + 1 == self.next
                 && self.latest == Some((typ, len))
@@ -183,9 +195,6 @@ impl Reassembler {
         if at >= most {
             return Ok(false);
         }
-        if at >= self.messages.len() {
-            self.messages.resize_with(at + 1, Vec::new);
-        }
         let rivals = self.messages.get(at).map_or(&[][..], Vec::as_slice);
         let known = rivals.iter().find(|partial| partial.is_of(fragment));
         // RFC 9147 §5.5: all fragments of a message announce the same type and length.
@@ -198,7 +207,11 @@ impl Reassembler {
         }
         let is_new = known.is_none();
         let has = known.map_or(0, Partial::size);
-        let size = known.map_or(Partial::LEAST, Partial::size) + fragment.piece.len() + PIECE_LEN;
+        let more = match fragment.is_read {
+            true => known.map_or(fragment.piece.len(), |partial| partial.lacks(fragment)),
+            false => 0,
+        };
+        let size = known.map_or(Partial::LEAST, Partial::size) + more + PIECE_LEN;
         if is_new && rivals.len() >= MAX_RIVALS {
             self.evict_rival(at);
         }
@@ -208,6 +221,10 @@ impl Reassembler {
             if terms.origin == Origin::Peer || !self.evict_least(at, fragment) {
                 return Ok(false);
             }
+        }
+        if let Some(missing) = (at + 1).checked_sub(self.messages.len()) {
+            self.messages.reserve_exact(missing);
+            self.messages.resize_with(at + 1, Vec::new);
         }
         let Some(rivals) = self.messages.get_mut(at) else { return Ok(false) };
         if is_new {
@@ -224,7 +241,8 @@ impl Reassembler {
         let next = self.messages.front().into_iter().flatten().map(Partial::size).max().unwrap_or(0);
         let next = if at == 0 { next.max(size) } else { next };
         let all: usize = self.messages.iter().flatten().map(Partial::size).sum();
-        all + (size - has) - if with_next { 0 } else { next } <= most
+        let places = self.messages.len().max(at + 1) * PLACE_LEN;
+        all + (size - has) + places - if with_next { 0 } else { next } <= most
     }
 
     /// Drops one of the messages at this place: among the older half, the one of which the fewest bytes have arrived. So small
@@ -318,11 +336,11 @@ impl Partial {
     const LEAST: usize = size_of::<Self>() + message::HEADER_LEN;
 
     /// The message of this fragment, without its piece. Allocates memory for that, not for the length that the fragment announces.
-    fn new(&Fragment { typ, len, piece, .. }: &Fragment<'_>) -> Self {
+    fn new(&Fragment { typ, len, piece, is_read, .. }: &Fragment<'_>) -> Self {
         let [_, a, b, c] = (len as u32).to_be_bytes();
-        let mut bytes = Vec::with_capacity(message::HEADER_LEN + piece.len());
+        let mut bytes = Vec::with_capacity(message::HEADER_LEN + if is_read { piece.len() } else { 0 });
         bytes.extend_from_slice(&[typ.0, a, b, c]);
-        Self { typ, len, bytes, pieces: Vec::new() }
+        Self { typ, len, bytes, pieces: Vec::new(), keeps_body: is_read }
     }
 
     /// Whether the fragment belongs to this message.
@@ -338,6 +356,13 @@ impl Partial {
     /// The bytes of the body that have arrived.
     fn received(&self) -> usize {
         self.pieces.iter().map(Range::len).sum()
+    }
+
+    /// How many bytes of this piece have not arrived yet.
+    fn lacks(&self, &Fragment { offset, piece, .. }: &Fragment<'_>) -> usize {
+        let end = offset + piece.len();
+        let has = |old: &Range<usize>| old.end.min(end).saturating_sub(old.start.max(offset));
+        piece.len() - self.pieces.iter().map(has).sum::<usize>()
     }
 
     fn is_whole(&self) -> bool {
@@ -363,13 +388,27 @@ impl Partial {
             [] => (&(start..start), &(end..end)),
         };
         let joined = start.min(before.start)..end.max(after.end);
-        // The bytes of the touched pieces before and after the new one stay.
-        let at = self.pieces.iter().take(first).map(Range::len).sum::<usize>() + message::HEADER_LEN;
-        let from = at + start.saturating_sub(before.start);
-        let until = at + touched.iter().map(Range::len).sum::<usize>() - after.end.saturating_sub(end);
-        self.bytes.splice(from..until, piece.iter().copied());
+        if self.keeps_body {
+            // The bytes of the touched pieces before and after the new one stay.
+            let at = self.pieces.iter().take(first).map(Range::len).sum::<usize>() + message::HEADER_LEN;
+            let from = at + start.saturating_sub(before.start);
+            let until = at + touched.iter().map(Range::len).sum::<usize>() - after.end.saturating_sub(end);
+            self.reserve((piece.len() + from).saturating_sub(until));
+            self.bytes.splice(from..until, piece.iter().copied());
+        }
+        if first == last {
+            self.pieces.reserve_exact(1);
+        }
         self.pieces.splice(first..last, [joined]);
         true
+    }
+
+    /// Allocates memory for `more` bytes of the body and a thirty-second beyond them. A vector would double itself, and an association can
+    /// wait long for the rest. Without the surplus, each small piece would copy the message.
+    fn reserve(&mut self, more: usize) {
+        if more > self.bytes.capacity() - self.bytes.len() {
+            self.bytes.reserve_exact(more + self.bytes.len() / 32);
+        }
     }
 }
 
@@ -570,10 +609,12 @@ mod tests {
     /// After the handshake a server keeps next to nothing of what will never be whole, and refuses what it would not read.
     #[test]
     fn keeps_little_after_the_handshake() {
-        let reads = |typ| typ == HandshakeType::CERTIFICATE;
-        let after = |established| Terms { established: Some(established), ..terms(Origin::Peer, true) };
+        let reads = |typ| match typ {
+            HandshakeType::CERTIFICATE => Reading::Body(16_000),
+            _ => Reading::Nothing,
+        };
         let mut reassembler = Reassembler::default();
-        let refused = reassembler.insert(&fragment(0, 9, 0..1), after(&|_| false));
+        let refused = reassembler.insert(&fragment(0, 9, 0..1), after(&|_| Reading::Nothing));
         assert_eq!(refused, Err(message::unexpected_after_handshake(HandshakeType::CERTIFICATE)));
         for number in 0..MAX_MESSAGES as u16 {
             for at in 0..100 {
@@ -582,14 +623,80 @@ mod tests {
             }
         }
         let (count, all) = memory(&reassembler);
-        assert!(count > 0 && all <= 2 * MAX_AFTER, "{count} messages take {all} bytes");
+        assert!(count > 0 && all <= MAX_AFTER * 33 / 32, "{count} messages take {all} bytes");
+        // A message that did not fit takes no place among the others.
+        assert_eq!(reassembler.messages.capacity(), count);
         // A message in one piece has room, since nothing keeps it. A ticket has the room of a handshake.
         reassembler.clear();
         let whole = reassembler.insert(&fragment(0, 16_000, 0..16_000), after(&reads));
         assert_eq!(whole.unwrap(), Taken::Until(0));
         assert_eq!(next(&mut reassembler).unwrap().body().len(), 16_000);
-        let part = reassembler.insert(&fragment(1, 60_000, 0..50_000), after(&|_| true));
+        let part = reassembler.insert(&fragment(1, 60_000, 0..50_000), after(&|_| Reading::Body(60_000)));
         assert_eq!(part.unwrap(), Taken::Until(1));
+    }
+
+    fn after(established: &dyn Fn(HandshakeType) -> Reading) -> Terms<'_> {
+        Terms { established: Some(established), ..terms(Origin::Peer, true) }
+    }
+
+    #[test]
+    fn refuses_the_part_of_a_message_that_is_longer_than_what_is_read() {
+        let mut reassembler = Reassembler::default();
+        let short = |_: HandshakeType| Reading::Body(100);
+        let mut insert = |fragment: &[u8]| reassembler.insert(fragment, after(&short));
+        assert_eq!(
+            insert(&fragment(0, 101, 0..100)),
+            Err(message::above(HandshakeType::CERTIFICATE, 100).into())
+        );
+        assert_eq!(insert(&fragment(0, 100, 0..99)), Ok(Taken::Until(0)));
+        // The state refuses a whole one, which nothing keeps.
+        assert_eq!(insert(&fragment(1, 101, 0..101)), Ok(Taken::Until(1)));
+    }
+
+    /// A peer may fragment a message in another way when it sends it again.
+    #[test]
+    fn joins_the_longest_message_after_the_handshake_from_overlapping_pieces() {
+        let longest = MAX_AFTER - PLACE_LEN - Partial::LEAST - 2 * PIECE_LEN;
+        for step in [1, 7, 600, longest - 1] {
+            let mut reassembler = Reassembler::default();
+            let reads = |typ| match typ {
+                HandshakeType::CERTIFICATE => Reading::Body(longest),
+                _ => Reading::Nothing,
+            };
+            for end in (step..longest).step_by(step).chain([longest]) {
+                let piece = fragment(0, longest, end.saturating_sub(900)..end);
+                assert_eq!(reassembler.insert(&piece, after(&reads)), Ok(Taken::Until(0)), "{step} {end}");
+            }
+            if step > 900 {
+                let rest = fragment(0, longest, 0..longest - 900);
+                assert_eq!(reassembler.insert(&rest, after(&reads)), Ok(Taken::Until(0)));
+            }
+            assert_eq!(next(&mut reassembler).unwrap().body(), body(longest), "{step}");
+        }
+    }
+
+    #[test]
+    fn keeps_nothing_of_a_body_that_is_not_read() {
+        let mut reassembler = Reassembler::default();
+        for at in (1..60).chain([0]) {
+            assert!(next(&mut reassembler).is_none());
+            let piece = fragment(0, 60_000, 1000 * at..1000 * (at + 1));
+            assert_eq!(reassembler.insert(&piece, after(&|_| Reading::Header)), Ok(Taken::Until(0)));
+            assert!(memory(&reassembler).1 <= 128);
+        }
+        let message = next(&mut reassembler).unwrap();
+        assert_eq!(message.bytes(), [HandshakeType::CERTIFICATE.0, 0, 0xea, 0x60]);
+        assert!(reassembler.is_empty());
+    }
+
+    #[test]
+    fn memory_grows_with_the_received_bytes() {
+        let mut reassembler = Reassembler::default();
+        for at in 0..30_000 {
+            take(&mut reassembler, &fragment(0, 60_000, at..at + 1));
+            let (_, all) = memory(&reassembler);
+            assert!(all <= 128 + (at + 1) * 33 / 32 + 1, "{all} bytes for {at}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{Cx, ExpectMessage, Step};
 use crate::crypto::Tls13CipherSuite;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::handshake::event::Event;
-use crate::message::{self, Message, NewSessionTicket, connection_ids};
+use crate::message::{self, Message, NewSessionTicket, Reading, connection_ids};
 use crate::protocol::{Protocol, Side, TransportKind};
 use crate::resume::{
     ClientSession, ClientSessions, EarlyTerms, MAX_LIFETIME, Session, SessionKey, SettingsDigest,
@@ -58,6 +58,10 @@ pub(crate) struct TicketIntake {
 /// The most connection IDs in one NewConnectionId: as many as one RequestConnectionId can ask for.
 const MAX_NEW_IDS: usize = 255;
 
+/// The longest NewConnectionId that comes in several records, in bytes: so many IDs of 16 bytes, and the other fields. The receiver keeps
+/// eight of them.
+const MAX_NEW_CONNECTION_ID: usize = 2 + MAX_NEW_IDS * (1 + 16) + 1;
+
 /// The most tickets that a client keeps of one connection.
 pub(crate) const MAX_TICKETS: u8 = 8;
 
@@ -65,14 +69,16 @@ pub(crate) const MAX_TICKETS: u8 = 8;
 pub(super) const MAX_TICKET_LEN: usize = 16 * 1024;
 
 impl ExpectMessage for Traffic {
-    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
+    fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading {
+        let has_ids = protocol.transport() == TransportKind::Datagram;
         match typ {
-            HandshakeType::KEY_UPDATE => true,
-            HandshakeType::NEW_CONNECTION_ID | HandshakeType::REQUEST_CONNECTION_ID => {
-                protocol.transport() == TransportKind::Datagram
+            HandshakeType::KEY_UPDATE => Reading::Body(1),
+            HandshakeType::NEW_CONNECTION_ID if has_ids => Reading::Body(MAX_NEW_CONNECTION_ID),
+            HandshakeType::REQUEST_CONNECTION_ID if has_ids => Reading::Body(1),
+            HandshakeType::NEW_SESSION_TICKET if !matches!(self.on_ticket, OnTicket::Refuse) => {
+                Reading::Body(message::limit(typ))
             }
-            HandshakeType::NEW_SESSION_TICKET => !matches!(self.on_ticket, OnTicket::Refuse),
-            _ => false,
+            _ => Reading::Nothing,
         }
     }
 

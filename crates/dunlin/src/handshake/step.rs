@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::Cx;
 use super::question::Answer;
 use crate::error::{Error, Internal};
-use crate::message::Message;
+use crate::message::{self, Message, Reading};
 use crate::protocol::Protocol;
 use crate::transport::Reads;
 use crate::wire::{HandshakeType, KeyUpdateRequest, What, Writer};
@@ -38,13 +38,13 @@ impl Step {
         }
     }
 
-    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
+    fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading {
         match self {
-            Self::Message(state) => state.has_type(protocol, typ),
-            Self::Traffic(state) => state.has_type(protocol, typ),
-            Self::Renegotiable(state) => state.has_type(protocol, typ),
-            Self::Refusable(state) => state.has_type(protocol, typ),
-            Self::Answer(_) => true,
+            Self::Message(state) => state.reading(protocol, typ),
+            Self::Traffic(state) => state.reading(protocol, typ),
+            Self::Renegotiable(state) => state.reading(protocol, typ),
+            Self::Refusable(state) => state.reading(protocol, typ),
+            Self::Answer(_) => Reading::Body(message::limit(typ)),
         }
     }
 
@@ -66,8 +66,8 @@ impl Reads for Option<Step> {
         self.as_mut().is_none_or(|step| step.reads(protocol, message))
     }
 
-    fn has_type(&self, protocol: Protocol, typ: HandshakeType) -> bool {
-        self.as_ref().is_none_or(|step| step.has_type(protocol, typ))
+    fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading {
+        self.as_ref().map_or(Reading::Body(message::limit(typ)), |step| step.reading(protocol, typ))
     }
 }
 
@@ -82,10 +82,10 @@ pub(crate) trait ExpectMessage: Send + Sync {
         !hellos.contains(&message.typ)
     }
 
-    /// Whether it reads messages of this type. States after the handshake refuse others by their header: nothing limits the time for
-    /// the rest. During the handshake, each state refuses the whole message.
-    fn has_type(&self, _protocol: Protocol, _typ: HandshakeType) -> bool {
-        true
+    /// What it reads of messages of this type. States after the handshake refuse others by their header, since an association keeps
+    /// what it will read. During the handshake, each state refuses the whole message.
+    fn reading(&self, _protocol: Protocol, typ: HandshakeType) -> Reading {
+        Reading::Body(message::limit(typ))
     }
 
     /// The same state once more, if it waits for a ServerHello: a client that follows its server to another port may have to try

@@ -16,7 +16,7 @@ use crate::handshake::event::Event;
 use crate::handshake::negotiate::{OfferStep, TLS12_OFFERS};
 use crate::handshake::progress::Renegotiation;
 use crate::handshake::setup::{ClientConfig, ServerConfig};
-use crate::message::{ClientHello, Message, ServerHello, finished, hello_request};
+use crate::message::{self, ClientHello, Message, Reading, ServerHello, finished, hello_request};
 use crate::protocol::{Protocol, Side};
 use crate::schedule::tls12::{MasterSecret, Randoms, VERIFY_DATA_LEN, VerifyData};
 use crate::schedule::{HelloTranscript, Tls12Transcript};
@@ -234,10 +234,13 @@ impl Traffic {
 }
 
 impl ExpectMessage for Traffic {
-    fn has_type(&self, _: Protocol, typ: HandshakeType) -> bool {
-        match self.role {
-            Role::Client(..) => typ == HandshakeType::HELLO_REQUEST,
-            Role::Server(_) => typ == HandshakeType::CLIENT_HELLO,
+    fn reading(&self, protocol: Protocol, typ: HandshakeType) -> Reading {
+        match (&self.role, typ) {
+            (Role::Client(..), HandshakeType::HELLO_REQUEST) => Reading::Body(0),
+            // A server that cannot renegotiate refuses every ClientHello by a warning.
+            (Role::Server(_), HandshakeType::CLIENT_HELLO) if !protocol.can_renegotiate() => Reading::Header,
+            (Role::Server(_), HandshakeType::CLIENT_HELLO) => Reading::Body(message::limit(typ)),
+            _ => Reading::Nothing,
         }
     }
 

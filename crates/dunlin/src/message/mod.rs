@@ -79,7 +79,23 @@ pub(crate) fn announced(bytes: &[u8]) -> Result<Option<(HandshakeType, usize)>, 
 
 /// The error for a message above the limit for its type.
 pub(crate) fn too_long(typ: HandshakeType) -> Malformed {
-    Malformed::AboveLimit { what: What::Message(typ), max: limit(typ), unit: Unit::Bytes }
+    above(typ, limit(typ))
+}
+
+/// The error for a message of this type with a body of more than `max` bytes.
+pub(crate) fn above(typ: HandshakeType, max: usize) -> Malformed {
+    Malformed::AboveLimit { what: What::Message(typ), max, unit: Unit::Bytes }
+}
+
+/// What a state reads of the messages of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// It refuses them.
+    Nothing,
+    /// It answers them whatever their body says.
+    Header,
+    /// It reads bodies of up to this many bytes.
+    Body(usize),
 }
 
 /// The error for a message that an established connection does not read.

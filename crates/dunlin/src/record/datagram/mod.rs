@@ -120,7 +120,8 @@ const _: () = assert!(
             >= header12::LEN + EXPLICIT_NONCE_LEN + crate::crypto::MAX_TAG_LEN + fragment::MIN_ROOM
 );
 
-/// How long a connection of an endpoint keeps its keys expanded without a datagram. To expand them again takes about a microsecond.
+/// How long a connection of an endpoint keeps its keys expanded without a datagram, and a server parts of messages. To expand the keys
+/// again takes about a microsecond.
 const REST_AFTER: Duration = Duration::from_secs(60);
 
 /// The retransmissions of a flight without an answer after which an unprotected alert counts.
@@ -386,19 +387,18 @@ impl Datagram {
         }
     }
 
-    /// Limits the time for which this side keeps parts of messages after the handshake. When it is over, the peer has given the rest up,
-    /// if its timeouts are those of this side.
+    /// Limits the time for which this side keeps parts of messages after the handshake. At its end, a server has given the rest of its
+    /// tickets up, if its timeouts are those of this side. A client sends again what was dropped, so a server keeps the parts no longer
+    /// than the keys of an association that rests.
     fn limit_parts(&mut self) {
-        match self.receiver.is_settled() || !self.drops_parts() {
+        let limit = match self.side {
+            Side::Client => self.backoff.give_up(),
+            Side::Server => REST_AFTER.min(self.backoff.give_up()),
+        };
+        match self.receiver.is_settled() {
             true => self.timers.stop(Timer::DropParts),
-            false => self.timers.start(Timer::DropParts, self.now + self.backoff.give_up()),
+            false => self.timers.start(Timer::DropParts, self.now + limit),
         }
-    }
-
-    /// Whether this side drops parts after a time. A patient one acknowledges parts after the handshake, so it has to keep them
-    /// (RFC 9147 §7).
-    fn drops_parts(&self) -> bool {
-        !(self.backoff.is_patient() && self.protocol().has_acks())
     }
 
     fn start_timers(&mut self, now: Instant) {

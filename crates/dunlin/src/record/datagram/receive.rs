@@ -14,7 +14,7 @@ use crate::address::Path;
 use crate::error::{Error, Malformed, PeerMisbehaved};
 use crate::flight::reassemble::{Origin, Reassembler, Taken, Terms};
 use crate::flight::{RecordNumber, ack};
-use crate::message::Message;
+use crate::message::{self, Message, Reading};
 use crate::protocol::Protocol;
 use crate::schedule::keys::TrafficKeys;
 use crate::time::Instant;
@@ -321,7 +321,7 @@ impl Receiver {
     }
 
     /// Drops the parts of messages whose rest has not come, and later messages. The peer has no ACK of them, so it sends them again when
-    /// it is back (RFC 9147 §7).
+    /// it is back (RFC 9147 §7), except to a patient connection.
     pub(super) fn drop_parts(&mut self) {
         self.messages.clear();
         self.undelivered = Vec::new();
@@ -390,12 +390,12 @@ impl Receiver {
         core::mem::take(&mut self.to_acknowledge)
     }
 
-    /// The content of the next record; `None` if there are no more records. `established` says which messages this side can still read,
-    /// once the handshake is complete, and `drops` whether it may drop parts then.
+    /// The content of the next record; `None` if there are no more records. `established` says what this side can still read, once the
+    /// handshake is complete, and `acks_parts` whether it acknowledges parts of messages then.
     pub(super) fn next_record(
         &mut self,
-        established: Option<&dyn Fn(HandshakeType) -> bool>,
-        drops: bool,
+        established: Option<&dyn Fn(HandshakeType) -> Reading>,
+        acks_parts: bool,
     ) -> Result<Option<Received>, Error> {
         let Some((path, record)) = self.records.pop_front() else { return Ok(None) };
         self.waiting -= record.len();
@@ -418,12 +418,12 @@ impl Receiver {
         let is_present = number.epoch == self.present();
         // The peer's handshake may be complete before that of this side, which waits for a signature.
         let is_established = self.protocol.has_acks() && self.protocol.has_data(number.epoch);
-        let any: &dyn Fn(HandshakeType) -> bool = &|_| true;
+        let any: &dyn Fn(HandshakeType) -> Reading = &|typ| Reading::Body(message::limit(typ));
         let established = established.or(is_established.then_some(any));
         let terms = Terms { origin: Origin::Peer, is_present, established };
         let taken = self.messages.insert(&content, terms)?;
         if self.protocol.has_acks() {
-            self.note(if drops || taken == Taken::NotAll { taken } else { Taken::All }, number);
+            self.note(if acks_parts && taken != Taken::NotAll { Taken::All } else { taken }, number);
         } else if self.messages.take_repeated() {
             return Ok(Some(Received::Repeated));
         }

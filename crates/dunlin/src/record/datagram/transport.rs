@@ -11,6 +11,7 @@ use crate::address::PathChange;
 use crate::crypto::SecureRandom;
 use crate::error::Error;
 use crate::flight::timers::Timer;
+use crate::message::Reading;
 use crate::message::connection_ids::Usage;
 use crate::protocol::{Protocol, Side};
 use crate::resume::SettingsDigest;
@@ -171,6 +172,11 @@ impl Emitter for Datagram {
             self.answered();
         }
         self.complete = true;
+        if self.side == Side::Server {
+            // An honest client sends none yet that is not of the next epoch. What a hostile one has sent may need more room than is left
+            // after the handshake.
+            self.receiver.drop_parts();
+        }
         self.progress();
         self.sender.complete_handshake();
     }
@@ -201,10 +207,10 @@ impl Transport for Datagram {
                 }
                 return Ok(Some(Incoming::Message(message)));
             }
-            let reads_type = |typ| reads.has_type(protocol, typ);
-            let established: Option<&dyn Fn(HandshakeType) -> bool> =
-                if self.complete { Some(&reads_type) } else { None };
-            let received = self.receiver.next_record(established, self.drops_parts())?;
+            let reading = |typ| reads.reading(protocol, typ);
+            let established: Option<&dyn Fn(HandshakeType) -> Reading> =
+                if self.complete { Some(&reading) } else { None };
+            let received = self.receiver.next_record(established, self.backoff.is_patient())?;
             self.follow()?;
             match received {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,

@@ -6,7 +6,7 @@ use core::ops::Range;
 use super::HEADER_LEN;
 use crate::crypto::MAX_TAG_LEN;
 use crate::error::{Error, Malformed, PeerMisbehaved};
-use crate::message::{self, Message};
+use crate::message::{self, Message, Reading};
 use crate::protocol::Protocol;
 use crate::record::protect::{self, RecordKey, Sequence};
 use crate::schedule::keys::{RecordForm, TrafficKeys};
@@ -207,7 +207,7 @@ impl Receiver {
     fn take_message(&mut self, reads: &dyn Reads) -> Result<Option<Message>, Error> {
         let Some((typ, len)) = message::announced(&self.handshake)? else { return Ok(None) };
         // The rest of the message would only be refused.
-        if self.handshake_complete && !reads.has_type(self.protocol, typ) {
+        if self.handshake_complete && reads.reading(self.protocol, typ) == Reading::Nothing {
             return Err(message::unexpected_after_handshake(typ));
         }
         if self.handshake.len() < len {
