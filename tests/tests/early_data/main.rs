@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use dunlin::crypto::Tls13CipherSuite;
+use dunlin::crypto::{CryptoProvider, Tls13CipherSuite};
 use dunlin::early::{EARLY_DATA_WINDOW, MAX_EARLY_DATA, NoEarlyData};
 use dunlin::error::{AuthenticationFailure, Misuse};
 use dunlin::resume::{ClientSessions, SessionKey, Tickets, UseOnce};
@@ -75,9 +75,13 @@ impl Site {
     }
 
     fn profile(&self, is_client: bool) -> ProfileBuilder {
+        self.profile_by(awslc(), is_client)
+    }
+
+    fn profile_by(&self, provider: Arc<CryptoProvider>, is_client: bool) -> ProfileBuilder {
         let pki = Pki::shared(KeyType::P256);
         let own = if is_client { &pki.client } else { &pki.server };
-        Profile::builder(awslc())
+        Profile::builder(provider)
             .trust(Trust { x509: Some(pki.trust()), raw_key: None })
             .credentials(vec![own.x509(&awslc())])
             .alpn(alpn())
@@ -95,7 +99,11 @@ impl Site {
 
     /// A server without early data.
     fn plain_server(&self, edit: impl FnOnce(ProfileBuilder) -> ProfileBuilder) -> ServerConfig {
-        let config = ServerConfig::new(edit(self.profile(false)).build().unwrap()).unwrap();
+        self.plain_server_of(edit(self.profile(false)))
+    }
+
+    fn plain_server_of(&self, profile: ProfileBuilder) -> ServerConfig {
+        let config = ServerConfig::new(profile.build().unwrap()).unwrap();
         config.with_tickets(self.tickets.clone()).with_client_auth(ClientAuth::Required).unwrap()
     }
 

@@ -88,6 +88,32 @@ fn ticket_of_another_profile_is_marked_by_the_default() {
     }
 }
 
+/// The provider of the default profile has fewer suites than that of another one, which has issued the ticket.
+#[test]
+fn ticket_with_a_suite_of_another_provider_is_marked_by_the_default() {
+    for (site, why) in sites() {
+        let few = CryptoProvider {
+            cipher_suites: vec![&dunlin_awslc::TLS13_AES_128_GCM_SHA256],
+            ..CryptoProvider::clone(&awslc())
+        };
+        let default = || site.plain_server_of(site.profile_by(Arc::new(few.clone()), false));
+        let issuer =
+            Arc::new(site.server_with(|p| other_trust(p).name("other").cipher_suites(vec![CHACHA20])));
+        let others = || vec![ServerConfig::clone(&issuer)];
+        let profiles = ServerProfiles::new(default(), others(), 0).unwrap();
+        let replacing = Arc::new(default().with_marks_of(&issuer));
+        let asking = Arc::new(default().with_profile_choice(true));
+        let member = profiles.server();
+        for (refusing, answer) in [(member, member), (&replacing, member), (&asking, &issuer)] {
+            let flight = flight(&site, &issuer);
+            assert_eq!(give(refusing, &flight, Some(answer.clone())).1, None);
+            assert_eq!(give(&issuer, &flight, None), (Some(EarlyDataOutcome::Rejected(why)), None));
+        }
+        // Without a refusal, the server takes the data.
+        assert_eq!(give(&issuer, &flight(&site, &issuer), None).1.as_deref(), Some(REQUEST));
+    }
+}
+
 #[test]
 fn refusal_of_the_client_marks_the_ticket() {
     assert_marks("the caller refuses the client", |site, flight| {

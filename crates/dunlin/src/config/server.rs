@@ -94,6 +94,7 @@ impl ServerConfig {
             settings,
             profile_settings,
             other_tickets: Vec::new(),
+            other_suites: Vec::new(),
         })
     }
 
@@ -159,11 +160,17 @@ impl ServerConfig {
     /// Marks the tickets of `other` as used, too, if they come with early data. A server that rejects early data marks its ticket, so that
     /// no server accepts a copy (RFC 8446 §8.2). For this it must know the keys or the store of the ticket.
     ///
-    /// This is necessary only if `other` has tickets of its own: if it answers this server's [`crate::Question::ChooseProfile`], or if
+    /// This is necessary if `other` has tickets of its own: if it answers this server's [`crate::Question::ChooseProfile`], or if
     /// this configuration replaces it. The server accepts early data only with a ticket that it has marked before it asks that
-    /// question. [`crate::ServerProfiles`] does this for its configurations.
+    /// question. [`crate::ServerProfiles`] does this for its configurations. It is also necessary if the provider of `other` has cipher
+    /// suites that this one lacks.
     #[must_use]
     pub fn with_marks_of(mut self, other: &Self) -> Self {
+        for suite in other.profile.provider.cipher_suites.iter().chain(&other.other_suites) {
+            if self.suite_of_marks(suite.id).is_none() {
+                self.other_suites.push(*suite);
+            }
+        }
         if !self.marks().any(|known| known.is_same(&other.tickets.kind)) {
             self.other_tickets.push(other.tickets.kind.clone());
         }

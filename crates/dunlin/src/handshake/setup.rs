@@ -10,13 +10,14 @@ use super::server;
 use super::ssi::SsiSteps;
 use super::tls12::Handshakes;
 use crate::auth::Psk;
+use crate::crypto::Tls13CipherSuite;
 use crate::early::{EarlyDataProtocols, EarlyDataServer};
 use crate::protocol::{Protocol, TransportKind};
 use crate::resume::{ClientSessions, SettingsDigest, TicketKind, Tickets};
 use crate::settings::{
     ClientAuth, ConnectionIds, CookieKeys, DatagramSettings, ProfileSettings, PskChoice, PskSource, Ranks,
 };
-use crate::wire::{NamedGroup, PskKeyExchangeMode};
+use crate::wire::{CipherSuite, NamedGroup, PskKeyExchangeMode};
 
 /// The configuration of a client. Build it once and share it between connections in an `Arc`.
 ///
@@ -159,6 +160,8 @@ pub struct ServerConfig {
     pub(crate) profile_settings: SettingsDigest,
     /// The tickets of other configurations, which this one marks if they come with early data.
     pub(crate) other_tickets: Vec<TicketKind>,
+    /// The suites of their tickets that only their providers have.
+    pub(crate) other_suites: Vec<&'static Tls13CipherSuite>,
 }
 
 impl ServerConfig {
@@ -170,6 +173,18 @@ impl ServerConfig {
     /// The tickets that the server marks as used if they come with early data.
     pub(crate) fn marks(&self) -> impl Iterator<Item = &TicketKind> {
         core::iter::once(&self.tickets.kind).chain(&self.other_tickets)
+    }
+
+    /// The suite of a ticket that the server marks.
+    pub(crate) fn suite_of_marks(&self, id: CipherSuite) -> Option<&'static Tls13CipherSuite> {
+        let others = || self.other_suites.iter().copied().find(|suite| suite.id == id);
+        self.profile.provider.suite(id).or_else(others)
+    }
+
+    /// Whether the server can mark tickets with a suite of which `other` knows nothing.
+    pub(crate) fn has_suites_beyond(&self, other: &Self) -> bool {
+        let mut suites = self.profile.provider.cipher_suites.iter().chain(&self.other_suites);
+        suites.any(|suite| other.suite_of_marks(suite.id).is_none())
     }
 
     /// Whether the server can find PSKs of any kind: external ones or tickets.

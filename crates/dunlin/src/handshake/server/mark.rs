@@ -60,7 +60,7 @@ pub(super) fn before_choice(cx: &mut Cx<'_>, arrival: Arrival, then: Then) -> Re
     Marking::start(cx, arrival, kinds, true, then)
 }
 
-/// Marks the ticket if only the chosen configuration knows its keys or store. This does not count as the first use: without the keys, the
+/// Marks the ticket if only the chosen configuration knows its keys or store, or its cipher suite. This does not count as the first use: without the keys, the
 /// server would not have marked the ticket of a client that the caller refuses.
 pub(super) fn after_choice(
     cx: &mut Cx<'_>,
@@ -68,7 +68,8 @@ pub(super) fn after_choice(
     arrival: Arrival,
     then: Then,
 ) -> Result<Step, Error> {
-    let is_new = |kind: &&TicketKind| !asked.marks().any(|known| known.is_same(kind));
+    let has_suites = arrival.config.has_suites_beyond(asked);
+    let is_new = |kind: &&TicketKind| has_suites || !asked.marks().any(|known| known.is_same(kind));
     let kinds = arrival.config.marks().filter(is_new).cloned().collect();
     Marking::start(cx, arrival, kinds, false, then)
 }
@@ -136,8 +137,8 @@ impl Marking {
     /// Whether the session allows early data, and the first binder proves that the client has its secret.
     fn is_proven(&self, cx: &Cx<'_>, session: &Session) -> Result<bool, Error> {
         let Arrival { config, hello, .. } = &self.arrival;
-        // A server without this suite cannot verify the binder. It also cannot have created the session.
-        let suite = config.profile.provider.suite(session.cipher_suite);
+        // A server none of whose providers has this suite cannot verify the binder. It also cannot have created the session.
+        let suite = config.suite_of_marks(session.cipher_suite);
         let Some(suite) = suite.filter(|_| session.early.is_some()) else { return Ok(false) };
         let transcript = match &self.retry {
             None => Transcript::new(suite.hash),
