@@ -11,7 +11,7 @@ use common::net::{Net, client, half_open};
 use common::{Configs, VERSIONS, profile};
 use dunlin::auth::{Psk, PskTable};
 use dunlin::error::{Error, Misuse};
-use dunlin::places::{GivesWay, PlaceLimit};
+use dunlin::places::{GivesWay, HandshakeLimit, PlaceLimit};
 use dunlin::wire::{AlertDescription, ProtocolVersion};
 use dunlin::{
     AssociationId, ClientAuth, ClientConfig, Ended, EndpointLimits, NodeIds, Profile, PskSource,
@@ -285,7 +285,7 @@ fn a_new_handshake_displaces_the_oldest_incomplete_one() {
         }
         let oldest = net.incoming[0].1;
         let association = net.server().association(oldest).unwrap();
-        assert_eq!(association.ended(), Some(Ended::Displaced));
+        assert_eq!(association.ended(), Some(Ended::Displaced(HandshakeLimit::All)));
         assert!(association.connection().error().is_some());
         let error = net.at(*first).association(*first_id).unwrap().connection().error().cloned();
         assert!(matches!(error, Some(Error::AlertReceived(_))), "{version}: {error:?}");
@@ -336,6 +336,31 @@ fn a_host_with_many_incomplete_handshakes_does_not_stop_the_others() {
     net.pass(Duration::from_secs(1));
     assert!(net.is_connected(other(1, 1), slow) && net.is_connected(other(2, 1), late));
     assert_eq!((net.server().half_open(), net.server().discarded().displaced), (4, 46));
+}
+
+/// A network of 60 bits has 16 hosts. It begins handshakes from all of them, more than the server keeps.
+#[test]
+fn a_site_with_many_incomplete_handshakes_does_not_stop_the_others() {
+    for version in VERSIONS {
+        let configs = Configs::of_version(version);
+        let mut limits = EndpointLimits::default();
+        limits.half_open = 8;
+        let mut net = Net::new(&configs, limits);
+        let slow = half_open(&mut net, &configs, other(1, 1));
+        let site =
+            |n: u16| SocketAddr::new(IpAddr::from([0x2001, 0xdb8, 0, 0xaf0 + n % 16, 0, 0, 0, 1]), 1000 + n);
+        for n in 0..50 {
+            half_open(&mut net, &configs, site(n));
+            assert!(net.server().half_open() <= 8, "{version}");
+        }
+        net.endpoints.retain(|address, _| address.is_ipv4());
+        let late = net.connect(&configs, other(2, 1));
+        net.run();
+        net.pass(Duration::from_secs(1));
+        assert!(net.is_connected(other(1, 1), slow), "{version}");
+        assert!(net.is_connected(other(2, 1), late), "{version}");
+        assert_eq!(net.server().discarded().displaced, 43, "{version}");
+    }
 }
 
 #[test]

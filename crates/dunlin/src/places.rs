@@ -10,8 +10,8 @@
 //! 4. A client that has been silent for longer than [`PlaceLimits::silence`].
 //!
 //! Among those, the one that has been silent for longest gives way. A client with an identity never gives way to one without. If nothing
-//! gives way, the newcomer is refused. This code has no clock and does no I/O; [`crate::Endpoint`] uses it for associations, and servers
-//! over TCP can use it for connections.
+//! gives way, the newcomer is refused. [`Handshakes`] in progress are counted apart. This code has no clock and does no I/O;
+//! [`crate::Endpoint`] uses it for associations, and `dunlin-tokio` for servers over TCP.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -19,6 +19,10 @@ use core::net::IpAddr;
 use core::num::NonZeroU64;
 use core::ops::RangeInclusive;
 use core::time::Duration;
+
+mod handshakes;
+
+pub use handshakes::{HandshakeLimit, Handshakes};
 
 /// The most places: as many as numbers of clients fit beside the other parts of an index's key.
 pub const MAX_PLACES: usize = 1 << NUMBER_BITS;

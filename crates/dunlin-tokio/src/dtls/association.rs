@@ -105,7 +105,9 @@ impl fmt::Display for AssociationEnded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
             Ended::Superseded => "the peer has connected again from the same address",
-            Ended::Displaced => "too many handshakes are incomplete: a newer one took the place of this one",
+            Ended::Displaced(_) => {
+                "too many handshakes are incomplete: a newer one took the place of this one"
+            }
             Ended::Anonymous => {
                 "the client has no identity, unlike the peer of the association with the same address"
             }

@@ -10,7 +10,7 @@ use super::table::Table;
 use crate::address::Local;
 use crate::auth::PeerIdentity;
 use crate::connection::DtlsConnection;
-use crate::places::{GivesWay, Holder, Holders, Host, Place, PlaceLimit};
+use crate::places::{GivesWay, HandshakeLimit, Holder, Holders, Host, Place, PlaceLimit};
 use crate::protocol::Side;
 use crate::settings::NoPort;
 use crate::time::Instant;
@@ -22,8 +22,8 @@ pub enum Ended {
     /// The peer has completed a newer handshake from the same address (RFC 9147 §5.11, RFC 6347 §4.2.8). Data that arrived before
     /// remains readable.
     Superseded,
-    /// There were too many incomplete handshakes, and a newer one took the place of this one.
-    Displaced,
+    /// There were too many incomplete handshakes, of all clients or of this host, and a newer one took the place of this one.
+    Displaced(HandshakeLimit),
     /// A client completed a handshake without an identity at the address of an association whose peer has one. The older association
     /// continues.
     Anonymous,

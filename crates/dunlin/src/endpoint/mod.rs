@@ -1,15 +1,13 @@
 //! Many associations on one socket: which datagram belongs to which connection, and how many connections there may be.
 //!
 //! [`routes`] finds associations by connection ID and by the peer's address. A ClientHello that no association knows goes to a
-//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`handshakes`]
-//! the incomplete ones by host, [`index`] has what the endpoint files of each association, and [`frozen`] hands associations over to another
-//! process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
+//! connection that is forgotten again unless the client has returned a cookie. [`table`] has the associations by name, [`index`] has what
+//! the endpoint files of each association, and [`frozen`] hands associations over to another process. Associations with a port of their own get it from the pool of [`ports`]; [`follow`] is the client's side of IPC.
 
 mod association;
 #[cfg_attr(not(feature = "association-ports"), path = "no_follow.rs")]
 mod follow;
 mod frozen;
-mod handshakes;
 mod index;
 mod limits;
 #[cfg_attr(not(feature = "association-ports"), path = "no_ports.rs")]
@@ -28,7 +26,7 @@ use crate::auth::PeerIdentity;
 use crate::config::{ClientConfig, ServerConfig};
 use crate::connection::{DtlsConnection, Standing, Transmit};
 use crate::error::{Error, Misuse};
-use crate::places::{Host, PlaceLimit, Places};
+use crate::places::{HandshakeLimit, Handshakes, Host, PlaceLimit, Places};
 use crate::protocol::Side;
 use crate::record::datagram::{Claim, Hello};
 use crate::settings::NoPort;
@@ -37,7 +35,6 @@ use crate::wire::AlertDescription;
 
 pub use association::{Association, Ended};
 use follow::Following;
-use handshakes::Handshakes;
 use index::Index;
 pub use limits::{EndpointDiscarded, EndpointLimits, PortCounts};
 use ports::Pool;
@@ -429,7 +426,7 @@ impl Endpoint {
         let Some(mut association) = self.associations.remove(&id) else { return };
         self.index.forget(id, &mut association);
         if let Some(host) = association.host {
-            self.handshakes.end(host, id);
+            self.handshakes.end(host, id.number());
         }
         if association.ended == Some(Ended::Superseded) {
             return;
@@ -562,10 +559,9 @@ impl Endpoint {
             self.end(newer, Ended::Superseded);
         }
         let host = Host::of(from.ip());
-        let excess = self.handshakes.excess_of(host, self.limits.half_open_per_host);
-        if let Some(oldest) = excess.or_else(|| self.handshakes.excess(self.limits.half_open)) {
+        if let Some((other, limit)) = self.excess(host) {
             self.discarded.displaced += 1;
-            self.end(oldest, Ended::Displaced);
+            self.end(other, Ended::Displaced(limit));
         }
         let claim = association.connection.port_claim();
         if let Claim::Port(local) = claim {
@@ -575,7 +571,7 @@ impl Endpoint {
         if let Claim::Port(local) = claim {
             self.pool.take(local, host, id);
         }
-        self.handshakes.begin(host, id);
+        self.handshakes.begin(host, id.number());
         let route = self.index.routes.get(from).with_next(id);
         self.index.routes.set(from, route);
         self.index.event(EndpointEvent::Incoming(id));
@@ -583,6 +579,18 @@ impl Endpoint {
             self.index.announce(id, association);
         }
         self.refresh(id);
+    }
+
+    /// The handshake that gives way to one with this host, and the limit behind it.
+    fn excess(&self, host: Host) -> Option<(AssociationId, HandshakeLimit)> {
+        let (number, limit) = if self.handshakes.of_host(host) >= self.limits.half_open_per_host {
+            (self.handshakes.oldest_of(host)?, HandshakeLimit::PerHost)
+        } else if self.handshakes.len() >= self.limits.half_open {
+            (self.handshakes.gives_way()?, HandshakeLimit::All)
+        } else {
+            return None;
+        };
+        Some((self.associations.numbered(number)?, limit))
     }
 
     /// Keeps an incomplete ClientHello. If there are too many, drops the one of which the fewest bytes have arrived, among the older half:
@@ -668,7 +676,7 @@ impl Endpoint {
         let is_authenticated = association.is_authenticated();
         let peer = association.peer().cloned();
         if let Some(host) = association.host {
-            self.handshakes.end(host, id);
+            self.handshakes.end(host, id.number());
         }
         if association.has_ended() {
             return;
@@ -749,14 +757,14 @@ impl Endpoint {
             Ended::Superseded => {}
             Ended::Idle | Ended::GaveWay(_) => association.connection.close(),
             // RFC 8446 §6.2: a lack of resources is an internal_error.
-            Ended::Displaced | Ended::Refused(_) => {
+            Ended::Displaced(_) | Ended::Refused(_) => {
                 association.connection.abort(AlertDescription::INTERNAL_ERROR);
             }
             Ended::Anonymous => association.connection.abort(AlertDescription::ACCESS_DENIED),
         }
         association.is_half_open = false;
         if let Some(host) = association.host {
-            self.handshakes.end(host, id);
+            self.handshakes.end(host, id.number());
         }
         self.index.forget(id, association);
         self.index.announce(id, association);

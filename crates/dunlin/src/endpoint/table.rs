@@ -27,6 +27,11 @@ impl AssociationId {
         self.0.get() as usize & (MAX_ASSOCIATIONS - 1)
     }
 
+    /// A number that grows with each association.
+    pub(super) const fn number(self) -> u64 {
+        self.0.get()
+    }
+
     /// The name after this one, for tests of the indexes.
     #[cfg(test)]
     pub(super) const fn next(self) -> Self {
@@ -66,6 +71,12 @@ impl<T> Table<T> {
     /// The name of the association at this place.
     pub(super) fn at(&self, place: usize) -> Option<AssociationId> {
         self.places.get(place)?.as_ref().map(|(id, _)| *id)
+    }
+
+    /// The name with this number.
+    pub(super) fn numbered(&self, number: u64) -> Option<AssociationId> {
+        let id = AssociationId(NonZeroU64::new(number)?);
+        self.get(&id).map(|_| id)
     }
 
     pub(super) fn get(&self, id: &AssociationId) -> Option<&T> {
