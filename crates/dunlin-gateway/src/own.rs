@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use dunlin::auth::{SubjectName, X509Identity};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::pki_types::CertificateDer;
 use dunlin::{Credential, Side};
@@ -11,6 +12,7 @@ use dunlin_registry::stapler::Stapler;
 
 use crate::acme;
 use crate::config::{CertificateFiles, Fault, ListenerConfig, OwnFiles};
+use crate::route::NamePattern;
 use crate::tls::{REPORT, Stores, in_file, open_to_others};
 
 /// What a listener shows: a certificate, a credential or a DID.
@@ -84,7 +86,24 @@ pub(crate) fn of_listener(
             },
         });
     }
+    warnings.extend(unnamed(listener, &own));
     own
+}
+
+/// The names of routes that no certificate has. Clients that want such a server refuse the certificate that they get. A listener without
+/// certificates authenticates in other ways.
+fn unnamed<'a>(listener: &'a ListenerConfig, own: &[Own]) -> impl Iterator<Item = Fault> + use<'a> {
+    let leaves: Vec<_> = own.iter().filter_map(|own| X509Identity::of_leaf(own.leaf()?)).collect();
+    let names: Vec<_> = leaves.into_iter().flat_map(|leaf| leaf.names).collect();
+    let has_certificates = own.iter().any(|own| own.leaf().is_some());
+    let is_named = move |sni: &NamePattern| {
+        names.iter().any(|name| matches!(name, SubjectName::Dns(name) if sni.is_named_by(name)))
+    };
+    let names = listener.routes.iter().flat_map(|route| route.sni.iter().map(move |sni| (route, sni)));
+    names.filter(move |(_, sni)| has_certificates && !is_named(sni)).map(|(route, sni)| {
+        let what = format!("no certificate of this listener has the name {sni} of the route");
+        route.place.fault(what, "clients will refuse the one that they get: add a certificate with this name")
+    })
 }
 
 /// Reads a certificate that `side` presents.

@@ -42,6 +42,18 @@ impl NamePattern {
         };
         name.is_some_and(|name| name.eq_ignore_ascii_case(&self.name))
     }
+
+    /// Whether a certificate with this dNSName suits every server that the pattern covers.
+    pub(crate) fn is_named_by(&self, dns_name: &str) -> bool {
+        let Some(of_certificate) = Self::parse(dns_name) else { return false };
+        *self == of_certificate || (!self.is_wildcard && of_certificate.covers(&self.name))
+    }
+}
+
+impl fmt::Display for NamePattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_wildcard { "*." } else { "" }, self.name)
+    }
 }
 
 impl RouteConfig {

@@ -8,3 +8,4 @@ mod family;
 mod matrix;
 mod profiles;
 mod record_size;
+mod server_names;

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use dunlin_gateway::{Config, Gateway, Tunnel, TunnelConfig};
+use dunlin_pki::KeyType;
 
 use crate::place::{Place, listener, route};
 use crate::tunnel::local;
@@ -183,6 +184,44 @@ fn warns_of_keys_that_other_users_can_access() {
         assert!(warning.ends_with(&says), "{warning}");
         mode(file, 0o640);
     }
+}
+
+/// A wildcard in a certificate stands for one label, so it does not have the name of a route with the same wildcard one label further.
+#[test]
+fn warns_of_routes_whose_name_is_in_no_certificate() {
+    let place = Place::new();
+    place.make_pki_of("wild-", KeyType::P256, &["*.example.org", "plain.test"]);
+    let certificate = "[[listener.certificate]]\nchain = \"wild-server.pem\"\nkey = \"wild-server.key\"\n";
+    let sni = r#"sni = ["localhost", "A.example.org", "*.example.org", "plain.test", "b.a.example.org", "*.plain.test", "example.org"]"#;
+    for (rest, missing) in [
+        (certificate, &["b.a.example.org", "*.plain.test", "example.org"][..]),
+        (
+            "",
+            &[
+                "a.example.org",
+                "*.example.org",
+                "plain.test",
+                "b.a.example.org",
+                "*.plain.test",
+                "example.org",
+            ],
+        ),
+    ] {
+        let text = listener("") + rest + &route(1, sni);
+        let warnings = Gateway::check(place.config(&text)).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), missing.len(), "{warnings:#?}");
+        for (warning, name) in warnings.iter().zip(missing) {
+            let says =
+                format!("route[0]: no certificate of this listener has the name {name} of the route; ");
+            assert!(warning.contains(&says), "{warning}");
+        }
+    }
+    // A listener without certificates authenticates in other ways.
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[listener.clients]\npsk = \"keys.psk\"\n".to_owned()
+        + &route(1, "sni = [\"example.org\"]");
+    let warnings = Gateway::check(place.config(&text)).unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(warnings.is_empty(), "{warnings:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 
 use pki_types::SignatureVerificationAlgorithm;
+use webpki::EndEntityCert;
 
 use super::verifier::KeyUse;
 use super::x509::{self, names, signature_algorithm};
@@ -21,6 +22,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) chain_schemes: Option<&'a [SignatureScheme]>,
     /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: &'a [Vec<u8>],
+    /// The name that the client wants to reach, if it is the one who chooses among certificates of a server.
+    pub(crate) server_name: Option<&'a str>,
     /// The methods of decentralised identifiers that the peer resolves.
     pub(crate) did_methods: &'a [DidMethod],
     /// Whether the credential will travel in messages of its own.
@@ -87,7 +90,8 @@ pub(crate) fn select_decrypting(
 }
 
 /// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can verify come first
-/// (RFC 8446 §4.4.2.2), then chains that lead to a trust anchor that the peer named.
+/// (RFC 8446 §4.4.2.2), then certificates with the name that the client wants, then chains that lead to a trust anchor that the
+/// peer named. Among equals it is the first.
 fn best<T>(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -131,12 +135,43 @@ fn best<T>(
                 continue;
             }
         };
-        let rank = (is_verifiable(credential, &in_chains), leads_to(credential, wanted.authorities));
+        let rank = (
+            is_verifiable(credential, &in_chains),
+            wanted.server_name.and_then(|name| names_server(credential, name)),
+            leads_to(credential, wanted.authorities),
+        );
         if best.as_ref().is_none_or(|(best, _)| rank > *best) {
             best = Some((rank, (index, use_of_it)));
         }
     }
     best.map(|(_, choice)| choice).ok_or(reason)
+}
+
+/// How a certificate names a server. Of two certificates, the one that names it exactly suits better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Naming {
+    /// `*.example.org` names `a.example.org`.
+    Wildcard,
+    Exact,
+}
+
+/// How the leaf's dNSNames name this server; `None` if they do not.
+fn names_server(credential: &Credential, name: &str) -> Option<Naming> {
+    let Credential::X509 { chain, .. } = credential else { return None };
+    let leaf = EndEntityCert::try_from(chain.first()?).ok()?;
+    // RFC 6066 §3 has the name without the final dot of a DNS name; a client that sends one means the same.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let parent = name.split_once('.').map(|(_, parent)| parent);
+    let naming = |pattern: &str| {
+        // RFC 9525 §6.3: a wildcard is the whole first label and stands for one label.
+        let is_covered =
+            pattern.strip_prefix("*.").zip(parent).is_some_and(|(p, parent)| p.eq_ignore_ascii_case(parent));
+        match pattern.eq_ignore_ascii_case(name) {
+            true => Some(Naming::Exact),
+            false => is_covered.then_some(Naming::Wildcard),
+        }
+    };
+    leaf.valid_dns_names().filter_map(naming).max()
 }
 
 /// Whether the leaf allows this use of its key. A raw key has no such limit.
@@ -245,6 +280,7 @@ mod tests {
             allows: &SignatureScheme::signs_handshakes,
             chain_schemes: None,
             authorities: &[],
+            server_name: None,
             did_methods: &[],
             by_messages: false,
         };

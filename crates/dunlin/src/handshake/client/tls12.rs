@@ -431,6 +431,7 @@ fn send_certificate(
         },
         chain_schemes: None,
         authorities: &request.authorities,
+        server_name: None,
         did_methods: &[],
         by_messages: false,
     };

@@ -20,6 +20,7 @@
 //! order of the others decides which of several errors is reported. A program links only the tables that its configuration
 //! needs: TLS 1.2 and a client's certificates have their own.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::Cx;
@@ -503,6 +504,8 @@ pub(crate) struct Demands {
     pub(crate) chain_schemes: Option<Vec<SignatureScheme>>,
     /// The names of the peer's trust anchors, in DER; empty if the peer sent none.
     pub(crate) authorities: Vec<Vec<u8>>,
+    /// The name that the client wants to reach.
+    pub(crate) server_name: Option<String>,
     /// The methods of decentralised identifiers that the peer resolves, if it listed them.
     pub(crate) did_methods: Option<Vec<DidMethod>>,
     /// The decentralised identity that the peer prefers to a certificate, in messages of its own.
@@ -517,6 +520,7 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
     signature_algorithms::demand,
     certificate_type::demand,
     certificate_authorities::demand,
+    server_name::demand,
     compress_certificate::demand,
     status_request::demand,
     did_methods::demand,
@@ -524,8 +528,12 @@ static IN_CLIENT_HELLO: &[DemandStep] = &[
 ];
 
 /// The demands in a TLS 1.2 ClientHello.
-static IN_CLIENT_HELLO_TLS12: &[DemandStep] =
-    &[signature_algorithms::demand_tls12, certificate_type::demand, certificate_authorities::demand];
+static IN_CLIENT_HELLO_TLS12: &[DemandStep] = &[
+    signature_algorithms::demand_tls12,
+    certificate_type::demand,
+    certificate_authorities::demand,
+    server_name::demand,
+];
 
 /// The demands in a CertificateRequest.
 static IN_CERTIFICATE_REQUEST: &[DemandStep] = &[
@@ -579,6 +587,7 @@ impl Demands {
             allows,
             chain_schemes: self.chain_schemes.as_deref(),
             authorities: &self.authorities,
+            server_name: self.server_name.as_deref(),
             did_methods: self.did_methods.as_deref().unwrap_or_default(),
             by_messages: false,
         }

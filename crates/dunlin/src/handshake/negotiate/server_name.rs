@@ -1,9 +1,9 @@
 //! `server_name` (RFC 6066 §3): the client names the host that it wants to reach.
 
-use super::{Choices, HelloDraft};
+use super::{Choices, Demands, HelloDraft};
 use crate::error::{Error, PeerMisbehaved};
-use crate::extension::ExtensionsWriter;
 use crate::extension::server_name::{Acknowledged, HostName};
+use crate::extension::{Extensions, ExtensionsWriter};
 use crate::handshake::Cx;
 use crate::handshake::client::start::Offer;
 use crate::handshake::negotiated::Negotiated;
@@ -29,10 +29,17 @@ pub(super) fn hint(hello: &ClientHello, info: &mut ClientHelloInfo) -> Result<()
     Ok(())
 }
 
-/// RFC 6066 §3: the server acknowledges a name that it used. This server uses it to choose a profile. A resumption has no
-/// acknowledgement, because the session contains the name.
+/// RFC 8446 §4.4.2.2: the name guides the server's choice of a certificate.
+pub(super) fn demand(extensions: &Extensions<'_>, demands: &mut Demands) -> Result<(), Error> {
+    demands.server_name = extensions.get::<HostName>()?.map(|name| name.0);
+    Ok(())
+}
+
+/// RFC 6066 §3: the server acknowledges a name that it used, to choose a profile or among several credentials. A resumption has
+/// no acknowledgement, because the session contains the name.
 pub(super) fn answer(_: &mut Cx<'_>, chosen: &Choices<'_>, w: &mut ExtensionsWriter) -> Result<(), Error> {
-    if chosen.config.choose_profile && !chosen.resumes && chosen.offers(ExtensionType::SERVER_NAME) {
+    let chooses = chosen.config.choose_profile || chosen.config.profile.credentials.len() > 1;
+    if chooses && !chosen.resumes && chosen.offers(ExtensionType::SERVER_NAME) {
         w.put(&Acknowledged);
     }
     Ok(())
