@@ -54,6 +54,28 @@ pub enum Error {
     /// The PEM does not parse.
     #[error("malformed PEM ({0})")]
     MalformedPem(String),
+    /// A PEM section could hold a certificate, a key or a CRL, but nothing reads it in this form.
+    #[error("line {line}: {}", why.text(label))]
+    Unread {
+        /// The number of its first line, from 1 on.
+        line: usize,
+        /// Its label.
+        label: String,
+        /// Why nothing reads it.
+        why: Unread,
+    },
+    /// A PEM file holds no certificate, key or CRL; the labels of its sections.
+    #[error("no certificate, key or CRL in it{}", found(labels))]
+    Empty {
+        /// The labels of the sections that it has.
+        labels: Vec<String>,
+    },
+    /// The text has two bytes for each character.
+    #[error("the text is in UTF-16")]
+    Utf16,
+    /// The file is a container of keys and certificates (RFC 7292).
+    #[error("a PKCS #12 file")]
+    Pkcs12,
     /// The file cannot be read; the kind of the error.
     #[error("it cannot be read: {0}")]
     Unreadable(ErrorKind),
@@ -114,6 +136,10 @@ impl Error {
             | Self::MalformedPublicKey(_)
             | Self::MalformedPem(_)
             | Self::UnknownFormat => "give an undamaged PEM or DER file".into(),
+            Self::Unread { label, why, .. } => why.advice(label),
+            Self::Empty { .. } => "give a file that holds a certificate, a key or a CRL".into(),
+            Self::Utf16 => "save it as ASCII or UTF-8".into(),
+            Self::Pkcs12 => "make PEM of it: `openssl pkcs12 -in FILE -nodes -out NEW`".into(),
             Self::Unreadable(_) => "give a file that can be read".into(),
             Self::Missing(what) => format!("give a file that holds a {what}"),
             Self::BadSubject(_) => {
@@ -126,6 +152,51 @@ impl Error {
             Self::BadTime(_) => "write YYYY-MM-DD or YYYY-MM-DDThh:mm:ssZ, from 1970 on".into(),
             Self::EmptyValidity => "give an end after the beginning".into(),
         }
+    }
+}
+
+/// Why nothing reads a PEM section that could hold a certificate, a key or a CRL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// Blanks stand before its first line (RFC 7468 §3 allows none).
+    Indented,
+    /// A certificate with OpenSSL's own settings of trust.
+    Trusted,
+    /// RFC 7468 has another label for it, which is named.
+    Label(&'static str),
+    /// Certificates in the envelope of PKCS #7.
+    Envelope,
+    /// A kind of certificate, key or CRL that no handshake uses.
+    Kind,
+}
+
+impl Unread {
+    fn text(self, label: &str) -> String {
+        match self {
+            Self::Indented => format!("blanks stand before -----BEGIN {label}-----"),
+            Self::Trusted => format!("{label}: a certificate in OpenSSL's own form"),
+            Self::Label(_) => format!("{label} is not the label of RFC 7468"),
+            Self::Envelope => format!("{label}: certificates in an envelope"),
+            Self::Kind => format!("nothing reads the section {label}"),
+        }
+    }
+
+    fn advice(self, label: &str) -> String {
+        match self {
+            Self::Indented => "remove the blanks before the lines of the section".into(),
+            Self::Trusted => "write it with `openssl x509 -in FILE -out NEW`".into(),
+            Self::Label(right) => format!("write -----BEGIN {right}----- and -----END {right}-----"),
+            Self::Envelope => "take them out: `openssl pkcs7 -in FILE -print_certs -out NEW`".into(),
+            Self::Kind => format!("remove the section {label}, or convert it to a certificate, key or CRL"),
+        }
+    }
+}
+
+/// The labels of PEM sections, as a part of a sentence.
+fn found(labels: &[String]) -> String {
+    match labels {
+        [] => String::new(),
+        labels => format!(", only {}", labels.join(", ")),
     }
 }
 

@@ -39,7 +39,7 @@ mod tree;
 pub use authority::{Authority, Identity};
 pub use credential::{CredentialFault, LoadError, LoadedCredential, Refusal};
 pub use crl::{CrlSpec, RevocationReason};
-pub use error::Error;
+pub use error::{Error, Unread};
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};
 pub use key::{KeyPair, KeyType};
 pub use pem::{Item, certificates_to_pem, parse, revocation_list_to_pem};

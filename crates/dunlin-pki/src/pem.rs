@@ -10,8 +10,9 @@ use x509_cert::Certificate;
 use x509_cert::certificate::Rfc5280;
 use x509_cert::crl::CertificateList;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
+use crate::error::Unread;
 use crate::{Error, KeyPair};
 
 /// One item of a file.
@@ -27,22 +28,25 @@ pub enum Item {
     RevocationList(CertificateRevocationListDer<'static>),
 }
 
-/// Reads the items of `file`, in order. It skips PEM sections of other kinds and text around the sections.
+/// Reads the items of `file`, in order. It skips text around PEM sections, and sections that hold no certificate, key or CRL, such as
+/// parameters and requests. A byte order mark before a section, and blanks after its lines (RFC 7468 §3), change nothing.
 ///
 /// # Errors
-/// [`Error::UnknownFormat`] if it is neither PEM nor the DER of one item; [`Error::Missing`] if a PEM file has no item of
-/// these kinds; [`Error::MalformedPem`]; [`Error::EncryptedKey`]; [`Error::UnusableKey`].
+/// [`Error::UnknownFormat`] if it is neither PEM nor the DER of one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Empty`] if a PEM
+/// file has no item of these kinds; [`Error::Unread`] if a section could hold one, but is of another form; [`Error::MalformedPem`];
+/// [`Error::EncryptedKey`]; [`Error::UnusableKey`].
 pub fn parse(file: &[u8]) -> Result<Vec<Item>, Error> {
-    if contains(file, b"-----BEGIN ") { parse_pem(file) } else { parse_der(file).map(|item| vec![item]) }
+    // Byte order marks of UTF-16, from either end.
+    if file.starts_with(&[0xff, 0xfe]) || file.starts_with(&[0xfe, 0xff]) {
+        return Err(Error::Utf16);
+    }
+    if contains(file, BEGIN) { parse_pem(file) } else { parse_der(file).map(|item| vec![item]) }
 }
 
 fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
-    // PKCS#8 has the word in its label, older forms have it in a header line (RFC 1421 §4.6.1.1).
-    if contains(file, b"ENCRYPTED") {
-        return Err(Error::EncryptedKey);
-    }
+    let (sections, labels) = sections(file)?;
     let mut items = vec![];
-    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(file) {
+    for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&sections) {
         let (kind, der) = section.map_err(|error| malformed(&error))?;
         items.push(match kind {
             SectionKind::Certificate => Item::Certificate(der.into()),
@@ -54,7 +58,101 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
             _ => continue,
         });
     }
-    if items.is_empty() { Err(Error::Missing("certificate, key or CRL")) } else { Ok(items) }
+    if items.is_empty() { Err(Error::Empty { labels }) } else { Ok(items) }
+}
+
+const BEGIN: &[u8] = b"-----BEGIN ";
+const END: &[u8] = b"-----END ";
+const DASHES: &[u8] = b"-----";
+
+/// What becomes of a section with this label.
+enum Section {
+    /// It is read under the label of RFC 7468.
+    Read(&'static str),
+    /// It holds nothing that this crate reads.
+    Skipped,
+    /// It could hold a certificate, a key or a CRL. Nobody must believe that it counts.
+    Refused(Unread),
+}
+
+fn section(label: &str) -> Section {
+    match label {
+        "CERTIFICATE" | "X509 CERTIFICATE" => Section::Read("CERTIFICATE"),
+        "X509 CRL" => Section::Read("X509 CRL"),
+        "PUBLIC KEY" => Section::Read("PUBLIC KEY"),
+        "PRIVATE KEY" => Section::Read("PRIVATE KEY"),
+        "RSA PRIVATE KEY" => Section::Read("RSA PRIVATE KEY"),
+        "EC PRIVATE KEY" => Section::Read("EC PRIVATE KEY"),
+        "TRUSTED CERTIFICATE" => Section::Refused(Unread::Trusted),
+        "CRL" => Section::Refused(Unread::Label("X509 CRL")),
+        "PKCS7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
+        "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => Section::Skipped,
+        label => match ["CERTIFICATE", "KEY", "CRL"].iter().any(|word| label.contains(word)) {
+            true => Section::Refused(Unread::Kind),
+            false => Section::Skipped,
+        },
+    }
+}
+
+/// The sections that this crate reads, under the labels of RFC 7468 and without what editors and mail programs add, and the labels of
+/// all sections.
+fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
+    // No line becomes longer: a growing vector would leave unwiped copies of keys behind.
+    let mut sections = Zeroizing::new(Vec::with_capacity(file.len() + 1));
+    let mut labels: Vec<String> = vec![];
+    // The label of the section that is being read, in the file and in RFC 7468.
+    let mut reads: Option<(String, &str)> = None;
+    let unended = |label: &str| Error::MalformedPem(format!("the line -----END {label}----- is missing"));
+    for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
+        let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
+        if let Some(rest) = line.trim_ascii_start().strip_prefix(BEGIN) {
+            if let Some((label, _)) = reads {
+                return Err(unended(&label));
+            }
+            let label = rest.strip_suffix(DASHES).ok_or_else(|| {
+                Error::MalformedPem(format!("line {number}: the -----BEGIN line is incomplete"))
+            })?;
+            let label = String::from_utf8_lossy(label).into_owned();
+            labels.push(label.clone());
+            let refused = |why| Error::Unread { line: number, label: label.clone(), why };
+            reads = match section(&label) {
+                // PKCS#8 has the word in its label.
+                _ if label.contains("ENCRYPTED") => return Err(Error::EncryptedKey),
+                Section::Refused(why) => return Err(refused(why)),
+                Section::Read(_) if !line.starts_with(BEGIN) => return Err(refused(Unread::Indented)),
+                Section::Read(canonical) => {
+                    put(&mut sections, BEGIN, canonical);
+                    Some((label, canonical))
+                }
+                Section::Skipped => None,
+            };
+        } else if let Some((label, canonical)) = &reads {
+            let ends = line.strip_prefix(END).map(|rest| rest.strip_suffix(DASHES));
+            if ends == Some(Some(label.as_bytes())) {
+                put(&mut sections, END, canonical);
+                reads = None;
+            } else if ends.is_some() {
+                return Err(unended(label));
+            } else if let Some(value) = line.strip_prefix(b"Proc-Type:") {
+                // Older forms have it in a header of the section (RFC 1421 §4.6.1.1).
+                if contains(value, b"ENCRYPTED") {
+                    return Err(Error::EncryptedKey);
+                }
+            } else {
+                sections.extend_from_slice(line);
+                sections.push(b'\n');
+            }
+        }
+    }
+    match reads {
+        Some((label, _)) => Err(unended(&label)),
+        None => Ok((sections, labels)),
+    }
+}
+
+/// Writes the first or last line of a section that is read.
+fn put(sections: &mut Vec<u8>, begin: &[u8], label: &str) {
+    [begin, label.as_bytes(), DASHES, b"\n"].iter().for_each(|part| sections.extend_from_slice(part));
 }
 
 fn parse_der(file: &[u8]) -> Result<Item, Error> {
@@ -67,8 +165,21 @@ fn parse_der(file: &[u8]) -> Result<Item, Error> {
     if CertificateList::<Rfc5280>::from_der(file).is_ok() {
         return Ok(Item::RevocationList(file.to_vec().into()));
     }
+    if is_pkcs12(file) {
+        return Err(Error::Pkcs12);
+    }
     let key = PrivateKeyDer::try_from(file).map_err(|_| Error::UnknownFormat)?;
     KeyPair::from_der(&key).map(Item::PrivateKey)
+}
+
+/// Whether it begins as PFX does: a sequence of the version 3 and of a sequence (RFC 7292 §4).
+fn is_pkcs12(file: &[u8]) -> bool {
+    let content = match file {
+        // A length of one byte, of one byte after its own length, and so on; BER may leave it open (0x80).
+        [0x30, length, rest @ ..] => rest.get(usize::from(length & 0x7f) * usize::from(length >> 7)..),
+        _ => None,
+    };
+    content.is_some_and(|content| content.starts_with(&[0x02, 0x01, 0x03, 0x30]))
 }
 
 fn private_key(mut der: PrivateKeyDer<'static>) -> Result<Item, Error> {
@@ -83,7 +194,6 @@ fn malformed(error: &pem_reader::Error) -> Error {
         pem_reader::Error::MissingSectionEnd { end_marker } => {
             format!("the line -----END {}----- is missing", String::from_utf8_lossy(end_marker))
         }
-        pem_reader::Error::IllegalSectionStart { .. } => "a -----BEGIN line is incomplete".into(),
         pem_reader::Error::Base64Decode(_) => "the text between its BEGIN and END lines is not base64".into(),
         pem_reader::Error::SectionTooLarge => "a section is too large".into(),
         _ => "it holds no section".into(),

@@ -252,7 +252,7 @@ fn rejects_files_without_usable_certificates_keys_or_crls() {
         (encrypted, Error::EncryptedKey),
         (old, Error::EncryptedKey),
         (bad_key, Error::UnusableKey),
-        (other, Error::Missing("certificate, key or CRL")),
+        (other, Error::Empty { labels: vec!["X509 PARAMETERS".into()] }),
     ];
     for (file, error) in cases {
         assert_eq!(parse(file).err(), Some(error), "{}", String::from_utf8_lossy(file));

@@ -1,0 +1,136 @@
+//! Files with keys, certificates and CRLs as editors, mail programs and other tools write them.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
+
+use dunlin_pki::{Error, Item, KeyType, Tree, TreeSpec, Unread, certificates_to_pem, parse};
+
+/// A chain of two certificates, and the key of the first.
+fn files() -> (String, String) {
+    let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 30).unwrap()).unwrap();
+    let chain = certificates_to_pem(&tree.server.chain).unwrap();
+    assert_eq!(chain.matches("BEGIN").count(), 2);
+    (chain, tree.server.key.to_pem().unwrap().to_string())
+}
+
+fn kinds(file: impl AsRef<[u8]>) -> Result<String, Error> {
+    let kind = |item: &Item| match item {
+        Item::Certificate(_) => 'c',
+        Item::PrivateKey(_) => 'k',
+        Item::PublicKey(_) => 'p',
+        Item::RevocationList(_) => 'r',
+    };
+    parse(file.as_ref()).map(|items| items.iter().map(kind).collect())
+}
+
+#[test]
+fn editors_and_mail_programs_change_nothing() {
+    let (chain, key) = files();
+    let both = format!("{key}{chain}");
+    for (file, what) in [
+        (both.clone(), "as written"),
+        (format!("\u{feff}{both}"), "a byte order mark at the start"),
+        (both.replace("-----BEGIN", "\u{feff}-----BEGIN"), "a byte order mark before each section"),
+        (both.replace('\n', "\r\n"), "lines of other systems"),
+        (both.replace('\n', " \t\n"), "blanks after each line"),
+        (both.replace(" CERTIFICATE", " X509 CERTIFICATE"), "the label of an older tool"),
+        (format!("Subject: ENCRYPTED\n{both}\nnotes"), "text around the sections"),
+        (
+            format!("-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n{both}"),
+            "parameters",
+        ),
+        (
+            both.replacen(
+                "-----BEGIN C",
+                "-----BEGIN DH PARAMETERS-----\nAA==\n-----END DH PARAMETERS-----\n-----BEGIN C",
+                1,
+            ),
+            "parameters between",
+        ),
+        (both.trim_end().into(), "no end of the last line"),
+    ] {
+        assert_eq!(kinds(file), Ok("kcc".into()), "{what}");
+    }
+}
+
+/// A CRL or a root that nobody reads would let in whom it refuses.
+#[test]
+fn what_could_count_is_never_skipped_in_silence() {
+    let (chain, _) = files();
+    let relabelled = |label: &str| {
+        let second = chain.rfind("-----BEGIN").unwrap();
+        let (first, second) = chain.split_at(second);
+        (format!("{first}{}", second.replace("CERTIFICATE", label)), first.lines().count() + 1)
+    };
+    for (label, why, mends) in [
+        ("TRUSTED CERTIFICATE", Unread::Trusted, "openssl x509"),
+        ("CRL", Unread::Label("X509 CRL"), "-----BEGIN X509 CRL-----"),
+        ("PKCS7", Unread::Envelope, "openssl pkcs7"),
+        ("OPENSSH PRIVATE KEY", Unread::Kind, "remove"),
+    ] {
+        let (file, line) = relabelled(label);
+        let error = kinds(file).unwrap_err();
+        assert_eq!(error, Error::Unread { line, label: label.into(), why });
+        assert!(
+            error.to_string().contains(label) && error.advice().contains(mends),
+            "{error}: {}",
+            error.advice()
+        );
+    }
+    let indented: String = chain.lines().map(|line| format!("    {line}\n")).collect();
+    let error = kinds(format!("root:\n{indented}")).unwrap_err();
+    assert_eq!(error, Error::Unread { line: 2, label: "CERTIFICATE".into(), why: Unread::Indented });
+}
+
+#[test]
+fn encrypted_counts_in_a_label_or_in_a_header_of_a_section() {
+    let (chain, key) = files();
+    let body = "AAAA\n-----END";
+    for file in [
+        format!("{chain}-----BEGIN ENCRYPTED PRIVATE KEY-----\n{body} ENCRYPTED PRIVATE KEY-----\n"),
+        format!(
+            "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\n{body} RSA PRIVATE KEY-----\n"
+        ),
+    ] {
+        assert_eq!(kinds(file), Err(Error::EncryptedKey));
+    }
+    assert_eq!(kinds(format!("The key is not ENCRYPTED.\nProc-Type: 4,ENCRYPTED\n{key}")), Ok("k".into()));
+}
+
+#[test]
+fn damaged_sections_are_refused() {
+    let (chain, _) = files();
+    for (file, says) in [
+        (chain.replacen("-----END CERTIFICATE-----\n", "", 1), "-----END CERTIFICATE----- is missing"),
+        (
+            chain.trim_end().strip_suffix("-----END CERTIFICATE-----").unwrap().into(),
+            "-----END CERTIFICATE----- is missing",
+        ),
+        (
+            chain.replacen("-----END CERTIFICATE", "-----END X509 CRL", 1),
+            "-----END CERTIFICATE----- is missing",
+        ),
+        (chain.replacen("-----BEGIN CERTIFICATE-----", "-----BEGIN CERTIFICATE", 1), "line 1"),
+        (chain.replacen("\nMII", "\nM!I", 1), "not base64"),
+    ] {
+        match kinds(file) {
+            Err(Error::MalformedPem(why)) => assert!(why.contains(says), "{why}"),
+            other => panic!("{says}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn other_files_are_named() {
+    let (chain, _) = files();
+    let utf16: Vec<u8> =
+        "\u{feff}".encode_utf16().chain(chain.encode_utf16()).flat_map(u16::to_le_bytes).collect();
+    assert_eq!(kinds(utf16), Err(Error::Utf16));
+    // The beginning of a PFX (RFC 7292 §4), with the forms of length that OpenSSL and others write.
+    for start in [&[0x30, 0x82, 0x0a, 0x00][..], &[0x30, 0x80], &[0x30, 0x20]] {
+        assert_eq!(kinds([start, &[0x02, 0x01, 0x03, 0x30, 0x00]].concat()), Err(Error::Pkcs12));
+    }
+    let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n";
+    let error = kinds(parameters).unwrap_err();
+    assert_eq!(error.to_string(), "no certificate, key or CRL in it, only EC PARAMETERS");
+    assert_eq!(kinds("no PEM"), Err(Error::UnknownFormat));
+}
