@@ -11,7 +11,7 @@ use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::visit::Visit;
 use super::watched::Watched;
@@ -20,7 +20,7 @@ use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserN
 use crate::limits::{HandshakePlace, Places, Seated};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
-use crate::proxy::mqtt::{Connect, ConnectError};
+use crate::proxy::mqtt::{Answer, Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Shared};
@@ -243,7 +243,7 @@ async fn serve(
     if let Some((_, packet)) = &mqtt {
         first.extend_from_slice(packet);
     }
-    let backend = match reach(shared, live, route, &first).await {
+    let mut backend = match reach(shared, live, route, &first).await {
         Ok(backend) => backend,
         Err(error) => {
             log_unreachable(shared, live, route, from, &error);
@@ -257,13 +257,27 @@ async fn serve(
             return Ok(());
         }
     };
+    let (mut answer, mut idle_time) = (Answer::default(), limits.idle_time);
+    if let Some((connect, _)) = &mqtt {
+        idle_time = connect.idle_time(&answer, limits.idle_time);
+        if connect.has_server_keep_alive() {
+            // Whatever ends this ends the connection below, or its backend is only slow.
+            tokio::select! {
+                _ = answer.read(&mut backend, limits.header_bytes) => {}
+                () = sleep(idle_time) => {}
+                () = ends(shared, seated, Phase::Ending) => {}
+            }
+            idle_time = connect.idle_time(&answer, limits.idle_time);
+        }
+    }
     let stop = ends(shared, seated, Phase::Ending);
     let tls = Watched::new(tls, visit.clone(), seated.clone());
-    let passed = proxy::tcp::pass(tls, backend, limits.idle_time, stop).await;
+    let passed = proxy::tcp::pass(tls, (backend, answer.bytes), idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
+        End::Idle if idle_time != limits.idle_time => "no traffic within 1.5 times the keep alive".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
         End::Stopped => stopped(shared, listener, seated),
         End::Client(error) => format!("the client's connection failed: {error}"),
@@ -396,7 +410,15 @@ async fn mqtt_connect(
     let read = timeout(limits.handshake_time, Connect::read(tls, limits.header_bytes)).await;
     let late =
         |_| std::io::Error::new(std::io::ErrorKind::TimedOut, "no CONNECT packet within handshake_time");
-    let connect = read.map_err(late)??;
+    let connect = match read.map_err(late)? {
+        Ok(connect) => connect,
+        Err(error) => {
+            if let Some(answer) = error.answer() {
+                let _ = timeout(CLOSE_PATIENCE, tls.write_all(answer)).await;
+            }
+            return Err(error);
+        }
+    };
     let peer = tls.negotiated().peer.as_ref();
     let name = peer.and_then(|peer| match config.user_name {
         UserName::Name => identity::name(peer),

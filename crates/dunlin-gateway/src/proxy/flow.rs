@@ -35,6 +35,11 @@ enum Progress {
 }
 
 impl Flow {
+    /// A direction whose receiver gets `first` before what the sender has.
+    pub(super) fn after(first: Vec<u8>) -> Self {
+        Self { rest: first, ..Self::default() }
+    }
+
     /// Passes data on as far as both sides allow, and lets other tasks run after each full buffer: a connection with much data must not
     /// delay those with little. Ready when the sender has ended and the receiver knows.
     ///

@@ -4,6 +4,7 @@
 //! it would take them for the gateway's statement.
 
 use std::io;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -15,8 +16,14 @@ const FLAG_WILL: u8 = 0x04;
 const FLAG_PASSWORD: u8 = 0x40;
 const FLAG_USER_NAME: u8 = 0x80;
 
+/// The type of a CONNACK packet with its reserved flags.
+const CONNACK: u8 = 0x20;
+/// The bit of the level by which bridges of Mosquitto and others say that they are one. Brokers then keep the retain flag of messages.
+const BRIDGE: u8 = 0x80;
 /// The longest text or binary data of MQTT, in bytes (§1.5.4).
 const MAX_TEXT: usize = u16::MAX as usize;
+/// The longest idle time that a keep alive can demand. A keep alive has up to 18 hours, and a client that is gone would keep its place.
+const MAX_KEPT_ALIVE: Duration = Duration::from_secs(3 * 60 * 60);
 
 /// Why the gateway does not pass a client's first packet on.
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +36,9 @@ pub(crate) enum ConnectError {
     /// It breaks the protocol.
     #[error("its first packet is no valid CONNECT packet of MQTT 3.1, 3.1.1 or 5")]
     Malformed,
+    /// It has a level that is none of these versions.
+    #[error("its first packet has the protocol level {0:#04x}, and not that of MQTT 3.1, 3.1.1 or 5")]
+    Version(u8),
     /// The client would authenticate to the broker itself (MQTT 5 §4.12).
     #[error("it authenticates by a method of MQTT, and the gateway has authenticated it already")]
     Authenticates,
@@ -37,11 +47,25 @@ pub(crate) enum ConnectError {
     Identity,
 }
 
+impl ConnectError {
+    /// The CONNACK packet for a client whose CONNECT packet cannot be read further (MQTT 5 §3.1.2.2, [MQTT-3.1.2-2] of MQTT 3.1.1). Others
+    /// get none (MQTT 5 §4.13).
+    pub(crate) const fn answer(&self) -> Option<&'static [u8]> {
+        match self {
+            Self::Version(5) => Some(&[CONNACK, 3, 0, 0x84, 0]),
+            Self::Version(_) => Some(&[CONNACK, 2, 0, 1]),
+            _ => None,
+        }
+    }
+}
+
 /// A CONNECT packet, without its user name and password.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Connect {
-    /// 3, 4 or 5.
+    /// 3, 4 or 5, without the bit of bridges.
     level: u8,
+    /// In seconds; 0 if the client may be silent for any time.
+    keep_alive: u16,
     /// Whether it has an authentication method or authentication data.
     authenticates: bool,
     flags: u8,
@@ -84,28 +108,88 @@ impl<'a> Reader<'a> {
         Err(ConnectError::Malformed)
     }
 
+    /// The next property: its identifier, and its value without a length of the whole (MQTT 5 §2.2.2.2).
+    fn property(&mut self) -> Result<(u8, &'a [u8]), ConnectError> {
+        let id = self.u8()?;
+        let value = match id {
+            0x01 | 0x17 | 0x19 | 0x24 | 0x25 | 0x28 | 0x29 | 0x2a => self.take(1)?,
+            0x13 | 0x21 | 0x22 | 0x23 => self.take(2)?,
+            0x02 | 0x11 | 0x18 | 0x27 => self.take(4)?,
+            0x03 | 0x08 | 0x09 | 0x12 | 0x15 | 0x16 | 0x1a | 0x1c | 0x1f => self.text()?,
+            // User Property.
+            0x26 => self.text().and_then(|_| self.text())?,
+            _ => return Err(ConnectError::Malformed),
+        };
+        Ok((id, value))
+    }
+
     /// Whether the properties of a CONNECT packet (MQTT 5 §3.1.2.11) have an authentication method or authentication data.
     fn authenticates(mut self) -> Result<bool, ConnectError> {
         let mut found = false;
         while !self.0.is_empty() {
-            match self.u8()? {
-                // Request Response Information and Request Problem Information.
-                0x19 | 0x17 => self.take(1)?,
-                // Receive Maximum and Topic Alias Maximum.
-                0x21 | 0x22 => self.take(2)?,
-                // Session Expiry Interval and Maximum Packet Size.
-                0x11 | 0x27 => self.take(4)?,
-                // User Property.
-                0x26 => self.text().and_then(|_| self.text())?,
+            match self.property()?.0 {
                 // Authentication Method and Authentication Data.
-                0x15 | 0x16 => {
-                    found = true;
-                    self.text()?
-                }
+                0x15 | 0x16 => found = true,
+                // The others of a CONNECT packet, from Session Expiry Interval to Maximum Packet Size.
+                0x11 | 0x17 | 0x19 | 0x21 | 0x22 | 0x26 | 0x27 => {}
                 _ => return Err(ConnectError::Malformed),
-            };
+            }
         }
         Ok(found)
+    }
+}
+
+/// The first packet of a broker.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// What was read of it, and must go to the client.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Answer {
+    /// Reads the first packet of a broker, of at most `max` bytes. What has been read is there even if the caller does not wait for
+    /// the rest, or if the broker ends its direction.
+    pub(crate) async fn read<S: AsyncRead + Unpin>(&mut self, broker: &mut S, max: usize) -> io::Result<()> {
+        while let Some(missing) = self.missing().filter(|missing| self.bytes.len() + missing <= max) {
+            let mut chunk = broker.take(missing as u64);
+            if chunk.read_buf(&mut self.bytes).await? == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many bytes are missing at least; `None` if the packet is complete or no CONNACK packet.
+    fn missing(&self) -> Option<usize> {
+        let Some((typ, rest)) = self.bytes.split_first() else { return Some(2) };
+        if *typ != CONNACK {
+            return None;
+        }
+        let mut len = 0;
+        for (shift, i) in [0, 7, 14, 21].into_iter().zip(0..) {
+            let Some(byte) = rest.get(i) else { return Some(1) };
+            len |= usize::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                let missing = (i + 1 + len).saturating_sub(rest.len());
+                return (missing > 0).then_some(missing);
+            }
+        }
+        None
+    }
+
+    /// Server Keep Alive, which counts instead of the client's keep alive (MQTT 5 §3.2.2.3.14).
+    fn keep_alive(&self) -> Option<u16> {
+        let (&typ, rest) = self.bytes.split_first()?;
+        let body = rest.iter().position(|byte| byte & 0x80 == 0).and_then(|end| rest.get(end + 1..))?;
+        let mut r = Reader(body);
+        // The flags and the reason code.
+        r.take(2).ok().filter(|_| typ == CONNACK)?;
+        let mut properties = r.properties().ok()?;
+        loop {
+            if let (0x13, value) = properties.property().ok()? {
+                return Some(u16::from_be_bytes(value.try_into().ok()?));
+            }
+        }
     }
 }
 
@@ -141,8 +225,11 @@ impl Connect {
         let mut r = Reader(body);
         let name = r.text()?;
         let level = r.u8()?;
+        let level = level & !BRIDGE;
         match (name, level) {
             (b"MQTT", 4 | 5) | (b"MQIsdp", 3) => {}
+            // What follows has another form in other versions.
+            (b"MQTT" | b"MQIsdp", _) => return Err(ConnectError::Version(level)),
             _ => return Err(ConnectError::Malformed),
         }
         let protocol = body.get(..body.len() - r.0.len()).unwrap_or_default();
@@ -154,7 +241,7 @@ impl Connect {
             return Err(ConnectError::Malformed);
         }
         let begin = r.0;
-        r.take(2)?;
+        let keep_alive = u16::from_be_bytes([r.u8()?, r.u8()?]);
         let authenticates = level == 5 && r.properties()?.authenticates()?;
         r.text()?;
         if flags & FLAG_WILL != 0 {
@@ -173,7 +260,7 @@ impl Connect {
         match r.0 {
             [] => {
                 let (protocol, middle) = (protocol.to_vec(), middle.to_vec());
-                Ok(Self { level, authenticates, flags, protocol, middle })
+                Ok(Self { level, keep_alive, authenticates, flags, protocol, middle })
             }
             _ => Err(ConnectError::Malformed),
         }
@@ -223,11 +310,28 @@ impl Connect {
         Ok(packet)
     }
 
+    /// Whether the broker's CONNACK packet may have a keep alive of its own.
+    pub(crate) const fn has_server_keep_alive(&self) -> bool {
+        self.level == 5
+    }
+
+    /// How long this client may be silent: one and a half times the keep alive (MQTT 5 §3.1.2.10), which is the broker's if its answer has
+    /// one, and `idle_time` without a keep alive.
+    pub(crate) fn idle_time(&self, answer: &Answer, idle_time: Duration) -> Duration {
+        match answer.keep_alive().unwrap_or(self.keep_alive) {
+            0 => idle_time,
+            keep_alive => {
+                let silent = Duration::from_millis(u64::from(keep_alive) * 1500);
+                silent.min(idle_time.max(MAX_KEPT_ALIVE))
+            }
+        }
+    }
+
     /// The CONNACK packet that says that the broker cannot be reached (MQTT 5 §3.2.2.2, MQTT 3.1.1 §3.2.2.3).
     pub(crate) const fn unavailable(&self) -> &'static [u8] {
         match self.level {
-            5 => &[0x20, 3, 0, 0x88, 0],
-            _ => &[0x20, 2, 0, 3],
+            5 => &[CONNACK, 3, 0, 0x88, 0],
+            _ => &[CONNACK, 2, 0, 3],
         }
     }
 
@@ -235,9 +339,9 @@ impl Connect {
     /// not authorized.
     pub(crate) const fn refused(&self, why: &ConnectError) -> &'static [u8] {
         match (self.level, why) {
-            (5, ConnectError::Authenticates) => &[0x20, 3, 0, 0x8c, 0],
-            (5, _) => &[0x20, 3, 0, 0x87, 0],
-            _ => &[0x20, 2, 0, 5],
+            (5, ConnectError::Authenticates) => &[CONNACK, 3, 0, 0x8c, 0],
+            (5, _) => &[CONNACK, 3, 0, 0x87, 0],
+            _ => &[CONNACK, 2, 0, 5],
         }
     }
 }
@@ -336,6 +440,89 @@ mod tests {
         }
     }
 
+    /// Mosquitto, NanoMQ and others set the highest bit of the level. The broker gets it, too.
+    #[tokio::test]
+    async fn bridges_pass_with_their_bit() {
+        for (name, level) in [("MQIsdp", 0x83), ("MQTT", 0x84), ("MQTT", 0x85)] {
+            let properties = if level == 0x85 { &[0][..] } else { &[] };
+            let head = [&[0, name.len() as u8], name.as_bytes(), &[level, 0x02, 0, 60], properties].concat();
+            let body = [&head[..], b"\0\x02id"].concat();
+            let packet = [&[CONNECT, body.len() as u8][..], &body].concat();
+            let connect = read(&packet).await.unwrap();
+            assert_eq!(connect.with(None, None).unwrap(), packet);
+            assert_eq!(connect.has_server_keep_alive(), level == 0x85);
+        }
+    }
+
+    #[tokio::test]
+    async fn other_versions_are_refused_in_words_of_mqtt() {
+        for (name, level, answer) in [
+            ("MQTT", 3, Some(&b"\x20\x02\0\x01"[..])),
+            ("MQTT", 6, Some(b"\x20\x02\0\x01")),
+            ("MQTT", 0x86, Some(b"\x20\x02\0\x01")),
+            ("MQIsdp", 4, Some(b"\x20\x02\0\x01")),
+            ("MQIsdp", 5, Some(b"\x20\x03\0\x84\0")),
+            ("MQXX", 4, None),
+        ] {
+            let body =
+                [&[0, name.len() as u8], name.as_bytes(), &[level], b"what a later version has"].concat();
+            let packet = [&[CONNECT, body.len() as u8][..], &body].concat();
+            assert_eq!(read(&packet).await.unwrap_err().answer(), answer, "{name} {level}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_idle_time_follows_the_keep_alive() {
+        let packet = |keep_alive: u16| {
+            let [high, low] = keep_alive.to_be_bytes();
+            [&b"\x10\x0f\0\x04MQTT\x05\x02"[..], &[high, low], b"\0\0\x02id"].concat()
+        };
+        let answer = |properties: &[u8]| {
+            let len = properties.len() as u8;
+            Answer { bytes: [&[CONNACK, 3 + len, 0, 0, len][..], properties].concat() }
+        };
+        let [idle, minute] = [300, 60].map(Duration::from_secs);
+        for (keep_alive, answer, time) in [
+            (40, answer(&[]), minute),
+            (40, Answer::default(), minute),
+            (0, answer(&[]), idle),
+            // After a reason, a user property and a maximum of packets.
+            (40, answer(b"\x1f\0\x01r\x26\0\x01a\0\x01b\x27\0\0\x13\0\x13\0\x14"), Duration::from_secs(30)),
+            (0, answer(b"\x13\0\x14"), Duration::from_secs(30)),
+            (40, answer(b"\x13\0\0"), idle),
+            (40, answer(b"\x7f\x13\0\x14"), minute),
+            // Any other packet has no keep alive.
+            (40, Answer { bytes: b"\xf0\x06\0\0\x03\x13\0\x14".to_vec() }, minute),
+            (u16::MAX, answer(&[]), MAX_KEPT_ALIVE),
+        ] {
+            let connect = read(&packet(keep_alive)).await.unwrap();
+            assert_eq!(connect.idle_time(&answer, idle), time, "{keep_alive} {answer:?}");
+        }
+        let connect = read(&packet(u16::MAX)).await.unwrap();
+        assert_eq!(connect.idle_time(&answer(&[]), 2 * MAX_KEPT_ALIVE), 2 * MAX_KEPT_ALIVE);
+    }
+
+    /// The client gets what was read of an answer, whatever it is.
+    #[tokio::test]
+    async fn reads_one_packet_of_the_broker_and_loses_nothing() {
+        let long = [&[CONNACK, 0x80, 0x01][..], &[0; 128]].concat();
+        for (sent, read, max) in [
+            (&b"\x20\x02\0\0more"[..], 4, 100),
+            (&[&long[..], b"more"].concat(), long.len(), 1000),
+            // Longer than the limit, cut short, no CONNACK packet, and a malformed length.
+            (&long, 3, 100),
+            (b"\x20\x02\0", 3, 100),
+            (b"", 0, 100),
+            (b"\x30\x02\0\0", 2, 100),
+            (b"\x20\xff\xff\xff\xff\x01", 5, 100),
+        ] {
+            let (mut answer, mut broker) = (Answer::default(), sent);
+            answer.read(&mut broker, max).await.unwrap();
+            assert_eq!(answer.bytes, sent[..read], "{sent:x?}");
+            assert_eq!(broker, &sent[read..]);
+        }
+    }
+
     #[tokio::test]
     async fn long_packets_have_a_long_length() {
         let connect = read(V4).await.unwrap();
@@ -358,16 +545,9 @@ mod tests {
         reserved[9] |= 1;
         let mut password_alone = V4.to_vec();
         password_alone[9] &= !FLAG_USER_NAME;
-        let mut version = V4.to_vec();
-        version[8] = 6;
-        for packet in [
-            &trailing[..],
-            &reserved,
-            &password_alone,
-            &version,
-            b"\x20\x02\0\0",
-            b"\x10\xff\xff\xff\xff\x01",
-        ] {
+        for packet in
+            [&trailing[..], &reserved, &password_alone, b"\x20\x02\0\0", b"\x10\xff\xff\xff\xff\x01"]
+        {
             assert!(matches!(read(packet).await, Err(ConnectError::Malformed)), "{packet:x?}");
         }
         let mut long = V4;

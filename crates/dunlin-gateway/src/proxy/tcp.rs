@@ -176,12 +176,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 }
 
 /// Passes data in both directions until both have ended.
-async fn both<C, B>(client: &mut C, backend: &mut B) -> io::Result<()>
+async fn both<C, B>(client: &mut C, backend: &mut B, first: Vec<u8>) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
-    let (mut there, mut back) = (Flow::default(), Flow::default());
+    let (mut there, mut back) = (Flow::default(), Flow::after(first));
     poll_fn(|cx| {
         let there = there.poll(cx, client, backend)?;
         let back = back.poll(cx, backend, client)?;
@@ -202,9 +202,10 @@ pub(crate) struct Passed {
 }
 
 /// Passes data between `client` and `backend` until both have closed. A side that has closed its sending direction may still receive.
+/// The client gets `first` before what the backend sends, as the caller has read that from it.
 pub(crate) async fn pass<C: Side, B: Side>(
     mut client: C,
-    mut backend: B,
+    (mut backend, first): (B, Vec<u8>),
     idle_time: Duration,
     stop: impl Future<Output = ()>,
 ) -> Passed {
@@ -212,7 +213,7 @@ pub(crate) async fn pass<C: Side, B: Side>(
     let end = {
         let mut counted = Counted::new(&mut client, traffic.clone());
         tokio::select! {
-            passed = both(&mut counted, &mut backend) => match passed {
+            passed = both(&mut counted, &mut backend, first) => match passed {
                 Ok(()) => End::Closed,
                 Err(error) if traffic.failed.load(Ordering::Relaxed) => End::Client(error),
                 Err(error) => End::Backend(error),
@@ -269,7 +270,7 @@ mod tests {
         }
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
-        let passing = tokio::spawn(pass(gateway, backend, Duration::from_secs(600), stopped));
+        let passing = tokio::spawn(pass(gateway, (backend, vec![]), Duration::from_secs(600), stopped));
         let mut read = vec![0; sent.len()];
         accepted.read_exact(&mut read).await?;
         if ends {
@@ -329,7 +330,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
-        let passed = pass(accepted, Truncated, Duration::from_secs(600), std::future::pending()).await;
+        let passed =
+            pass(accepted, (Truncated, vec![]), Duration::from_secs(600), std::future::pending()).await;
         assert!(matches!(passed.end, End::Backend(_)));
         let error = program.read(&mut [0]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -147,7 +147,7 @@ async fn pass<P>(
     );
     let phases = shared.phase.subscribe();
     let stop = reached(&phases, Phase::Ending);
-    let passed = tcp::pass(tcp, tls, live.config.limits.idle_time, stop).await;
+    let passed = tcp::pass(tcp, (tls, vec![]), live.config.limits.idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {

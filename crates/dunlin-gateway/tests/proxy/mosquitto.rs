@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::process::Command as AsyncCommand;
 
-use crate::place::{PSK, Place, sample, within};
+use crate::place::{PSK, Place, listener, route, sample, within};
 
 /// A broker that ends with the test.
 struct Broker(Child);
@@ -27,19 +27,23 @@ fn tunnel_sample() -> String {
 
 /// Starts the broker of the sample. Returns it with its port and its log.
 fn broker(place: &Place) -> (Broker, u16, Receiver<String>) {
+    place.write("acl", &sample("mosquitto/acl"));
+    // As root it would become another user, who cannot read the directory.
+    start(place, "mosquitto.conf", &(sample("mosquitto/mosquitto.conf") + "user root\n"))
+}
+
+/// Starts a broker with this configuration, in which 1883 stands for its port.
+fn start(place: &Place, name: &str, config: &str) -> (Broker, u16, Receiver<String>) {
     // Debian installs it outside the PATH of ordinary users.
     let program =
         ["/usr/sbin/mosquitto", "/usr/bin/mosquitto"].into_iter().find(|path| Path::new(path).exists());
     let program = program.expect("mosquitto: `tools/setup test` installs it");
-    place.write("acl", &sample("mosquitto/acl"));
     loop {
         // Mosquitto chooses no free port itself, and another program may take this one first.
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        // As root it would become another user, who cannot read the directory.
-        let config = sample("mosquitto/mosquitto.conf").replace("1883", &free.to_string()) + "user root\n";
-        place.write("mosquitto.conf", &config);
+        place.write(name, &config.replace("1883", &free.to_string()));
         let mut command = Command::new(program);
-        command.args(["-v", "-c", "mosquitto.conf"]).current_dir(place.path(""));
+        command.args(["-v", "-c", name]).current_dir(place.path(""));
         let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
         let broker = Broker(child);
@@ -164,4 +168,27 @@ async fn mosquittos_clients_without_tls_reach_the_broker_through_a_tunnel() {
     let told =
         run(&place, "mosquitto_sub", &format!("{client} -C 1 -W 60 -t devices/x509:cn:device-1/t")).await;
     assert_eq!(told, "own\n");
+}
+
+/// A broker passes all topics on to the one behind the gateway, as a site does to its headquarters. Without other settings, it speaks MQTT
+/// 3.1.1 and says by a bit of the version that it is a bridge; `bridge_protocol_version` chooses the others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_of_mosquitto_reaches_the_broker() {
+    let place = Place::new();
+    let open = "listener 1883 127.0.0.1\nallow_anonymous true\nuser root\n";
+    for version in ["", "bridge_protocol_version mqttv31\n", "bridge_protocol_version mqttv50\n"] {
+        let (_central, central, _) = start(&place, "central.conf", open);
+        let config =
+            listener("") + "[listener.clients]\nca = \"root.pem\"\n" + &route(central, "protocol = \"mqtt\"");
+        let (_gateway, port) = place.start(&config).await;
+        let bridge = format!(
+            "{open}connection plant\naddress localhost:{port}\ntopic # both 1\nrestart_timeout 1\n{version}\
+             bridge_cafile root.pem\nbridge_certfile client.pem\nbridge_keyfile client.key\n"
+        );
+        let (_bridge, local, _) = start(&place, "bridge.conf", &bridge);
+        let publish = format!("-h 127.0.0.1 -p {local} -q 1 -r -t plant/temperature -m 21");
+        run(&place, "mosquitto_pub", &publish).await;
+        let subscribe = format!("-h 127.0.0.1 -p {central} -C 1 -W 60 -t plant/temperature");
+        assert_eq!(run(&place, "mosquitto_sub", &subscribe).await, "21\n", "{version}");
+    }
 }
