@@ -10,12 +10,13 @@ use std::time::Instant;
 
 use dunlin::Now;
 use dunlin::auth::{Belief, Verified, Verifier as _};
-use dunlin::wire::AlertDescription as Alert;
+use dunlin::wire::{AlertDescription as Alert, DidMethod};
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::did::Did;
+use dunlin_identity::document::DidDocument;
 use dunlin_identity::handshake::{
-    IdentifierVerifier, Known, KnownStore, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments, Refusal,
-    RegistryDocuments, ResolveError, Resolver, SILENT_TIME,
+    DocumentCache, IdentifierVerifier, Known, KnownStore, LOOK_UP_AGE, MAX_CACHED_DOCUMENTS, PinnedDocuments,
+    Refusal, RegistryDocuments, ResolveError, Resolver, SILENT_TIME, Standing,
 };
 use dunlin_identity::knowledge::{Knowledge, RECORD_LEN, Record};
 use dunlin_identity::method::dunlin::Sha256Hash;
@@ -23,7 +24,7 @@ use dunlin_identity::registry::checkpoint::CheckpointError;
 use dunlin_identity::registry::staple::Staple;
 use dunlin_identity::trust::{Members, TrustList};
 use dunlin_tests::awslc;
-use registered::{Holder, Registry};
+use registered::{Holder, Registry, key, public};
 
 const NOW_S: Seconds = 1_767_225_600;
 
@@ -308,6 +309,30 @@ fn a_little_smaller_log_is_refused_after_a_restart() {
     let refusal = judged(&verifier, &device, Some(&before), NOW_S).unwrap_err();
     assert!(matches!(refusal, Refusal::Resolve(ResolveError::OldProof(..))), "{refusal}");
     judged(&verifier, &device, Some(&newest), NOW_S).unwrap();
+}
+
+/// The documents of a `did:web` have no numbers, so a store cannot tell which of two was the later one.
+#[test]
+fn no_replaced_document_without_a_number_counts_again_after_a_restart() {
+    let did: Did = "did:web:device.example".parse().unwrap();
+    let documents = [(); 2].map(|()| DidDocument::of_key(&did, "key-1", &public(&key())).unwrap());
+    let cache = |known: Arc<Known>| DocumentCache::new(awslc(), vec![DidMethod::WEB], 3600).with_known(known);
+    let stored = Arc::new(Stored::default());
+    let before = cache(Arc::new(Known::new(Knowledge::default()).with_store(stored.clone())));
+    documents.iter().for_each(|document| before.insert(document.clone(), 0, NOW_S).unwrap());
+    let known = known();
+    known.merge(stored.0.lock().unwrap().clone());
+    let restarted = cache(known);
+    let standings = [&before, &restarted].map(|cache| {
+        documents.each_ref().map(|document| {
+            let hash = Sha256Hash::of(&awslc(), document.canonical().as_bytes()).unwrap();
+            cache.standing(&did, &hash, 0)
+        })
+    });
+    assert_eq!(standings, [[Standing::Outdated, Standing::Latest], [Standing::Unknown; 2]]);
+    // An end needs no number.
+    before.deactivate(did.clone());
+    assert_eq!(stored.0.lock().unwrap().len(), 1);
 }
 
 /// Another listener of the program has accepted a larger log since.

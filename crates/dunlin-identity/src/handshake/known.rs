@@ -80,6 +80,11 @@ impl Known {
 
     /// Learns something that is proven.
     pub(crate) fn learn(&self, subject: Subject, mark: Mark) -> Learnt {
+        self.learn_for(&self.stores, subject, mark)
+    }
+
+    /// As [`Self::learn`], and passes it to these stores.
+    fn learn_for(&self, stores: &[Arc<dyn KnownStore>], subject: Subject, mark: Mark) -> Learnt {
         // Most of what handshakes show is known.
         if let Learnt::Known = self.compare(&subject, &mark) {
             return Learnt::Known;
@@ -88,7 +93,7 @@ impl Known {
         let learnt = knowledge.learn(subject, mark);
         if learnt == Learnt::Later {
             // Under the lock, so that the store has the entries of a subject in their order.
-            self.stores.iter().for_each(|store| store.add(&Record { subject, mark }));
+            stores.iter().for_each(|store| store.add(&Record { subject, mark }));
         }
         learnt
     }
@@ -105,12 +110,14 @@ impl Known {
         sequence: u64,
     ) -> Result<bool, ResolveError> {
         let mark = Mark::new(sequence, hash.as_bytes());
-        match self.learn(subject, mark) {
+        // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that
+        // was looked up last counts. A store has the first one of a number, which would count again after a
+        // restart, so it gets none of them.
+        let is_numbered = did_method(did) == Some(DidMethod::DUNLIN);
+        let stores = if is_numbered { self.stores.as_slice() } else { &[] };
+        match self.learn_for(stores, subject, mark) {
             Learnt::Full => Err(ResolveError::Full(did.clone())),
-            // A registry numbers the documents of its DIDs. Those of other methods have no numbers, and the one that was looked up last counts.
-            Learnt::Other if did_method(did) == Some(DidMethod::DUNLIN) => {
-                Err(ResolveError::Conflict(did.clone(), sequence))
-            }
+            Learnt::Other if is_numbered => Err(ResolveError::Conflict(did.clone(), sequence)),
             Learnt::Other => {
                 let mut knowledge = self.knowledge.write().unwrap_or_else(PoisonError::into_inner);
                 knowledge.replace(subject, mark);
