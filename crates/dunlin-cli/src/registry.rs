@@ -424,7 +424,44 @@ fn no_proof(error: &StaplerError) {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use dunlin_identity::registry::note::{NoteKey, NoteKeyKind};
+    use dunlin_pki::{KeyPair, KeyType, Tree, TreeSpec, certificates_to_pem};
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        options: RegistryOptions,
+    }
+
+    /// As parsed, and as the verifiers of a client or server get it.
+    #[test]
+    fn verifiers_take_older_proofs_of_the_age_of_the_option() {
+        let (provider, place) = (lists::provider(), tempfile::tempdir().unwrap());
+        let path = |name: &str| place.path().join(name).display().to_string();
+        let key = |kind| {
+            let pair = KeyPair::generate(KeyType::Ed25519).unwrap();
+            let key = PublicKey::from_spki(pair.public_key()).unwrap();
+            NoteKey::new(&provider, "registry.example/1", kind, &key).unwrap()
+        };
+        let keys = [NoteKeyKind::Note, NoteKeyKind::Cosignature].map(|kind| format!("{}\n", key(kind)));
+        std::fs::write(path("registry.pub"), keys.concat()).unwrap();
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
+        let root = certificates_to_pem(&[tree.root.certificate().clone()]).unwrap();
+        std::fs::write(path("root.pem"), root).unwrap();
+        for (given, age) in [(None, 3600), (Some("0s"), 0), (Some("15m"), 900)] {
+            let (keys, root) = (path("registry.pub"), path("root.pem"));
+            let access =
+                ["--registry", "https://localhost:1", "--registry-key", &keys, "--https-CAfile", &root];
+            let option = given.map(|age| ["--outage-age", age]);
+            let all = ["dunlin"].into_iter().chain(access).chain(option.into_iter().flatten());
+            let Parsed { options } = Parsed::try_parse_from(all).unwrap();
+            let opened = options.opened().unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!(opened.registry.as_ref().unwrap().documents().outage_age(), age, "{given:?}");
+        }
+    }
 
     #[test]
     fn an_age_has_a_unit() {

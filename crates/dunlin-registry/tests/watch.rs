@@ -467,11 +467,13 @@ async fn a_false_entry_in_the_largest_bundle_is_named_and_kept_as_evidence() {
     let (signed, _) = thief.sign(&place);
     let node = thief.node().await;
     let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
+    let begin = Instant::now();
     let (status, text) = loop {
         let answer = running.post(format!("old 0\n\n{signed}")).await;
         if answer.0 != 503 {
             break answer;
         }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the watch names nothing");
     };
     assert!(status == 422 && text.contains(&format!("the entry 0 of {ORIGIN}")), "{status}: {text}");
     let [path] = &evidence(&place)[..] else { panic!("not one file") };

@@ -95,6 +95,11 @@ impl RegistryDocuments {
         Self { outage: Outage { max_age, report: Box::new(report) }, ..self }
     }
 
+    /// How old a proof may be that counts while the registry is silent, in seconds; 0: none does.
+    pub const fn outage_age(&self) -> Seconds {
+        self.outage.max_age
+    }
+
     /// Begins a watch, which asks the registry regularly whether it answers. Nothing else says that the
     /// registry is silent: a peer can choose when a look-up fails.
     pub fn watch(self: &Arc<Self>, now: Instant) -> RegistryWatch {
