@@ -118,3 +118,29 @@ fn a_name_does_not_make_a_certificate_suit() {
         assert!(leaf_of_peer(pair.client.negotiated().unwrap().peer.as_ref()) == leaf_of(&own[index]));
     }
 }
+
+/// A client that accepts both gets what the server has first.
+#[test]
+fn a_raw_key_suits_any_name() {
+    let certificate = credential(&["a.example.org"]);
+    let key = credential(&[]);
+    let Credential::X509 { key: dunlin::auth::PrivateKey::Here(own), .. } = &key else {
+        panic!("a key here")
+    };
+    let raw = Credential::raw_key(own.clone());
+    for (own, is_raw) in [([&raw, &certificate], true), ([&certificate, &raw], false)] {
+        let server = profile(false).credentials(own.map(Clone::clone).to_vec()).build().unwrap();
+        let server = Arc::new(ServerConfig::new(server).unwrap());
+        let trust = Trust {
+            x509: Some(X509Trust::DangerAnyone),
+            raw_key: Some(dunlin::auth::RawKeyTrust::DangerAnyone),
+        };
+        let client = Arc::new(ClientConfig::new(profile(false).trust(trust).build().unwrap()));
+        let mut pair = Pair::new(&client, &server);
+        let address = ServerAddress::new(ServerName::try_from("a.example.org").unwrap(), 443);
+        pair.client = dunlin::TlsConnection::client(&client, address, NOW).unwrap();
+        pair.connect().unwrap();
+        let peer = pair.client.negotiated().unwrap().peer.as_ref();
+        assert_eq!(matches!(peer, Some(PeerIdentity::RawKey(_))), is_raw, "{peer:?}");
+    }
+}

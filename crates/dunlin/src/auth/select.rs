@@ -155,9 +155,10 @@ enum Naming {
     Exact,
 }
 
-/// How the leaf's dNSNames name this server; `None` if they do not.
+/// How the leaf's dNSNames name this server; `None` if they do not. Raw keys and decentralised identities have no name that a client
+/// would compare, so they suit any.
 fn names_server(credential: &Credential, name: &str) -> Option<Naming> {
-    let Credential::X509 { chain, .. } = credential else { return None };
+    let Credential::X509 { chain, .. } = credential else { return Some(Naming::Exact) };
     let leaf = EndEntityCert::try_from(chain.first()?).ok()?;
     // RFC 6066 §3 has the name without the final dot of a DNS name; a client that sends one means the same.
     let name = name.strip_suffix('.').unwrap_or(name);
