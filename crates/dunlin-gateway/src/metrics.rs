@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dunlin::places::{GivesWay, PlaceLimit};
+use dunlin::places::{GivesWay, HandshakeLimit, PlaceLimit};
 use dunlin::{HandshakeKind, Negotiated, PeerIdentity};
 use dunlin_tokio::DtlsEndpoint;
 use prometheus_client::encoding::text::encode;
@@ -63,6 +63,14 @@ impl Limit {
             PlaceLimit::All => Self::Connections,
             PlaceLimit::PerHost => Self::ConnectionsPerHost,
             PlaceLimit::PerNetwork => Self::ConnectionsPerNetwork,
+        }
+    }
+
+    /// The limit of the configuration behind a limit on handshakes.
+    pub(crate) const fn of_handshakes(limit: HandshakeLimit) -> Self {
+        match limit {
+            HandshakeLimit::All => Self::Handshakes,
+            HandshakeLimit::PerHost => Self::HandshakesPerHost,
         }
     }
 

@@ -6,6 +6,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use dunlin::places::PlaceLimits;
+use dunlin_tokio::places::Places;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -16,7 +18,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 
-use crate::limits::Places;
 use crate::listener::{Phase, reached};
 use crate::metrics::Limit;
 use crate::service::{Shared, accept_one};
@@ -59,7 +60,7 @@ pub(crate) async fn run<A: Answers>(
     socket: TcpListener,
     mut removed: watch::Receiver<bool>,
 ) {
-    let (all, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
+    let (places, hosts) = (Arc::new(Semaphore::new(A::MAX_CONNECTIONS)), Arc::new(Places::default()));
     let phases = shared.phase.subscribe();
     let reach = |limit: Limit, answers: &A, from: SocketAddr| {
         let listener = answers.name();
@@ -78,19 +79,21 @@ pub(crate) async fn run<A: Answers>(
         if answers.refuses(from) {
             continue;
         }
-        let of_host = match hosts.connection(from.ip(), usize::MAX, answers.max_per_host(from.ip())) {
-            Ok(place) => place,
+        let (all, per_network, per_host) = (usize::MAX, usize::MAX, answers.max_per_host(from.ip()));
+        let limits = PlaceLimits { all, per_host, per_network, silence: None };
+        let of_host = match hosts.settle(from.ip(), None, &limits) {
+            Ok(seated) => seated,
             Err(limit) => {
-                reach(limit, &answers, from);
+                reach(Limit::of(limit), &answers, from);
                 continue;
             }
         };
-        if all.available_permits() == 0 {
+        if places.available_permits() == 0 {
             reach(Limit::Connections, &answers, from);
         }
         let of_all = tokio::select! {
             // The semaphore is never closed.
-            place = all.clone().acquire_owned() => place,
+            place = places.clone().acquire_owned() => place,
             () = reached(&phases, A::UNTIL) => return,
             _ = removed.wait_for(|removed| *removed) => return,
         };

@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use dunlin::places::Host;
 use hashlink::LinkedHashMap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -21,7 +22,6 @@ use hyper::{Request, Response, StatusCode};
 
 use crate::clock::now_s;
 use crate::config::{AcmeChallenge, Join, RedirectConfig};
-use crate::limits::host;
 use crate::listener::{Live, Phase};
 use crate::plain::Answers;
 use crate::policed::Policed;
@@ -65,7 +65,7 @@ struct Pending {
 struct Waiting<K> {
     clients: LinkedHashMap<K, Pending>,
     /// The keys of each host, the oldest first.
-    of_hosts: HashMap<IpAddr, VecDeque<K>>,
+    of_hosts: HashMap<Host, VecDeque<K>>,
 }
 
 impl<K> Default for Waiting<K> {
@@ -78,7 +78,7 @@ impl<K: Clone + Eq + Hash> Waiting<K> {
     /// Makes room for another client of the host with this address.
     fn make_room(&mut self, from: IpAddr) {
         while let Some(keys) =
-            self.of_hosts.get(&host(from)).filter(|keys| keys.len() >= MAX_PENDING_PER_HOST)
+            self.of_hosts.get(&Host::of(from)).filter(|keys| keys.len() >= MAX_PENDING_PER_HOST)
         {
             let Some(oldest) = keys.front().cloned() else { return };
             self.remove(&oldest);
@@ -92,13 +92,13 @@ impl<K: Clone + Eq + Hash> Waiting<K> {
     fn insert(&mut self, key: K, client: Pending) {
         self.remove(&key);
         self.make_room(client.from);
-        self.of_hosts.entry(host(client.from)).or_default().push_back(key.clone());
+        self.of_hosts.entry(Host::of(client.from)).or_default().push_back(key.clone());
         self.clients.insert(key, client);
     }
 
     fn remove(&mut self, key: &K) -> Option<Pending> {
         let client = self.clients.remove(key)?;
-        if let Entry::Occupied(mut keys) = self.of_hosts.entry(host(client.from)) {
+        if let Entry::Occupied(mut keys) = self.of_hosts.entry(Host::of(client.from)) {
             keys.get_mut().retain(|other| other != key);
             if keys.get().is_empty() {
                 keys.remove();

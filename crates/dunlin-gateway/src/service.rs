@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
 use tokio::time::{sleep, timeout};
 
 use crate::acme::Challenges;
 use crate::config::{AdminConfig, Common, Fault, Faults, Field, Place, TransportKind};
-use crate::limits::Places;
 use crate::listener::{ACCEPT_PAUSE, Phase, Settings, reached};
 use crate::metrics::{Limit, Metrics};
 use crate::nodes::Nodes;
@@ -106,6 +106,14 @@ impl Shared {
     pub(crate) fn alive(self: &Arc<Self>, is_freezable: bool) -> Alive {
         self.tasks.send_modify(|tasks| *tasks.of(is_freezable) += 1);
         Alive { shared: self.clone(), is_freezable }
+    }
+
+    /// Counts a client that has reached a limit. The log tells of each limit at most once a minute.
+    pub(crate) fn reached_limit(&self, listener: &str, client: SocketAddr, limit: Limit) {
+        self.metrics.limit_reached(listener, limit);
+        if let Some(Line { left_out }) = self.lines.limit(listener, limit.name(), Instant::now()) {
+            tracing::warn!(listener, %client, limit = limit.name(), left_out, "limit reached");
+        }
     }
 
     /// The places of the listener with this name.
@@ -201,7 +209,7 @@ pub(crate) async fn accept<L: Serve, F>(
 }
 
 /// Accepts the next client of a listener over TCP. `None` in the phase `until`, or once `removed` is true. `name` is the listener's. Without
-/// open files, the oldest handshake gives way, and the listener pauses.
+/// open files, a handshake gives way, and the listener pauses.
 pub(crate) async fn accept_one(
     (shared, places): (&Shared, &Places),
     until: Phase,
@@ -242,10 +250,7 @@ pub(crate) async fn counted<L: Serve>(
     let (shared, listener) = (&alive.shared, live.name());
     shared.metrics.accepted(listener);
     if let Err(limit) = serving.await {
-        shared.metrics.limit_reached(listener, limit);
-        if let Some(Line { left_out }) = shared.lines.limit(listener, limit.name(), Instant::now()) {
-            tracing::warn!(listener, client = %from, limit = limit.name(), left_out, "limit reached");
-        }
+        shared.reached_limit(listener, from, limit);
     }
     shared.metrics.closed(listener);
 }

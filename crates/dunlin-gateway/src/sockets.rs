@@ -12,6 +12,14 @@ use tokio::net::TcpStream;
 #[cfg(target_os = "linux")]
 const MAX_UNSENT: u32 = 256 << 10;
 
+/// Whether the error says that this process or the system has too many open files (`EMFILE`, `ENFILE`).
+pub(crate) fn lacks_files(error: &io::Error) -> bool {
+    /// The numbers are the same on all systems of the Unix family.
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
+}
+
 /// Sets the options of a connection, as far as the system has them.
 pub(crate) fn prepare(tcp: &TcpStream) {
     // Data is sent when it is complete; waiting for more would only delay it.

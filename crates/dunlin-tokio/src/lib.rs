@@ -36,6 +36,7 @@ mod handshake;
 #[cfg(feature = "https")]
 pub mod https;
 mod linger;
+pub mod places;
 mod stream;
 
 pub use acceptor::TlsAcceptor;

@@ -9,11 +9,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use clap::Args as ClapArgs;
-use dunlin::places::PlaceLimit;
+use dunlin::places::PlaceLimits;
 use dunlin::wire::CipherSuite;
-use dunlin::{MessageSize, PskSource, ServerConfig};
+use dunlin::{EndpointLimits, MessageSize, PskSource, ServerConfig};
 use dunlin_registry::lookup::LookUpAnswers;
-use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, TlsAcceptor};
+use dunlin_tokio::places::{HandshakePlace, Seated};
+use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -21,7 +22,7 @@ use tokio::task::JoinSet;
 
 use crate::error::{Code, Error, Explanation, count};
 use crate::stop::{self, STOP_PATIENCE, Stop};
-use crate::tls::counted::{Counted, Traffic};
+use crate::tls::counted::Traffic;
 use crate::tls::datagrams::{PortPool, port_pool};
 use crate::tls::events::{At, AtMessage, Connection, Ended, Event, Failure, Message, Side};
 use crate::tls::follow::{Followed, Outcome};
@@ -37,8 +38,9 @@ use crate::tls::session::{DtlsStream, Session};
 
 mod frozen;
 mod slots;
+mod tcp;
 
-use slots::{Refusals, Slot, Slots};
+use slots::{Limit, Refusals, Slots};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,14 +92,18 @@ pub(crate) struct Args {
     /// in auto:16, for ports that the system chooses.
     #[arg(long, value_name = "PORTS", requires = "scheme", value_parser = port_pool, help_heading = "Datagrams")]
     port_pool: Option<PortPool>,
-    /// The maximum number of simultaneous connections. Over TCP, further clients wait, and the same number of failed connections may close
-    /// at the same time, for at most 2 seconds each. Over UDP, the server refuses further clients, unless another one gives way (docs/gateway.md).
+    /// The maximum number of simultaneous connections, and of handshakes beside them. At the limit, another client gives way, or the
+    /// server refuses the client (docs/gateway.md).
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = positive)]
     max_connections: usize,
-    /// The maximum number of simultaneous connections of one host: an IPv4 address, or an IPv6 network of 48 bits. The server closes
-    /// further ones [default: three quarters of --max-connections].
+    /// The maximum number of simultaneous connections of one host, likewise: an IPv4 address, or an IPv6 network of 64 bits
+    /// [default: three quarters of --max-connections].
     #[arg(long, value_name = "N", value_parser = positive)]
     max_connections_per_host: Option<usize>,
+    /// The maximum number of simultaneous connections of one IPv6 network of 48 bits, likewise [default: three quarters of
+    /// --max-connections].
+    #[arg(long, value_name = "N", value_parser = positive)]
+    max_connections_per_network: Option<usize>,
     /// End connections without traffic for this many seconds; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     idle_timeout: u64,
@@ -120,9 +126,15 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The connections of one host. It leaves some places to others.
-    fn max_per_host(&self) -> usize {
-        self.max_connections_per_host.unwrap_or(self.max_connections - self.max_connections / 4)
+    /// The limits on places. A host and a network leave some to others.
+    fn places(&self) -> PlaceLimits {
+        let most = self.max_connections - self.max_connections / 4;
+        PlaceLimits {
+            all: self.max_connections,
+            per_host: self.max_connections_per_host.unwrap_or(most),
+            per_network: self.max_connections_per_network.unwrap_or(most),
+            silence: EndpointLimits::default().stale,
+        }
     }
 }
 
@@ -194,8 +206,28 @@ pub(crate) fn run(args: Args) -> Result<(), Error> {
 
 /// A client that has connected, before its handshake.
 enum Incoming {
-    Tcp(TcpStream, Arc<Slot>),
+    Tcp(TcpStream, Arc<Slots>, Arc<HandshakePlace>),
     Udp(DtlsIncoming),
+}
+
+/// A client that has completed its handshake, and its place over TCP.
+struct Shaken {
+    stream: Box<dyn Session>,
+    traffic: Arc<Traffic>,
+    seated: Option<Arc<Seated>>,
+}
+
+/// Why a client is not served.
+enum Unserved {
+    /// A limit was reached.
+    Refused(Limit),
+    Failed(HandshakeError),
+}
+
+impl From<HandshakeError> for Unserved {
+    fn from(error: HandshakeError) -> Self {
+        Limit::of(&error).map_or(Self::Failed(error), Self::Refused)
+    }
 }
 
 /// Where the server receives clients.
@@ -345,30 +377,6 @@ impl Server {
         endpoint.set_server(None);
     }
 
-    async fn accept_tcp(self: Arc<Self>, listener: TcpListener, connections: &mut Connections) {
-        let slots = Slots::new(self.args.max_connections, self.args.max_per_host());
-        while self.args.naccept.is_none_or(|n| connections.accepted < n) {
-            let Some(free) = slots.free().await else { break };
-            let (tcp, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(e) => {
-                    let why = format!("a connection was not accepted: {e}; free file descriptors or memory");
-                    self.log.say(Level::Error, || why.clone(), || Event::NotAccepted { why: why.clone() });
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            let from = interfaces::unmapped(from);
-            let Some(slot) = slots.take(free, from.ip()) else {
-                self.refuse(from, PlaceLimit::PerHost);
-                continue;
-            };
-            let server = self.clone();
-            let incoming = Incoming::Tcp(tcp, Arc::new(slot));
-            connections.add(async move { server.serve(incoming, from).await });
-        }
-    }
-
     /// Waits until the server is stopped.
     async fn stopped(&self) {
         // It fails only if the sender is gone, which is part of the server.
@@ -382,23 +390,26 @@ impl Server {
         let choice = Choice { psks, offered: Arc::new(OnceLock::new()) };
         let explainer = Explainer::server(&self.args.tls, choice.psks.as_deref(), &choice.offered);
         let shaken = match incoming {
-            Incoming::Tcp(tcp, slot) => self.handshake_tcp(tcp, from, slot, choice.clone()).await,
+            Incoming::Tcp(tcp, slots, place) => {
+                self.handshake_tcp(tcp, from, (&slots, &place), choice.clone()).await
+            }
             Incoming::Udp(incoming) => self.handshake_udp(incoming, from, choice.clone()).await,
         };
-        let (mut stream, traffic) = match shaken {
+        let Shaken { mut stream, traffic, seated } = match shaken {
             Ok(shaken) => shaken,
             // The server was stopped; neither the connection nor the client has failed.
-            Err(HandshakeError::Stopped) => return false,
-            Err(e) => {
-                match slots::refused(&e) {
-                    Some(limit) => self.refuse(from, limit),
-                    None => self.log_failure(from, explainer.handshake(&e)),
-                }
+            Err(Unserved::Failed(HandshakeError::Stopped)) => return false,
+            Err(Unserved::Refused(limit)) => {
+                self.refuse(from, limit);
+                return false;
+            }
+            Err(Unserved::Failed(e)) => {
+                self.log_failure(from, explainer.handshake(&e));
                 return false;
             }
         };
         self.log_connection(false, from, &*stream);
-        self.converse(&mut *stream, from, &traffic, &explainer).await
+        self.converse(&mut *stream, from, (&traffic, seated), &explainer).await
     }
 
     /// Exchanges data with a client until either side ends the connection. Returns whether it ended orderly.
@@ -406,9 +417,15 @@ impl Server {
         &self,
         stream: &mut dyn Session,
         from: SocketAddr,
-        traffic: &Traffic,
+        (traffic, seated): (&Traffic, Option<Arc<Seated>>),
         explainer: &Explainer<'_>,
     ) -> bool {
+        let gone = async {
+            match &seated {
+                Some(seated) => seated.gone().await,
+                None => std::future::pending().await,
+            }
+        };
         let limit = Some(Duration::from_secs(self.args.idle_timeout)).filter(|limit| !limit.is_zero());
         let (served, by) = tokio::select! {
             // A frozen association is not closed any more.
@@ -419,9 +436,16 @@ impl Server {
                 let _ = close(stream).await;
                 (Err(None), "by this server")
             }
+            () = gone => {
+                let _ = close(stream).await;
+                (Err(None), "by this server")
+            }
         };
+        let gives_way = seated.as_ref().and_then(|seated| seated.gives_way());
+        // Its place is free before the log says that the client has gone.
+        drop(seated);
         match &served {
-            Err(None) => self.log_failure(from, self.idle()),
+            Err(None) => self.log_failure(from, gives_way.map_or_else(|| self.idle(), slots::gave_way)),
             Err(Some(e)) if frozen::is_frozen(e) => {
                 self.log.say(Level::Debug, || format!("{from} frozen"), || Event::Paused(at(from)));
                 return true;
@@ -436,9 +460,9 @@ impl Server {
     }
 
     /// Logs that this limit keeps a client out, at most once a minute.
-    fn refuse(&self, from: SocketAddr, limit: PlaceLimit) {
+    fn refuse(&self, from: SocketAddr, limit: Limit) {
         if let Some(left_out) = self.refusals.note(limit, Instant::now()) {
-            self.log_failure(from, slots::explain(limit, left_out));
+            self.log_failure(from, limit.explain(left_out));
         }
     }
 
@@ -449,41 +473,12 @@ impl Server {
         Explanation { code: Code::TIMEOUT, ..Explanation::new(why, advice) }
     }
 
-    async fn handshake_tcp(
-        self: &Arc<Self>,
-        tcp: TcpStream,
-        from: SocketAddr,
-        slot: Arc<Slot>,
-        choice: Choice,
-    ) -> Result<(Box<dyn Session>, Arc<Traffic>), HandshakeError> {
-        // The option is an optimisation, so ignore a failure.
-        let _ = tcp.set_nodelay(true);
-        let (tcp, traffic) = Counted::new(tcp);
-        let config = self.chosen(&choice).await?;
-        let acceptor = TlsAcceptor::new(config.clone()).with_timeout(self.args.tls.timeout);
-        // The stream keeps this function, and with it the slot, until the connection ends.
-        let acceptor = acceptor.with_on_linger(move || slot.linger());
-        let mut acceptor = acceptor.with_profiles(move |hello| {
-            // A connection has only one ClientHello to choose by.
-            let _ = choice.offered.set(hello.cipher_suites.clone());
-            Some(config.clone())
-        });
-        if let Some(log) = self.message_log(from) {
-            acceptor = acceptor.with_on_message(log);
-        }
-        if let Some(answers) = self.answers() {
-            acceptor = acceptor.with_answers(answers);
-        }
-        let stream = acceptor.accept_until(tcp, self.stopped()).await?;
-        Ok((Box::new(stream), traffic))
-    }
-
     async fn handshake_udp(
         self: &Arc<Self>,
         incoming: DtlsIncoming,
         from: SocketAddr,
         choice: Choice,
-    ) -> Result<(Box<dyn Session>, Arc<Traffic>), HandshakeError> {
+    ) -> Result<Shaken, Unserved> {
         let config = self.chosen(&choice).await?;
         let options = DtlsOptions::new().with_timeout(self.args.tls.timeout);
         let mut options = options.with_profiles(move |hello| {
@@ -506,10 +501,10 @@ impl Server {
         tokio::select! {
             accepted = incoming.accept_with(&options) => {
                 let (stream, traffic) = DtlsStream::new(accepted?);
-                Ok((Box::new(stream), traffic))
+                Ok(Shaken { stream: Box::new(stream), traffic, seated: None })
             }
             // The client gets a close_notify.
-            () = self.stopped() => Err(HandshakeError::Stopped),
+            () = self.stopped() => Err(HandshakeError::Stopped.into()),
         }
     }
 

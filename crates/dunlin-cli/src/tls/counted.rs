@@ -2,11 +2,12 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use dunlin_tokio::places::Seated;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, sleep_until};
 
@@ -18,13 +19,22 @@ pub(crate) struct Traffic {
     began: Instant,
     /// When the last byte passed, in milliseconds after `began`.
     last_ms: AtomicU64,
+    /// The place of the client, which notes when it has sent something.
+    seated: OnceLock<Weak<Seated>>,
 }
 
 impl Traffic {
     /// No traffic yet.
     pub(crate) fn new() -> Self {
         let zero = || AtomicU64::new(0);
-        Self { read: zero(), written: zero(), began: Instant::now(), last_ms: zero() }
+        let began = Instant::now();
+        Self { read: zero(), written: zero(), began, last_ms: zero(), seated: OnceLock::new() }
+    }
+
+    /// The client has this place from now on.
+    pub(crate) fn seat(&self, seated: &Arc<Seated>) {
+        // A connection has only one.
+        let _ = self.seated.set(Arc::downgrade(seated));
     }
 
     /// Sets both totals, because data has passed.
@@ -94,7 +104,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut self.io).poll_read(cx, buf));
-        self.traffic.note(&self.traffic.read, buf.filled().len() - before);
+        let n = buf.filled().len() - before;
+        self.traffic.note(&self.traffic.read, n);
+        if let Some(seated) = self.traffic.seated.get().and_then(Weak::upgrade).filter(|_| n > 0) {
+            seated.hear();
+        }
         Poll::Ready(read)
     }
 }

@@ -130,6 +130,68 @@ fn silent_clients_lose_their_slots() {
     assert_eq!(silent.child.wait().unwrap().code(), Some(0));
 }
 
+/// A client that stays connected, without an identity.
+fn anonymous(place: &crate::common::Place, server: &Server) -> Running {
+    let mut client = Running::new(place, &format!("client localhost:{} {CLIENT} --quiet", server.port));
+    client.write("hello\n");
+    assert_eq!(client.line(), "hello");
+    client
+}
+
+#[test]
+fn an_anonymous_client_gives_way_to_one_with_an_identity() {
+    let place = place();
+    let options = "--CAfile pki/root.pem --verify --max-connections 2";
+    let server = Server::new(&place, &format!("{SERVER} {options}"));
+    let mut anonymous = [(); 2].map(|()| anonymous(&place, &server));
+    server.echo(&place, &format!("{CLIENT} {OWN}"), "hello\n");
+    let failed = server.process.log_with(" failed: ");
+    assert!(failed.contains("it gave way to another client (anonymous)"), "{failed}");
+    // It has received close_notify.
+    assert_eq!(anonymous[0].child.wait().unwrap().code(), Some(0));
+    anonymous[1].write("again\n");
+    assert_eq!(anonymous[1].line(), "again");
+}
+
+#[test]
+fn clients_beyond_the_limit_are_refused_and_the_log_says_so_once() {
+    let place = place();
+    let server = Server::new(&place, &format!("{SERVER} --max-connections 1"));
+    let first = anonymous(&place, &server);
+    let (told, failed) = server.refused(&place, CLIENT);
+    assert!(told.contains("internal_error"), "{told}");
+    assert!(failed.contains("the limit --max-connections-per-host was reached; raise"), "{failed}");
+    assert_eq!(server.client(&place, CLIENT, "").status.code(), Some(1));
+    drop(first);
+    // Its place is free once the server has noticed its end.
+    server.process.log_where(|line| line.contains(" failed: ") && !line.contains("per-host"));
+    server.echo(&place, CLIENT, "");
+    let next =
+        || server.process.log_where(|line| line.contains(" failed: ") || line.contains(" connected: "));
+    assert!(next().contains(" connected: "));
+}
+
+/// Clients that send nothing have all open files. Their handshakes would last for an hour.
+#[test]
+fn without_open_files_the_server_goes_on_and_the_log_says_so_once() {
+    let place = place();
+    let dunlin = place.command(&format!("server --accept 0 {SERVER} --timeout 3600"));
+    let mut shell = std::process::Command::new("sh");
+    shell.arg("-c").arg("ulimit -n 60; exec \"$0\" \"$@\"").arg(dunlin.get_program());
+    shell.args(dunlin.get_args()).current_dir(dunlin.get_current_dir().unwrap());
+    let process = Running::start(&mut shell);
+    let port = crate::common::peers::port_in(&process.log_with("listening"));
+    let server = Server { process, port, warnings: String::new() };
+    let silent: Vec<_> = (0..80).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let line = server.process.log_with("a connection was not accepted");
+    assert!(line.contains("free file descriptors or memory"), "{line}");
+    drop(silent);
+    server.echo(&place, CLIENT, "");
+    crate::common::send_signal(&server.process.child, "-TERM");
+    let (status, _, rest) = server.process.end();
+    assert!(status == 0 && !rest.contains("not accepted"), "{rest}");
+}
+
 /// A client that failed may take two seconds to close. Its slot is free meanwhile.
 #[test]
 fn failed_clients_do_not_keep_their_slots() {

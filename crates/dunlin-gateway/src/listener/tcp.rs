@@ -1,12 +1,13 @@
 //! TLS clients over TCP: accept, handshake, route, proxy.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use dunlin::error::PeerIncompatible;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, ServerConfig};
+use dunlin_tokio::places::{HandshakePlace, Places, Seated};
 use dunlin_tokio::{HandshakeError, TlsAcceptor, TlsStream};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +18,6 @@ use super::visit::Visit;
 use super::watched::Watched;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
-use crate::limits::{HandshakePlace, Places, Seated};
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};
@@ -51,26 +51,18 @@ async fn client(
     (from, port): (SocketAddr, Option<u16>),
 ) -> Result<(), Limit> {
     let limits = &live.config.limits;
-    let handshake = places.handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)?;
-    let displaced = handshake.displaced();
-    let handshake = Arc::new(Mutex::new(Some(handshake)));
+    let handshake = places
+        .handshake(from.ip(), limits.handshakes_per_host, limits.handshakes)
+        .map_err(Limit::of_handshakes)?;
+    let handshake = Arc::new(handshake);
     let listener = &live.config.name;
     sockets::prepare(&tcp);
     let Ok(to) = tcp.local_addr() else { return Ok(()) };
     let visit = Visit::new(shared.clone(), live.clone(), from, port);
     // The memory for the handshake is free afterwards.
-    let mut tls = match Box::pin(shake_hands(
-        shared,
-        live,
-        places,
-        tcp,
-        (handshake.clone(), displaced),
-        &visit,
-    ))
-    .await
-    {
+    let mut tls = match Box::pin(shake_hands(shared, live, places, tcp, &handshake, &visit)).await {
         Ok(tls) => tls,
-        Err(HandshakeError::Stopped) if is_displaced(&handshake) => return Err(Limit::Handshakes),
+        Err(HandshakeError::Stopped) if handshake.is_displaced() => return Err(Limit::Handshakes),
         Err(error) => {
             visit.failed(&error);
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
@@ -84,21 +76,21 @@ async fn client(
         }
     };
     if visit.is_challenge() {
-        end(&handshake);
+        handshake.end();
         shared.metrics.acme_challenged(listener, AcmeChallenge::TlsAlpn01);
         tracing::info!(listener, client = %from, "an authority has validated a name");
         let _ = timeout(CLOSE_PATIENCE, tls.shutdown()).await;
         return Ok(());
     }
     // Only now the client's identity is proven.
-    let seated = match places.settle(from.ip(), tls.negotiated().peer.as_ref(), limits) {
+    let seated = match places.settle(from.ip(), tls.negotiated().peer.as_ref(), &limits.places()) {
         Ok(seated) => Arc::new(seated),
         Err(limit) => {
             refuse(&handshake, &mut tls).await;
-            return Err(limit);
+            return Err(Limit::of(limit));
         }
     };
-    end(&handshake);
+    handshake.end();
     let rule = visit.completed(tls.negotiated());
     visit.established(shared.metrics.handshake_completed(
         listener,
@@ -114,35 +106,12 @@ async fn client(
     serve(&visit, live, (route, &rule), (tls, &seated), [from, to]).await
 }
 
-/// The place of a handshake, until it ends.
-type HandshakeSlot = Arc<Mutex<Option<HandshakePlace>>>;
-
-/// Gives back the place of a handshake.
-fn end(place: &HandshakeSlot) {
-    drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
-}
-
-/// The handshake has failed. Its connection waits for the client to close, and leaves its place to another one.
-fn linger(place: &HandshakeSlot) {
-    let mut place = place.lock().unwrap_or_else(PoisonError::into_inner);
-    place.iter_mut().for_each(HandshakePlace::linger);
-}
-
 /// Tells a client that there is no place for it (RFC 8446 §6.2: a lack of resources is an internal_error).
-async fn refuse(place: &HandshakeSlot, tls: &mut TlsStream<TcpStream>) {
-    let displaced =
-        place.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(HandshakePlace::displaced);
-    let Some(displaced) = displaced else { return };
+async fn refuse(place: &HandshakePlace, tls: &mut TlsStream<TcpStream>) {
     tokio::select! {
         () = tls.abort(AlertDescription::INTERNAL_ERROR) => {}
-        () = displaced => {}
+        () = place.displaced() => {}
     }
-}
-
-/// Whether another handshake has got this place.
-fn is_displaced(place: &HandshakeSlot) -> bool {
-    let place = place.lock().unwrap_or_else(PoisonError::into_inner);
-    place.as_ref().is_some_and(HandshakePlace::is_displaced)
 }
 
 /// Does the handshake. The ClientHello chooses the route. `place` is free when the handshake has ended, which it also does when another
@@ -153,11 +122,12 @@ async fn shake_hands(
     live: &Live,
     places: &Arc<Places>,
     tcp: TcpStream,
-    (place, displaced): (HandshakeSlot, impl Future<Output = ()>),
+    place: &Arc<HandshakePlace>,
     visit: &Arc<Visit>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
     let (first, then, places) = (visit.clone(), visit.clone(), places.clone());
+    let (displaced, place) = (place.displaced(), place.clone());
     let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
         let config = first.choose(hello)?;
         match places.are_crowded(Instant::now()) {
@@ -168,7 +138,7 @@ async fn shake_hands(
     let mut acceptor = TlsAcceptor::new(choosing)
         .with_timeout(live.config.limits.handshake_time)
         // A failed handshake leaves its place before the client has closed.
-        .with_on_linger(move || linger(&place))
+        .with_on_linger(move || place.linger())
         .with_profiles(choose)
         .with_client_profiles(move |client| then.profile_of(client));
     if let Some(answers) = live.tls.answers() {
@@ -370,6 +340,9 @@ fn log_unreachable(
     error: &std::io::Error,
 ) {
     let listener = &live.config.name;
+    if sockets::lacks_files(error) {
+        return shared.reached_limit(listener, client, Limit::OpenFiles);
+    }
     if let Some(Line { left_out }) = shared.lines.line(listener, "backend", Instant::now()) {
         let (route, backend) = (&route.name, &route.to.value);
         tracing::error!(listener, %client, route, backend, %error, left_out, "the backend cannot be reached; start it, or correct `to`");

@@ -27,6 +27,7 @@ use crate::proxy::udp::{self, Backend, End, Passed};
 use crate::proxy_protocol::{self, Transport};
 use crate::route;
 use crate::service::{self, Serve, Shared};
+use crate::sockets;
 use crate::throttle::Line;
 
 /// The limits of a listener's endpoint, which decides itself about places and handshakes.
@@ -176,6 +177,9 @@ impl Listener {
                 }
                 visit.failed(&error);
                 metrics.handshake_failed(name, metrics::reason(&error));
+                if let Some(Ended::Displaced(limit)) = ended(&error) {
+                    return Err(Limit::of_handshakes(limit));
+                }
                 let now = Instant::now().into_std();
                 if let Some(Line { left_out }) = self.shared.lines.line(name, "handshake failed", now) {
                     tracing::warn!(listener = name, client = %from, %error, left_out, "handshake failed");
@@ -324,6 +328,9 @@ impl Listener {
                 _ => ("failed", "correct `to` or `source`"),
             };
             metrics.backend(listener, route, outcome);
+            if sockets::lacks_files(error) {
+                return self.shared.reached_limit(listener, from, Limit::OpenFiles);
+            }
             if let Some(Line { left_out }) =
                 self.shared.lines.line(listener, "backend", Instant::now().into_std())
             {

@@ -5,31 +5,32 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use dunlin_tokio::places::Seated;
 use dunlin_tokio::{Renegotiations, TlsStream};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::visit::Visit;
-use crate::limits::Seated;
+use crate::heard::Heard;
 use crate::proxy::tcp::Side;
 
 /// The stream of a client of a TLS 1.2 connection that may renegotiate.
 pub(crate) struct Watched {
-    tls: TlsStream<TcpStream>,
+    tls: Heard<TlsStream<TcpStream>>,
     visit: Arc<Visit>,
-    seated: Arc<Seated>,
     seen: Renegotiations,
 }
 
 impl Watched {
     pub(crate) fn new(tls: TlsStream<TcpStream>, visit: Arc<Visit>, seated: Arc<Seated>) -> Self {
-        Self { tls, visit, seated, seen: Renegotiations::default() }
+        Self { tls: Heard::new(tls, seated), visit, seen: Renegotiations::default() }
     }
 
     fn look(&mut self) {
-        let now = self.tls.renegotiations();
+        let tls = self.tls.get();
+        let now = tls.renegotiations();
         if now != self.seen {
-            self.visit.renegotiated(now.completed > self.seen.completed, self.tls.negotiated());
+            self.visit.renegotiated(now.completed > self.seen.completed, tls.negotiated());
             self.seen = now;
         }
     }
@@ -41,11 +42,7 @@ impl AsyncRead for Watched {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
         let read = Pin::new(&mut self.tls).poll_read(cx, buffer);
-        if buffer.filled().len() > before {
-            self.seated.hear();
-        }
         self.look();
         read
     }
@@ -75,6 +72,6 @@ impl Side for Watched {
     }
 
     async fn end(&mut self) -> io::Result<()> {
-        self.shutdown().await
+        self.tls.end().await
     }
 }

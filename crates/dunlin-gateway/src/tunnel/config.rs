@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use dunlin::pki_types::ServerName;
+use dunlin::places::PlaceLimits;
 use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
 use dunlin_tokio::Interface;
 use toml::de::DeValue;
@@ -42,6 +43,10 @@ pub struct TunnelLimits {
     pub connections: usize,
     /// `connections_per_host`: simultaneous connections from one local address; of IPv6, from one network of 64 bits.
     pub connections_per_host: usize,
+    /// `connections_per_network`: simultaneous connections from one IPv6 network of 48 bits.
+    pub connections_per_network: usize,
+    /// `silent_time`: how long a local program must have sent nothing before it may give way to another one.
+    pub silent_time: Duration,
     /// `connect_time`: how long a client's connection may wait for the server, all attempts included.
     pub connect_time: Duration,
     /// `handshake_time`: how long one handshake may take.
@@ -59,6 +64,8 @@ impl Default for TunnelLimits {
         Self {
             connections: DEFAULT_CONNECTIONS,
             connections_per_host: 1000,
+            connections_per_network: 4000,
+            silent_time: Duration::from_secs(30 * 60),
             connect_time: Duration::from_secs(15),
             handshake_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(300),
@@ -69,15 +76,28 @@ impl Default for TunnelLimits {
 }
 
 impl TunnelLimits {
+    /// The limits on places of local programs.
+    pub(crate) const fn places(&self) -> PlaceLimits {
+        PlaceLimits {
+            all: self.connections,
+            per_host: self.connections_per_host,
+            per_network: self.connections_per_network,
+            silence: Some(self.silent_time),
+        }
+    }
+
     /// Reads the limits. Absent ones are those of `defaults`.
     fn read(section: Option<&mut Section<'_>>, defaults: &Self) -> Self {
         let Some(section) = section else { return defaults.clone() };
         let size = |number: Option<u64>, default| number.and_then(|n| n.try_into().ok()).unwrap_or(default);
         let connections = section.number("connections", config::COUNT, 1, MAX_COUNT);
         let per_host = section.number("connections_per_host", config::COUNT, 1, MAX_COUNT);
+        let per_network = section.number("connections_per_network", config::COUNT, 1, MAX_COUNT);
         Self {
             connections: size(connections, defaults.connections),
             connections_per_host: size(per_host, defaults.connections_per_host),
+            connections_per_network: size(per_network, defaults.connections_per_network),
+            silent_time: section.duration("silent_time").unwrap_or(defaults.silent_time),
             connect_time: section.duration("connect_time").unwrap_or(defaults.connect_time),
             handshake_time: section.duration("handshake_time").unwrap_or(defaults.handshake_time),
             idle_time: section.duration("idle_time").unwrap_or(defaults.idle_time),

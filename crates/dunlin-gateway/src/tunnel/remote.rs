@@ -47,12 +47,17 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
-    /// Whether another attempt may succeed without a change of the configuration.
-    pub(crate) const fn is_temporary(&self) -> bool {
-        matches!(
-            self,
-            Self::Unreachable(_) | Self::Handshake(HandshakeError::Io(_) | HandshakeError::Timeout(_))
-        )
+    /// Whether another attempt may soon succeed without a change of the configuration.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => !self.lacks_files(),
+            Self::Handshake(error) => matches!(error, HandshakeError::Io(_) | HandshakeError::Timeout(_)),
+        }
+    }
+
+    /// Whether there are too many open files for another socket.
+    pub(crate) fn lacks_files(&self) -> bool {
+        matches!(self, Self::Unreachable(error) if sockets::lacks_files(error))
     }
 
     /// What to do about it.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use dunlin_tokio::places::{Places, Seated};
 use dunlin_tokio::{HandshakeBytes, HandshakeError, TlsConnector, TlsStream};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -10,7 +11,7 @@ use tokio::time::{Instant, sleep};
 
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed};
-use crate::limits::Places;
+use crate::heard::Heard;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::{self, End};
@@ -45,11 +46,11 @@ fn cut(tcp: &TcpStream) {
 }
 
 /// A connection to the server, with the place that it takes.
-struct Connected<P> {
+struct Connected {
     tls: TlsStream<TcpStream>,
     /// Counts it as connected.
     established: Established,
-    _place: P,
+    seated: Arc<Seated>,
 }
 
 /// Connects to the server on behalf of a local program. `None` if that failed, which the log tells.
@@ -59,22 +60,39 @@ async fn client(
     places: &Arc<Places>,
     tcp: &TcpStream,
     from: SocketAddr,
-) -> Result<Option<Connected<impl Sized + use<>>>, Limit> {
+) -> Result<Option<Connected>, Limit> {
     let (listener, limits) = (&live.config.name, &live.config.limits);
-    let place = places.connection(from.ip(), limits.connections, limits.connections_per_host)?;
+    // A local program proves no identity.
+    let seated = Arc::new(places.settle(from.ip(), None, &limits.places()).map_err(Limit::of)?);
     sockets::prepare(tcp);
     let phases = shared.phase.subscribe();
     let connected = tokio::select! {
         connected = reach(shared, live) => connected,
         () = reached(&phases, Phase::Draining) => return Ok(None),
+        () = seated.gone() => {
+            gave_way(shared, listener, &seated);
+            return Ok(None);
+        }
     };
     match connected {
-        Ok((tls, established)) => Ok(Some(Connected { tls, established, _place: place })),
+        Ok((tls, established)) => Ok(Some(Connected { tls, established, seated })),
+        Err(failure) if failure.lacks_files() => Err(Limit::OpenFiles),
         Err(failure) => {
             let (server, advice) = (&live.config.to.value, failure.advice());
             tracing::error!(listener, client = %from, server, error = %failure, advice, "no connection to the server");
             Ok(None)
         }
+    }
+}
+
+/// Counts a local program that gives way to another one. Returns why its connection ends before its time.
+fn gave_way(shared: &Shared, listener: &str, seated: &Seated) -> String {
+    match seated.gives_way() {
+        Some(why) => {
+            shared.metrics.gave_way(listener, why);
+            format!("gave way to another client ({})", why.name())
+        }
+        None => "the tunnel stops".to_owned(),
     }
 }
 
@@ -121,14 +139,14 @@ async fn attempt(
 }
 
 /// Passes the data of a local program until both sides have closed.
-async fn pass<P>(
+async fn pass(
     shared: &Shared,
     live: &Live,
-    connected: Connected<P>,
+    connected: Connected,
     tcp: TcpStream,
     from: SocketAddr,
 ) -> Result<(), Limit> {
-    let Connected { tls, established: _established, _place } = connected;
+    let Connected { tls, established: _established, seated } = connected;
     let listener = &live.config.name;
     let identity = identity::shown(tls.negotiated());
     let version = tls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
@@ -146,14 +164,20 @@ async fn pass<P>(
         "connected"
     );
     let phases = shared.phase.subscribe();
-    let stop = reached(&phases, Phase::Ending);
+    let stop = async {
+        tokio::select! {
+            () = reached(&phases, Phase::Ending) => {}
+            () = seated.gone() => {}
+        }
+    };
+    let tcp = Heard::new(tcp, seated.clone());
     let passed = tcp::pass(tcp, (tls, vec![]), live.config.limits.idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {
         End::Closed => "closed".to_owned(),
         End::Idle => "no traffic within idle_time".to_owned(),
-        End::Stopped => "the tunnel stops".to_owned(),
+        End::Stopped => gave_way(shared, listener, &seated),
         End::Client(error) => format!("the local connection failed: {error}"),
         // In TLS 1.3, a server refuses a client after the client's handshake is complete.
         End::Backend(error) => format!("the server's connection failed: {error}"),

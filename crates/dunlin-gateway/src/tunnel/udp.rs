@@ -7,8 +7,10 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dunlin::EndpointLimits;
+use dunlin::places::GivesWay;
 use dunlin::wire::AlertDescription;
 use dunlin_registry::lookup;
+use dunlin_tokio::places::{Places, Seated};
 use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, PathEvent};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -18,7 +20,6 @@ use super::frozen::Thawed;
 use super::remote::{self, Backoff, Failure};
 use super::{Live, Settings, handshake_failed, outcome};
 use crate::identity;
-use crate::limits::Places;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
@@ -239,14 +240,30 @@ struct Passed {
 
 impl Client {
     /// Serves the program until it is silent for the idle time. The error is the limit that it has reached.
-    async fn serve(mut self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
+    async fn serve(self, from: SocketAddr, thawed: Option<Thawed>) -> Result<(), Limit> {
+        let (shared, live) = (self.shared.clone(), self.settings.load_full());
+        // A local program proves no identity.
+        let seated = self.places.settle(from.ip(), None, &live.config.limits.places()).map_err(Limit::of)?;
+        let gone = seated.gone();
+        tokio::select! {
+            () = self.associate(&seated, from, thawed) => {}
+            () = gone => {
+                let (listener, why) = (&live.config.name, seated.gives_way());
+                why.iter().for_each(|why| shared.metrics.gave_way(listener, *why));
+                let why = why.map(GivesWay::name);
+                tracing::info!(listener, client = %from, why, "gave way to another client");
+            }
+        }
+        Ok(())
+    }
+
+    /// Associates the program with the server, again and again, until it is silent for the idle time.
+    async fn associate(mut self, seated: &Seated, from: SocketAddr, thawed: Option<Thawed>) {
         let live = self.settings.load_full();
-        let limits = &live.config.limits;
-        let _place = self.places.connection(from.ip(), limits.connections, limits.connections_per_host)?;
         let mut outage = Outage::new(&live);
         if let Some(thawed) = thawed {
             match resume(&live, thawed).await {
-                Ok(link) if !self.pass(&live, &link, None, from).await => return Ok(()),
+                Ok(link) if !self.pass(&live, &link, None, (from, seated)).await => return,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(listener = live.config.name, client = %from, %error, "an association was not thawed");
@@ -260,7 +277,8 @@ impl Client {
                 () = sleep(limits.idle_time) => None,
                 () = is_set(&self.closing) => None,
             };
-            let Some(first) = first else { return Ok(()) };
+            let Some(first) = first else { return };
+            seated.hear();
             // The latest settings.
             let live = self.settings.load_full();
             let name = &live.config.name;
@@ -270,14 +288,14 @@ impl Client {
             }
             let connected = tokio::select! {
                 connected = connect(&self.shared, &live, outage.failures) => connected,
-                () = is_set(&self.closing) => return Ok(()),
+                () = is_set(&self.closing) => return,
             };
             match connected {
                 Ok(link) => {
                     outage = Outage::new(&live);
                     let from = first.from;
-                    if !self.pass(&live, &link, Some(first), from).await {
-                        return Ok(());
+                    if !self.pass(&live, &link, Some(first), (from, seated)).await {
+                        return;
                     }
                 }
                 Err(failure) => {
@@ -287,6 +305,10 @@ impl Client {
                     }
                     self.shared.metrics.dropped(name, lost);
                     let pause = outage.note(&live);
+                    if failure.lacks_files() {
+                        self.shared.reached_limit(name, from, Limit::OpenFiles);
+                        continue;
+                    }
                     let (server, advice) = (&live.config.to.value, failure.advice());
                     tracing::error!(listener = name, client = %from, server, error = %failure, advice, ?pause, "no association with the server");
                 }
@@ -301,7 +323,7 @@ impl Client {
         live: &Live,
         link: &Link,
         first: Option<Datagram>,
-        mut from: SocketAddr,
+        (mut from, seated): (SocketAddr, &Seated),
     ) -> bool {
         let (listener, dtls) = (&live.config.name, &link.dtls);
         let identity = identity::shown(dtls.negotiated());
@@ -311,7 +333,7 @@ impl Client {
         let mut passed = Passed::default();
         let ended = lookup::ended(live.answers.as_ref().filter(|_| link.is_thawed), dtls.negotiated());
         let end = tokio::select! {
-            end = self.exchange(live, dtls, first, &mut from, &mut passed) => end,
+            end = self.exchange(live, dtls, first, (&mut from, seated), &mut passed) => end,
             () = ended => End::Refused,
         };
         self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
@@ -351,7 +373,7 @@ impl Client {
         live: &Live,
         dtls: &DtlsAssociation,
         first: Option<Datagram>,
-        from: &mut SocketAddr,
+        (from, seated): (&mut SocketAddr, &Seated),
         passed: &mut Passed,
     ) -> End {
         let Self { shared, socket, queue, closing, .. } = self;
@@ -366,6 +388,7 @@ impl Client {
         loop {
             if let Some(datagram) = next.take() {
                 latest = Instant::now();
+                seated.hear();
                 *from = datagram.from;
                 unanswered.get_or_insert(latest);
                 passed.from_client += datagram.data.len() as u64;

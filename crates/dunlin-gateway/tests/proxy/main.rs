@@ -15,6 +15,7 @@ mod mosquitto;
 mod mqtt;
 mod nft;
 mod nodes;
+mod open_files;
 mod outage;
 mod pebble;
 mod place;

@@ -4,7 +4,7 @@ use std::io;
 
 use dunlin_gateway::{Gateway, Tunnel, TunnelConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::place::{Place, backend, listener, metric, metric_becomes, route, within};
 
@@ -107,6 +107,37 @@ async fn raw_public_keys_authenticate_both_sides() {
         exchange(to, "hello").await.unwrap_err();
     }
     metric_becomes(&gateway, "dunlin_gateway_handshakes_completed_total", 2.0).await;
+}
+
+/// A host that has all connections of a tunnel leaves some to another one.
+#[tokio::test]
+async fn a_local_host_beyond_its_share_gives_way() {
+    let place = Place::new();
+    let text = listener("") + "[listener.clients]\nca = \"root.pem\"\n" + &route(backend("one").await, "");
+    let (_gateway, port) = place.start(&text).await;
+    let config = local(port, "") + "[listener.limits]\nconnections = 2\n";
+    let (tunnel, port) = place.tunnel(&config).await;
+    let mut programs = vec![];
+    for host in [2, 2, 3] {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(([127, 0, 0, host], 0).into()).unwrap();
+        programs.push(within(socket.connect(([127, 0, 0, 1], port).into())).await.unwrap());
+        // It has its place before the next one comes.
+        metric_becomes(&tunnel, "dunlin_tunnel_established", programs.len().min(2) as f64).await;
+    }
+    let read = within(programs[0].read(&mut [0; 1])).await.map_err(|error| error.kind());
+    assert_eq!(read, Err(io::ErrorKind::ConnectionReset));
+    metric_becomes(&tunnel, "dunlin_tunnel_gave_way_total{listener=\"local\",reason=\"share\"}", 1.0).await;
+    // No host has more than one any more.
+    assert_eq!(metric(&tunnel, "dunlin_tunnel_limits_reached_total"), 0.0);
+    exchange(port, "").await.unwrap_err();
+    metric_becomes(&tunnel, "dunlin_tunnel_limits_reached_total{limit=\"connections\"}", 1.0).await;
+    for program in &mut programs[1..3] {
+        program.shutdown().await.unwrap();
+        let mut answer = String::new();
+        within(program.read_to_string(&mut answer)).await.unwrap();
+        assert_eq!(answer, "one got ");
+    }
 }
 
 #[tokio::test]
@@ -233,8 +264,8 @@ file = "frozen"
 "#;
     let expected = [
         "tunnel.toml:2: tunnel.shutdown_tim: unknown key; allowed here: shutdown_time",
-        "tunnel.toml:5: limits.header_bytes: unknown key; allowed here: connections, connections_per_host, connect_time, \
-         handshake_time, idle_time, retry_time or longest_retry_time",
+        "tunnel.toml:5: limits.header_bytes: unknown key; allowed here: connections, connections_per_host, \
+         connections_per_network, silent_time, connect_time, handshake_time, idle_time, retry_time or longest_retry_time",
         "tunnel.toml:7: listener[0]: no server is trusted; add ca, raw_keys, vc_issuers or dids to [listener.server], or a table [listener.psk]",
         "tunnel.toml:8: listener[0].listen: everyone who reaches 0.0.0.0:1883 could use the identity of this device, unencrypted; \
          name a loopback address, as in \"127.0.0.1:1883\", or write remote = true if that network is trusted",

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use dunlin::auth::Psk;
-use dunlin::{ClientConfig, NodeIds, Profile, ServerAddress};
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint};
+use dunlin::{ClientConfig, DtlsConnection, NodeIds, Profile, ServerAddress};
+use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, now};
 use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
 
@@ -176,6 +176,7 @@ async fn limits_handshakes_of_a_host() {
     assert_eq!(receive(&socket).await.0, b"data");
     assert_eq!(metric(&gateway, displaced), 2.0);
     metric_becomes(&gateway, &failed("transport"), 2.0).await;
+    metric_becomes(&gateway, &reached("handshakes_per_host"), 2.0).await;
 }
 
 /// Clients without an identity do not give way to each other.
@@ -258,6 +259,31 @@ async fn devices_that_have_lost_power_get_in_again_at_the_limit() {
         }
         assert_eq!(metric(&gateway, "dunlin_gateway_limits_reached_total"), 0.0);
     }
+}
+
+/// A client that leaves its handshake gives way to one of another host.
+#[tokio::test]
+async fn a_displaced_handshake_counts_at_its_limit() {
+    let place = Place::new();
+    let (_socket, to) = backend().await;
+    let (gateway, port) =
+        place.start(&(dtls("") + "[listener.limits]\nhandshakes = 1\n" + &route(to, ""))).await;
+    let client = place.client("root.pem");
+    let (name, address) =
+        (ServerAddress::parse("localhost", port).unwrap(), SocketAddr::from(([127, 0, 0, 1], port)));
+    let socket = UdpSocket::bind("127.0.0.2:0").await.unwrap();
+    let mut half = DtlsConnection::client(&Arc::new(client.config()), name.clone(), address, now()).unwrap();
+    for _ in 0..2 {
+        while let Some(sent) = half.poll_transmit(now()) {
+            socket.send_to(&sent.datagram, address).await.unwrap();
+        }
+        let (datagram, _) = receive(&socket).await;
+        half.receive(now(), address, &datagram).unwrap();
+    }
+    let endpoint = DtlsEndpoint::bind("127.0.0.3:0".parse().unwrap()).await.unwrap();
+    let _dtls = within(endpoint.connect(&Arc::new(client.config()), name, address)).await.unwrap();
+    metric_becomes(&gateway, &reached("handshakes"), 1.0).await;
+    metric_becomes(&gateway, "dunlin_gateway_established", 1.0).await;
 }
 
 /// The association outlives its socket: once the socket has closed, the next datagram opens another one.

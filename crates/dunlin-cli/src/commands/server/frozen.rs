@@ -34,10 +34,10 @@ impl Server {
             return Ok(Listener::Tcp(TcpListener::bind(address).await.map_err(failed)?));
         }
         let mut limits = EndpointLimits::default();
-        limits.associations = args.max_connections;
-        (limits.associations_per_host, limits.associations_per_network) =
-            (args.max_per_host(), args.max_per_host());
-        limits.half_open = args.max_connections;
+        let places = args.places();
+        (limits.associations, limits.half_open) = (places.all, places.all);
+        (limits.associations_per_host, limits.half_open_per_host) = (places.per_host, places.per_host);
+        (limits.associations_per_network, limits.stale) = (places.per_network, places.silence);
         // The socket keeps what devices send meanwhile.
         let socket = UdpSocket::bind(address).await.map_err(failed)?;
         // A server that does not start must not use up the file.
@@ -165,7 +165,7 @@ impl Server {
         let offered = OnceLock::new();
         let explainer = Explainer::server(&self.args.tls, None, &offered);
         tokio::select! {
-            served = self.converse(&mut stream, from, &traffic, &explainer) => return served,
+            served = self.converse(&mut stream, from, (&traffic, None), &explainer) => return served,
             () = lookup::ended(answers.as_ref(), &negotiated) => {}
         }
         self.log_failure(from, identity_lost());

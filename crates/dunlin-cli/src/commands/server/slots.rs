@@ -1,87 +1,117 @@
-//! The slots of connections over TCP, and the log of refused clients.
+//! The places of clients over TCP, and the log of refused clients.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dunlin::Ended;
-use dunlin::places::{Client, Host, PlaceLimit, PlaceLimits, Seat, Seats};
+use dunlin::places::{GivesWay, HandshakeLimit, PlaceLimit, PlaceLimits};
+use dunlin::{Ended, PeerIdentity};
+use dunlin_tokio::places::{HandshakePlace, Places, Seated};
 use dunlin_tokio::{AssociationEnded, HandshakeError};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::{Explanation, count};
 
 /// The time for which the log has one line about refused clients.
 const PERIOD: Duration = Duration::from_secs(60);
 
-/// The slots of --max-connections and --max-connections-per-host.
+/// The places of --max-connections and its kin.
 pub(super) struct Slots {
-    all: Arc<Semaphore>,
-    lingering: Arc<Semaphore>,
-    hosts: Hosts,
+    places: Arc<Places>,
     limits: PlaceLimits,
 }
 
-/// The clients by host. None gives way to another one: `--idle-timeout` ends silent ones.
-type Hosts = Arc<Mutex<Seats<Connected>>>;
-
-struct Connected;
-
-impl Client for Connected {
-    fn heard_ms(&self) -> i64 {
-        0
-    }
-}
-
 impl Slots {
-    pub(super) fn new(max: usize, per_host: usize) -> Self {
-        let [all, lingering] = [(); 2].map(|()| Arc::new(Semaphore::new(max)));
-        let limits = PlaceLimits { all: usize::MAX, per_host, per_network: per_host, silence: None };
-        Self { all, lingering, hosts: Arc::default(), limits }
+    pub(super) fn new(limits: PlaceLimits) -> Self {
+        Self { places: Arc::default(), limits }
     }
 
-    /// Waits for a free slot.
-    pub(super) async fn free(&self) -> Option<OwnedSemaphorePermit> {
-        // Only `close` makes this fail, and it is never called.
-        self.all.clone().acquire_owned().await.ok()
+    /// Gives a place to a handshake with this host.
+    pub(super) fn handshake(&self, from: IpAddr) -> Result<HandshakePlace, Limit> {
+        let PlaceLimits { all, per_host, .. } = self.limits;
+        self.places.handshake(from, per_host, all).map_err(Limit::Handshakes)
     }
 
-    /// Gives a free slot to a client of this host, unless the host has too many.
-    pub(super) fn take(&self, free: OwnedSemaphorePermit, from: IpAddr) -> Option<Slot> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
-        let (seat, _) = hosts.take((Host::of(from), None, Connected), &self.limits, 0).ok()?;
-        let of_host = OfHost { hosts: self.hosts.clone(), seat };
-        Some(Slot { held: Mutex::new((free, Some(of_host))), lingering: self.lingering.clone() })
+    /// Gives a place to a client that has completed its handshake.
+    pub(super) fn settle(&self, from: IpAddr, peer: Option<&PeerIdentity>) -> Result<Seated, Limit> {
+        self.places.settle(from, peer, &self.limits).map_err(Limit::Places)
     }
-}
 
-/// A client counted at its host until the value is dropped.
-struct OfHost {
-    hosts: Hosts,
-    seat: Seat,
-}
-
-impl Drop for OfHost {
-    fn drop(&mut self) {
-        self.hosts.lock().unwrap_or_else(PoisonError::into_inner).leave(self.seat);
+    /// Lets a handshake end for lack of open files.
+    pub(super) fn relieve(&self) {
+        self.places.relieve();
     }
 }
 
-/// The slot of a connection.
-pub(super) struct Slot {
-    held: Mutex<(OwnedSemaphorePermit, Option<OfHost>)>,
-    /// The slots for connections that have failed and only drop their client's input.
-    lingering: Arc<Semaphore>,
+/// A limit that has kept a client out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Limit {
+    Places(PlaceLimit),
+    Handshakes(HandshakeLimit),
+    OpenFiles,
 }
 
-impl Slot {
-    /// The connection has failed. It frees its slot for another one if there is a free slot for failed ones.
-    pub(super) fn linger(&self) {
-        if let Ok(place) = self.lingering.clone().try_acquire_owned() {
-            *self.held.lock().unwrap_or_else(PoisonError::into_inner) = (place, None);
+impl Limit {
+    /// The limit behind the end of a handshake.
+    pub(super) fn of(error: &HandshakeError) -> Option<Self> {
+        match error {
+            HandshakeError::Io(error) => match AssociationEnded::of(error)? {
+                Ended::Refused(limit) => Some(Self::Places(limit)),
+                Ended::Displaced(limit) => Some(Self::Handshakes(limit)),
+                _ => None,
+            },
+            _ => None,
         }
     }
+
+    /// The option with the limit, and what has reached it.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Places(PlaceLimit::All) => "the limit --max-connections was reached",
+            Self::Places(PlaceLimit::PerHost) => "the limit --max-connections-per-host was reached",
+            Self::Places(PlaceLimit::PerNetwork) => "the limit --max-connections-per-network was reached",
+            Self::Handshakes(HandshakeLimit::All) => "handshakes in progress reached --max-connections",
+            Self::Handshakes(HandshakeLimit::PerHost) => {
+                "handshakes in progress reached --max-connections-per-host"
+            }
+            Self::OpenFiles => "a connection was not accepted",
+        }
+    }
+
+    /// What to do about it.
+    const fn advice(self) -> &'static str {
+        match self {
+            Self::Places(PlaceLimit::All) => {
+                "raise --max-connections, or wait until other clients have ended"
+            }
+            Self::Places(PlaceLimit::PerHost) => {
+                "raise --max-connections-per-host, or wait until other clients have ended"
+            }
+            Self::Places(PlaceLimit::PerNetwork) => {
+                "raise --max-connections-per-network, or wait until other clients have ended"
+            }
+            Self::Handshakes(HandshakeLimit::All) => "raise --max-connections, or lower --timeout",
+            Self::Handshakes(HandshakeLimit::PerHost) => {
+                "raise --max-connections-per-host, or lower --timeout"
+            }
+            Self::OpenFiles => "free file descriptors or memory",
+        }
+    }
+
+    /// Explains why a client was refused, after others of which the log has no line.
+    pub(super) fn explain(self, left_out: u64) -> Explanation {
+        let before = match left_out {
+            0 => String::new(),
+            n => format!(", as for {} before it", count(n, "client")),
+        };
+        Explanation::new(format!("{}{before}", self.name()), self.advice())
+    }
+}
+
+/// Explains why a client has to go that had a place.
+pub(super) fn gave_way(why: GivesWay) -> Explanation {
+    let why = format!("it gave way to another client ({}) at a limit on connections", why.name());
+    Explanation::new(why, "raise --max-connections or the limits for hosts and networks")
 }
 
 /// When the log told of each limit, and how many clients it has left out since then.
@@ -90,96 +120,64 @@ pub(super) struct Refusals(Mutex<HashMap<&'static str, (Instant, u64)>>);
 
 impl Refusals {
     /// Notes a refused client. Returns how many earlier ones the log has left out, if it is to have a line now.
-    pub(super) fn note(&self, limit: PlaceLimit, now: Instant) -> Option<u64> {
+    pub(super) fn note(&self, limit: Limit, now: Instant) -> Option<u64> {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.get_mut(option(limit)) {
+        match told.get_mut(limit.name()) {
             Some((at, left_out)) if now.saturating_duration_since(*at) < PERIOD => {
                 *left_out += 1;
                 None
             }
-            _ => told.insert(option(limit), (now, 0)).map(|(_, left_out)| left_out).or(Some(0)),
+            _ => told.insert(limit.name(), (now, 0)).map(|(_, left_out)| left_out).or(Some(0)),
         }
     }
-}
-
-/// The option with this limit.
-const fn option(limit: PlaceLimit) -> &'static str {
-    match limit {
-        PlaceLimit::All => "--max-connections",
-        PlaceLimit::PerHost | PlaceLimit::PerNetwork => "--max-connections-per-host",
-    }
-}
-
-/// The limit that has kept a client out at the end of its handshake.
-pub(super) fn refused(error: &HandshakeError) -> Option<PlaceLimit> {
-    match error {
-        HandshakeError::Io(error) => match AssociationEnded::of(error)? {
-            Ended::Refused(limit) => Some(limit),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// Explains why a client was refused, after others of which the log has no line.
-pub(super) fn explain(limit: PlaceLimit, left_out: u64) -> Explanation {
-    let option = option(limit);
-    let before = match left_out {
-        0 => String::new(),
-        n => format!(", as {} before it", count(n, "client")),
-    };
-    let why = format!("the limit {option} was reached{before}");
-    Explanation::new(why, format!("raise {option}, or wait until other clients have ended"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn take(slots: &Slots, from: &str) -> Option<Slot> {
-        let free = slots.all.clone().try_acquire_owned().unwrap();
-        slots.take(free, from.parse().unwrap())
+    const LIMITS: PlaceLimits = PlaceLimits { all: 4, per_host: 2, per_network: 3, silence: None };
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    /// A site has up to 65,536 hosts. It leaves places to others, and each of its hosts to its others.
+    #[test]
+    fn a_host_and_a_site_leave_places_to_others() {
+        let slots = Slots::new(LIMITS);
+        let settle = |from| slots.settle(ip(from), None);
+        let taken = ["2001:db8::1", "2001:db8::2"].map(|from| settle(from).unwrap());
+        assert_eq!(settle("2001:db8::3").err(), Some(Limit::Places(PlaceLimit::PerHost)));
+        let beside = settle("2001:db8:0:9::1").unwrap();
+        assert_eq!(settle("2001:db8:0:8::1").err(), Some(Limit::Places(PlaceLimit::PerNetwork)));
+        let other = settle("192.0.2.1").unwrap();
+        // The site has more than its share.
+        let second = settle("192.0.2.2").unwrap();
+        assert_eq!(taken[0].gives_way(), Some(GivesWay::Share));
+        assert!([&taken[1], &beside, &other, &second].iter().all(|seated| seated.gives_way().is_none()));
     }
 
     #[test]
-    fn failed_connections_free_their_slots_within_a_bound() {
-        let mut slots = Slots::new(2, 2);
-        slots.lingering = Arc::new(Semaphore::new(1));
-        let [first, second] = [(); 2].map(|()| take(&slots, "192.0.2.1").unwrap());
-        assert_eq!(slots.all.available_permits(), 0);
-        first.linger();
-        assert_eq!((slots.all.available_permits(), slots.lingering.available_permits()), (1, 0));
-        second.linger();
-        assert_eq!(slots.all.available_permits(), 1, "the second keeps its slot: there is no room to linger");
-        let third = take(&slots, "192.0.2.1").unwrap();
-        drop((first, second, third));
-        assert_eq!((slots.all.available_permits(), slots.lingering.available_permits()), (2, 1));
-    }
-
-    #[test]
-    fn a_host_leaves_slots_to_others() {
-        let slots = Slots::new(8, 2);
-        let taken = [(); 2].map(|()| take(&slots, "2001:db8::1").unwrap());
-        assert!(take(&slots, "2001:db8::1").is_none(), "one host");
-        assert!(take(&slots, "2001:db8:0:9::1").is_none(), "one site");
-        assert_eq!(slots.all.available_permits(), 6);
-        let other = take(&slots, "192.0.2.1");
-        drop(taken);
-        assert!(other.is_some() && take(&slots, "2001:db8::1").is_some());
+    fn a_host_has_handshakes_as_it_has_connections() {
+        let slots = Slots::new(LIMITS);
+        let handshake = |from| slots.handshake(ip(from));
+        let taken = ["2001:db8::1", "2001:db8::2", "2001:db8:0:9::1"].map(|from| handshake(from).unwrap());
+        assert_eq!(handshake("2001:db8::3").err(), Some(Limit::Handshakes(HandshakeLimit::PerHost)));
+        let others = ["192.0.2.1", "192.0.2.2"].map(|from| handshake(from).unwrap());
+        assert!(taken[0].is_displaced() && !others[0].is_displaced());
     }
 
     #[test]
     fn the_log_tells_of_a_limit_once_a_minute() {
         let (refusals, begin) = (Refusals::default(), Instant::now());
-        assert_eq!(refusals.note(PlaceLimit::All, begin), Some(0));
-        assert_eq!(refusals.note(PlaceLimit::All, begin), None);
-        assert_eq!(refusals.note(PlaceLimit::PerHost, begin), Some(0));
-        assert_eq!(refusals.note(PlaceLimit::All, begin + PERIOD - Duration::from_millis(1)), None);
-        assert_eq!(refusals.note(PlaceLimit::All, begin + PERIOD), Some(2));
-        assert!(
-            explain(PlaceLimit::All, 2)
-                .why
-                .ends_with("--max-connections was reached, as 2 clients before it")
-        );
+        let [all, per_host] = [PlaceLimit::All, PlaceLimit::PerHost].map(Limit::Places);
+        assert_eq!(refusals.note(all, begin), Some(0));
+        assert_eq!(refusals.note(all, begin), None);
+        assert_eq!(refusals.note(per_host, begin), Some(0));
+        assert_eq!(refusals.note(Limit::Handshakes(HandshakeLimit::All), begin), Some(0));
+        assert_eq!(refusals.note(all, begin + PERIOD - Duration::from_millis(1)), None);
+        assert_eq!(refusals.note(all, begin + PERIOD), Some(2));
+        assert!(all.explain(2).why.ends_with("--max-connections was reached, as for 2 clients before it"));
     }
 }
