@@ -96,7 +96,7 @@ async fn silent_broker(connack: &'static [u8]) -> u16 {
     tokio::spawn(async move {
         while let Ok((mut tcp, _)) = listener.accept().await {
             tokio::spawn(async move {
-                tcp.read(&mut [0; 100]).await.unwrap();
+                assert!(tcp.read(&mut [0; 100]).await.unwrap() > 0);
                 tcp.write_all(connack).await.unwrap();
                 // Until the gateway ends the connection.
                 let _ = tcp.read_to_end(&mut vec![]).await;
