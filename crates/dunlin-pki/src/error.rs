@@ -158,8 +158,8 @@ impl Error {
 /// Why nothing reads a PEM section that could hold a certificate, a key or a CRL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
-    /// Blanks stand before its first line (RFC 7468 §3 allows none).
-    Indented,
+    /// Blanks or other text stand before -----BEGIN (RFC 7468 §3 allows none).
+    NotAtStart,
     /// A certificate with OpenSSL's own settings of trust.
     Trusted,
     /// RFC 7468 has another label for it, which is named.
@@ -173,7 +173,7 @@ pub enum Unread {
 impl Unread {
     fn text(self, label: &str) -> String {
         match self {
-            Self::Indented => format!("blanks stand before -----BEGIN {label}-----"),
+            Self::NotAtStart => format!("-----BEGIN {label}----- does not stand at the start of its line"),
             Self::Trusted => format!("{label}: a certificate in OpenSSL's own form"),
             Self::Label(_) => format!("{label} is not the label of RFC 7468"),
             Self::Envelope => format!("{label}: certificates in an envelope"),
@@ -183,7 +183,7 @@ impl Unread {
 
     fn advice(self, label: &str) -> String {
         match self {
-            Self::Indented => "remove the blanks before the lines of the section".into(),
+            Self::NotAtStart => "let each line of the section begin at the start of a line".into(),
             Self::Trusted => "write it with `openssl x509 -in FILE -out NEW`".into(),
             Self::Label(right) => format!("write -----BEGIN {right}----- and -----END {right}-----"),
             Self::Envelope => "take them out: `openssl pkcs7 -in FILE -print_certs -out NEW`".into(),

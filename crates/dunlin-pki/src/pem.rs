@@ -64,6 +64,8 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
 const BEGIN: &[u8] = b"-----BEGIN ";
 const END: &[u8] = b"-----END ";
 const DASHES: &[u8] = b"-----";
+/// The longest label, in bytes; those that are known have up to 23.
+const MAX_LABEL: usize = 64;
 
 /// What becomes of a section with this label.
 enum Section {
@@ -85,7 +87,7 @@ fn section(label: &str) -> Section {
         "EC PRIVATE KEY" => Section::Read("EC PRIVATE KEY"),
         "TRUSTED CERTIFICATE" => Section::Refused(Unread::Trusted),
         "CRL" => Section::Refused(Unread::Label("X509 CRL")),
-        "PKCS7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
+        "PKCS7" | "PKCS #7" | "CMS" | "PKCS #7 SIGNED DATA" => Section::Refused(Unread::Envelope),
         "CERTIFICATE REQUEST" | "NEW CERTIFICATE REQUEST" => Section::Skipped,
         label => match ["CERTIFICATE", "KEY", "CRL"].iter().any(|word| label.contains(word)) {
             true => Section::Refused(Unread::Kind),
@@ -97,7 +99,7 @@ fn section(label: &str) -> Section {
 /// The sections that this crate reads, under the labels of RFC 7468 and without what editors and mail programs add, and the labels of
 /// all sections.
 fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
-    // No line becomes longer: a growing vector would leave unwiped copies of keys behind.
+    // No section becomes longer: a growing vector would leave unwiped copies of keys behind.
     let mut sections = Zeroizing::new(Vec::with_capacity(file.len() + 1));
     let mut labels: Vec<String> = vec![];
     // The label of the section that is being read, in the file and in RFC 7468.
@@ -105,21 +107,18 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     let unended = |label: &str| Error::MalformedPem(format!("the line -----END {label}----- is missing"));
     for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
-        if let Some(rest) = line.trim_ascii_start().strip_prefix(BEGIN) {
+        if contains(line, BEGIN) {
             if let Some((label, _)) = reads {
                 return Err(unended(&label));
             }
-            let label = rest.strip_suffix(DASHES).ok_or_else(|| {
-                Error::MalformedPem(format!("line {number}: the -----BEGIN line is incomplete"))
-            })?;
-            let label = String::from_utf8_lossy(label).into_owned();
+            let (before, label) = label_in(line).ok_or_else(|| incomplete(number))?;
             labels.push(label.clone());
             let refused = |why| Error::Unread { line: number, label: label.clone(), why };
             reads = match section(&label) {
                 // PKCS#8 has the word in its label.
                 _ if label.contains("ENCRYPTED") => return Err(Error::EncryptedKey),
                 Section::Refused(why) => return Err(refused(why)),
-                Section::Read(_) if !line.starts_with(BEGIN) => return Err(refused(Unread::Indented)),
+                Section::Read(_) if !before.is_empty() => return Err(refused(Unread::NotAtStart)),
                 Section::Read(canonical) => {
                     put(&mut sections, BEGIN, canonical);
                     Some((label, canonical))
@@ -142,12 +141,37 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
                 sections.extend_from_slice(line);
                 sections.push(b'\n');
             }
+        } else if is_like_begin(line) {
+            return Err(incomplete(number));
         }
     }
     match reads {
         Some((label, _)) => Err(unended(&label)),
         None => Ok((sections, labels)),
     }
+}
+
+/// What stands before `-----BEGIN `, and the label after it. `None` unless the line ends there and the label is one: a line of a key file
+/// that has lost its newlines contains the key, which no message may show.
+fn label_in(line: &[u8]) -> Option<(&[u8], String)> {
+    let at = line.windows(BEGIN.len()).position(|window| window == BEGIN)?;
+    let (before, rest) = line.split_at_checked(at)?;
+    let label = rest.get(BEGIN.len()..)?.strip_suffix(DASHES)?;
+    // RFC 7468 §3 allows more, but no label that could count has it.
+    let is_label = |byte: &u8| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'#' | b'.' | b' ');
+    let is_one = (1..=MAX_LABEL).contains(&label.len()) && label.iter().all(is_label);
+    is_one.then(|| (before, String::from_utf8_lossy(label).into_owned()))
+}
+
+/// Whether someone may have meant the first line of a section, with other blanks, dashes or cases.
+fn is_like_begin(line: &[u8]) -> bool {
+    let upper = line.to_ascii_uppercase();
+    let words = [&b"CERTIFICATE"[..], b"KEY", b"CRL"];
+    contains(&upper, b"--BEGIN") && words.iter().any(|word| contains(&upper, word))
+}
+
+fn incomplete(number: usize) -> Error {
+    Error::MalformedPem(format!("line {number}: this is no whole -----BEGIN line"))
 }
 
 /// Writes the first or last line of a section that is read.

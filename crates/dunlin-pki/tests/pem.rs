@@ -78,7 +78,45 @@ fn what_could_count_is_never_skipped_in_silence() {
     }
     let indented: String = chain.lines().map(|line| format!("    {line}\n")).collect();
     let error = kinds(format!("root:\n{indented}")).unwrap_err();
-    assert_eq!(error, Error::Unread { line: 2, label: "CERTIFICATE".into(), why: Unread::Indented });
+    assert_eq!(error, Error::Unread { line: 2, label: "CERTIFICATE".into(), why: Unread::NotAtStart });
+}
+
+/// Also if other programs would not see a section.
+#[test]
+fn what_looks_like_a_section_is_never_skipped_in_silence() {
+    let (chain, _) = files();
+    let second = chain.rfind("-----BEGIN").unwrap();
+    let (first, rest) = chain.split_at(second);
+    let parameters = "-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----";
+    for changed in [
+        format!("{first}{parameters}{rest}"),
+        format!("{first}# root: {rest}"),
+        format!("{first}> {}", rest.replace('\n', "\n> ")),
+        format!("{first}\u{feff}\u{feff}{rest}"),
+        format!("{first}\u{a0}{rest}"),
+        format!("{first}{}", rest.replacen("BEGIN ", "BEGIN\t", 1)),
+        format!("{first}{}", rest.replacen("-----BEGIN", "----BEGIN", 1)),
+        format!("{first}{}", rest.replacen("BEGIN CERTIFICATE", "Begin Certificate", 1)),
+        format!("{first}{}", rest.replacen("CERTIFICATE", "Certificate", 2)),
+        format!("{first}{}", rest.replace("CERTIFICATE", "PKCS #7")),
+    ] {
+        let error = kinds(&changed).unwrap_err();
+        let line = first.lines().count() + if changed.contains("PARAMETERS") { 3 } else { 1 };
+        assert!(error.to_string().contains(&format!("line {line}")), "{error}\n{changed}");
+    }
+}
+
+/// A key in a variable or a YAML file loses its newlines easily. No message shows it.
+#[test]
+fn a_key_on_one_line_is_in_no_message() {
+    let (_, key) = files();
+    let secret = key.lines().nth(1).unwrap();
+    for newline in [" ", "", "\r", "\\n", "\t"] {
+        let error = kinds(key.replace('\n', newline)).unwrap_err();
+        for text in [error.to_string(), error.advice(), format!("{error:?}")] {
+            assert!(!text.contains(&secret[..8]) && text.len() < 200, "{text}");
+        }
+    }
 }
 
 #[test]
