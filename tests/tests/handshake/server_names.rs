@@ -119,28 +119,30 @@ fn a_name_does_not_make_a_certificate_suit() {
     }
 }
 
-/// A client that accepts both gets what the server has first.
+/// A client that accepts both gets what the server has first, whether the certificate has the name exactly, by a wildcard or not at all.
 #[test]
-fn a_raw_key_suits_any_name() {
-    let certificate = credential(&["a.example.org"]);
-    let key = credential(&[]);
+fn a_raw_key_is_chosen_by_its_place() {
+    let key = credential(&["raw"]);
     let Credential::X509 { key: dunlin::auth::PrivateKey::Here(own), .. } = &key else {
         panic!("a key here")
     };
     let raw = Credential::raw_key(own.clone());
-    for (own, is_raw) in [([&raw, &certificate], true), ([&certificate, &raw], false)] {
-        let server = profile(false).credentials(own.map(Clone::clone).to_vec()).build().unwrap();
-        let server = Arc::new(ServerConfig::new(server).unwrap());
-        let trust = Trust {
-            x509: Some(X509Trust::DangerAnyone),
-            raw_key: Some(dunlin::auth::RawKeyTrust::DangerAnyone),
-        };
-        let client = Arc::new(ClientConfig::new(profile(false).trust(trust).build().unwrap()));
-        let mut pair = Pair::new(&client, &server);
-        let address = ServerAddress::new(ServerName::try_from("a.example.org").unwrap(), 443);
-        pair.client = dunlin::TlsConnection::client(&client, address, NOW).unwrap();
-        pair.connect().unwrap();
-        let peer = pair.client.negotiated().unwrap().peer.as_ref();
-        assert_eq!(matches!(peer, Some(PeerIdentity::RawKey(_))), is_raw, "{peer:?}");
+    for names in [&["a.example.org"][..], &["*.example.org"], &["other.test"]] {
+        let certificate = credential(names);
+        for (own, is_raw) in [([&raw, &certificate], true), ([&certificate, &raw], false)] {
+            let server = profile(false).credentials(own.map(Clone::clone).to_vec()).build().unwrap();
+            let server = Arc::new(ServerConfig::new(server).unwrap());
+            let trust = Trust {
+                x509: Some(X509Trust::DangerAnyone),
+                raw_key: Some(dunlin::auth::RawKeyTrust::DangerAnyone),
+            };
+            let client = Arc::new(ClientConfig::new(profile(false).trust(trust).build().unwrap()));
+            let mut pair = Pair::new(&client, &server);
+            let address = ServerAddress::new(ServerName::try_from("a.example.org").unwrap(), 443);
+            pair.client = dunlin::TlsConnection::client(&client, address, NOW).unwrap();
+            pair.connect().unwrap();
+            let peer = pair.client.negotiated().unwrap().peer.as_ref();
+            assert_eq!(matches!(peer, Some(PeerIdentity::RawKey(_))), is_raw, "{names:?}: {peer:?}");
+        }
     }
 }

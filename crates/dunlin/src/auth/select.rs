@@ -91,7 +91,8 @@ pub(crate) fn select_decrypting(
 
 /// The index of the best suitable credential, and the result of `suits` for it. Chains that the peer can verify come first
 /// (RFC 8446 §4.4.2.2), then certificates with the name that the client wants, then chains that lead to a trust anchor that the
-/// peer named. Among equals it is the first.
+/// peer named. Among equals it is the first. Raw keys and decentralised identities name no server, so they are equal to the certificate with
+/// the best name.
 fn best<T>(
     signatures: SignatureAlgorithms,
     credentials: &[Credential],
@@ -102,7 +103,7 @@ fn best<T>(
 ) -> Result<(usize, T), PeerIncompatible> {
     let in_chains = signatures.for_chains(wanted.chain_schemes.unwrap_or(wanted.schemes));
     let mut reason = PeerIncompatible::NoCredential(What::NoneAtAll);
-    let mut best = None;
+    let mut suitable = Vec::new();
     for (index, credential) in credentials.iter().enumerate() {
         if !wanted.types.contains(&credential.certificate_type()) {
             let mut ours: Vec<_> = credentials.iter().map(Credential::certificate_type).collect();
@@ -135,16 +136,18 @@ fn best<T>(
                 continue;
             }
         };
-        let rank = (
-            is_verifiable(credential, &in_chains),
-            wanted.server_name.and_then(|name| names_server(credential, name)),
-            leads_to(credential, wanted.authorities),
-        );
-        if best.as_ref().is_none_or(|(best, _)| rank > *best) {
-            best = Some((rank, (index, use_of_it)));
-        }
+        suitable.push((index, credential, use_of_it));
     }
-    best.map(|(_, choice)| choice).ok_or(reason)
+    let naming = |credential: &Credential| wanted.server_name.and_then(|name| names_server(credential, name));
+    let best_naming = suitable.iter().filter_map(|(_, credential, _)| naming(credential)).max();
+    let rank = |credential: &Credential| {
+        let is_certificate = matches!(credential, Credential::X509 { .. });
+        let naming = if is_certificate { naming(credential) } else { best_naming };
+        (is_verifiable(credential, &in_chains), naming, leads_to(credential, wanted.authorities))
+    };
+    // Of equal elements, the last one that `rev` gives.
+    let best = suitable.into_iter().rev().max_by_key(|(_, credential, _)| rank(credential));
+    best.map(|(index, _, use_of_it)| (index, use_of_it)).ok_or(reason)
 }
 
 /// How a certificate names a server. Of two certificates, the one that names it exactly suits better.
@@ -155,10 +158,9 @@ enum Naming {
     Exact,
 }
 
-/// How the leaf's dNSNames name this server; `None` if they do not. Raw keys and decentralised identities have no name that a client
-/// would compare, so they suit any.
+/// How the leaf's dNSNames name this server; `None` if they do not.
 fn names_server(credential: &Credential, name: &str) -> Option<Naming> {
-    let Credential::X509 { chain, .. } = credential else { return Some(Naming::Exact) };
+    let Credential::X509 { chain, .. } = credential else { return None };
     let leaf = EndEntityCert::try_from(chain.first()?).ok()?;
     // RFC 6066 §3 has the name without the final dot of a DNS name; a client that sends one means the same.
     let name = name.strip_suffix('.').unwrap_or(name);
