@@ -21,7 +21,7 @@ use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserN
 use crate::metrics::{self, Limit};
 use crate::proxy::http::Exchange;
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};
-use crate::proxy::tcp::{CLOSE_PATIENCE, End};
+use crate::proxy::tcp::{CLOSE_PATIENCE, End, First};
 use crate::proxy_protocol::{self, Transport};
 use crate::service::{self, Shared};
 use crate::throttle::Line;
@@ -231,18 +231,20 @@ async fn serve(
     if let Some((connect, _)) = &mqtt {
         idle_time = connect.idle_time(&answer, limits.idle_time);
         if connect.has_server_keep_alive() {
-            // Whatever ends this ends the connection below, or its backend is only slow.
+            // A broker that is slower than this says nothing about the keep alive. What ends the wait ends the connection below.
+            let wait = idle_time.min(limits.connect_time);
             tokio::select! {
-                _ = answer.read(&mut backend, limits.header_bytes) => {}
-                () = sleep(idle_time) => {}
+                () = answer.read(&mut backend, limits.header_bytes) => {}
+                () = sleep(wait) => {}
                 () = ends(shared, seated, Phase::Ending) => {}
             }
             idle_time = connect.idle_time(&answer, limits.idle_time);
         }
     }
+    let first = First { bytes: answer.bytes, failure: answer.failure };
     let stop = ends(shared, seated, Phase::Ending);
     let tls = Watched::new(tls, visit.clone(), seated.clone());
-    let passed = proxy::tcp::pass(tls, (backend, answer.bytes), idle_time, stop).await;
+    let passed = proxy::tcp::pass(tls, (backend, first), idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {

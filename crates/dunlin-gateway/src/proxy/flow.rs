@@ -7,6 +7,8 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::tcp::First;
+
 /// How much is read before it is written, in bytes: the content of four records of TLS. The buffer is on the stack.
 const BUFFER: usize = 64 << 10;
 
@@ -36,8 +38,9 @@ enum Progress {
 
 impl Flow {
     /// A direction whose receiver gets `first` before what the sender has.
-    pub(super) fn after(first: Vec<u8>) -> Self {
-        Self { rest: first, ..Self::default() }
+    pub(super) fn after(first: First) -> Self {
+        let progress = first.failure.map_or(Progress::Open, Progress::Failed);
+        Self { rest: first.bytes, progress, ..Self::default() }
     }
 
     /// Passes data on as far as both sides allow, and lets other tasks run after each full buffer: a connection with much data must not

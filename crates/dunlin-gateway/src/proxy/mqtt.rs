@@ -140,23 +140,28 @@ impl<'a> Reader<'a> {
 }
 
 /// The first packet of a broker.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct Answer {
     /// What was read of it, and must go to the client.
     pub(crate) bytes: Vec<u8>,
+    /// Why it cannot be read further.
+    pub(crate) failure: Option<io::Error>,
 }
 
 impl Answer {
     /// Reads the first packet of a broker, of at most `max` bytes. What has been read is there even if the caller does not wait for
     /// the rest, or if the broker ends its direction.
-    pub(crate) async fn read<S: AsyncRead + Unpin>(&mut self, broker: &mut S, max: usize) -> io::Result<()> {
+    pub(crate) async fn read<S: AsyncRead + Unpin>(&mut self, broker: &mut S, max: usize) {
         while let Some(missing) = self.missing().filter(|missing| self.bytes.len() + missing <= max) {
-            let mut chunk = broker.take(missing as u64);
-            if chunk.read_buf(&mut self.bytes).await? == 0 {
-                break;
+            match broker.take(missing as u64).read_buf(&mut self.bytes).await {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    self.failure = Some(error);
+                    break;
+                }
             }
         }
-        Ok(())
     }
 
     /// How many bytes are missing at least; `None` if the packet is complete or no CONNACK packet.
@@ -479,7 +484,7 @@ mod tests {
         };
         let answer = |properties: &[u8]| {
             let len = properties.len() as u8;
-            Answer { bytes: [&[CONNACK, 3 + len, 0, 0, len][..], properties].concat() }
+            Answer { bytes: [&[CONNACK, 3 + len, 0, 0, len][..], properties].concat(), failure: None }
         };
         let [idle, minute] = [300, 60].map(Duration::from_secs);
         for (keep_alive, answer, time) in [
@@ -492,7 +497,7 @@ mod tests {
             (40, answer(b"\x13\0\0"), idle),
             (40, answer(b"\x7f\x13\0\x14"), minute),
             // Any other packet has no keep alive.
-            (40, Answer { bytes: b"\xf0\x06\0\0\x03\x13\0\x14".to_vec() }, minute),
+            (40, Answer { bytes: b"\xf0\x06\0\0\x03\x13\0\x14".to_vec(), failure: None }, minute),
             (u16::MAX, answer(&[]), MAX_KEPT_ALIVE),
         ] {
             let connect = read(&packet(keep_alive)).await.unwrap();
@@ -517,7 +522,7 @@ mod tests {
             (b"\x20\xff\xff\xff\xff\x01", 5, 100),
         ] {
             let (mut answer, mut broker) = (Answer::default(), sent);
-            answer.read(&mut broker, max).await.unwrap();
+            answer.read(&mut broker, max).await;
             assert_eq!(answer.bytes, sent[..read], "{sent:x?}");
             assert_eq!(broker, &sent[read..]);
         }

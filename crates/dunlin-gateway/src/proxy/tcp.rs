@@ -176,7 +176,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 }
 
 /// Passes data in both directions until both have ended.
-async fn both<C, B>(client: &mut C, backend: &mut B, first: Vec<u8>) -> io::Result<()>
+async fn both<C, B>(client: &mut C, backend: &mut B, first: First) -> io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
@@ -201,11 +201,19 @@ pub(crate) struct Passed {
     pub(crate) to_client: u64,
 }
 
+/// What a caller has read from a backend before [`pass`] goes on.
+#[derive(Debug, Default)]
+pub(crate) struct First {
+    pub(crate) bytes: Vec<u8>,
+    /// Why no more can be read.
+    pub(crate) failure: Option<io::Error>,
+}
+
 /// Passes data between `client` and `backend` until both have closed. A side that has closed its sending direction may still receive.
-/// The client gets `first` before what the backend sends, as the caller has read that from it.
+/// The client gets `first` before what the backend sends.
 pub(crate) async fn pass<C: Side, B: Side>(
     mut client: C,
-    (mut backend, first): (B, Vec<u8>),
+    (mut backend, first): (B, First),
     idle_time: Duration,
     stop: impl Future<Output = ()>,
 ) -> Passed {
@@ -270,7 +278,8 @@ mod tests {
         }
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let stopped = async move { drop(stopped.await) };
-        let passing = tokio::spawn(pass(gateway, (backend, vec![]), Duration::from_secs(600), stopped));
+        let passing =
+            tokio::spawn(pass(gateway, (backend, First::default()), Duration::from_secs(600), stopped));
         let mut read = vec![0; sent.len()];
         accepted.read_exact(&mut read).await?;
         if ends {
@@ -286,6 +295,23 @@ mod tests {
     async fn a_backend_learns_that_data_is_incomplete() {
         let error = received(b"half of it", false).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
+    }
+
+    /// The caller has read the reset, so the socket only says that it has ended.
+    #[tokio::test]
+    async fn a_failure_before_the_first_byte_stays_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let backend = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        drop(accepted);
+        let (mut client, gateway) = tokio::io::duplex(16 << 10);
+        let failure = Some(io::ErrorKind::ConnectionReset.into());
+        let first = First { bytes: b"half".to_vec(), failure };
+        let passed = pass(gateway, (backend, first), Duration::from_secs(600), std::future::pending()).await;
+        assert!(matches!(passed.end, End::Backend(_)), "{:?}", passed.end);
+        let mut read = vec![];
+        client.read_to_end(&mut read).await.unwrap();
+        assert_eq!(read, b"half");
     }
 
     #[tokio::test]
@@ -331,7 +357,8 @@ mod tests {
         let mut program = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (accepted, _) = listener.accept().await.unwrap();
         let passed =
-            pass(accepted, (Truncated, vec![]), Duration::from_secs(600), std::future::pending()).await;
+            pass(accepted, (Truncated, First::default()), Duration::from_secs(600), std::future::pending())
+                .await;
         assert!(matches!(passed.end, End::Backend(_)));
         let error = program.read(&mut [0]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);

@@ -14,7 +14,7 @@ use super::{Live, Settings, handshake_failed};
 use crate::heard::Heard;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
-use crate::proxy::tcp::{self, End};
+use crate::proxy::tcp::{self, End, First};
 use crate::service::{self, Shared};
 use crate::{identity, sockets};
 
@@ -171,7 +171,7 @@ async fn pass(
         }
     };
     let tcp = Heard::new(tcp, seated.clone());
-    let passed = tcp::pass(tcp, (tls, vec![]), live.config.limits.idle_time, stop).await;
+    let passed = tcp::pass(tcp, (tls, First::default()), live.config.limits.idle_time, stop).await;
     let (read, written) = (passed.from_client, passed.to_client);
     shared.metrics.transferred(listener, read, written);
     let why = match &passed.end {
