@@ -17,7 +17,7 @@ pub struct EndpointLimits {
     /// The most associations of clients of one IPv6 network of 48 bits, likewise. By default 16,384. A site can have 65,536 hosts.
     pub associations_per_network: usize,
     /// The most handshakes of clients that a server has begun and not completed. By default 1024. Each has returned a cookie, unless
-    /// the server demands none. Beyond it, a newer one replaces one of the site that has the most ([`crate::places::Handshakes`]).
+    /// the server demands none. Beyond it, a newer one replaces the oldest, or one of a site that has many ([`crate::places::Handshakes`]).
     pub half_open: usize,
     /// The same for one host, whose newer one replaces its oldest one. By default 256.
     pub half_open_per_host: usize,

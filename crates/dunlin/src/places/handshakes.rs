@@ -14,13 +14,25 @@ pub enum HandshakeLimit {
     PerHost,
 }
 
+/// A network with more than this part of all handshakes gives way before the others. A smaller part would make honest clients behind one
+/// address the first victims of a flood that has one handshake at each of many addresses; a larger one would leave more places to a single
+/// site.
+const SHARE: usize = 16;
+
+/// No network with as few handshakes gives way before the others, however few there are in all.
+const MIN_SHARE: usize = 2;
+
 /// The handshakes in progress of a server, by numbers that grow with time.
 ///
-/// If there are too many, one of the network of 48 bits with the most gives way, there one of the host with the most, and there the
-/// oldest. (An IPv4 address is a network of its own.) So a flood displaces its own handshakes, from however many addresses of one site it
-/// comes. Of several networks or hosts with as many, the one with the oldest handshake counts.
+/// If there are too many, the oldest of all gives way, unless a network of 48 bits has more than a sixteenth of them, and more than two.
+/// Then one of the network with the most gives way, there one of the host with the most, and there the oldest. (An IPv4 address is a network
+/// of its own.) So a flood displaces its own handshakes, from however many addresses of one site it comes; and a flood from many sites does
+/// not displace those of a site with a few clients before their turn. Of several networks or hosts with as many, the one with the oldest
+/// handshake counts.
 #[derive(Debug, Default)]
 pub struct Handshakes {
+    /// The numbers of all handshakes, the oldest first.
+    all: BTreeSet<u64>,
     networks: Groups<u64>,
     hosts: Groups<Host>,
 }
@@ -28,17 +40,17 @@ pub struct Handshakes {
 impl Handshakes {
     /// No handshake is in progress.
     pub const fn new() -> Self {
-        Self { networks: Groups::new(), hosts: Groups::new() }
+        Self { all: BTreeSet::new(), networks: Groups::new(), hosts: Groups::new() }
     }
 
     /// The number of handshakes.
     pub fn len(&self) -> usize {
-        self.hosts.members.len()
+        self.all.len()
     }
 
     /// Whether there is no handshake.
     pub fn is_empty(&self) -> bool {
-        self.hosts.members.is_empty()
+        self.all.is_empty()
     }
 
     /// The number of handshakes with a host.
@@ -53,12 +65,16 @@ impl Handshakes {
 
     /// The handshake that gives way next.
     pub fn gives_way(&self) -> Option<u64> {
-        let network = self.networks.largest(0)?;
-        self.oldest_of(self.hosts.largest(network)?)
+        let (network, count) = self.networks.largest(0)?;
+        if count as usize <= MIN_SHARE.max(self.len() / SHARE) {
+            return self.all.first().copied();
+        }
+        self.oldest_of(self.hosts.largest(network)?.0)
     }
 
     /// Counts a handshake that has begun. Its number is greater than all earlier ones.
     pub fn begin(&mut self, host: Host, number: u64) {
+        self.all.insert(number);
         self.networks.change(0, host.network(), |members, network| members.insert((network, number)));
         self.hosts.change(host.network(), host, |members, host| members.insert((host, number)));
     }
@@ -66,7 +82,9 @@ impl Handshakes {
     /// A handshake has ended. Returns whether it was counted.
     pub fn end(&mut self, host: Host, number: u64) -> bool {
         self.networks.change(0, host.network(), |members, network| members.remove(&(network, number)));
-        self.hosts.change(host.network(), host, |members, host| members.remove(&(host, number)))
+        let is_counted =
+            self.hosts.change(host.network(), host, |members, host| members.remove(&(host, number)));
+        is_counted && self.all.remove(&number)
     }
 }
 
@@ -104,10 +122,10 @@ impl<K: Copy + Ord> Groups<K> {
         Some((outer, *self.counts.get(&key)?, Reverse(self.oldest(key)?)))
     }
 
-    /// The group with the most handshakes in this larger one.
-    fn largest(&self, outer: u64) -> Option<K> {
+    /// The group with the most handshakes in this larger one, and their number.
+    fn largest(&self, outer: u64) -> Option<(K, u32)> {
         let mut ranks = self.ranks.range((outer, 0, Reverse(u64::MAX))..=(outer, u32::MAX, Reverse(0)));
-        ranks.next_back().map(|(_, key)| *key)
+        ranks.next_back().map(|((_, count, _), key)| (*key, *count))
     }
 
     /// Adds a handshake to a group or removes it. Returns whether that has changed anything.
@@ -167,16 +185,53 @@ mod tests {
     #[test]
     fn the_largest_network_gives_way_then_its_largest_host_then_the_oldest() {
         let (mut handshakes, hosts) = begun(&[
-            "192.0.2.1",        // 0: the oldest of all
-            "2001:db8::1",      // 1
-            "2001:db8:0:1::1",  // 2
-            "2001:db8:0:1::2",  // 3: the same host as 2
-            "2001:db8:1::1",    // 4: another network
-            "::ffff:192.0.2.1", // 5: the same host as 0
+            "192.0.2.2",        // 0: the oldest of all
+            "192.0.2.1",        // 1
+            "2001:db8::1",      // 2
+            "2001:db8:0:1::1",  // 3
+            "2001:db8:0:1::2",  // 4: the same host as 3
+            "2001:db8:0:2::1",  // 5: another host of the same network
+            "2001:db8:1::1",    // 6: another network
+            "::ffff:192.0.2.1", // 7: the same host as 1
+            "192.0.2.1",        // 8
         ]);
-        assert_eq!((handshakes.len(), handshakes.of_host(hosts[2]), handshakes.of_host(hosts[1])), (6, 2, 1));
-        assert_eq!(order(&mut handshakes, &hosts), [2, 0, 1, 3, 4, 5]);
+        assert_eq!((handshakes.len(), handshakes.of_host(hosts[3]), handshakes.of_host(hosts[2])), (9, 2, 1));
+        // Once no network has more than two, the oldest gives way.
+        assert_eq!(order(&mut handshakes, &hosts), [3, 1, 2, 0, 4, 5, 6, 7, 8]);
         assert!(handshakes.is_empty() && handshakes.gives_way().is_none());
+    }
+
+    /// A network that has a sixteenth of all handshakes keeps them as long as the others keep theirs; with one more, it loses its oldest.
+    #[test]
+    fn a_network_gives_way_before_others_only_beyond_a_sixteenth() {
+        let many = host("192.0.2.1");
+        let mut handshakes = Handshakes::new();
+        for number in 0..160 {
+            let other = host(&format!("2001:db8:{number:x}::1"));
+            handshakes.begin(if (100..110).contains(&number) { many } else { other }, number);
+        }
+        assert_eq!(handshakes.gives_way(), Some(0));
+        handshakes.begin(many, 160);
+        assert_eq!(handshakes.gives_way(), Some(100));
+    }
+
+    /// A flood from many networks, each with one handshake, does not single out a network with a few.
+    #[test]
+    fn a_flood_from_many_networks_displaces_others_only_in_their_turn() {
+        const MOST: u64 = 100;
+        let mut handshakes = Handshakes::new();
+        let honest = [50, 51, 52];
+        let host = |number| match honest.contains(&number) {
+            true => host("192.0.2.1"),
+            false => host(&format!("2001:db8:{number:x}::1")),
+        };
+        (0..MOST).for_each(|number| handshakes.begin(host(number), number));
+        for number in MOST..10 * MOST {
+            let oldest = number - MOST;
+            assert_eq!(handshakes.gives_way(), Some(oldest));
+            assert!(handshakes.end(host(oldest), oldest));
+            handshakes.begin(host(number), number);
+        }
     }
 
     #[test]
@@ -222,7 +277,7 @@ mod tests {
             if let Some(gone) = gone {
                 assert!(handshakes.end(all.remove(&gone).unwrap(), gone));
             } else {
-                let host = host(&format!("2001:db8:{}:{}::1", random(4), random(3)));
+                let host = host(&format!("2001:db8:{:x}:{}::1", random(24), random(3)));
                 handshakes.begin(host, number);
                 all.insert(number, host);
             }
@@ -236,10 +291,11 @@ mod tests {
                 let oldest_of_host = oldest(&|other| *other == **host);
                 (network, oldest_of_network, of(&|other| *other == **host), oldest_of_host, Reverse(**number))
             };
-            let expected = all.iter().max_by_key(key).map(|(number, _)| *number);
+            let largest = all.iter().max_by_key(key).filter(|of| key(of).0 > 2.max(all.len() / 16));
+            let expected = largest.or(all.iter().next()).map(|(number, _)| *number);
             assert_eq!(handshakes.gives_way(), expected);
         }
-        let Handshakes { networks, hosts } = &mut handshakes;
+        let Handshakes { networks, hosts, .. } = &mut handshakes;
         all.iter().for_each(|(number, host)| {
             networks.change(0, host.network(), |members, key| members.remove(&(key, *number)));
             hosts.change(host.network(), *host, |members, key| members.remove(&(key, *number)));
