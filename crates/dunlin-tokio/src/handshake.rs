@@ -73,7 +73,8 @@ impl Options {
         }
     }
 
-    /// Does the same as [`Options::handshake`]. If `stop` is ready first, sends close_notify and aborts.
+    /// Does the same as [`Options::handshake`]. If `stop` is ready first, sends close_notify and aborts. If the handshake has already failed,
+    /// returns its error.
     pub(crate) async fn handshake_until<IO: AsyncRead + AsyncWrite + Unpin>(
         &self,
         mut stream: TlsStream<IO>,
@@ -91,6 +92,8 @@ impl Options {
         match shaken {
             Some(Ok(result)) => result.map(|_| stream),
             Some(Err(_)) => Err(self.late(&stream)),
+            // The handshake has failed and waits for its peer to close.
+            None if stream.connection.error().is_some() => Err(self.late(&stream)),
             None => {
                 // RFC 8446 §6.1: close_notify ends the connection. Do not wait for a peer that does not read it.
                 stream.connection.close();
@@ -104,7 +107,7 @@ impl Options {
     /// original error.
     fn late<IO>(&self, stream: &TlsStream<IO>) -> HandshakeError {
         match stream.connection.error() {
-            Some(error) => HandshakeError::Tls(error.clone()),
+            Some(error) => failure(error.clone()),
             None => HandshakeError::Timeout(self.timeout),
         }
     }
@@ -206,6 +209,10 @@ async fn fail<IO: AsyncRead + AsyncWrite + Unpin>(
     error: dunlin::Error,
 ) -> HandshakeError {
     poll_fn(|cx| stream.poll_end(cx, Task::Writer)).await;
+    failure(error)
+}
+
+fn failure(error: dunlin::Error) -> HandshakeError {
     match error {
         // No data can be truncated during the handshake.
         dunlin::Error::Truncated => HandshakeError::Io(io::Error::new(

@@ -23,6 +23,7 @@ use dunlin_store::{MemoryClientSessions, MemoryUseOnce, RotatingTickets};
 use dunlin_tests::{KeyType, Pki, awslc, localhost};
 use dunlin_tokio::{Answers, DEFAULT_TIMEOUT, HandshakeError, TlsAcceptor, TlsConnector, TlsStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
 type Side = Result<TlsStream<DuplexStream>, HandshakeError>;
@@ -375,6 +376,25 @@ async fn an_abandoned_handshake_ends_with_close_notify() {
     let mut record = Vec::new();
     client.read_to_end(&mut record).await.unwrap();
     assert_eq!((record[0], &record[3..]), (21, &[0, 2, 1, 0][..]));
+}
+
+/// A failed handshake lingers until its peer closes. Whoever stops it then still learns why it failed.
+#[tokio::test(start_paused = true)]
+async fn a_failed_handshake_that_is_stopped_keeps_its_error() {
+    let (mut client, server) = duplex(4096);
+    client.write_all(&[99, 3, 3, 0, 1, 0]).await.unwrap();
+    let (lingers, begun) = oneshot::channel();
+    let lingers = Mutex::new(Some(lingers));
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server()))
+        .with_on_linger(move || lingers.lock().unwrap().take().unwrap().send(()).unwrap());
+    let began = Instant::now();
+    let stop = async { begun.await.unwrap() };
+    let failed = acceptor.accept_until(server, stop).await.unwrap_err();
+    assert!(matches!(failed, HandshakeError::Tls(Error::PeerMisbehaved(_))), "{failed}");
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    let mut alert = Vec::new();
+    client.read_to_end(&mut alert).await.unwrap();
+    assert_eq!(alert, [21, 3, 3, 0, 2, 2, AlertDescription::UNEXPECTED_MESSAGE.0]);
 }
 
 #[tokio::test(start_paused = true)]
