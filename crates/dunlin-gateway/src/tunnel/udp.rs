@@ -7,7 +7,6 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dunlin::EndpointLimits;
-use dunlin::places::GivesWay;
 use dunlin::wire::AlertDescription;
 use dunlin_registry::lookup;
 use dunlin_tokio::places::{Places, Seated};
@@ -213,6 +212,8 @@ enum End {
     Unanswered,
     /// There was no traffic for the idle time.
     Idle,
+    /// The program gave way to another one at a limit.
+    GaveWay,
     /// The tunnel stops.
     Stopped,
 }
@@ -225,6 +226,7 @@ impl End {
             Self::Refused => lookup::ENDED.to_owned(),
             Self::Unanswered => "no answer within probe_time".to_owned(),
             Self::Idle => "no traffic within idle_time".to_owned(),
+            Self::GaveWay => "gave way to another client".to_owned(),
             Self::Stopped => "the tunnel stops".to_owned(),
         }
     }
@@ -244,20 +246,16 @@ impl Client {
         let (shared, live) = (self.shared.clone(), self.settings.load_full());
         // A local program proves no identity.
         let seated = self.places.settle(from.ip(), None, &live.config.limits.places()).map_err(Limit::of)?;
-        let gone = seated.gone();
-        tokio::select! {
-            () = self.associate(&seated, from, thawed) => {}
-            () = gone => {
-                let (listener, why) = (&live.config.name, seated.gives_way());
-                why.iter().for_each(|why| shared.metrics.gave_way(listener, *why));
-                let why = why.map(GivesWay::name);
-                tracing::info!(listener, client = %from, why, "gave way to another client");
-            }
+        self.associate(&seated, from, thawed).await;
+        if let Some(why) = seated.gives_way() {
+            let listener = &live.config.name;
+            shared.metrics.gave_way(listener, why);
+            tracing::info!(listener, client = %from, why = why.name(), "gave way to another client");
         }
         Ok(())
     }
 
-    /// Associates the program with the server, again and again, until it is silent for the idle time.
+    /// Associates the program with the server, again and again, until it is silent for the idle time or gives way to another one.
     async fn associate(mut self, seated: &Seated, from: SocketAddr, thawed: Option<Thawed>) {
         let live = self.settings.load_full();
         let mut outage = Outage::new(&live);
@@ -276,6 +274,7 @@ impl Client {
                 first = self.queue.recv() => first,
                 () = sleep(limits.idle_time) => None,
                 () = is_set(&self.closing) => None,
+                () = seated.gone() => None,
             };
             let Some(first) = first else { return };
             seated.hear();
@@ -289,6 +288,7 @@ impl Client {
             let connected = tokio::select! {
                 connected = connect(&self.shared, &live, outage.failures) => connected,
                 () = is_set(&self.closing) => return,
+                () = seated.gone() => return,
             };
             match connected {
                 Ok(link) => {
@@ -335,6 +335,7 @@ impl Client {
         let end = tokio::select! {
             end = self.exchange(live, dtls, first, (&mut from, seated), &mut passed) => end,
             () = ended => End::Refused,
+            () = seated.gone() => End::GaveWay,
         };
         self.shared.metrics.transferred(listener, passed.from_client, passed.to_client);
         self.shared.metrics.dropped(listener, passed.dropped);
@@ -358,7 +359,7 @@ impl Client {
             let answered = async { while let Ok(Some(_)) = dtls.recv().await {} };
             let _ = timeout(CLOSE_PATIENCE, answered).await;
         }
-        !matches!(end, End::Idle | End::Stopped)
+        !matches!(end, End::Idle | End::GaveWay | End::Stopped)
     }
 
     /// Freezes an association for the next tunnel. Without connection IDs, the server would not find it again.

@@ -66,6 +66,36 @@ async fn each_local_port_has_an_association_or_all_share_one() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
 }
 
+/// What has passed through the association of a program that gives way counts, too.
+#[tokio::test]
+async fn the_traffic_of_a_program_that_gives_way_is_counted() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let (gateway, port) = place.start(&dtls(to)).await;
+    let limits = "[listener.limits]\nconnections = 1\nsilent_time = \"1ms\"\n";
+    let (tunnel, local) = place.tunnel(&(datagrams(port, "") + limits)).await;
+    let (silent, other) = (socket().await.0, socket().await.0);
+    send(&silent, local, "hello").await;
+    let (_, from) = receive(&backend).await;
+    backend.send_to(b"answer", from).await.unwrap();
+    receive(&silent).await;
+    assert_eq!(metric(&tunnel, "dunlin_tunnel_transferred_bytes_total"), 0.0, "{}", tunnel.metrics());
+    let gave_way = "dunlin_tunnel_gave_way_total{listener=\"local\",reason=\"silent\"}";
+    let begin = Instant::now();
+    while metric(&tunnel, gave_way) == 0.0 {
+        assert!(begin.elapsed() < PATIENCE, "{}", tunnel.metrics());
+        send(&other, local, "other").await;
+        tokio::task::yield_now().await;
+    }
+    for (direction, bytes) in [("from_client", 5.0), ("to_client", 6.0)] {
+        let labels = format!("listener=\"local\",direction=\"{direction}\"");
+        let passed = format!("dunlin_tunnel_transferred_bytes_total{{{labels}}}");
+        metric_becomes(&tunnel, &passed, bytes).await;
+    }
+    // The server learns of it at once.
+    metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 1.0).await;
+}
+
 /// Passes datagrams between one client and a gateway that can be replaced. Returns its port, and the port of the gateway.
 async fn wire(gateway: u16) -> (u16, Arc<AtomicU16>) {
     let ((near, port), (far, _)) = (socket().await, socket().await);
