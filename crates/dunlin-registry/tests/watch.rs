@@ -7,7 +7,7 @@ mod node;
 mod site;
 
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -455,6 +455,59 @@ async fn a_larger_history_is_named_and_kept_as_evidence_and_never_cosigned() {
     let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
     found().await;
     assert_eq!(cosigned(&running).await, 200);
+    running.end().await;
+}
+
+/// The registry shows the new entries of a false log, but not those before them. Its watch does not ask for these in every period.
+#[tokio::test]
+async fn a_log_that_is_shown_in_part_is_examined_once_in_a_while() {
+    let place = Place::new();
+    let registry = place.open().unwrap();
+    place.submit(&registry, (0..257).map(|number| place.holder(number).next()).collect());
+    let size = registry.snapshot().size();
+    let thief = Thief::default();
+    let mut entries = registry.entries(0, 256).unwrap();
+    entries.extend(registry.entries(256, size).unwrap());
+    *thief.entries.lock().unwrap() = entries;
+    let honest = thief.sign(&place).0;
+    // How often the watch has asked for the checkpoint and for the first bundle, once the registry is false.
+    let (is_false, counts) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new([0, 0])));
+    let node = {
+        let (thief, is_false, counts) = (thief.clone(), is_false.clone(), counts.clone());
+        let first = format!("/{}", Tile::new(TileKind::Entries, 0, 256).unwrap());
+        Node::new(move |path| {
+            if !is_false.load(Ordering::Relaxed) {
+                return thief.answer(path);
+            }
+            let [checkpoints, bundles] = &mut *counts.lock().unwrap();
+            *checkpoints += u32::from(path == "/checkpoint");
+            *bundles += u32::from(path == first);
+            if path == first { (404, vec![]) } else { thief.answer(path) }
+        })
+        .await
+    };
+    let running = Running::start(&place, "watch", &node.url(), node.connector.clone()).await;
+    let begin = Instant::now();
+    while running.post(format!("old {size}\n\n{honest}")).await.0 != 200 {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the watch does not sign");
+    }
+    is_false.store(true, Ordering::Relaxed);
+    {
+        let mut entries = thief.entries.lock().unwrap();
+        entries[0] = b"another".to_vec();
+        entries.push(b"new".to_vec());
+    }
+    thief.sign(&place);
+    let examined = loop {
+        let [checkpoints, bundles] = *counts.lock().unwrap();
+        // The third examination would begin by now.
+        if bundles > 0 && checkpoints >= 5 {
+            break bundles;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "the watch asks no more");
+        tokio::task::yield_now().await;
+    };
+    assert_eq!(examined, 1);
     running.end().await;
 }
 

@@ -160,7 +160,8 @@ impl Replay {
     }
 
     /// Says why the entries after the verified ones do not lead to the root of a checkpoint. It reads the log from its beginning: the registry
-    /// may have signed another history, which is larger by now.
+    /// may have signed another history, which is larger by now. A registry that shows only a part of it is asked again as late as one that
+    /// shows other entries.
     async fn examine(&mut self, new: &Checkpoint) -> Result<WatchError, WatchError> {
         let others = WatchError::OtherEntries(new.size);
         let known = self.examined.as_ref().filter(|examined| examined.root == new.root);
@@ -169,10 +170,11 @@ impl Replay {
         {
             return Ok(found.clone().unwrap_or(others));
         }
-        let parting = self.parting(new).await?;
-        let found = parting.map(|number| WatchError::Fork { size: new.size, number });
+        let parting = self.parting(new).await;
+        let fork = |number| WatchError::Fork { size: new.size, number };
+        let found = parting.as_ref().ok().copied().flatten().map(fork);
         self.examined = Some(Examined { root: new.root, at: Instant::now(), found: found.clone() });
-        Ok(found.unwrap_or(others))
+        parting.map(|_| found.unwrap_or(others))
     }
 
     /// The first entry at which the log of a checkpoint parts from the verified one, which is smaller; `None` if the registry shows other
