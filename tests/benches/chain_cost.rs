@@ -15,7 +15,7 @@ use std::time::Instant;
 use dunlin::auth::X509Trust;
 use dunlin::pki_types::{CertificateDer, PrivateKeyDer};
 use dunlin::{ClientAuth, ClientConfig, Credential, Profile, ServerConfig, TlsConnection, Trust};
-use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc, carry};
+use dunlin_tests::{KeyType, NOW, Pair, Pki, carry, full_awslc};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, SignatureAlgorithm,
 };
@@ -85,7 +85,7 @@ impl Client {
         let chain: Vec<CertificateDer<'static>> = [leaf].into_iter().chain(certificates).collect();
         let bytes = chain.iter().map(|certificate| certificate.len()).sum();
 
-        let (provider, pki) = (awslc(), Pki::shared(KeyType::P256));
+        let (provider, pki) = (full_awslc(), Pki::shared(KeyType::P256));
         let own = provider.key_loader.load(&PrivateKeyDer::Pkcs8(own.serialize_der().into())).unwrap();
         let client = Profile::builder(provider.clone())
             .trust(Trust { x509: Some(pki.trust()), raw_key: None })

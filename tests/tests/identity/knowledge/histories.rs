@@ -1,6 +1,6 @@
 //! Random histories of a registry, an issuer, holders and a server: full, cached, resumed, restarted and thawed connections give one verdict.
 //!
-//! `DUNLIN_HISTORIES` is their number.
+//! `DUNLIN_HISTORIES` is their number, and `DUNLIN_HISTORY` the only one to run, by its seed.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -236,8 +236,8 @@ const WAYS: [Way; 3] = [Way::Full, Way::Resumed, Way::Cached];
 struct Client {
     holder: usize,
     sequence: u64,
-    /// The issuer's key behind its credential.
-    method: DidUrl,
+    /// The issuer's keys behind its credential and its list.
+    methods: [DidUrl; 2],
     /// The bits in its list.
     bits: Bitstring,
     configs: [Arc<ClientConfig>; 3],
@@ -266,8 +266,8 @@ impl Client {
         let cached = config.clone().with_handshake_cache(CacheMode::Compact, cache, DEFAULT_MAX_AGE);
         let configs = [config, sessions, cached].map(Arc::new);
         let (sequence, bits) = (own.state.sequence(), world.bits.clone());
-        let method = world.issuing(keys[0], |issuer| issuer.method.clone());
-        Self { holder, sequence, method, bits, configs, frozen: None, is_over: false }
+        let methods = keys.map(|key| world.issuing(key, |issuer| issuer.method.clone()));
+        Self { holder, sequence, methods, bits, configs, frozen: None, is_over: false }
     }
 }
 
@@ -615,7 +615,7 @@ impl History {
             ways.swap(last, self.random.below(last + 1));
         }
         let before = client.frozen.as_ref().map(|(_, peer)| self.belief(peer));
-        let (was_removed, outages) = (self.has_removed(&client.method), self.server.outages());
+        let (was_removed, outages) = (self.has_removed(&client.methods[0]), self.server.outages());
         // The full handshake may ask the registry, and what it learns counts for the others from then on.
         let first = ways.map(|way| self.server.meet(&self.world, client, way));
         let verdicts = ways.map(|way| self.server.meet(&self.world, client, way));
@@ -638,6 +638,9 @@ impl History {
         }
         if is_accepted {
             self.facts.sequence[holder] = client.sequence;
+        }
+        // A list by a key that the issuer has removed says nothing, nor does one by a key of a document that the server has not seen.
+        if is_accepted && self.has_key(&client.methods[1]) {
             for (number, revoked) in self.facts.revoked.iter_mut().enumerate() {
                 *revoked |= client.bits.get(number as u64).unwrap();
             }
@@ -646,7 +649,7 @@ impl History {
         self.tally.accepted += usize::from(is_accepted);
         self.tally.refused += usize::from(!is_accepted);
         self.tally.over += usize::from(is_over);
-        self.tally.removed += usize::from(!is_accepted && self.has_removed(&client.method));
+        self.tally.removed += usize::from(!is_accepted && self.has_removed(&client.methods[0]));
         self.tally.outages += self.server.outages() - outages;
         if let Some(before) = before {
             self.thaw(at, before, is_accepted);
@@ -671,6 +674,13 @@ impl History {
         }
         assert!(kept(&self.server) == before, "something of a stranger was kept or looked up");
         self.tally.strangers += 1;
+    }
+
+    /// Whether the issuer has this key in the document that the server knows to be the latest.
+    fn has_key(&self, method: &DidUrl) -> bool {
+        let known = self.server.known_issuer(&self.world);
+        let document = known.and_then(|known| self.world.issuer.documents.get(known));
+        document.is_some_and(|document| document.find(method, Relationship::AssertionMethod).is_ok())
     }
 
     /// Whether the server knows that the issuer has removed this key.
@@ -738,6 +748,11 @@ fn run(first: u64, threads: u64, number: u64) -> Tally {
 #[test]
 fn every_way_to_connect_gives_one_verdict() {
     let number = std::env::var("DUNLIN_HISTORIES").map_or(1000, |number| number.parse().unwrap());
+    if let Ok(seed) = std::env::var("DUNLIN_HISTORY") {
+        let seed = seed.parse().unwrap();
+        println!("{:?}", run(seed, 1, seed + 1));
+        return;
+    }
     let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
     let mut all = Tally::default();
     std::thread::scope(|scope| {
