@@ -1,28 +1,39 @@
 //! Associations that survive a restart: a sealed file, and the store of IDs that lets it be thawed once (docs/frozen-associations.md).
 
+use std::fmt;
 use std::sync::Arc;
 
 use dunlin::crypto::CryptoProvider;
+use dunlin::error::Internal;
 use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, FrozenWriter};
 
 use crate::config::{Fault, FrozenConfig};
 
 /// Why an association was not thawed.
 pub(crate) struct NotThawed {
-    pub(crate) why: String,
-    /// Whether the peer has lost its identity: other settings would not change that.
-    is_final: bool,
+    why: String,
+    /// Whether this says nothing about the association: a key file cannot be read, for example.
+    pub(crate) is_fault: bool,
+}
+
+impl fmt::Display for NotThawed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 impl From<dunlin::Error> for NotThawed {
     fn from(error: dunlin::Error) -> Self {
-        Self { why: error.to_string(), is_final: matches!(error, dunlin::Error::Authentication(_)) }
+        Self {
+            why: error.to_string(),
+            is_fault: matches!(error, dunlin::Error::Internal(Internal::QuestionFailed)),
+        }
     }
 }
 
 impl From<&str> for NotThawed {
     fn from(why: &str) -> Self {
-        Self { why: why.to_owned(), is_final: false }
+        Self { why: why.to_owned(), is_fault: false }
     }
 }
 
@@ -50,14 +61,9 @@ impl FrozenPlace {
     }
 
     /// Makes something of each association of the file, as [`FrozenFile::thaw`] does. Logs what fails. If the file cannot be thawed, the
-    /// process starts without it.
-    pub(crate) fn thaw<T>(&self, mut each: impl FnMut(&[u8]) -> Result<T, NotThawed>) -> Vec<T> {
-        let each = |bytes: &[u8]| match each(bytes) {
-            // The file need not stay for other settings.
-            Err(NotThawed { why, is_final: true }) => Ok(Err(why)),
-            thawed => thawed.map(Ok).map_err(|NotThawed { why, .. }| why),
-        };
-        let results = match self.file.thaw(&*self.ids, each) {
+    /// process starts without it. It stays if another start could thaw it.
+    pub(crate) fn thaw<T>(&self, each: impl FnMut(&[u8]) -> Result<T, NotThawed>) -> Vec<T> {
+        let results = match self.file.thaw_unless(&*self.ids, each, |error| error.is_fault) {
             Ok(results) => results.unwrap_or_default(),
             Err(error) => {
                 tracing::error!(%error, advice = error.advice(), "no association was thawed");
@@ -72,13 +78,13 @@ impl FrozenPlace {
         };
         let (mut thawed, mut failed) = (Vec::with_capacity(results.len()), vec![]);
         for result in results {
-            match result.flatten() {
+            match result {
                 Ok(one) => thawed.push(one),
                 Err(error) => failed.push(error),
             }
         }
         if let Some(first) = failed.first() {
-            tracing::warn!(associations = failed.len(), first, "some associations were not thawed");
+            tracing::warn!(associations = failed.len(), %first, "some associations were not thawed");
         }
         thawed
     }

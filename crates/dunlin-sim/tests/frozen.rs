@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use common::net::{Net, client};
 use common::{Configs, OwnPair, close, connect, exchange, profile};
-use dunlin::auth::{Psk, PskTable, RawKeyTrust, SubjectName};
-use dunlin::error::{AuthenticationFailure, Error, Misuse, PeerMisbehaved};
+use dunlin::auth::{FindPsk, Psk, PskTable, RawKeyTrust, SubjectName};
+use dunlin::error::{AuthenticationFailure, Error, Internal, Misuse, PeerMisbehaved};
 use dunlin::places::GivesWay;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{
@@ -427,6 +427,48 @@ fn a_server_thaws_no_association_whose_key_was_removed_or_replaced() {
             let thawed = thaw(&configs, Side::Server, &frozen).unwrap();
             let Some(PeerIdentity::Psk(psk)) = &thawed.negotiated().unwrap().peer else { panic!("no PSK") };
             assert_eq!(psk.name.as_deref(), Some(device), "{version}");
+        }
+    }
+}
+
+/// Its keys cannot be read.
+struct Unreadable;
+
+impl FindPsk for Unreadable {
+    fn find(&self, _: &[u8], _: Now) -> Option<Arc<Psk>> {
+        None
+    }
+
+    fn find_for_thaw(&self, _: &[u8], _: Now) -> Result<Option<Arc<Psk>>, Error> {
+        Err(Internal::QuestionFailed.into())
+    }
+}
+
+/// Other settings, or the same ones later, can bring the association back.
+#[test]
+fn a_server_without_its_keys_says_nothing_about_the_client_of_a_frozen_association() {
+    let psk = || Psk::new("sensor", &[1; 16]).unwrap();
+    for version in VERSIONS {
+        let built = |profile: ProfileBuilder| match version {
+            ProtocolVersion::DTLS1_2 => profile
+                .cipher_suites(vec![])
+                .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
+                .build()
+                .unwrap(),
+            _ => profile.build().unwrap(),
+        };
+        let client = ClientConfig::psk_only(built(Profile::builder(awslc())), vec![Arc::new(psk())]).unwrap();
+        let own = Pki::shared(KeyType::Ed25519).server.x509(&awslc());
+        let without = ServerConfig::new(built(Profile::builder(awslc()).credentials(vec![own]))).unwrap();
+        let with = |keys: Arc<dyn FindPsk>| without.clone().with_psks(PskSource::Here(keys));
+        let mut configs = Configs::new(client, with(Arc::new(PskTable::from_iter([psk()]))));
+        let frozen = freeze(&configs, &mut connected(&configs), Side::Server);
+        for (server, why) in [
+            (without.clone(), Misuse::OtherSettings.into()),
+            (with(Arc::new(Unreadable)), Internal::QuestionFailed.into()),
+        ] {
+            configs.server = server;
+            assert_eq!(thaw(&configs, Side::Server, &frozen).map(drop), Err(why), "{version}");
         }
     }
 }

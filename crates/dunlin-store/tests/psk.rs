@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::HashAlgorithm;
+use dunlin::error::Internal;
 use dunlin::{Now, TransportKind};
 use dunlin_store::psk::file::{PskFile, Stamp};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
@@ -404,6 +405,10 @@ fn reports_a_failing_database_and_knows_no_key() {
     rusqlite::Connection::open(&path).unwrap().execute_batch("DROP TABLE psk").unwrap();
     assert!(!knows(&live, "a", at(0)));
     assert_eq!(*told.lock().unwrap(), 1);
+    // For a frozen association that is no answer.
+    let found = live.find_for_thaw(b"a", at(0)).map(|key| key.is_some());
+    assert_eq!(found, Err(Internal::QuestionFailed.into()));
+    assert_eq!(*told.lock().unwrap(), 2);
 }
 
 /// RFC 9258: the identity on the wire suffices to find the key and its context.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use dunlin::crypto::CryptoProvider;
+use dunlin::error::Internal;
 use dunlin::{DtlsConnection, Now, ServerConfig};
 use dunlin_store::frozen::{FrozenError, FrozenFile, FrozenIds, are_same};
 use dunlin_tokio::{DtlsEndpoint, Frozen};
@@ -46,8 +47,16 @@ pub(crate) struct FrozenPlace {
     ids: Box<dyn FrozenIds>,
 }
 
-/// The connections of a file, and what was wrong with the others.
-pub(crate) type Thawed = (Vec<Box<DtlsConnection>>, Vec<dunlin::Error>);
+/// What became of a file.
+pub(crate) enum Thaw {
+    /// There is no file.
+    NoFile,
+    /// The connections of the file, and what was wrong with the others.
+    #[expect(clippy::vec_box, reason = "connections are large, and move only once more")]
+    Thawed(Vec<Box<DtlsConnection>>, Vec<dunlin::Error>),
+    /// This server believes none of the clients. The file stays.
+    NoClient(FrozenError),
+}
 
 impl FrozenOptions {
     /// Opens the key and the store, if associations shall survive. Both must work: without them the server could not freeze its
@@ -93,25 +102,35 @@ impl FrozenPlace {
         self.path.display().to_string()
     }
 
-    /// Thaws the file. `None` without a file.
-    pub(crate) fn thaw(&self, config: &Arc<ServerConfig>, now: Now) -> Result<Option<Thawed>, FrozenError> {
-        // Boxed, so that they move only once more.
-        let thaw = |bytes: &[u8]| match DtlsConnection::thaw_server(config, bytes, now).map(Box::new) {
-            // The client has lost its identity. Other options would not change that, so the server starts.
-            Err(error @ dunlin::Error::Authentication(_)) => Ok(Err(error)),
-            thawed => thawed.map(Ok),
+    /// Thaws the file.
+    pub(crate) fn thaw(&self, config: &Arc<ServerConfig>, now: Now) -> Result<Thaw, FrozenError> {
+        let mut is_about_clients = true;
+        let thaw = |bytes: &[u8]| {
+            let thawed = DtlsConnection::thaw_server(config, bytes, now);
+            is_about_clients &= matches!(thawed, Ok(_) | Err(dunlin::Error::Authentication(_)));
+            // Boxed, so that they move only once more.
+            thawed.map(Box::new)
         };
-        let thawed = self.file.thaw(&*self.ids, thaw)?;
-        Ok(thawed.map(|connections| {
-            let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
-            for connection in connections {
-                match connection.flatten() {
-                    Ok(connection) => thawed.push(connection),
-                    Err(error) => refused.push(error),
-                }
+        // A key file that cannot be read says nothing about a client.
+        let is_fault =
+            |error: &dunlin::Error| matches!(error, dunlin::Error::Internal(Internal::QuestionFailed));
+        let connections = match self.file.thaw_unless(&*self.ids, thaw, is_fault) {
+            Ok(Some(connections)) => connections,
+            Ok(None) => return Ok(Thaw::NoFile),
+            // The clients may have lost their identities, which must not keep the server from starting. Or an option or the clock is wrong.
+            Err(error @ FrozenError::NoneThawed { .. }) if is_about_clients => {
+                return Ok(Thaw::NoClient(error));
             }
-            (thawed, refused)
-        }))
+            Err(error) => return Err(error),
+        };
+        let (mut thawed, mut refused) = (Vec::with_capacity(connections.len()), Vec::new());
+        for connection in connections {
+            match connection {
+                Ok(connection) => thawed.push(connection),
+                Err(error) => refused.push(error),
+            }
+        }
+        Ok(Thaw::Thawed(thawed, refused))
     }
 
     /// Renames a file that can no longer be thawed, and returns its new path.
@@ -119,7 +138,8 @@ impl FrozenPlace {
         self.file.set_aside()
     }
 
-    /// Freezes the associations of an endpoint into the file. Also returns the new path of a file that had its name.
+    /// Freezes the associations of an endpoint into the file. Also returns the new path of a file that had its name. Without any association,
+    /// such a file stays.
     pub(crate) fn freeze(&self, endpoint: &DtlsEndpoint) -> Result<(Frozen, Option<PathBuf>), FrozenError> {
         let mut writer = self.file.create(&*self.ids)?;
         let mut failed = None;
@@ -132,6 +152,7 @@ impl FrozenPlace {
         });
         match (frozen, failed) {
             (_, Some(error)) => Err(error),
+            (Ok(frozen), None) if frozen.associations == 0 && self.path.exists() => Ok((frozen, None)),
             (Ok(frozen), None) => writer.finish().map(|written| (frozen, written.aside)),
             (Err(error), None) => Err(FrozenError::File { file: self.path.clone(), why: error.to_string() }),
         }

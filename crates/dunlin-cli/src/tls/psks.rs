@@ -54,6 +54,14 @@ impl FindPsk for ServerPsks {
             Self::Database(database) => database.find(identity, now),
         }
     }
+
+    fn find_for_thaw(&self, identity: &[u8], now: Now) -> Result<Option<Arc<Psk>>, dunlin::Error> {
+        match self {
+            Self::Database(database) => database.find_for_thaw(identity, now),
+            // Keys that were read once, or that stay in force, are always at hand.
+            Self::Fixed(..) | Self::File(_) => Ok(self.find(identity, now)),
+        }
+    }
 }
 
 /// The keys for one connection, and the identities that its client named.
@@ -184,7 +192,22 @@ fn cut(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use dunlin_store::psk::sqlite::SqlitePsks;
+
     use super::*;
+
+    #[test]
+    fn a_database_that_cannot_be_read_says_nothing_about_the_key_of_a_frozen_association() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.db");
+        let (keys, provider) =
+            (SqlitePsks::open_or_create(&path).unwrap(), Arc::new(dunlin_awslc::provider()));
+        let psks = ServerPsks::Database(LiveSqlitePsks::new(keys, provider, Box::new(|_| {})));
+        let is_found = || psks.find_for_thaw(b"sensor", dunlin_tokio::now()).map(|key| key.is_some());
+        assert_eq!(is_found(), Ok(false));
+        std::fs::write(&path, "no database").unwrap();
+        assert!(matches!(is_found(), Err(dunlin::Error::Internal(_))));
+    }
 
     #[test]
     fn shows_identities_as_given() {

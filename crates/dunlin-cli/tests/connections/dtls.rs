@@ -539,40 +539,84 @@ fn thawed_associations_leave_room_for_new_clients() {
     assert!(server.warnings.contains("1 association not thawed, the first (127."), "{}", server.warnings);
 }
 
-/// The server starts nevertheless: other options would not help.
+/// A server with certificates, which has its keys beside them.
+const BESIDE: &str = "--cert pki/server.pem --key pki/server.key --echo --udp --cid 8 --frozen server.frozen --frozen-store ids";
+
+/// Writes a key file with these identities.
+fn write_keys(place: &Place, identities: &[&str]) {
+    place.write("keys.psk", identities.iter().map(|own| format!("{own}:{KEY}\n")).collect::<String>());
+    place.set_mode("keys.psk", 0o600);
+}
+
+/// Clients with these identities, and the port of the server that has frozen their associations.
+fn frozen_clients(place: &Place, identities: &[&str]) -> (u16, Vec<Running>) {
+    place.dunlin("pki demo --out pki");
+    write_keys(place, identities);
+    let server = Server::new(place, &format!("{BESIDE} --psk-file keys.psk"));
+    let port = server.port;
+    let clients = identities.iter().map(|identity| {
+        let own = format!("--psk {KEY} --psk_identity {identity} --udp --cid --quiet");
+        let mut client = Running::new(place, &format!("client localhost:{port} {own}"));
+        client.write("before\n");
+        assert_eq!(client.line(), "before");
+        client
+    });
+    let clients = clients.collect();
+    stop(server);
+    (port, clients)
+}
+
+const KEY_IS_GONE: &str = "the first because: the peer is not accepted: this side no longer has the pre-shared key of the frozen association";
+
 #[test]
 fn a_server_ends_the_frozen_association_of_a_removed_key() {
     let place = Place::new();
-    // A server with certificates has its keys beside them.
-    place.dunlin("pki demo --out pki");
-    let options = "--cert pki/server.pem --key pki/server.key --psk-file keys.psk --echo --udp --cid 8 \
-                   --frozen server.frozen --frozen-store ids";
-    let key = |identity: &str| format!("{identity}:{KEY}\n");
-    for identities in [&["removed"][..], &["removed", "other"]] {
-        place.write("keys.psk", identities.iter().map(|identity| key(identity)).collect::<String>());
-        place.set_mode("keys.psk", 0o600);
-        let server = Server::new(&place, options);
-        let port = server.port;
-        let clients = identities.iter().map(|identity| {
-            let own = format!("--psk {KEY} --psk_identity {identity} --udp --cid --quiet");
-            let mut client = Running::new(&place, &format!("client localhost:{port} {own}"));
-            client.write("before\n");
-            assert_eq!(client.line(), "before");
-            client
-        });
-        let mut clients: Vec<_> = clients.collect();
-        stop(server);
-        place.write("keys.psk", key("other"));
-        let server = Server::at(&place, port, options);
-        let why = "this side no longer has the pre-shared key of the frozen association";
-        let told = format!("1 association not thawed, the first because: the peer is not accepted: {why}");
-        assert!(server.warnings.contains(&told), "{}", server.warnings);
-        assert!(!place.path("server.frozen").exists());
-        for other in clients.iter_mut().skip(1) {
-            other.write("after\n");
-            assert_eq!(other.line(), "after");
-        }
-    }
+    let (port, mut clients) = frozen_clients(&place, &["removed", "other"]);
+    write_keys(&place, &["other"]);
+    let server = Server::at(&place, port, &format!("{BESIDE} --psk-file keys.psk"));
+    let told = format!("1 association not thawed, {KEY_IS_GONE}");
+    assert!(server.warnings.contains(&told), "{}", server.warnings);
+    assert!(!place.path("server.frozen").exists());
+    clients[1].write("after\n");
+    assert_eq!(clients[1].line(), "after");
+}
+
+/// Without keys the server does not start. With those of others it does, since all clients may have lost theirs.
+#[test]
+fn a_server_with_the_wrong_keys_leaves_the_frozen_file_alone() {
+    let place = Place::new();
+    let (port, mut clients) = frozen_clients(&place, &["sensor"]);
+    let told = place.dunlin_fails(&format!("server --accept 0 {BESIDE}"), 1);
+    assert!(
+        told.contains("none of 1 associations could be thawed") && told.contains("pre-shared key"),
+        "{told}"
+    );
+    write_keys(&place, &["other"]);
+    let options = format!("{BESIDE} --psk-file keys.psk");
+    let server = Server::at(&place, port, &options);
+    let told = &server.warnings;
+    assert!(told.contains(KEY_IS_GONE) && told.contains("starts without this file"), "{told}");
+    // A server that has nothing to freeze leaves the name to it.
+    stop(server);
+    write_keys(&place, &["sensor"]);
+    let server = Server::at(&place, port, &options);
+    assert!(server.warnings.contains("thawed 1 association from server.frozen"), "{}", server.warnings);
+    clients[0].write("after\n");
+    assert_eq!(clients[0].line(), "after");
+    // One with clients of its own sets it aside.
+    stop(server);
+    write_keys(&place, &["other"]);
+    let server = Server::at(&place, port, &options);
+    let other = format!("--psk {KEY} --psk_identity other --udp --cid --quiet");
+    let mut other = Running::new(&place, &format!("client localhost:{port} {other}"));
+    other.write("other\n");
+    assert_eq!(other.line(), "other");
+    stop(server);
+    std::fs::rename(place.path("server.frozen.refused"), place.path("server.frozen")).unwrap();
+    write_keys(&place, &["sensor"]);
+    let _server = Server::at(&place, port, &options);
+    clients[0].write("again\n");
+    assert_eq!(clients[0].line(), "again");
 }
 
 #[test]

@@ -164,7 +164,12 @@ fn thaw_one(
                 }
                 why = "no route has its server name and protocol".into();
             }
-            Err(error) => why = error.into(),
+            Err(error) => {
+                why = error.into();
+                if why.is_fault {
+                    break;
+                }
+            }
         }
     }
     Err(why)

@@ -6,13 +6,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use dunlin_gateway::{Gateway, TunnelConfig};
+use dunlin_store::psk::sqlite::SqlitePsks;
+use dunlin_store::psk::{Identity, PskRecord, lifecycle};
 use dunlin_tokio::DtlsAssociation;
 use tokio::net::UdpSocket;
 use tokio::sync::watch;
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use crate::nodes::{Balancer, any_port, free, nodes, write_key};
-use crate::place::{Client, PATIENCE, Place, metric, metric_becomes, route, within};
+use crate::place::{Client, PATIENCE, PSK, Place, metric, metric_becomes, route, within};
 
 /// A DTLS listener that freezes its associations.
 fn listener(listen: SocketAddr, more: &str) -> String {
@@ -243,9 +246,10 @@ async fn rules_about_the_device_of_a_key_hold_after_a_restart() {
     }
 }
 
-/// As its session would not resume: a rule that grants something to its device grants nothing.
+/// As its session would not resume: a rule that grants something to its device grants nothing. The key file may be the wrong one, so the
+/// right one brings the association back.
 #[tokio::test]
-async fn an_association_ends_whose_key_was_removed_or_replaced() {
+async fn an_association_thaws_only_with_its_key() {
     let by_device = POLICY.replace("when.psk = \"sensor-*\"", "when.device = \"meter in hall *\"");
     for keys in [KEYS.replace("sensor-7", "sensor-8"), KEYS.replace("000102", "000103")] {
         let policed = Policed::under(&by_device).await;
@@ -253,13 +257,49 @@ async fn an_association_ends_whose_key_was_removed_or_replaced() {
         let gateway = policed.start(&by_device).await;
         metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", 1.0).await;
         assert_eq!(frozen(&gateway, "thawed"), 0.0);
-        // The key does not bring it back.
         within(gateway.stop()).await;
         drop(gateway);
         policed.place.write("keys.toml", KEYS);
         let gateway = policed.start(&by_device).await;
-        assert_eq!(frozen(&gateway, "thawed") + frozen(&gateway, "refused"), 0.0);
+        policed.arrives(b"after").await;
+        assert_eq!((frozen(&gateway, "thawed"), frozen(&gateway, "refused")), (1.0, 0.0));
     }
+}
+
+/// The association of the other client has no key.
+#[tokio::test]
+async fn a_key_database_that_cannot_be_read_costs_no_association() {
+    let place = Place::new();
+    let keys = SqlitePsks::open_or_create(&place.path("keys.db")).unwrap();
+    let identity = Identity::parse(PSK.0.as_bytes()).unwrap();
+    let record = PskRecord::new(identity, Zeroizing::new((0..16).collect()));
+    keys.change(|all| lifecycle::add(all, record, false)).unwrap();
+    let [listen] = free();
+    let own = "[[listener.certificate]]\nchain = \"server.pem\"\nkey = \"server.key\"";
+    let listener = listener(listen, own).replace("\"keys.psk\"", "\"keys.db\"\nverify = \"none\"");
+    let config = PATIENT.to_owned() + &listener + &route(echo_datagrams().await, "");
+    let gateway = start(&place, &config).await;
+    let (over, is_over) = watch::channel(false);
+    for psk in [false, true] {
+        let client = Client { psk, ..place.client("root.pem") };
+        let talking = Talking::new(Balancer::new(listen).await.connect(&client).await, is_over.clone());
+        talking.goes_on().await;
+    }
+    within(gateway.stop()).await;
+    assert_eq!(frozen(&gateway, "frozen"), 2.0);
+    drop(gateway);
+    let database = rusqlite::Connection::open(place.path("keys.db")).unwrap();
+    database.execute_batch("ALTER TABLE psk RENAME TO gone").unwrap();
+    let gateway = start(&place, &config).await;
+    metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"refused\"}", 1.0).await;
+    assert_eq!(frozen(&gateway, "thawed"), 0.0);
+    within(gateway.stop()).await;
+    drop(gateway);
+    database.execute_batch("ALTER TABLE gone RENAME TO psk").unwrap();
+    let gateway = start(&place, &config).await;
+    metric_becomes(&gateway, "dunlin_gateway_frozen_associations_total{outcome=\"thawed\"}", 2.0).await;
+    assert_eq!(frozen(&gateway, "refused"), 0.0);
+    over.send_replace(true);
 }
 
 #[tokio::test]

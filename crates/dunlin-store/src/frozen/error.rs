@@ -55,6 +55,13 @@ pub enum FrozenError {
         /// Why the first one could not be thawed.
         why: String,
     },
+    /// Something that is needed to thaw the associations cannot be used now ([`FrozenFile::thaw_unless`](super::FrozenFile::thaw_unless)).
+    NotNow {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The store of IDs does not answer.
     Ids(IdsFault),
     /// The frozen association has this many bytes, more than [`MAX_ASSOCIATION`].
@@ -87,9 +94,11 @@ impl FrozenError {
                 "name the store with which it was frozen, or remove the file: its clients will connect again"
                     .to_owned()
             }
-            Self::NoneThawed { .. } => "start with the trusted certificates, CRLs and client authentication under which the \
-                                        clients have connected, or remove the file: its clients will connect again"
+            Self::NoneThawed { .. } => "start with the trusted certificates, CRLs, client authentication and pre-shared keys \
+                                        with which the clients have connected, and with the right time, or remove the \
+                                        file: its clients will connect again"
                 .to_owned(),
+            Self::NotNow { .. } => "make it available, and start again".to_owned(),
             Self::Ids(_) => "make the store available, and start again".to_owned(),
             Self::TooLong(_) => "close this association".to_owned(),
         }
@@ -126,6 +135,7 @@ impl fmt::Display for FrozenError {
                     "{file}: none of {associations} associations could be thawed, the first because: {why}"
                 )
             }
+            Self::NotNow { file, why } => write!(f, "{}: cannot be thawed now: {why}", file.display()),
             Self::Ids(fault) => write!(f, "{fault}"),
             Self::TooLong(len) => {
                 write!(f, "a frozen association of {len} bytes is longer than {MAX_ASSOCIATION}")

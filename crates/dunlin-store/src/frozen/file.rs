@@ -160,7 +160,21 @@ impl FrozenFile {
     pub fn thaw<T, E: fmt::Display>(
         &self,
         ids: &dyn FrozenIds,
+        each: impl FnMut(&[u8]) -> Result<T, E>,
+    ) -> Result<Option<Vec<Result<T, E>>>, FrozenError> {
+        self.thaw_unless(ids, each, |_| false)
+    }
+
+    /// As [`Self::thaw`]. If `is_fault` holds for an error of `each`, it says nothing about the association: the caller could not look at its
+    /// key, for example. Then nothing is thawed, and the file stays.
+    ///
+    /// # Errors
+    /// As [`Self::thaw`], and [`FrozenError::NotNow`].
+    pub fn thaw_unless<T, E: fmt::Display>(
+        &self,
+        ids: &dyn FrozenIds,
         mut each: impl FnMut(&[u8]) -> Result<T, E>,
+        is_fault: impl Fn(&E) -> bool,
     ) -> Result<Option<Vec<Result<T, E>>>, FrozenError> {
         let file = match trouble::open_own(OpenOptions::new().read(true), &self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -174,7 +188,13 @@ impl FrozenFile {
                 let length = u32::from_be_bytes(*length) as usize;
                 let (association, rest) =
                     rest.split_at_checked(length).ok_or_else(|| FrozenError::Damaged(self.path.clone()))?;
-                thawed.push(each(association));
+                let one = each(association);
+                if let Err(fault) = one.as_ref()
+                    && is_fault(fault)
+                {
+                    return Err(FrozenError::NotNow { file: self.path.clone(), why: fault.to_string() });
+                }
+                thawed.push(one);
                 piece = rest;
             }
             if !piece.is_empty() {

@@ -6,9 +6,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dunlin::Now;
 use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::{CryptoProvider, HashAlgorithm};
+use dunlin::error::Internal;
+use dunlin::{Error, Now};
 use rusqlite::{
     Connection, ErrorCode, OpenFlags, OptionalExtension, Row, Transaction, TransactionBehavior, params,
 };
@@ -309,11 +310,15 @@ fn identity_hint(connection: &Connection) -> Result<Option<Vec<u8>>, PskError> {
 
 impl FindPsk for LiveSqlitePsks {
     fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>> {
+        self.find_for_thaw(identity, now).unwrap_or_default()
+    }
+
+    fn find_for_thaw(&self, identity: &[u8], now: Now) -> Result<Option<Arc<Psk>>, Error> {
         let connection = self.psks.lock();
         let get = |identity: &[u8]| Ok(select(&connection, "identity = ?1", &[&identity])?.pop());
-        super::find(identity, now, &self.provider, get).unwrap_or_else(|fault: PskError| {
+        super::find(identity, now, &self.provider, get).map_err(|fault: PskError| {
             (self.report)(&fault);
-            None
+            Internal::QuestionFailed.into()
         })
     }
 }

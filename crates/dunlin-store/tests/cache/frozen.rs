@@ -263,6 +263,19 @@ fn a_file_stays_if_none_of_its_associations_thaws() {
     assert!(!place.path.exists());
 }
 
+/// Also if others could be thawed before.
+#[test]
+fn a_file_stays_if_an_association_cannot_be_judged_now() {
+    let place = Place::new();
+    let (file, ids) = (file(&place.path, KEY), place.ids());
+    freeze(&file, &ids, &[b"one".to_vec(), b"two".to_vec()]);
+    let some = |bytes: &[u8]| if bytes == b"two" { Err("no answer") } else { Ok(()) };
+    let error = file.thaw_unless(&ids, some, |error| *error == "no answer").unwrap_err();
+    assert!(matches!(error, FrozenError::NotNow { .. }) && !error.is_final());
+    assert!(error.to_string().contains("no answer"), "{error}");
+    assert_eq!(thaw(&file, &ids).unwrap().unwrap(), [b"one", b"two"]);
+}
+
 #[test]
 fn an_unfinished_file_leaves_nothing_behind() {
     let place = Place::new();

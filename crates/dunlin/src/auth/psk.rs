@@ -229,6 +229,15 @@ pub trait FindPsk: Send + Sync {
     /// The server calls it for each new connection. It also calls it when a client resumes a session that stems from a PSK:
     /// without its key, the server does not resume the session.
     fn find(&self, identity: &[u8], now: Now) -> Option<Arc<Psk>>;
+
+    /// As [`Self::find`], for a frozen association that thaws ([`crate::DtlsConnection::thaw_server`]): a fault must not look as if the
+    /// key had been removed.
+    ///
+    /// # Errors
+    /// The keys cannot be read now: [`crate::error::Internal::QuestionFailed`].
+    fn find_for_thaw(&self, identity: &[u8], now: Now) -> Result<Option<Arc<Psk>>, Error> {
+        Ok(self.find(identity, now))
+    }
 }
 
 impl<F: Fn(&[u8], Now) -> Option<Arc<Psk>> + Send + Sync> FindPsk for F {

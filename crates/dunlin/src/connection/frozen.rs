@@ -98,7 +98,9 @@ impl Connection<Datagram> {
     /// pre-shared key is the key's current name. A caller that keeps the keys itself ([`PskSource::Ask`]) must look the key up.
     ///
     /// # Errors
-    /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication.
+    /// * [`Misuse::OtherSettings`] if they were written under other trusted certificates, CRLs or client authentication, or if the client has
+    ///   proved a pre-shared key and the configuration has no source of keys.
+    /// * [`crate::error::Internal::QuestionFailed`] if the pre-shared keys cannot be read now ([`crate::auth::FindPsk::find_for_thaw`]).
     /// * [`AuthenticationFailure::Expired`] if the peer's certificate or a CRL behind it has expired.
     /// * [`AuthenticationFailure::Rejected`] if the verifier no longer believes the peer ([`crate::auth::Verifier::still_believes`]), or if
     ///   the configuration no longer has the pre-shared key that the client has proved, also beside a certificate.
@@ -113,13 +115,10 @@ impl Connection<Datagram> {
         };
         let mut connection = owner.thaw(bytes, now, || Role::Server(Arc::clone(config)))?;
         let negotiated = connection.progress.negotiated.as_deref_mut();
-        match negotiated.is_none_or(|negotiated| finds_psk(config, negotiated, now)) {
-            true => Ok(connection),
-            false => {
-                let why = "this side no longer has the pre-shared key of the frozen association";
-                Err(AuthenticationFailure::Rejected(why.into()).into())
-            }
+        if let Some(negotiated) = negotiated {
+            check_psk(config, negotiated, now)?;
         }
+        Ok(connection)
     }
 
     /// Continues a client's connection to `server`, as [`Self::thaw_server`]. It keeps no further tickets.
@@ -161,20 +160,27 @@ fn is_to(negotiated: &Negotiated, name: &str) -> bool {
     negotiated.server_name.as_deref() == Some(name)
 }
 
-/// Whether a server still has the pre-shared key that has authenticated the client or went into the keys, as for a session that resumes. A
-/// client with a key gets its current name. Another key with the same identity says nothing about the client.
-fn finds_psk(config: &ServerConfig, negotiated: &mut Negotiated, now: Now) -> bool {
+/// Checks that a server still has the pre-shared key that has authenticated the client or went into the keys, as for a session that resumes.
+/// A client with a key gets its current name. Another key with the same identity says nothing about the client.
+fn check_psk(config: &ServerConfig, negotiated: &mut Negotiated, now: Now) -> Result<(), Error> {
     let psk = match &mut negotiated.peer {
         Some(PeerIdentity::Psk(psk)) => Some(psk),
         _ => negotiated.beside.as_deref_mut(),
     };
     match (psk, &config.psks) {
-        (None, _) | (Some(_), Some(PskSource::Ask)) => true,
+        (None, _) | (Some(_), Some(PskSource::Ask)) => Ok(()),
         (Some(psk), Some(PskSource::Here(keys))) => {
-            let key = keys.find(&psk.identity, now);
-            key.is_some_and(|key| psk.take_name(&key, config.profile.provider.sha256))
+            let key = keys.find_for_thaw(&psk.identity, now)?;
+            match key.is_some_and(|key| psk.take_name(&key, config.profile.provider.sha256)) {
+                true => Ok(()),
+                false => {
+                    let why = "this side no longer has the pre-shared key of the frozen association";
+                    Err(AuthenticationFailure::Rejected(why.into()).into())
+                }
+            }
         }
-        (Some(_), None) => false,
+        // A server without any keys says nothing about this one.
+        (Some(_), None) => Err(Misuse::OtherSettings.into()),
     }
 }
 

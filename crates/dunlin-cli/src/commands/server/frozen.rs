@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use super::{Connections, Listener, Server, at, no_ports};
 use crate::error::{Code, Error, Explanation, count};
 use crate::tls::events::{Connection, Event, Failure, Frozen, Side};
+use crate::tls::frozen::Thaw;
 use crate::tls::interfaces;
 use crate::tls::log::Level;
 use crate::tls::reasons::Explainer;
@@ -78,8 +79,8 @@ impl Server {
         Ok(Listener::Udp(endpoint))
     }
 
-    /// Thaws the associations of the previous process. The server does not start if its user can mend the failure. A file that can
-    /// no longer be thawed is set aside.
+    /// Thaws the associations of the previous process. The server does not start if its user can mend the failure, except if it only
+    /// believes none of the clients. A file that can no longer be thawed is set aside.
     async fn thaw(self: Arc<Self>) -> Result<Vec<Box<DtlsConnection>>, Error> {
         let Some(frozen) = self.frozen.clone() else { return Ok(Vec::new()) };
         let server = self.clone();
@@ -92,9 +93,9 @@ impl Server {
         let thawing = frozen.clone();
         let thawed = tokio::task::spawn_blocking(move || thawing.thaw(&config, dunlin_tokio::now())).await;
         match thawed {
-            Ok(Ok(None)) => Ok(Vec::new()),
+            Ok(Ok(Thaw::NoFile)) => Ok(Vec::new()),
             Err(error) => Err(Error::failed("--frozen", error, "report this error")),
-            Ok(Ok(Some((connections, refused)))) => {
+            Ok(Ok(Thaw::Thawed(connections, refused))) => {
                 let (ms, file) = (begin.elapsed().as_millis(), frozen.path());
                 let (associations, others) = (connections.len(), refused.len());
                 let text = || format!("thawed {} from {file} in {ms} ms", count_of(associations));
@@ -105,6 +106,11 @@ impl Server {
                     self.tell_error_first(&Error::failed(&file, why, "their clients need new handshakes"));
                 }
                 Ok(connections)
+            }
+            Ok(Ok(Thaw::NoClient(error))) => {
+                let why = format!("{error}. The server starts without this file, which stays");
+                self.tell_error_first(&Error::failed("--frozen: nothing was thawed", why, error.advice()));
+                Ok(Vec::new())
             }
             Ok(Err(error)) => {
                 let advice = error.advice();
@@ -133,7 +139,7 @@ impl Server {
                 let (ms, file) = (begin.elapsed().as_millis(), place.path());
                 if let Some(aside) = aside {
                     let why = format!("this server has not thawed this file; it is now {}", aside.display());
-                    let advice = "give each server a file of its own, or end one before the next starts";
+                    let advice = "its associations thaw once it has its name again; give each server a file of its own, and end one before the next starts";
                     self.log_error(&Error::failed(&file, why, advice));
                 }
                 for (from, error) in &frozen.left {
