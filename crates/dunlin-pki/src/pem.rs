@@ -73,7 +73,7 @@ enum Section {
     Read(&'static str),
     /// It holds nothing that this crate reads.
     Skipped,
-    /// It could hold a certificate, a key or a CRL. Nobody must believe that it counts.
+    /// It could hold a certificate, a key or a CRL, and the user must not believe that Dunlin reads it.
     Refused(Unread),
 }
 

@@ -142,15 +142,15 @@ impl<'a> Reader<'a> {
 /// The first packet of a broker.
 #[derive(Debug, Default)]
 pub(crate) struct Answer {
-    /// What was read of it, and must go to the client.
+    /// The bytes read so far, which the client must get.
     pub(crate) bytes: Vec<u8>,
     /// Why it cannot be read further.
     pub(crate) failure: Option<io::Error>,
 }
 
 impl Answer {
-    /// Reads the first packet of a broker, of at most `max` bytes. What has been read is there even if the caller does not wait for
-    /// the rest, or if the broker ends its direction.
+    /// Reads the first packet of a broker, of at most `max` bytes. A caller that stops waiting keeps the bytes
+    /// read so far, and so does one whose broker ends its direction.
     pub(crate) async fn read<S: AsyncRead + Unpin>(&mut self, broker: &mut S, max: usize) {
         while let Some(missing) = self.missing().filter(|missing| self.bytes.len() + missing <= max) {
             match broker.take(missing as u64).read_buf(&mut self.bytes).await {
@@ -233,7 +233,7 @@ impl Connect {
         let level = level & !BRIDGE;
         match (name, level) {
             (b"MQTT", 4 | 5) | (b"MQIsdp", 3) => {}
-            // What follows has another form in other versions.
+            // Other versions have another form after the level.
             (b"MQTT" | b"MQIsdp", _) => return Err(ConnectError::Version(level)),
             _ => return Err(ConnectError::Malformed),
         }
@@ -507,7 +507,7 @@ mod tests {
         assert_eq!(connect.idle_time(&answer(&[]), 2 * MAX_KEPT_ALIVE), 2 * MAX_KEPT_ALIVE);
     }
 
-    /// The client gets what was read of an answer, whatever it is.
+    /// The client gets every byte that the gateway has read of an answer.
     #[tokio::test]
     async fn reads_one_packet_of_the_broker_and_loses_nothing() {
         let long = [&[CONNACK, 0x80, 0x01][..], &[0; 128]].concat();

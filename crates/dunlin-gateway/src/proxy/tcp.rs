@@ -201,7 +201,7 @@ pub(crate) struct Passed {
     pub(crate) to_client: u64,
 }
 
-/// What a caller has read from a backend before [`pass`] goes on.
+/// The bytes that a caller has read from a backend before it calls [`pass`].
 #[derive(Debug, Default)]
 pub(crate) struct First {
     pub(crate) bytes: Vec<u8>,
