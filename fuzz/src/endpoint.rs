@@ -401,7 +401,7 @@ impl Play<'_> {
         if let Some((_, local, copy)) =
             copy.filter(|(_, _, copy)| is_protected(copy) && self.shape.is_checked())
         {
-            let (path, copy) = (Path { local: *local, peer: from }, copy.clone());
+            let (path, copy) = (Path { local: *local, ..from.into() }, copy.clone());
             client.unproven.entry(from).or_default().0 += copy.len();
             client.caller.receive(self.now, path, &copy);
             client.read();
@@ -517,7 +517,7 @@ impl Play<'_> {
         if !self.proven.contains(&from) {
             self.unproven.entry(from).or_default().0 += datagram.len();
         }
-        self.server.receive(self.now, Path { local, peer: from }, datagram);
+        self.server.receive(self.now, Path { local, ..from.into() }, datagram);
         self.listen();
     }
 
@@ -628,7 +628,7 @@ impl Play<'_> {
             for (port, local, datagram) in std::mem::take(&mut client.incoming) {
                 were_any = true;
                 let peer = SocketAddr::new(SERVER.ip(), port);
-                client.caller.receive(self.now, Path { local, peer }, &datagram);
+                client.caller.receive(self.now, Path { local, ..peer.into() }, &datagram);
             }
             client.read();
         }

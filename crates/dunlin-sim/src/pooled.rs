@@ -42,7 +42,7 @@ impl Host for Pooled {
         let is_in_pool = self.pool.as_ref().is_some_and(|pool| pool.contains(&port));
         if port == self.welcome || is_in_pool {
             let local = if is_in_pool { Local(port.into()) } else { Local::default() };
-            self.endpoint.receive(now, Path { local, peer: from }, datagram);
+            self.endpoint.receive(now, Path { local, ..from.into() }, datagram);
         }
     }
 

@@ -333,6 +333,7 @@ fn a_removed_association_says_goodbye_and_frees_its_address() {
 fn the_flow_label_is_no_part_of_an_address() {
     let with = |flow| Path {
         local: Local::default(),
+        source: None,
         peer: SocketAddrV6::new(Ipv6Addr::LOCALHOST, 40_000, flow, 0).into(),
     };
     for version in VERSIONS {

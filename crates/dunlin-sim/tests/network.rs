@@ -70,7 +70,7 @@ impl Host for Postman {
 impl Postman {
     fn send(&mut self, from: SocketAddr, to: SocketAddr) {
         let datagram = b"hello".to_vec();
-        self.outbox.push_back((from, Transmit { local: Local::default(), to, datagram }));
+        self.outbox.push_back((from, Transmit { local: Local::default(), source: None, to, datagram }));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Addresses: the server that a client connects to, and the two ends of a path for datagrams.
 
 use alloc::string::{String, ToString};
-use core::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{self, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use pki_types::{IpAddr, ServerName};
 
@@ -48,6 +48,9 @@ pub struct Local(pub u32);
 pub struct Path {
     /// This side's end.
     pub local: Local,
+    /// The address of this side in the peer's datagrams, from which a server answers. `None`: the caller's system chooses the source
+    /// address. Clients always let the system choose.
+    pub source: Option<net::IpAddr>,
     /// The peer's address.
     pub peer: SocketAddr,
 }
@@ -65,7 +68,7 @@ impl Path {
 impl From<SocketAddr> for Path {
     /// The flow label of IPv6 does not belong to an address.
     fn from(peer: SocketAddr) -> Self {
-        Self { local: Local::default(), peer }.without_flow()
+        Self { local: Local::default(), source: None, peer }.without_flow()
     }
 }
 

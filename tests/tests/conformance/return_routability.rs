@@ -62,7 +62,7 @@ impl Ends {
                 self.sent.push((Side::Server, transmit.datagram.clone()));
                 let to = [FIRST, SECOND].into_iter().find(|(_, address)| *address == transmit.to);
                 if let Some((local, _)) = to.filter(|(local, _)| !self.dead.contains(local)) {
-                    let path = Path { local, peer: SERVER_ADDRESS };
+                    let path = Path { local, ..SERVER_ADDRESS.into() };
                     self.client.receive(self.now, path, &transmit.datagram).unwrap();
                 }
             }
@@ -117,7 +117,7 @@ fn answers_a_challenge_although_much_data_waits() {
     ends.server.receive(ends.now, SECOND.1, &moved.datagram).unwrap();
     let challenge = ends.server.poll_transmit(ends.now).unwrap();
     while ends.client.send(b"more").is_ok() {}
-    let path = Path { local: SECOND.0, peer: SERVER_ADDRESS };
+    let path = Path { local: SECOND.0, ..SERVER_ADDRESS.into() };
     ends.client.receive(ends.now, path, &challenge.datagram).unwrap();
     ends.exchange();
     assert_eq!(ends.at_server().1, Some(SECOND.1));

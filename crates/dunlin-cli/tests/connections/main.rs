@@ -1,6 +1,7 @@
 //! `dunlin client`, `dunlin server` and `dunlin up`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail")]
 
+mod addresses;
 mod cache;
 #[path = "../common/mod.rs"]
 mod common;

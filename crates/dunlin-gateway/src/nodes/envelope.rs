@@ -3,6 +3,7 @@
 //! ```text
 //! version[1] direction[1] from[2] to[2] start[8] number[8] listener[4]    numbers are big-endian
 //! family[1] port[2] scope[4] address[16]                                  the client; IPv4 in the first 4 bytes of the address
+//! family[1] address[16]                                                   the address that the client has asked; family 0: unknown
 //! datagram                                                                as the client sent it, or as it gets it
 //! mac[16]                                                                 HMAC-SHA256 of all before, its first 16 bytes
 //! ```
@@ -12,10 +13,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use dunlin::Path;
 use dunlin::crypto::HmacKey;
 
-const VERSION: u8 = 1;
-const HEADER: usize = 1 + 1 + 2 + 2 + 8 + 8 + LISTENER + 1 + 2 + 4 + 16;
+const VERSION: u8 = 2;
+const HEADER: usize = 1 + 1 + 2 + 2 + 8 + 8 + LISTENER + ADDRESS + 2 + 4 + ADDRESS;
+const ADDRESS: usize = 1 + 16;
 const MAC: usize = 16;
 const LISTENER: usize = 4;
 
@@ -59,23 +62,22 @@ pub(super) struct Envelope<'a> {
     pub(super) number: Number,
     pub(super) listener: ListenerId,
     pub(super) client: SocketAddr,
+    /// The gateway's address in the client's datagrams, from which the answers leave.
+    pub(super) asked: Option<IpAddr>,
     pub(super) datagram: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
+    /// The path between the client and the gateway that receives its datagrams.
+    pub(super) fn path(&self) -> Path {
+        Path { source: self.asked, ..self.client.into() }
+    }
+
     pub(super) fn seal(&self, key: &dyn HmacKey) -> Vec<u8> {
-        let Self { direction, from, to, number: Number { start, number }, listener, client, datagram } =
+        let Self { direction, from, to, number: Number { start, number }, listener, client, asked, datagram } =
             *self;
-        let (family, scope, address) = match client {
-            SocketAddr::V4(v4) => {
-                let mut address = [0; 16];
-                if let Some(first) = address.first_chunk_mut() {
-                    *first = v4.ip().octets();
-                }
-                (4, 0, address)
-            }
-            SocketAddr::V6(v6) => (6, v6.scope_id(), v6.ip().octets()),
-        };
+        let (family, address) = written(Some(client.ip()));
+        let scope = if let SocketAddr::V6(client) = client { client.scope_id() } else { 0 };
         let mut sealed = Vec::with_capacity(HEADER + datagram.len() + MAC);
         sealed.extend_from_slice(&[VERSION, direction as u8]);
         sealed.extend_from_slice(&from.to_be_bytes());
@@ -87,6 +89,9 @@ impl<'a> Envelope<'a> {
         sealed.extend_from_slice(&client.port().to_be_bytes());
         sealed.extend_from_slice(&scope.to_be_bytes());
         sealed.extend_from_slice(&address);
+        let (family, address) = written(asked);
+        sealed.push(family);
+        sealed.extend_from_slice(&address);
         sealed.extend_from_slice(datagram);
         sealed.extend_from_slice(&mac(key, &sealed));
         sealed
@@ -96,7 +101,10 @@ impl<'a> Envelope<'a> {
     pub(super) fn open(key: &dyn HmacKey, sealed: &'a [u8]) -> Option<Self> {
         let (content, tag) = sealed.split_last_chunk::<MAC>()?;
         verify_slices_are_equal(&mac(key, content), tag).ok()?;
-        let (version, rest) = take::<1>(content)?;
+        let (version, rest) = take(content)?;
+        if version != [VERSION] {
+            return None;
+        }
         let (direction, rest) = take::<1>(rest)?;
         let (from, rest) = take(rest)?;
         let (to, rest) = take(rest)?;
@@ -106,22 +114,18 @@ impl<'a> Envelope<'a> {
         let (family, rest) = take::<1>(rest)?;
         let (port, rest) = take(rest)?;
         let (scope, rest) = take(rest)?;
-        let (address, datagram) = take::<16>(rest)?;
+        let (address, rest) = take(rest)?;
+        let (asked_family, rest) = take::<1>(rest)?;
+        let (asked, datagram) = take(rest)?;
         let direction = match direction {
             [1] => Direction::ToOwner,
             [2] => Direction::ToClient,
             _ => return None,
         };
         let port = u16::from_be_bytes(port);
-        let client = match (version, family) {
-            ([VERSION], [4]) => {
-                let v4: [u8; 4] = *address.first_chunk()?;
-                SocketAddr::new(IpAddr::V4(Ipv4Addr::from(v4)), port)
-            }
-            ([VERSION], [6]) => {
-                SocketAddrV6::new(Ipv6Addr::from(address), port, 0, u32::from_be_bytes(scope)).into()
-            }
-            _ => return None,
+        let client = match read(family, address)?? {
+            IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, u32::from_be_bytes(scope)).into(),
+            ip @ IpAddr::V4(_) => SocketAddr::new(ip, port),
         };
         Some(Self {
             direction,
@@ -130,8 +134,35 @@ impl<'a> Envelope<'a> {
             number: Number { start: u64::from_be_bytes(start), number: u64::from_be_bytes(number) },
             listener: ListenerId(listener),
             client,
+            asked: read(asked_family, asked)?,
             datagram,
         })
+    }
+}
+
+/// The family and the bytes of an address, or of none.
+fn written(ip: Option<IpAddr>) -> (u8, [u8; 16]) {
+    let mut address = [0; 16];
+    match ip {
+        None => (0, address),
+        Some(IpAddr::V4(ip)) => {
+            if let Some(first) = address.first_chunk_mut() {
+                *first = ip.octets();
+            }
+            (4, address)
+        }
+        Some(IpAddr::V6(ip)) => (6, ip.octets()),
+    }
+}
+
+/// Reads the output of [`written`]. `None` for an unknown family.
+fn read([family]: [u8; 1], address: [u8; 16]) -> Option<Option<IpAddr>> {
+    let [a, b, c, d, ..] = address;
+    match family {
+        0 => Some(None),
+        4 => Some(Some(Ipv4Addr::new(a, b, c, d).into())),
+        6 => Some(Some(Ipv6Addr::from(address).into())),
+        _ => None,
     }
 }
 
@@ -204,7 +235,11 @@ mod tests {
         dunlin_awslc::provider().sha256.hmac(&[byte; 32])
     }
 
-    fn envelope<'a>(key: &dyn HmacKey, client: &str, datagram: &'a [u8]) -> Envelope<'a> {
+    fn envelope<'a>(
+        key: &dyn HmacKey,
+        (client, asked): (&str, Option<&str>),
+        datagram: &'a [u8],
+    ) -> Envelope<'a> {
         Envelope {
             direction: Direction::ToOwner,
             from: 1,
@@ -212,6 +247,7 @@ mod tests {
             number: Number { start: 3, number: 4 },
             listener: ListenerId::of(key, "coap"),
             client: client.parse().unwrap(),
+            asked: asked.map(|asked| asked.parse().unwrap()),
             datagram,
         }
     }
@@ -219,10 +255,15 @@ mod tests {
     #[test]
     fn opens_what_it_has_sealed_and_nothing_else() {
         let (ours, others) = (key(7), key(8));
-        for client in ["192.0.2.1:5684", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:9", "[fe80::1%7]:5684"] {
-            let envelope = envelope(&*ours, client, b"record");
+        for ends in [
+            ("192.0.2.1:5684", Some("192.0.2.9")),
+            ("[2001:db8::1]:1", Some("2001:db8::9")),
+            ("[::ffff:192.0.2.1]:9", None),
+            ("[fe80::1%7]:5684", Some("fe80::9")),
+        ] {
+            let envelope = envelope(&*ours, ends, b"record");
             let sealed = envelope.seal(&*ours);
-            assert_eq!(Envelope::open(&*ours, &sealed), Some(envelope), "{client}");
+            assert_eq!(Envelope::open(&*ours, &sealed), Some(envelope), "{ends:?}");
             assert_eq!(Envelope::open(&*others, &sealed), None);
             for at in 0..sealed.len() {
                 let mut changed = sealed.clone();
@@ -232,9 +273,9 @@ mod tests {
             }
         }
         // An authentic one of another version.
-        let mut other = envelope(&*ours, "192.0.2.1:5684", b"").seal(&*ours);
+        let mut other = envelope(&*ours, ("192.0.2.1:5684", None), b"").seal(&*ours);
         other.truncate(other.len() - MAC);
-        other[0] = 2;
+        other[0] = VERSION + 1;
         let tag = mac(&*ours, &other);
         other.extend_from_slice(&tag);
         assert_eq!(Envelope::open(&*ours, &other), None);

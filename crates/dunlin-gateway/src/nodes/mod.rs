@@ -1,8 +1,8 @@
 //! Several gateways with the same clients: datagrams of a client may arrive at any of them (docs/gateway.md).
 //!
 //! The connection ID in a datagram names the gateway that has its association. Another gateway passes the datagram on to it, with the
-//! client's address. The answers go back the same way: a load balancer or NAT expects them from the gateway to which it has sent the
-//! datagram. [`envelope`] is the form of datagrams between gateways.
+//! client's address and the address that the client has asked. The answers go back the same way: a load balancer or NAT expects them
+//! from the gateway, and from the address, to which it has sent the datagram. [`envelope`] is the form of datagrams between gateways.
 //!
 //! A datagram is passed on once only, since one that came from another gateway goes to an association or nowhere.
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use dunlin::crypto::{CryptoProvider, HmacKey};
-use dunlin::{CookieKeys, NodeMask};
+use dunlin::{CookieKeys, NodeMask, Path};
 use dunlin_store::cache::{KeyFault, read_key};
 use dunlin_tokio::{DtlsEndpoint, OtherNodes, WeakDtlsEndpoint};
 use tokio::net::UdpSocket as AsyncUdpSocket;
@@ -208,8 +208,8 @@ impl Nodes {
         (peer.counts)(match envelope.direction {
             _ if !is_new => Passed::Replayed,
             Direction::ToOwner => {
-                let (client, datagram) = (envelope.client, envelope.datagram);
-                let takes = |endpoint: &DtlsEndpoint| endpoint.receive_over(envelope.from, client, datagram);
+                let (path, datagram) = (envelope.path(), envelope.datagram);
+                let takes = |endpoint: &DtlsEndpoint| endpoint.receive_over(envelope.from, path, datagram);
                 match self.endpoints(envelope.listener).iter().any(takes) {
                     true => Passed::Delivered,
                     false => Passed::Unknown,
@@ -217,7 +217,7 @@ impl Nodes {
             }
             Direction::ToClient => match self.endpoints(envelope.listener).first() {
                 None => Passed::Unknown,
-                Some(endpoint) => match endpoint.send_as_is(envelope.client, envelope.datagram) {
+                Some(endpoint) => match endpoint.send_as_is(envelope.path(), envelope.datagram) {
                     Ok(()) => Passed::Sent,
                     Err(_) => Passed::Lost,
                 },
@@ -234,11 +234,12 @@ struct Link {
 }
 
 impl Link {
-    fn send(&self, peer: &Peer, to: u16, direction: Direction, client: SocketAddr, datagram: &[u8]) {
+    fn send(&self, peer: &Peer, to: u16, direction: Direction, path: Path, datagram: &[u8]) {
         let Nodes { keys, start, lines, .. } = &*self.nodes;
         let number = Number { start: *start, number: peer.sent.fetch_add(1, Ordering::Relaxed) };
+        let (client, asked) = (path.peer, path.source);
         let envelope =
-            Envelope { direction, from: keys.own, to, number, listener: self.id, client, datagram };
+            Envelope { direction, from: keys.own, to, number, listener: self.id, client, asked, datagram };
         let sealed = envelope.seal(&*keys.envelopes);
         let mut result = peer.socket.send(&sealed);
         if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused) {
@@ -267,17 +268,17 @@ impl Link {
 }
 
 impl OtherNodes for Link {
-    fn take(&self, from: SocketAddr, datagram: &[u8]) -> bool {
+    fn take(&self, path: Path, datagram: &[u8]) -> bool {
         let id = dunlin::connection_id(datagram, NodeMask::ID_LEN);
         let Some(node) = id.and_then(|id| self.nodes.keys.mask.node_of(id)) else { return false };
         let Some(peer) = self.nodes.peers.get(&node) else { return false };
-        self.send(peer, node, Direction::ToOwner, from, datagram);
+        self.send(peer, node, Direction::ToOwner, path, datagram);
         true
     }
 
-    fn send_over(&self, node: u16, to: SocketAddr, datagram: &[u8]) -> bool {
+    fn send_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool {
         let Some(peer) = self.nodes.peers.get(&node) else { return false };
-        self.send(peer, node, Direction::ToClient, to, datagram);
+        self.send(peer, node, Direction::ToClient, path, datagram);
         true
     }
 }

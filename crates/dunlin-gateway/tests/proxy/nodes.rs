@@ -1,5 +1,6 @@
 //! Two gateways behind a load balancer for datagrams.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, UdpSocket as StdSocket};
 use std::sync::{Arc, Mutex};
 
@@ -28,7 +29,7 @@ struct Way {
     to: SocketAddr,
 }
 
-/// Forwards the datagrams of one client to a gateway, and the answers that come from there.
+/// Forwards the datagrams of one client to a gateway, and the answers that come from an address to which it has sent, as a NAT does.
 pub(crate) struct Balancer {
     front: SocketAddr,
     way: watch::Sender<Way>,
@@ -46,20 +47,24 @@ impl Balancer {
         let next = diverted.clone();
         tokio::spawn(async move {
             let (mut client, mut up, mut down) = (None, [0; 4096], [0; 4096]);
+            let mut asked = BTreeSet::new();
             loop {
                 let Way { out, to } = ways.borrow_and_update().clone();
                 tokio::select! {
                     received = front.recv_from(&mut up) => {
                         let (len, from) = received.unwrap();
                         client = Some(from);
+                        asked.insert(to);
                         let _ = out.send_to(&up[..len], to).await;
                         if let Some(to) = next.lock().unwrap().take() {
                             sender.send_modify(|way| way.to = to);
                         }
                     }
-                    received = out.recv(&mut down) => {
+                    received = out.recv_from(&mut down) => {
                         // An error is that of an earlier datagram.
-                        if let (Some(client), Ok(len)) = (client, received) {
+                        if let (Some(client), Ok((len, from))) = (client, received)
+                            && asked.contains(&from)
+                        {
                             front.send_to(&down[..len], client).await.unwrap();
                         }
                     }
@@ -125,10 +130,15 @@ struct Two {
 
 impl Two {
     async fn new(first: Option<SocketAddr>) -> Self {
+        Self::listening("127.0.0.1:0", first).await
+    }
+
+    /// Starts gateways that listen at this address.
+    async fn listening(listen: &str, first: Option<SocketAddr>) -> Self {
         let place = Place::new();
         write_key(&place);
         let backend = any_port().await;
-        let rest = LISTENER.to_owned() + &route(backend.local_addr().unwrap().port(), "");
+        let rest = LISTENER.replace("127.0.0.1:0", listen) + &route(backend.local_addr().unwrap().port(), "");
         let addresses: [SocketAddr; 2] = free();
         let of_second = [first.unwrap_or(addresses[0]), addresses[1]];
         let (a, a_port) = place.start(&(nodes(1, addresses[0], &addresses) + &rest)).await;
@@ -194,6 +204,26 @@ async fn a_client_goes_on_at_another_gateway() {
     // Back to the first one.
     balancer.lead_to(two.ports[0]).await;
     assert_eq!(two.echo(&dtls, b"back").await, from);
+}
+
+#[tokio::test]
+async fn answers_leave_from_the_address_that_the_client_has_asked() {
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let two = Two::listening(listen, None).await;
+        let [first, second] = two.ports.map(|gateway| gateway.port());
+        let at = |host, port| SocketAddr::from(([127, 0, 0, host], port));
+        let balancer = Balancer::new(at(2, first)).await;
+        let dtls = balancer.connect(&two.client).await;
+        let from = two.echo(&dtls, b"at the first one").await;
+        // Another address of the same gateway, then one of the other gateway, each from another address of the client.
+        for to in [at(3, first), at(4, second), at(5, first)] {
+            balancer.lead_to(to).await;
+            for n in 0..3_u8 {
+                assert_eq!(two.echo(&dtls, &[n]).await, from, "{listen} {to}");
+            }
+        }
+        assert!(passed(&two.gateways[0], "2", "delivered") >= 3.0);
+    }
 }
 
 #[tokio::test]

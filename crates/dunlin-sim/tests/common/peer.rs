@@ -93,7 +93,12 @@ impl Endpoint for Peer {
     fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
         self.tell_time(now);
         self.poll();
-        Some(Transmit { local: Local::default(), to: self.to, datagram: self.output.pop_front()? })
+        Some(Transmit {
+            local: Local::default(),
+            source: None,
+            to: self.to,
+            datagram: self.output.pop_front()?,
+        })
     }
 }
 

@@ -483,7 +483,7 @@ fn a_copied_record_at_the_port_does_not_move_the_server() {
             world.pass(1);
         }
         let now = world.network.now;
-        let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(forger, 9) };
+        let forged = Path { local: Local(POOL.into()), ..SocketAddr::new(forger, 9).into() };
         world.server().receive(now, forged, &copied);
         let read = world.server().update(served, |connection| connection.read()).unwrap();
         assert_eq!(read.as_deref(), Some(&b"early"[..]), "{what}: the copy is authentic");
@@ -505,7 +505,7 @@ fn a_forwarded_record_about_the_port_does_not_keep_the_server() {
                 let what = format!("{version} {scheme:?} {most}");
                 let (mut world, client, truth) =
                     interrupted(version, scheme, Migration::never(), |world, _| bytes_to(world, POOL) > 0);
-                let forged = Path { local: Local(POOL.into()), peer: SocketAddr::new(truth.ip(), 9) };
+                let forged = Path { local: Local(POOL.into()), ..SocketAddr::new(truth.ip(), 9).into() };
                 let served = world.served()[0];
                 for n in 0..most {
                     let to_port = |sent: &&dunlin_sim::SentBy| sent.to.port() == POOL;
@@ -544,7 +544,7 @@ fn a_flood_on_the_pool_gets_no_answer() {
             for (n, datagram) in recorded.iter().cycle().take(2000).enumerate() {
                 let peer = SocketAddr::new(ip(9, (n % 200) as u8), 1000 + n as u16);
                 for port in POOL..POOL + 4 {
-                    server.receive(now, Path { local: Local(port.into()), peer }, datagram);
+                    server.receive(now, Path { local: Local(port.into()), ..peer.into() }, datagram);
                 }
             }
             assert_eq!(server.poll_transmit(now), None, "{version} {scheme:?}");
@@ -578,7 +578,7 @@ fn a_forwarded_record_moves_the_server_until_the_next_one() {
             let forwarder = SocketAddr::new(ip(9, 9), 9);
             let mut arrive = |peer, datagram: &[u8]| {
                 let server = world.server();
-                server.receive(now, Path { local: Local(POOL.into()), peer }, datagram);
+                server.receive(now, Path { local: Local(POOL.into()), ..peer.into() }, datagram);
                 server.association(served).unwrap().connection().peer_address()
             };
             assert_eq!(arrive(forwarder, &new), forwarder, "{version} {scheme:?}");

@@ -78,7 +78,7 @@ fn a_client_that_an_attacker_has_separated_from_its_server_finds_it_again() {
                 while bytes_to(&world, POOL) == 0 {
                     world.pass(1);
                 }
-                let forger = Path { local: Local(POOL.into()), peer: SocketAddr::new(ip(9, 9), 9) };
+                let forger = Path { local: Local(POOL.into()), ..SocketAddr::new(ip(9, 9), 9).into() };
                 for n in 0..4 {
                     while spoken(&world) <= n {
                         world.pass(1);
@@ -208,7 +208,7 @@ fn a_copy_from_the_port_does_not_bring_the_client_there() {
             world.server().update(served, |connection| connection.send(b"data")).unwrap().unwrap();
             let now = world.network.now;
             let record = world.server().poll_transmit(now).unwrap();
-            let from_port = Path { local: Local::default(), peer: SocketAddr::new(super::SERVER.ip(), POOL) };
+            let from_port = Path::from(SocketAddr::new(super::SERVER.ip(), POOL));
             world.network.host(client.host).endpoint.receive(now, from_port, &record.datagram);
             is_cut.store(false, Ordering::Relaxed);
             world.network.run_for(RETURN).unwrap();

@@ -14,6 +14,7 @@ use super::association::DtlsAssociation;
 use super::handshake::DtlsOptions;
 use super::interfaces::{Interface, Interfaces};
 use super::shared::{Handle, Owned, Shared};
+use super::socket::plain;
 use crate::error::HandshakeError;
 
 /// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.
@@ -246,6 +247,7 @@ impl DtlsEndpoint {
         peer: SocketAddr,
         options: &DtlsOptions,
     ) -> Result<DtlsAssociation, HandshakeError> {
+        let peer = plain(peer);
         let id = self.handle.0.act(|state| state.connect(config, server, peer))?;
         options.handshake(Owned { handle: Arc::clone(&self.handle), id, peer }).await
     }

@@ -1,7 +1,6 @@
 //! Several machines that serve the same clients: each passes on datagrams that belong to associations of another one.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use dunlin::{Local, Path, Transmit};
@@ -18,13 +17,14 @@ const NODES: u32 = 1 << 16;
 ///
 /// The endpoint calls these functions while it is locked, so they must neither block nor use it.
 pub trait OtherNodes: Send + Sync {
-    /// Offers a datagram from `from` without a connection ID of an association of this endpoint. Returns whether it belongs to another node.
-    /// Then the callee has passed it on ([`DtlsEndpoint::receive_over`] at that node), or lost it.
-    fn take(&self, from: SocketAddr, datagram: &[u8]) -> bool;
+    /// Offers a datagram without a connection ID of an association of this endpoint. Returns whether it belongs to another node. Then
+    /// the callee has passed it on with the client's address and the address that the client has asked ([`Path::source`]), to
+    /// [`DtlsEndpoint::receive_over`] at that node, or lost it.
+    fn take(&self, path: Path, datagram: &[u8]) -> bool;
 
-    /// Lets this node send a datagram to a client whose datagrams arrive there ([`DtlsEndpoint::send_as_is`] at that node). `false` if there
-    /// is no such node; then the endpoint sends the datagram itself.
-    fn send_over(&self, node: u16, to: SocketAddr, datagram: &[u8]) -> bool;
+    /// Lets this node send a datagram to a client whose datagrams arrive there ([`DtlsEndpoint::send_as_is`] at that node), from the
+    /// address that the client has asked. `false` if there is no such node; then the endpoint sends the datagram itself.
+    fn send_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool;
 }
 
 /// The number by which the engine knows a node.
@@ -60,16 +60,16 @@ impl DtlsEndpoint {
         self.handle.0.act(|state| state.nodes = Some(nodes));
     }
 
-    /// Processes a datagram from a client at `from` which another node has received. The endpoint answers over this node, because a load
+    /// Processes a datagram that another node has received over this path. The endpoint answers over this node, because a load
     /// balancer or NAT expects answers from where it has sent the datagram. To the association, it is another path to its client, and
-    /// `from` counts only after a check ([`dunlin::Migration`]) unless it is the present address.
+    /// the client's address counts only after a check ([`dunlin::Migration`]) unless it is the present one.
     ///
     /// Returns whether the datagram has the connection ID of an association here. Any other one is discarded.
-    pub fn receive_over(&self, node: u16, from: SocketAddr, datagram: &[u8]) -> bool {
+    pub fn receive_over(&self, node: u16, path: Path, datagram: &[u8]) -> bool {
         self.handle.0.act(|state| {
             let is_here = state.endpoint.has_id_of(datagram);
             if is_here {
-                state.endpoint.receive(now(), Path { local: local(node), ..from.into() }, datagram);
+                state.endpoint.receive(now(), Path { local: local(node), ..path }, datagram);
             }
             is_here
         })
@@ -79,8 +79,9 @@ impl DtlsEndpoint {
     ///
     /// # Errors
     /// The socket does not take it now, or the endpoint has none.
-    pub fn send_as_is(&self, to: SocketAddr, datagram: &[u8]) -> io::Result<()> {
-        let transmit = Transmit { local: Local::default(), to, datagram: datagram.to_vec() };
+    pub fn send_as_is(&self, path: Path, datagram: &[u8]) -> io::Result<()> {
+        let Path { source, peer: to, .. } = path;
+        let transmit = Transmit { local: Local::default(), source, to, datagram: datagram.to_vec() };
         self.handle.0.read(|state| state.send_now(&transmit))
     }
 
@@ -94,6 +95,9 @@ impl State {
     /// Sends these datagrams over another node, if `local` is one and still there.
     pub(super) fn send_over_node(&self, local: Local, datagrams: &[Transmit]) -> bool {
         let (Some(node), Some(nodes)) = (node(local), &self.nodes) else { return false };
-        datagrams.iter().all(|transmit| nodes.send_over(node, transmit.to, &transmit.datagram))
+        datagrams.iter().all(|transmit| {
+            let path = Path { source: transmit.source, ..transmit.to.into() };
+            nodes.send_over(node, path, &transmit.datagram)
+        })
     }
 }

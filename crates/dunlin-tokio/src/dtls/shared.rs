@@ -63,8 +63,8 @@ pub(super) struct Port {
     pub(super) handed_over: AtomicU64,
 }
 
-/// A datagram for another endpoint of the port, and its sender.
-type Stray<'a> = (&'a Weak<Shared>, SocketAddr, Vec<u8>);
+/// A datagram for another endpoint of the port, and its path.
+type Stray<'a> = (&'a Weak<Shared>, Path, Vec<u8>);
 
 /// The endpoint that this byte of a connection ID names. A port that was bound again may have fewer of them.
 pub(super) fn owner(name: u8, endpoints: usize) -> usize {
@@ -83,10 +83,10 @@ impl Port {
 
     /// Hands datagrams over. The caller holds no lock, since the other endpoint may hand over, too.
     fn hand_over(&self, strays: Vec<Stray<'_>>) {
-        for (other, from, datagram) in strays {
+        for (other, path, datagram) in strays {
             if let Some(other) = other.upgrade() {
                 self.handed_over.fetch_add(1, Ordering::Relaxed);
-                other.act(|state| state.endpoint.receive(now(), from, &datagram));
+                other.act(|state| state.endpoint.receive(now(), path, &datagram));
             }
         }
     }
@@ -385,17 +385,17 @@ impl State {
         let mut received = 0;
         loop {
             let (endpoint, nodes) = (&mut self.endpoint, &self.nodes);
-            let take = |from: SocketAddr, datagram: &[u8]| {
-                if let Some(other) = port.and_then(|port| port.other(from, datagram)) {
-                    return strays.push((other, from, datagram.to_vec()));
+            let take = |path: Path, datagram: &[u8]| {
+                if let Some(other) = port.and_then(|port| port.other(path.peer, datagram)) {
+                    return strays.push((other, path, datagram.to_vec()));
                 }
                 if let Some(nodes) = nodes
                     && !endpoint.has_id_of(datagram)
-                    && nodes.take(from, datagram)
+                    && nodes.take(path, datagram)
                 {
                     return;
                 }
-                endpoint.receive(now, Path { local: home.local, ..from.into() }, datagram);
+                endpoint.receive(now, Path { local: home.local, ..path }, datagram);
             };
             match home.socket.receive(buffers, take) {
                 Ok(datagrams) => received += datagrams,

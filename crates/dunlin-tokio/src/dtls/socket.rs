@@ -1,11 +1,11 @@
-//! A UDP socket that takes and gives several datagrams in one system call.
+//! A UDP socket that takes and gives several datagrams in one system call, and answers from the address that was asked.
 
 use std::array;
 use std::io::{self, IoSliceMut};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 use std::task::{Context, Poll};
 
-use dunlin::Transmit;
+use dunlin::{Path, Transmit};
 use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
@@ -24,6 +24,9 @@ const _: () = assert!(RECEIVE_BATCH <= quinn_udp::BATCH_SIZE);
 pub(super) struct Socket {
     socket: UdpSocket,
     batches: UdpSocketState,
+    is_ipv6: bool,
+    /// Whether it is bound to the unspecified address, so that its datagrams can leave from any address of this machine.
+    is_wildcard: bool,
 }
 
 /// The memory for received datagrams. The system provides it as far as it is used.
@@ -38,7 +41,9 @@ impl Buffers {
 impl Socket {
     pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
         let batches = UdpSocketState::new(UdpSockRef::from(&socket))?;
-        let socket = Self { socket, batches };
+        let local = socket.local_addr()?;
+        let (is_ipv6, is_wildcard) = (local.is_ipv6(), local.ip().is_unspecified());
+        let socket = Self { socket, batches, is_ipv6, is_wildcard };
         socket.allow_fragments();
         Ok(socket)
     }
@@ -59,7 +64,7 @@ impl Socket {
 
     /// The address to which the socket is connected.
     pub(super) fn peer_addr(&self) -> Option<SocketAddr> {
-        self.socket.peer_addr().ok()
+        self.socket.peer_addr().ok().map(plain)
     }
 
     /// Ends the connection of the socket, which keeps its port. While it is connected, it sends only from the address that the system
@@ -107,12 +112,8 @@ impl Socket {
         taken.ok()
     }
 
-    /// Receives the datagrams that are there, as many as one system call gives. Returns their number.
-    pub(super) fn receive(
-        &self,
-        buffers: &mut Buffers,
-        mut f: impl FnMut(SocketAddr, &[u8]),
-    ) -> io::Result<usize> {
+    /// Receives the datagrams that are there, as many as one system call gives. Returns their number. Paths have no socket yet.
+    pub(super) fn receive(&self, buffers: &mut Buffers, mut f: impl FnMut(Path, &[u8])) -> io::Result<usize> {
         let mut metas = [RecvMeta::default(); RECEIVE_BATCH];
         let received = {
             let mut parts = buffers.0.chunks_mut(MAX_DATAGRAM);
@@ -124,49 +125,108 @@ impl Socket {
         };
         let mut datagrams = 0;
         for (meta, bytes) in metas.iter().zip(buffers.0.chunks(MAX_DATAGRAM)).take(received) {
+            let path = self.path(meta);
             let bytes = bytes.get(..meta.len).unwrap_or_default();
             if bytes.is_empty() {
-                f(meta.addr, bytes);
+                f(path, bytes);
                 datagrams += 1;
             }
-            // The kernel joins datagrams of equal length from one address; the last one may be shorter.
+            // The kernel joins datagrams of equal length between the same two addresses; the last one may be shorter.
             for datagram in bytes.chunks(meta.stride.max(1)) {
-                f(meta.addr, datagram);
+                f(path, datagram);
                 datagrams += 1;
             }
         }
         Ok(datagrams)
     }
 
-    /// Sends datagrams, as many as one system call takes. Returns their number. An error is that of the first one.
-    pub(super) fn send(&self, transmits: &[Transmit]) -> io::Result<usize> {
-        match transmits {
-            [] => Ok(0),
-            [one] => self.socket.try_send_to(&one.datagram, one.to).map(|_| 1),
-            several => self.send_several(several),
+    /// The path of a received datagram.
+    fn path(&self, meta: &RecvMeta) -> Path {
+        // A socket for both families shows IPv4 addresses in their IPv6 form (RFC 4291 §2.5.5.2).
+        let asked = meta.dst_ip.map(|ip| ip.to_canonical());
+        Path { source: asked.filter(|ip| self.is_wildcard && is_source(*ip)), ..plain(meta.addr).into() }
+    }
+
+    /// The form in which the system takes this address of a peer.
+    fn to(&self, peer: SocketAddr) -> SocketAddr {
+        match peer {
+            SocketAddr::V4(v4) if self.is_ipv6 => {
+                SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into()
+            }
+            _ => peer,
         }
     }
 
+    /// Sends datagrams, as many as one system call takes. Returns their number. An error is that of the first one.
+    pub(super) fn send(&self, transmits: &[Transmit]) -> io::Result<usize> {
+        let Some(first) = transmits.first() else { return Ok(0) };
+        let source = first.source.filter(|_| self.is_wildcard);
+        // One system call has one source address.
+        let same = transmits.iter().take_while(|transmit| transmit.source == first.source).count();
+        let sent = match transmits.get(..same) {
+            Some(several @ [_, _, ..]) => self.send_several(several, source),
+            _ => self.send_one(first, source),
+        };
+        match sent {
+            // This machine has lost the address, so the system chooses another one. Linux has two errors for that.
+            Err(e) if source.is_some() && is_gone(&e) => self.send_one(first, None),
+            sent => sent,
+        }
+    }
+
+    fn send_one(&self, transmit: &Transmit, source: Option<IpAddr>) -> io::Result<usize> {
+        if source.is_none() {
+            return self.socket.try_send_to(&transmit.datagram, self.to(transmit.to)).map(|_| 1);
+        }
+        let datagram = quinn_udp::Transmit {
+            destination: self.to(transmit.to),
+            ecn: None,
+            contents: &transmit.datagram,
+            segment_size: None,
+            src_ip: source,
+        };
+        let send = || self.batches.try_send(UdpSockRef::from(&self.socket), &datagram);
+        self.socket.try_io(Interest::WRITABLE, send).map(|()| 1)
+    }
+
     #[cfg(target_os = "linux")]
-    fn send_several(&self, transmits: &[Transmit]) -> io::Result<usize> {
-        use rustix::net::SocketAddrAny;
-        use rustix::net::addr::SocketAddrArg;
-        use rustix::net::{MMsgHdr, SendAncillaryBuffer, SendFlags, sendmmsg};
-        let addresses: Vec<SocketAddrAny> = transmits.iter().map(|transmit| transmit.to.as_any()).collect();
+    fn send_several(&self, transmits: &[Transmit], source: Option<IpAddr>) -> io::Result<usize> {
+        use std::os::fd::AsRawFd;
+
+        use nix::libc;
+        use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg};
+        let addresses: Vec<_> =
+            transmits.iter().map(|t| Some(SockaddrStorage::from(self.to(t.to)))).collect();
         let slices: Vec<_> = transmits.iter().map(|t| [io::IoSlice::new(&t.datagram)]).collect();
-        let mut controls: Vec<_> = transmits.iter().map(|_| SendAncillaryBuffer::default()).collect();
-        let parts = addresses.iter().zip(&slices).zip(&mut controls);
-        let mut messages: Vec<_> =
-            parts.map(|((to, slice), control)| MMsgHdr::new_with_addr(to, slice, control)).collect();
-        self.socket
-            .try_io(Interest::WRITABLE, || Ok(sendmmsg(&self.socket, &mut messages, SendFlags::empty())?))
+        let send = |control: &[ControlMessage<'_>], room: Option<Vec<u8>>| {
+            let mut headers = MultiHeaders::preallocate(transmits.len(), room);
+            let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::empty());
+            let write = || Ok(sendmmsg(fd, &mut headers, &slices, &addresses, control, flags)?.count());
+            self.socket.try_io(Interest::WRITABLE, write)
+        };
+        match source {
+            None => send(&[], None),
+            Some(IpAddr::V4(ip)) => {
+                let ipi_spec_dst = libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+                let ipi_addr = libc::in_addr { s_addr: 0 };
+                let from = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst, ipi_addr };
+                let room = nix::cmsg_space!(libc::in_pktinfo);
+                send(&[ControlMessage::Ipv4PacketInfo(&from)], Some(room))
+            }
+            Some(IpAddr::V6(ip)) => {
+                let ipi6_addr = libc::in6_addr { s6_addr: ip.octets() };
+                let from = libc::in6_pktinfo { ipi6_addr, ipi6_ifindex: 0 };
+                let room = nix::cmsg_space!(libc::in6_pktinfo);
+                send(&[ControlMessage::Ipv6PacketInfo(&from)], Some(room))
+            }
+        }
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn send_several(&self, transmits: &[Transmit]) -> io::Result<usize> {
+    fn send_several(&self, transmits: &[Transmit], source: Option<IpAddr>) -> io::Result<usize> {
         let mut sent = 0;
         for transmit in transmits {
-            match self.socket.try_send_to(&transmit.datagram, transmit.to) {
+            match self.send_one(transmit, source) {
                 Ok(_) => sent += 1,
                 Err(e) if sent == 0 => return Err(e),
                 // The next call returns the error.
@@ -174,5 +234,114 @@ impl Socket {
             }
         }
         Ok(sent)
+    }
+}
+
+/// The address of a peer, in IPv4 if it is an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2).
+pub(super) fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Whether this is how systems say that a source address is not this machine's.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{AddrNotAvailable, InvalidInput, NetworkUnreachable};
+    matches!(error.kind(), AddrNotAvailable | InvalidInput | NetworkUnreachable)
+}
+
+/// Whether datagrams can leave from an address to which datagrams came: groups and networks have addresses, too.
+fn is_source(ip: IpAddr) -> bool {
+    let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+    !ip.is_multicast() && !ip.is_unspecified() && !is_broadcast
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use dunlin::Local;
+
+    use super::*;
+
+    /// A socket at this address, which peers at 127.0.0.1 reach.
+    async fn socket(listen: &str) -> Socket {
+        Socket::new(UdpSocket::bind(listen).await.unwrap()).unwrap()
+    }
+
+    async fn peer() -> UdpSocket {
+        UdpSocket::bind("127.0.0.1:0").await.unwrap()
+    }
+
+    fn loopback(host: u8) -> IpAddr {
+        Ipv4Addr::new(127, 0, 0, host).into()
+    }
+
+    fn transmit(source: Option<IpAddr>, to: &UdpSocket, byte: u8) -> Transmit {
+        Transmit { local: Local::default(), source, to: to.local_addr().unwrap(), datagram: vec![byte] }
+    }
+
+    /// Sends all datagrams.
+    async fn send(socket: &Socket, mut transmits: &[Transmit]) {
+        while !transmits.is_empty() {
+            std::future::poll_fn(|cx| socket.poll_writable(cx)).await;
+            match socket.send(transmits) {
+                Ok(sent) => transmits = &transmits[sent..],
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+            }
+        }
+    }
+
+    /// The next datagram, and the address from which it came.
+    async fn received(peer: &UdpSocket) -> (u8, IpAddr) {
+        let mut byte = [0];
+        let (_, from) = peer.recv_from(&mut byte).await.unwrap();
+        (byte[0], from.ip())
+    }
+
+    #[tokio::test]
+    async fn says_which_address_was_asked_and_shows_ipv4_addresses_as_such() {
+        let mut buffers = Buffers::new();
+        for (listen, tells) in [("0.0.0.0:0", true), ("[::]:0", true), ("127.0.0.2:0", false)] {
+            let (socket, peer) = (socket(listen).await, peer().await);
+            let port = socket.local_addr().unwrap().port();
+            peer.send_to(&[7], (loopback(2), port)).await.unwrap();
+            let mut paths = vec![];
+            while paths.is_empty() {
+                std::future::poll_fn(|cx| socket.poll_readable(cx)).await;
+                let _ = socket.receive(&mut buffers, |path, _| paths.push(path));
+            }
+            let expected = Path { source: tells.then(|| loopback(2)), ..peer.local_addr().unwrap().into() };
+            assert_eq!(paths, [expected], "{listen}");
+        }
+    }
+
+    #[tokio::test]
+    async fn sends_batches_from_several_addresses() {
+        for listen in ["0.0.0.0:0", "[::]:0"] {
+            let (socket, peers) = (socket(listen).await, [peer().await, peer().await]);
+            let of =
+                |n: u8| (Some(loopback(2 + n / 3 % 3)).filter(|_| n % 7 != 0), &peers[usize::from(n % 2)]);
+            let transmits: Vec<_> = (0..60).map(|n| transmit(of(n).0, of(n).1, n)).collect();
+            send(&socket, &transmits).await;
+            for n in 0..60 {
+                assert_eq!(received(of(n).1).await, (n, of(n).0.unwrap_or(loopback(1))), "{listen}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_system_chooses_once_an_address_is_gone() {
+        let gone = Some(Ipv4Addr::new(192, 0, 2, 1).into());
+        for listen in ["0.0.0.0:0", "[::]:0"] {
+            let (socket, peer) = (socket(listen).await, peer().await);
+            let sources = [gone, Some(loopback(2)), gone, gone, Some(loopback(3))];
+            let transmits: Vec<_> = (0..5).zip(sources).map(|(n, from)| transmit(from, &peer, n)).collect();
+            send(&socket, &transmits).await;
+            for (n, host) in (0..5).zip([1, 2, 1, 1, 3]) {
+                assert_eq!(received(&peer).await, (n, loopback(host)), "{listen}");
+            }
+        }
     }
 }

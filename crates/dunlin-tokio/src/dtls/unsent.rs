@@ -112,7 +112,7 @@ mod tests {
     impl Sockets {
         fn add(&mut self, local: u32, bytes: impl IntoIterator<Item = u8>) {
             let to = ([192, 0, 2, 1], 5684).into();
-            let transmit = |byte| Transmit { local: Local(local), to, datagram: vec![byte] };
+            let transmit = |byte| Transmit { local: Local(local), source: None, to, datagram: vec![byte] };
             self.input.extend(bytes.into_iter().map(transmit));
         }
 

@@ -2,7 +2,7 @@
 
 use crate::sync::Arc;
 use alloc::vec::Vec;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use super::Connection;
@@ -22,6 +22,8 @@ use crate::wire::{ExtensionType, What};
 pub struct Transmit {
     /// The socket or interface to send it from; always the default one for a caller that names no other.
     pub local: Local,
+    /// The address to send it from ([`Path::source`]). A caller whose machine has lost that address lets the system choose.
+    pub source: Option<IpAddr>,
     /// The address to send it to.
     pub to: SocketAddr,
     /// Its content.
@@ -242,8 +244,8 @@ impl Connection<Datagram> {
     /// Takes the next datagram to transmit. Call it until it returns `None`, and then ask for [`Connection::poll_timeout`]: the
     /// timer of a flight starts when its last datagram leaves.
     pub fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
-        let (Path { local, peer: to }, datagram) = self.transport.transmit(now.monotonic)?;
-        Some(Transmit { local, to, datagram })
+        let (Path { local, source, peer: to }, datagram) = self.transport.transmit(now.monotonic)?;
+        Some(Transmit { local, source, to, datagram })
     }
 
     /// Whether a datagram waits for transmission.

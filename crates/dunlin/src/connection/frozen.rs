@@ -28,7 +28,7 @@ use crate::transport::Emitter;
 use crate::wire::{CipherSuite, Reader, What, Writer};
 
 /// The number of the format. A version of this engine reads its own format only, since an association lives shortly.
-const FORMAT: u8 = 7;
+const FORMAT: u8 = 8;
 
 /// Room for everything except identities, names and connection IDs, in bytes. The buffer with the secrets must not move while it grows: a
 /// moved one would leave an unwiped copy.

@@ -292,7 +292,7 @@ impl Host for Client {
         let local = self.interfaces().into_iter().find(|local| self.source(*local) == Some(at));
         if let Some(local) = local {
             let local = if self.scheme.interfaces() > 1 { local } else { Local::default() };
-            self.endpoint.receive(now, Path { local, peer: from }, datagram);
+            self.endpoint.receive(now, Path { local, ..from.into() }, datagram);
             self.go_on(now);
         }
     }

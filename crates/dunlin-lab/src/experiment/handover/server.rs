@@ -116,7 +116,7 @@ impl Host for Server {
             _ => return,
         };
         if !self.is_closed_to(from, now.monotonic) {
-            self.endpoint.receive(now, Path { local, peer: from }, datagram);
+            self.endpoint.receive(now, Path { local, ..from.into() }, datagram);
             self.go_on(now);
         }
     }

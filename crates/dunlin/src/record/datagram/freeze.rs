@@ -1,7 +1,7 @@
 //! The record layer of an association that continues elsewhere: in another process, or after a planned restart.
 
 use alloc::collections::VecDeque;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, SocketAddr, SocketAddrV6};
 use core::time::Duration;
 
 use super::connection_id::{OwnIds, PeerIds};
@@ -108,12 +108,10 @@ impl Datagram {
     }
 }
 
-fn write_path(w: &mut Writer, Path { local, peer }: Path) {
+fn write_path(w: &mut Writer, Path { local, source, peer }: Path) {
     w.u32(local.0);
-    match peer.ip() {
-        IpAddr::V4(ip) => w.vec8(|w| w.put(&ip.octets())),
-        IpAddr::V6(ip) => w.vec8(|w| w.put(&ip.octets())),
-    }
+    write_ip(w, source);
+    write_ip(w, Some(peer.ip()));
     w.u16(peer.port());
     let (flow, scope) = match peer {
         SocketAddr::V4(_) => (0, 0),
@@ -124,15 +122,33 @@ fn write_path(w: &mut Writer, Path { local, peer }: Path) {
 }
 
 fn read_path(r: &mut Reader<'_>) -> Result<Path, Error> {
-    let local = Local(r.u32()?);
-    let ip = r.vec8(4)?;
+    let (local, source) = (Local(r.u32()?), read_ip(r)?);
+    let ip = read_ip(r)?.ok_or_else(|| r.bad_length())?;
     let (port, flow, scope) = (r.u16()?, r.u32()?, r.u32()?);
-    let peer = match (<[u8; 4]>::try_from(ip), <[u8; 16]>::try_from(ip)) {
-        (Ok(ip), _) => SocketAddr::from((ip, port)),
-        (_, Ok(ip)) => core::net::SocketAddrV6::new(ip.into(), port, flow, scope).into(),
-        _ => return Err(r.bad_length().into()),
+    let peer = match ip {
+        IpAddr::V4(_) => SocketAddr::new(ip, port),
+        IpAddr::V6(ip) => SocketAddrV6::new(ip, port, flow, scope).into(),
     };
-    Ok(Path { local, peer })
+    Ok(Path { local, source, peer })
+}
+
+/// Writes an address; an empty one stands for none.
+fn write_ip(w: &mut Writer, ip: Option<IpAddr>) {
+    w.vec8(|w| match ip {
+        None => {}
+        Some(IpAddr::V4(ip)) => w.put(&ip.octets()),
+        Some(IpAddr::V6(ip)) => w.put(&ip.octets()),
+    });
+}
+
+fn read_ip(r: &mut Reader<'_>) -> Result<Option<IpAddr>, Error> {
+    let ip = r.vec8(0)?;
+    match (ip.first_chunk::<4>(), ip.first_chunk::<16>(), ip.len()) {
+        (_, _, 0) => Ok(None),
+        (Some(ip), _, 4) => Ok(Some(IpAddr::from(*ip))),
+        (_, Some(ip), 16) => Ok(Some(IpAddr::from(*ip))),
+        _ => Err(r.bad_length().into()),
+    }
 }
 
 /// Writes the number of a record.
@@ -191,5 +207,28 @@ impl PeerIds {
         })?;
         r.limit(spare.len(), super::connection_id::MAX_SPARE_IDS)?;
         Ok(Self::thawed(present, spare))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_survives_with_its_source_address() {
+        let peers = ["192.0.2.1:5684", "[2001:db8::1]:5684", "[fe80::1%7]:5684"];
+        for (peer, source) in peers.into_iter().zip([Some("192.0.2.9"), Some("2001:db8::9"), None]) {
+            let peer: SocketAddr = peer.parse().unwrap();
+            let path = Path { source: source.map(|ip| ip.parse().unwrap()), ..peer.into() };
+            let mut w = Writer::new();
+            write_path(&mut w, path);
+            let bytes = w.finish().unwrap();
+            assert_eq!(Reader::all(&bytes, What::FrozenAssociation, read_path).unwrap(), path);
+        }
+        // An address of five bytes, and no address of the peer.
+        for bytes in [&[0, 0, 0, 0, 5, 1, 2, 3, 4, 5, 4, 1, 2, 3, 4][..], &[0, 0, 0, 0, 0, 0]] {
+            let bytes = [bytes, &[0; 10]].concat();
+            assert!(Reader::all(&bytes, What::FrozenAssociation, read_path).is_err());
+        }
     }
 }

@@ -289,7 +289,10 @@ impl Datagram {
     /// Takes a datagram, which came over the path `from`. One from another address than the peer's can be authentic only if connection
     /// IDs say which connection it belongs to (RFC 9146 §6), or if the settings let the connection follow its peer anywhere.
     pub(crate) fn push(&mut self, now: Instant, from: Path, datagram: &[u8]) {
-        let from = from.without_flow();
+        let mut from = from.without_flow();
+        if self.side == Side::Client {
+            from.source = None;
+        }
         let may_move = self.receiver.ids.are_used() || self.paths.follow_unchecked();
         let present = self.paths.present();
         let may_come = self.complete && (may_move || self.ports.admits(from, present));

@@ -111,8 +111,10 @@ impl Paths {
     /// The path to the sender of a record that came over `path`. A client chooses its interface itself; a server answers where it was
     /// asked.
     const fn back(&self, path: Path) -> Path {
-        let local = if matches!(self.side, Side::Client) { self.present.local } else { path.local };
-        Path { local, peer: path.peer }
+        match self.side {
+            Side::Client => Path { peer: path.peer, ..self.present },
+            Side::Server => path,
+        }
     }
 
     /// The same paths once more. `None` once an address is under check.
@@ -242,7 +244,7 @@ impl Paths {
             self.stay();
             // A client chooses its interface itself. A server answers where it was asked.
             if self.side == Side::Server {
-                self.present.local = path.local;
+                self.present = path;
             }
             return Ok((false, None));
         }
@@ -478,6 +480,8 @@ impl Datagram {
 
 #[cfg(test)]
 mod tests {
+    use core::net::SocketAddr;
+
     use super::*;
 
     #[derive(Debug)]
@@ -491,7 +495,7 @@ mod tests {
     }
 
     fn path(host: u8) -> Path {
-        Path { local: Local::default(), peer: ([192, 0, 2, host], 5684).into() }
+        SocketAddr::from(([192, 0, 2, host], 5684)).into()
     }
 
     fn paths(check: PathCheck) -> Paths {
@@ -606,6 +610,28 @@ mod tests {
             assert_eq!(paths.present(), path(if follows { 2 } else { 1 }));
             assert_eq!(paths.heard(path(3), 40, false).unwrap(), (false, None));
         }
+    }
+
+    #[test]
+    fn a_server_answers_from_the_address_of_the_newest_record() {
+        let asked = |source: [u8; 4], host| Path { source: Some(source.into()), ..path(host) };
+        let (first, second) = ([198, 51, 100, 1], [198, 51, 100, 2]);
+        let mut server = Paths::new(Side::Server, asked(first, 1), Migration::new(PathCheck::Basic));
+        server.agree(Arc::new(Counter(0.into())));
+        assert_eq!(server.heard(asked(second, 1), 40, false).unwrap(), (false, None));
+        assert_eq!(server.next(40, 0).0, asked(first, 1), "a record that came late");
+        assert_eq!(server.heard(asked(second, 1), 40, true).unwrap(), (false, None));
+        assert_eq!(server.next(40, 0).0, asked(second, 1));
+        // The challenge of a new address leaves from the address that was asked from there.
+        let (_, challenge) = server.heard(asked(first, 2), 40, true).unwrap();
+        let Some((to, PathMessage::Challenge(cookie))) = challenge else { panic!("{challenge:?}") };
+        assert_eq!((to, server.present()), (asked(first, 2), asked(second, 1)));
+        assert!(server.answered(asked(first, 2), PathMessage::Response(cookie)).unwrap().0);
+        assert_eq!(server.present(), asked(first, 2));
+        // A client's system chooses.
+        let mut client = Paths::new(Side::Client, path(1), Migration::never().with_unchecked(true));
+        client.heard(asked(first, 2), 40, true).unwrap();
+        assert_eq!(client.present(), path(2));
     }
 
     #[test]

@@ -1,0 +1,85 @@
+//! Machines with several addresses, in network namespaces of their own.
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+
+use dunlin_lab::net::{End, Ground, Namespace, veth};
+
+use crate::common::Place;
+use crate::common::peers::{CLIENT, PATIENCE, Running, SERVER, json, place};
+
+/// The server's addresses. The system would send from the first one of each family.
+const ADDRESSES: [&str; 4] = ["10.77.0.2", "10.77.0.3", "fd77::2", "fd77::3"];
+
+/// A client's machine, and a server's machine with several addresses.
+struct Machines {
+    client: Namespace,
+    server: Namespace,
+    _ground: Ground,
+}
+
+impl Machines {
+    fn new() -> Self {
+        let ground = Ground::new().unwrap();
+        let [client, server] = ["client", "server"].map(|name| ground.namespace(name).unwrap());
+        let end = |namespace, device| End { namespace, device, address: None, mtu: 1500 };
+        veth([end(&client, "c0"), end(&server, "s0")]).unwrap();
+        let disabled = "/proc/sys/net/ipv6/conf/all/disable_ipv6";
+        for side in [&client, &server] {
+            side.run(|| fs::write(disabled, "0")).unwrap().unwrap();
+            side.ip("link set lo up\n").unwrap();
+        }
+        client.ip("address add 10.77.0.1/24 dev c0\naddress add fd77::1/64 dev c0 nodad\n").unwrap();
+        for address in ADDRESSES {
+            let rest = if address.contains(':') { "/64 dev s0 nodad" } else { "/24 dev s0" };
+            server.ip(&format!("address add {address}{rest}\n")).unwrap();
+        }
+        Self { client, server, _ground: ground }
+    }
+
+    /// Starts a program on the server's machine.
+    fn serve(&self, place: &Place, arguments: &str) -> Running {
+        self.server.run(|| Running::new(place, arguments)).unwrap()
+    }
+
+    /// Runs a client that sends a line to `to` over DTLS, and gets it back.
+    fn echo(&self, place: &Place, to: SocketAddr, options: &str) {
+        let client = format!("client {to} {CLIENT} --servername localhost --udp {options}");
+        let mut client = self.client.run(|| Running::new(place, &client)).unwrap();
+        client.write("hello\n");
+        let mut output = Vec::new();
+        while output.last().is_none_or(|line| line != "hello") {
+            let line = client.lines.recv_timeout(PATIENCE);
+            output.push(line.unwrap_or_else(|_| panic!("{to} {options}: {output:?} {}", client.log())));
+        }
+    }
+}
+
+/// The clients' ways to the server: each version to each address of the families that the listener takes.
+fn ways(listen: &str, port: u16) -> impl Iterator<Item = (SocketAddr, &'static str)> {
+    let addresses = ADDRESSES.map(|address| address.parse::<IpAddr>().unwrap());
+    let is_dual = listen.starts_with('[');
+    let taken = addresses.into_iter().filter(move |address| is_dual || address.is_ipv4());
+    taken.flat_map(move |address| {
+        ["", "--tls1-2", "--cid", "--cid --tls1-2"].map(|options| (SocketAddr::new(address, port), options))
+    })
+}
+
+#[test]
+fn a_server_on_a_wildcard_answers_from_the_address_that_was_asked() {
+    let (place, machines) = (place(), Machines::new());
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let server = machines.serve(
+            &place,
+            &format!("server --accept {listen} {SERVER} --udp --cid --tls1-2 --tls1-3 --json"),
+        );
+        let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
+        let port = listening["address"].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
+        for (to, options) in ways(listen, port) {
+            machines.echo(&place, to, options);
+        }
+        // A socket for both families shows IPv4 clients as such.
+        let log = server.lines.try_iter().chain(server.stderr.try_iter()).collect::<Vec<_>>().join("\n");
+        assert!(log.contains("10.77.0.1:") && !log.contains("ffff"), "{log}");
+    }
+}
