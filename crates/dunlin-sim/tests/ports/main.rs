@@ -576,7 +576,7 @@ fn a_forwarded_record_moves_the_server_until_the_next_one() {
             let now = world.network.now;
             let truth = SocketAddr::new(ip(7, 1), CLIENT_PORT);
             let forwarder = SocketAddr::new(ip(9, 9), 9);
-            let mut arrive = |peer, datagram: &[u8]| {
+            let mut arrive = |peer: SocketAddr, datagram: &[u8]| {
                 let server = world.server();
                 server.receive(now, Path { local: Local(POOL.into()), ..peer.into() }, datagram);
                 server.association(served).unwrap().connection().peer_address()

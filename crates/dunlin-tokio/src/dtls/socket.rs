@@ -321,8 +321,9 @@ mod tests {
     async fn sends_batches_from_several_addresses() {
         for listen in ["0.0.0.0:0", "[::]:0"] {
             let (socket, peers) = (socket(listen).await, [peer().await, peer().await]);
-            let of =
-                |n: u8| (Some(loopback(2 + n / 3 % 3)).filter(|_| n % 7 != 0), &peers[usize::from(n % 2)]);
+            let of = |n: u8| {
+                (Some(loopback(2 + n / 3 % 3)).filter(|_| !n.is_multiple_of(7)), &peers[usize::from(n % 2)])
+            };
             let transmits: Vec<_> = (0..60).map(|n| transmit(of(n).0, of(n).1, n)).collect();
             send(&socket, &transmits).await;
             for n in 0..60 {
