@@ -1,5 +1,6 @@
 //! The receiver cuts datagrams into records, opens them with the keys of their epoch, and dispatches their content.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -103,8 +104,8 @@ pub(crate) struct Receiver {
     early: Vec<(Path, Vec<u8>)>,
     /// The highest number of an authentic record about something else than paths.
     newest: RecordNumber,
-    /// The latest record, until the caller has taken note of it.
-    heard: Option<Heard>,
+    /// The latest record, until the caller has taken note of it. In memory of its own, which an idle association does not have.
+    heard: Option<Box<Heard>>,
     /// Whether both sides take part in return routability checks.
     pub(super) are_paths_checked: bool,
     /// Whether the first message may have a higher number than 0, because this side forgets ClientHellos without a valid cookie.
@@ -676,7 +677,7 @@ impl Receiver {
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
-            self.heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
+            self.heard = Some(Box::new(Heard { path, len, number, is_copy: true, is_newest: false }));
             return Ok(Received::Nothing);
         }
         (self.heard_at, self.silent_before, self.is_newly_authentic) = (self.now, 0, true);
@@ -702,7 +703,7 @@ impl Receiver {
         if is_newest {
             self.newest = number;
         }
-        self.heard = Some(Heard { path, len, number, is_copy: false, is_newest });
+        self.heard = Some(Box::new(Heard { path, len, number, is_copy: false, is_newest }));
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
@@ -723,7 +724,7 @@ impl Receiver {
     }
 
     /// Takes the latest authentic record, as far as paths are concerned.
-    pub(super) fn take_heard(&mut self) -> Option<Heard> {
+    pub(super) fn take_heard(&mut self) -> Option<Box<Heard>> {
         self.heard.take()
     }
 
