@@ -3,6 +3,7 @@
 //! Exit status: 0 success, 1 failure, 2 wrong use. Errors are one line on stderr: what, why, and what to do.
 
 mod argv;
+mod chains;
 mod commands;
 mod did;
 mod error;

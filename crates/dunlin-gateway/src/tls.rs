@@ -689,12 +689,23 @@ pub(crate) fn trust([ca, crl, raw_keys]: [&[FileField]; 3], faults: &mut Vec<Fau
         });
     let mut x509 = None;
     if let Some(file) = ca.first().filter(|_| !certificates.is_empty()) {
-        let trust = X509Trust::anchors(certificates).and_then(|trust| match lists.is_empty() {
-            true => Ok(trust),
-            false => trust.with_revocation(Revocation::new(lists)?.refuse_overdue()),
-        });
-        let advice = "give certificates of authorities in ca, and their CRLs of version 2 in crl";
-        x509 = trust.map_err(|error| faults.push(file.place.fault(reason(&error), advice))).ok();
+        // The error counts certificates or CRLs over all files.
+        let mut fault = |files: &[FileField], file: &FileField, error: &dunlin::Error, advice| {
+            let names: Vec<_> = files.iter().map(|file| file.value.display().to_string()).collect();
+            faults.push(file.place.fault(format!("{}: {}", names.join(", "), reason(error)), advice));
+        };
+        x509 = X509Trust::anchors(certificates)
+            .map_err(|error| fault(ca, file, &error, "give certificates of authorities in ca"))
+            .ok();
+        if let Some(file) = crl.first().filter(|_| !lists.is_empty()) {
+            let checked = Revocation::new(lists).map(Revocation::refuse_overdue);
+            let checked = checked
+                .and_then(|revocation| x509.take().map(|x509| x509.with_revocation(revocation)).transpose());
+            x509 = checked
+                .map_err(|error| fault(crl, file, &error, "give one complete CRL of each issuer in crl"))
+                .ok()
+                .flatten();
+        }
     }
     Trust { x509, raw_key: (!keys.is_empty()).then_some(RawKeyTrust::Keys(keys)) }
 }

@@ -8,6 +8,7 @@ use dunlin::crypto::{
     ProviderFault, SecureRandom,
 };
 use dunlin::error::{AuthenticationFailure, PeerIncompatible, PeerMisbehaved};
+use dunlin::pki_types::{AlgorithmIdentifier, alg_id};
 use dunlin::wire::{AlertDescription as Alert, NamedGroup, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ProfileBuilder, ServerConfig, Trust};
 use dunlin_pki::{Authority, CaSpec, KeyPair, LeafSpec, Subject};
@@ -19,6 +20,11 @@ const PKCS1: SignatureScheme = SignatureScheme::RSA_PKCS1_SHA256;
 
 fn trusting(pki: &Pki) -> ProfileBuilder {
     Profile::builder(awslc()).trust(Trust { x509: Some(pki.trust()), raw_key: None })
+}
+
+/// The failure of a chain with signatures of this algorithm, which the profile does not accept.
+fn unsupported(algorithm: AlgorithmIdentifier) -> Error {
+    AuthenticationFailure::UnsupportedAlgorithm(algorithm.as_ref().to_vec()).into()
 }
 
 fn mutual(client: ProfileBuilder, server: ProfileBuilder) -> Pair {
@@ -40,7 +46,7 @@ fn chain_is_verified_with_the_schemes_of_the_profile_only() {
             let server = trusting(&pki).credentials(vec![pki.server.x509(&awslc())]);
             mutual(client, server).run()
         };
-        let failure = Error::Authentication(AuthenticationFailure::UnsupportedAlgorithm);
+        let failure = unsupported(alg_id::RSA_PKCS1_SHA256);
         assert_eq!(failure.alert(), Some(Alert::UNSUPPORTED_CERTIFICATE));
         let refused = Err(failure);
         assert_eq!(connect(&[P256], None), refused, "{}", provider.name);
@@ -61,7 +67,7 @@ fn ecdsa_scheme_names_the_hash_of_a_chain_not_its_curve() {
         mutual(client.signature_schemes(schemes.to_vec()), server).run()
     };
     assert_eq!(connect(&[P256, P384]), Ok(()));
-    assert_eq!(connect(&[P256]), Err(AuthenticationFailure::UnsupportedAlgorithm.into()));
+    assert_eq!(connect(&[P256]), Err(unsupported(alg_id::ECDSA_SHA384)));
 }
 
 /// Both sides have P-256 leaves below an RSA and a P-384 authority, in this order.
@@ -100,7 +106,7 @@ fn server_sends_its_chain_even_if_the_client_cannot_verify_it() {
         .certificate_signature_schemes(Some(vec![SignatureScheme::ED25519]));
     let server = trusting(pki).credentials(vec![pki.server.x509(&awslc())]);
     let mut pair = mutual(client, server);
-    assert_eq!(pair.run(), Err(AuthenticationFailure::UnsupportedAlgorithm.into()));
+    assert_eq!(pair.run(), Err(unsupported(alg_id::ECDSA_SHA256)));
     assert_eq!(pair.server.error(), Some(&Error::AlertReceived(Alert::UNSUPPORTED_CERTIFICATE)));
 }
 

@@ -9,15 +9,15 @@ use dunlin::error::{AuthenticationFailure as Failure, Misuse};
 use dunlin::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use dunlin::resume::Tickets;
 use dunlin::wire::AlertDescription as Alert;
-use dunlin::{ClientAuth, ClientConfig, Credential, Error, Now, Profile, ServerConfig, Trust};
+use dunlin::{ClientAuth, ClientConfig, Credential, Error, Now, Profile, ServerConfig, Side, Trust};
 use dunlin_pki::{Authority, CrlSpec, Identity, KeyType, Tree, TreeSpec, Validity};
 use dunlin_store::{MemoryClientSessions, RotatingTickets};
 use dunlin_tests::peer::now;
 use dunlin_tests::{Pair, awslc, providers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, CrlDistributionPoint,
-    CrlIssuingDistributionPoint, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose, RevokedCertParams,
-    SerialNumber,
+    CrlIssuingDistributionPoint, CrlScope, DnType, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber,
 };
 
 type List = CertificateRevocationListDer<'static>;
@@ -263,7 +263,11 @@ impl Divided {
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = KeyPair::generate().unwrap();
         let root = params.self_signed(&key).unwrap().der().clone();
-        let issuer = Issuer::new(params, key);
+        Self::below(root, Issuer::new(params, key), names_a_point)
+    }
+
+    /// The same, with this authority.
+    fn below(root: CertificateDer<'static>, issuer: Issuer<'static, KeyPair>, names_a_point: bool) -> Self {
         let mut params = CertificateParams::new(vec!["localhost".into()]).unwrap();
         params.serial_number = Some(SerialNumber::from(7u64));
         if names_a_point {
@@ -286,6 +290,14 @@ impl Divided {
 
     /// A CRL with its nextUpdate in seconds since 1970.
     fn list_until_s(&self, point: Option<&str>, revoked: &[u64], next_s: u64) -> List {
+        self.list_of(point, revoked, None, next_s)
+    }
+
+    fn list_of_scope(&self, point: Option<&str>, revoked: &[u64], scope: Option<CrlScope>) -> List {
+        self.list_of(point, revoked, scope, now().unix_ms / 1000 + 3600)
+    }
+
+    fn list_of(&self, point: Option<&str>, revoked: &[u64], scope: Option<CrlScope>, next_s: u64) -> List {
         let date = rcgen::date_time_ymd(2020, 1, 1);
         let revoked = revoked.iter().map(|serial| RevokedCertParams {
             serial_number: SerialNumber::from(*serial),
@@ -295,7 +307,7 @@ impl Divided {
         });
         let point = point.map(|uri| CrlIssuingDistributionPoint {
             distribution_point: CrlDistributionPoint { uris: vec![uri.into()] },
-            scope: None,
+            scope,
         });
         let params = CertificateRevocationListParams {
             this_update: date,
@@ -320,9 +332,7 @@ impl Divided {
 /// Only the CRLs that were consulted for a peer's chain end its session.
 #[test]
 fn overdue_crl_of_another_distribution_point_ends_no_session() {
-    for (names_a_point, overdue, expected) in
-        [(true, "http://b", Ok(true)), (true, "http://a", Err(())), (false, "http://b", Err(()))]
-    {
+    for (names_a_point, overdue, expected) in [(true, "http://b", Ok(true)), (true, "http://a", Err(()))] {
         let divided = Divided::new(names_a_point);
         let end = now().unix_ms / 1000 + 3600;
         let soon = ["http://a", "http://b"].map(|point| match point == overdue {
@@ -347,40 +357,132 @@ fn overdue_crl_of_another_distribution_point_ends_no_session() {
     }
 }
 
+/// RFC 5280 §6.3.3 (b): a CRL with a distribution point is only about certificates that name it.
 #[test]
-fn every_applicable_crl_is_checked_in_any_order() {
-    let past = 2021;
-    let other = Divided::new(false);
-    for names_a_point in [false, true] {
+fn a_crl_of_another_distribution_point_says_nothing() {
+    let unknown = Err(Failure::UnknownRevocationStatus.into());
+    for (names_a_point, expected) in [(true, Ok(())), (false, unknown.clone())] {
         let divided = Divided::new(names_a_point);
-        let (a, b) = (divided.list(Some("http://a"), &[]), divided.list(Some("http://b"), &[8]));
-        let b_revokes = divided.list(Some("http://b"), &[7]);
-        let b_is_overdue = divided.list_until(Some("http://b"), &[], past);
-        let overdue = Err(Failure::OverdueRevocationList.into());
-        // If a certificate names its distribution point, only that CRL must be current.
-        let b_overdue = if names_a_point { Ok(()) } else { overdue.clone() };
-        let a_is_overdue = divided.list_until(Some("http://a"), &[], past);
-        for (first, second, expected) in [
-            (&a, &b, Ok(())),
-            (&a, &b_revokes, Err(Failure::Revoked.into())),
-            (&a, &b_is_overdue, b_overdue),
-            (&a_is_overdue, &b, overdue),
-        ] {
-            for lists in [[first, second], [second, first]] {
-                let revocation = Revocation::new(lists.map(Clone::clone)).unwrap().refuse_overdue();
-                assert_eq!(divided.connect(revocation), expected, "names a point: {names_a_point}");
-            }
-        }
-        let settings = |lists: [&List; 2]| {
+        let (a, b) = (divided.list(Some("http://a"), &[]), divided.list(Some("http://b"), &[7]));
+        for lists in [[&a, &b], [&b, &a]] {
             let revocation = Revocation::new(lists.map(Clone::clone)).unwrap();
-            let trust = X509Trust::anchors([divided.root.clone()]).unwrap();
-            let trust = Trust { x509: Some(trust.with_revocation(revocation).unwrap()), raw_key: None };
-            let profile = Profile::builder(awslc()).trust(trust).build().unwrap();
-            *ClientConfig::new(profile).session_settings().as_bytes()
-        };
-        assert_eq!(settings([&a, &b]), settings([&b, &a]));
-        // A CRL that another key has signed.
-        let forged = other.list(Some("http://b"), &[]);
-        assert!(names_a_point || divided.connect(Revocation::new([a, forged]).unwrap()).is_err());
+            assert_eq!(divided.connect(revocation), expected, "names a point: {names_a_point}");
+        }
+        for (serial, status) in [(7, &unknown), (8, &unknown)] {
+            let revocation = Revocation::new([divided.list(Some("http://b"), &[serial])]).unwrap();
+            assert_eq!(&divided.connect(revocation.clone()), status);
+            assert_eq!(divided.connect(revocation.allow_unknown()), Ok(()));
+        }
+        // A CRL without a distribution point is about all certificates.
+        let whole = |revoked: &[u64]| Revocation::new([divided.list(None, revoked)]).unwrap();
+        assert_eq!(divided.connect(whole(&[8])), Ok(()));
+        assert_eq!(divided.connect(whole(&[7])), Err(Failure::Revoked.into()));
+    }
+}
+
+#[test]
+fn only_the_crl_of_its_distribution_point_counts_in_any_order() {
+    let past = 2021;
+    let (divided, other) = (Divided::new(true), Divided::new(true));
+    let (a, b) = (divided.list(Some("http://a"), &[]), divided.list(Some("http://b"), &[8]));
+    let b_is_overdue = divided.list_until(Some("http://b"), &[], past);
+    let a_is_overdue = divided.list_until(Some("http://a"), &[], past);
+    let forged = other.list(Some("http://a"), &[]);
+    for (first, second, expected) in [
+        (&a, &b, Ok(())),
+        (&divided.list(Some("http://a"), &[7]), &b, Err(Failure::Revoked.into())),
+        (&a, &b_is_overdue, Ok(())),
+        (&a_is_overdue, &b, Err(Failure::OverdueRevocationList.into())),
+        (&forged, &b, Err(Failure::BadRevocationList.into())),
+    ] {
+        for lists in [[first, second], [second, first]] {
+            let revocation = Revocation::new(lists.map(Clone::clone)).unwrap().refuse_overdue();
+            assert_eq!(divided.connect(revocation), expected);
+        }
+    }
+    let settings = |lists: [&List; 2]| {
+        let revocation = Revocation::new(lists.map(Clone::clone)).unwrap();
+        let trust = X509Trust::anchors([divided.root.clone()]).unwrap();
+        let trust = Trust { x509: Some(trust.with_revocation(revocation).unwrap()), raw_key: None };
+        let profile = Profile::builder(awslc()).trust(trust).build().unwrap();
+        *ClientConfig::new(profile).session_settings().as_bytes()
+    };
+    assert_eq!(settings([&a, &b]), settings([&b, &a]));
+}
+
+/// RFC 5280 §5.2.5: onlyContainsUserCerts and onlyContainsCACerts.
+#[test]
+fn a_crl_for_authorities_says_nothing_about_a_leaf() {
+    let divided = Divided::new(true);
+    let list = |scope| divided.list_of_scope(Some("http://a"), &[], Some(scope));
+    let connect = |scope| divided.connect(Revocation::new([list(scope)]).unwrap());
+    assert_eq!(connect(CrlScope::UserCertsOnly), Ok(()));
+    assert_eq!(connect(CrlScope::CaCertsOnly), Err(Failure::UnknownRevocationStatus.into()));
+}
+
+#[test]
+fn refuses_a_crl_from_the_future() {
+    let tree = tree(KeyType::P256);
+    let start = SystemTime::now() + Duration::from_secs(3600);
+    let list = |revoke: &[CertificateDer<'static>]| {
+        let validity = Validity::days_from(start, 5).unwrap();
+        let spec = CrlSpec { previous: None, revoke: revoke.to_vec(), reason: None, validity };
+        Revocation::new([tree.intermediate.revocation_list(&spec).unwrap()]).unwrap().leaf_only()
+    };
+    let run = |revocation| connect(&awslc(), &tree, [Some(revocation), None]).0;
+    assert_eq!(run(list(&[])), Err(Failure::FutureRevocationList.into()));
+    assert_eq!(run(list(&tree.server.chain[..1])), Err(Failure::Revoked.into()));
+}
+
+/// Two roots with one name, as after a change of the key. Each has its own CRL.
+#[test]
+fn authorities_with_one_name_have_a_crl_each() {
+    let (tree, other) = (tree(KeyType::P256), tree(KeyType::P256));
+    let lists = |revoked: &[&[CertificateDer<'static>]]| {
+        [list(&other.intermediate, &[]), list(&tree.intermediate, revoked)]
+    };
+    let run = |mut lists: [List; 2], is_reversed| {
+        if is_reversed {
+            lists.reverse();
+        }
+        let revocation = Revocation::new(lists).unwrap().leaf_only();
+        connect(&awslc(), &tree, [Some(revocation), None]).0
+    };
+    for is_reversed in [false, true] {
+        assert_eq!(run(lists(&[]), is_reversed), Ok(()));
+        assert_eq!(run(lists(&[&tree.server.chain]), is_reversed), Err(Failure::Revoked.into()));
+    }
+}
+
+/// RFC 5280 §6.3.3 (f).
+#[test]
+fn refuses_a_crl_of_an_authority_that_may_not_sign_crls() {
+    let root_key = KeyPair::generate().unwrap();
+    let params = |name: &str, usages: &[KeyUsagePurpose]| {
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = usages.to_vec();
+        params
+    };
+    let root = params("root", &[]);
+    let root_certificate = root.self_signed(&root_key).unwrap().der().clone();
+    let root = Issuer::new(root, root_key);
+    for (usages, expected) in [
+        (vec![KeyUsagePurpose::KeyCertSign], Err(Failure::NotRevocationListIssuer)),
+        (vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign], Ok(())),
+    ] {
+        let (own, key) = (params("intermediate", &usages), KeyPair::generate().unwrap());
+        let certificate = own.signed_by(&key, &root).unwrap().der().clone();
+        // rcgen makes no CRL for an issuer without cRLSign.
+        let signer = params("intermediate", &[KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign]);
+        let divided = Divided::below(certificate.clone(), Issuer::new(signer, key), false);
+        let revocation = Revocation::new([divided.list(None, &[])]).unwrap().leaf_only();
+        let trust = X509Trust::anchors([root_certificate.clone()]).unwrap();
+        let trust = trust.with_revocation(revocation).unwrap();
+        let Credential::X509 { chain, .. } = &divided.server else { unreachable!() };
+        let chain = [chain[0].clone(), certificate];
+        let verdict = trust.verify_chain(awslc().signatures.all, &chain, Side::Server, None, now());
+        assert_eq!(verdict.unwrap(), expected);
     }
 }

@@ -1,7 +1,7 @@
 //! CRLs in files.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use dunlin::Trust;
 use dunlin::auth::Revocation;
@@ -9,6 +9,23 @@ use pki_types::CertificateRevocationListDer;
 
 use crate::error::{Error, reason};
 use crate::files;
+
+/// Advice for CRLs that Dunlin cannot use.
+const ADVICE: &str = "give one complete CRL of each issuer; `dunlin pki crl` makes one";
+
+/// The CRLs in a file, each of which is usable.
+pub(crate) fn of_file(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
+    let lists = files::revocation_lists(path)?;
+    // Check each file separately, so that the error names it.
+    Revocation::new(lists.clone()).map_err(|e| Error::failed(path.display(), reason(&e), ADVICE))?;
+    Ok(lists)
+}
+
+/// The CRLs of all files together, without overdue ones.
+pub(crate) fn together(lists: Vec<CertificateRevocationListDer<'static>>) -> Result<Revocation, Error> {
+    let revocation = Revocation::new(lists).map_err(|e| Error::failed("--CRL", reason(&e), ADVICE))?;
+    Ok(revocation.refuse_overdue())
+}
 
 /// The CRLs that a client or server checks.
 pub(crate) struct RevocationLists {
@@ -34,19 +51,15 @@ impl RevocationLists {
                 lists.extend_from_slice(kept);
                 continue;
             }
-            let of_file = files::revocation_lists(path)?;
-            // Check each file separately first, so that the error names it.
-            let advice = "make it with `dunlin pki crl`";
-            Revocation::new(of_file.clone())
-                .map_err(|_| Error::failed(path.display(), "damaged, or not a list of version 2", advice))?;
+            let of_file = of_file(path)?;
             if is_pipe {
                 self.from_pipes.insert(path.clone(), of_file.clone());
             }
             lists.extend(of_file);
         }
-        let revocation = Revocation::new(lists).map(Revocation::refuse_overdue);
-        let revocation = revocation.map(|r| if self.of_whole_chain { r } else { r.leaf_only() });
-        let x509 = trust.x509.map(|x509| x509.with_revocation(revocation?)).transpose();
+        let revocation = together(lists)?;
+        let revocation = if self.of_whole_chain { revocation } else { revocation.leaf_only() };
+        let x509 = trust.x509.map(|x509| x509.with_revocation(revocation)).transpose();
         let x509 = x509.map_err(|e| Error::usage("--CRL", reason(&e), "report it"))?;
         Ok(Trust { x509, raw_key: trust.raw_key })
     }

@@ -4,26 +4,19 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime};
 
 use dunlin::crypto::Tls12CipherSuite;
-use dunlin::error::{AuthenticationFailure, Malformed, Misuse, OutOfDate, PeerIncompatible, PeerMisbehaved};
+use dunlin::error::{AuthenticationFailure, Malformed, Misuse, PeerIncompatible, PeerMisbehaved};
 use dunlin::wire::{AlertDescription, CipherSuite, ExtensionType, ProtocolVersion, What};
 use dunlin::{Error, Side};
 use dunlin_awslc::tls12::TLS12_PSK_CIPHER_SUITES;
-use dunlin_pki::format_time;
 use dunlin_tokio::HandshakeError;
 
+use crate::chains::Words;
 use crate::error::{Code, Explanation};
 use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
-
-/// The maximum number of authorities that webpki allows between a certificate and its anchor.
-const MAX_DEPTH: u8 = 6;
-
-/// The maximum number of shown names of a certificate.
-const MAX_NAMES: usize = 8;
 
 /// The context of a connection's error.
 #[derive(Clone, Copy)]
@@ -426,64 +419,14 @@ impl<'a> Explainer<'a> {
         use AuthenticationFailure as F;
         let peer = peer(self.side);
         let refused =
-            |where_: String| format!("this {} refused the {peer}: {failure}{where_}", own(self.side));
+            |detail: String| format!("this {} refused the {peer}: {failure}{detail}", own(self.side));
+        if let Some((detail, advice)) = self.words().explain(failure) {
+            return Explanation::new(refused(detail), advice);
+        }
         match failure {
-            F::UnknownIssuer => Explanation::new(
-                refused(format!(" in {}", self.ca_source())),
-                format!(
-                    "give the root that issued it with --CAfile, or make the {peer} send its intermediate certificates"
-                ),
-            ),
-            F::BadChainSignature => Explanation::new(
-                refused(format!(": it was not issued by the CA of this name in {}", self.ca_source())),
-                "give the root that issued it with --CAfile",
-            ),
             F::UnknownRawKey => Explanation::new(
                 refused(format!(" in {}", self.rpk_source())),
                 "add its public key to the file of --rpk-file",
-            ),
-            F::NameMismatch { names, .. } => {
-                let mut shown: Vec<_> = names.iter().map(String::as_str).take(MAX_NAMES).collect();
-                shown.extend((names.len() > MAX_NAMES).then_some("others"));
-                let names = if shown.is_empty() { "nothing".into() } else { shown.join(", ") };
-                let advice = "give a name of its certificate with --servername";
-                Explanation::new(refused(format!(" but for {names}")), advice)
-            }
-            F::NotValidYet(certificate) => Explanation::new(
-                refused(format!(", but from {} on", date(certificate))),
-                "check the clock, or wait",
-            ),
-            F::Expired(certificate) => Explanation::new(
-                refused(format!(", at {}", date(certificate))),
-                "check the clock, or renew the certificate",
-            ),
-            F::KeyTooShort(_) => Explanation::new(
-                refused(String::new()),
-                "issue it with an RSA key of 2048 bits, or a key of another type",
-            ),
-            F::ChainTooLong => {
-                let most = self.options.verify_depth.unwrap_or(MAX_DEPTH).min(MAX_DEPTH);
-                let raise = if most < MAX_DEPTH { "raise --verify-depth, or " } else { "" };
-                let advice = format!("{raise}trust an authority nearer to the {peer} with --CAfile");
-                Explanation::new(refused(format!(": more than {most}")), advice)
-            }
-            F::CaAsEndEntity => {
-                Explanation::new(refused(String::new()), "issue a leaf certificate with `dunlin pki leaf`")
-            }
-            F::UnsupportedAlgorithm => Explanation::new(
-                refused(String::new()),
-                "add its authority's signature scheme to --sigalgs or --sigalgs-cert",
-            ),
-            F::Revoked => {
-                Explanation::new(refused(String::new()), format!("give the {peer} a new certificate"))
-            }
-            F::UnknownRevocationStatus => Explanation::new(
-                refused(String::new()),
-                "give its CRL with --CRL, or check only the peer's certificate with --crl-check",
-            ),
-            F::OverdueRevocationList => Explanation::new(
-                refused(String::new()),
-                "get the newest CRL, or renew it with `dunlin pki crl`",
             ),
             F::NoCertificate => {
                 Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
@@ -519,6 +462,19 @@ impl<'a> Explainer<'a> {
                 },
             ),
             _ => Explanation::new(refused(String::new()), "look at it with `dunlin pki show`"),
+        }
+    }
+
+    /// The words for explanations of a refused chain.
+    fn words(&self) -> Words {
+        Words {
+            anchors: self.ca_source(),
+            ca: "--CAfile",
+            name: "--servername",
+            complete: format!("make the {} send its intermediate certificates", peer(self.side)),
+            depth: self.options.verify_depth,
+            enable: Some("add its authority's signature scheme to --sigalgs or --sigalgs-cert"),
+            leaf_only: Some("check only the peer's certificate with --crl-check"),
         }
     }
 
@@ -673,10 +629,6 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn date(certificate: &OutOfDate) -> String {
-    format_time(SystemTime::UNIX_EPOCH + Duration::from_secs(certificate.limit_s))
-}
-
 fn shown(path: &Path) -> String {
     path.display().to_string()
 }
@@ -694,6 +646,8 @@ const fn peer(side: Side) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use dunlin::error::ShortKey;
 

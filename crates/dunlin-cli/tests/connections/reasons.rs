@@ -180,7 +180,7 @@ fn explains_why_a_certificate_is_refused() {
     let (said, _) = refused(leaf, "ed/root.pem");
     assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
     let said = place.dunlin_fails("pki verify --ca ed/root.pem x.pem", 1);
-    assert!(said.contains("signature does not match the type of its issuer's key; "), "{said}");
+    assert!(said.contains("it was not issued by the CA of this name in ed/root.pem; "), "{said}");
     // The server does not send the intermediate certificate.
     let sub = leaf.replace("pki/root", "pki/intermediate");
     let (said, _) = refused(&format!("{sub} --no-chain"), root);

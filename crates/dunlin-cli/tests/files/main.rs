@@ -10,3 +10,4 @@ mod gateway_explain;
 mod generate;
 mod pki;
 mod psk;
+mod verify;

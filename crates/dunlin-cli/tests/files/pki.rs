@@ -246,15 +246,18 @@ fn verify_names_the_reason_of_a_refusal() {
     place.dunlin(&format!("pki leaf {other} --client --name old --not-before 2025-01-01 --days 1"));
     place.write("alone.pem", show_first(&place.read("server.pem")));
     for (arguments, why) in [
-        ("--ca other.pem server.pem", "no path to a trusted certificate"),
-        ("--ca root.pem alone.pem", "no path to a trusted certificate"),
-        ("--ca root.pem server.pem --name example.com", "not valid for that name"),
-        ("--ca root.pem server.pem --client", "not meant for this purpose"),
-        ("--ca root.pem client.pem --name localhost", "not meant for this purpose"),
-        ("--ca root.pem intermediate.pem", "is an authority's"),
-        ("--ca root.pem server.pem --time 2099-01-01", "expired at 20"),
-        ("--ca root.pem server.pem --time 2000-01-01", "not valid before 20"),
-        ("--ca other.pem old.pem", "expired at 2025-01-02T00:00:00Z"),
+        ("--ca other.pem server.pem", "its chain leads to no trusted CA in other.pem; "),
+        ("--ca root.pem alone.pem", "its chain leads to no trusted CA in root.pem; "),
+        (
+            "--ca root.pem server.pem --name example.com",
+            "its certificate is not for example.com but for localhost, ",
+        ),
+        ("--ca root.pem server.pem --client", "may not be used for this role"),
+        ("--ca root.pem client.pem --name localhost", "may not be used for this role"),
+        ("--ca root.pem intermediate.pem", "is a CA certificate"),
+        ("--ca root.pem server.pem --time 2099-01-01", "its certificate has expired, at 20"),
+        ("--ca root.pem server.pem --time 2000-01-01", "its certificate is not valid yet, but from 20"),
+        ("--ca other.pem old.pem", "has expired, at 2025-01-02T00:00:00Z"),
         ("--ca root.key server.pem", "no certificate in it"),
         ("--ca root.pem missing.pem", "no such file"),
     ] {
@@ -517,12 +520,12 @@ fn verify_names_short_keys_and_keys_that_may_not_sign() {
     place.write("chain.pem", place.read("below.pem") + &place.read("weak.pem"));
     place.dunlin("pki verify --ca root.pem signs.pem --server");
     for (chain, says) in [
-        ("short.pem", "short.pem: the RSA key of CN=short has 1024 bits, and at least 2048 are required; "),
+        ("short.pem", "short.pem: its RSA key has 1024 bits, and at least 2048 are required; "),
+        ("agrees.pem", "agrees.pem: its certificate's key may not sign; "),
         (
-            "agrees.pem",
-            "agrees.pem: its key may not sign handshakes: keyUsage is keyAgreement, without digitalSignature; ",
+            "chain.pem",
+            "chain.pem: the RSA key of weak, an authority of its chain, has 1024 bits, and at least 2048 are required; ",
         ),
-        ("chain.pem", "chain.pem: the RSA key of CN=weak has 1024 bits, and at least 2048 are required; "),
     ] {
         let line = place.dunlin_fails(&format!("pki verify --ca root.pem {chain}"), 1);
         assert!(line.contains(says), "{line}");
@@ -535,7 +538,7 @@ fn verify_takes_a_maximum_depth() {
     place.dunlin("pki demo --out . --key-type p256");
     place.dunlin("pki verify --ca root.pem server.pem --verify-depth 1");
     let line = place.dunlin_fails("pki verify --ca root.pem server.pem --verify-depth 0", 1);
-    assert!(line.contains("more authorities between it and the trusted one than allowed; "), "{line}");
+    assert!(line.contains("its chain has more authorities than allowed: more than 0; "), "{line}");
 }
 
 /// An authority with path length 0 has two keys, the second certified by the first.
@@ -558,5 +561,5 @@ fn verify_does_not_call_a_self_issued_authority_a_wrong_signature() {
     sign("leaf", "/CN=leaf", "new", "subjectAltName=DNS:localhost");
     place.write("chain.pem", place.read("leaf.pem") + &place.read("new.pem") + &place.read("old.pem"));
     let line = place.dunlin_fails("pki verify --ca root.pem chain.pem", 1);
-    assert!(line.contains("breaks a constraint of an authority; ") && !line.contains("signature"), "{line}");
+    assert!(line.contains("breaks a constraint of its issuers; ") && !line.contains("signature"), "{line}");
 }

@@ -375,10 +375,12 @@ const fn shows_a_false_identity(error: &HandshakeError) -> bool {
         Error::Authentication(
             A::UnknownRevocationStatus
             | A::OverdueRevocationList
+            | A::FutureRevocationList
             | A::BadRevocationList
+            | A::NotRevocationListIssuer
             | A::Expired(_)
             | A::NotValidYet(_)
-            | A::UnsupportedAlgorithm,
+            | A::UnsupportedAlgorithm(_),
         ) => false,
         Error::Authentication(A::RejectedWith(alert, _)) => {
             matches!(*alert, AlertDescription::UNKNOWN_CA | AlertDescription::CERTIFICATE_REVOKED)
@@ -461,9 +463,12 @@ mod tests {
         use AuthenticationFailure as A;
         let date = || OutOfDate { index: Some(0), common_name: None, limit_s: 1 };
         let shows = |failure| shows_a_false_identity(&HandshakeError::Tls(Error::Authentication(failure)));
-        for own in
-            [A::Expired(date()), A::NotValidYet(date()), A::UnsupportedAlgorithm, A::OverdueRevocationList]
-        {
+        for own in [
+            A::Expired(date()),
+            A::NotValidYet(date()),
+            A::UnsupportedAlgorithm(vec![]),
+            A::OverdueRevocationList,
+        ] {
             assert!(!shows(own.clone()), "{own:?}");
         }
         assert!(shows(A::UnknownIssuer) && shows(A::Revoked) && shows(A::BadChainSignature));

@@ -12,12 +12,14 @@ use pki_types::{
 };
 
 use super::der::tlv;
+use super::failure::bounded;
 use super::verifier::Algorithms;
 use super::x509::{Anchor, authority_key_id, common_name, from_issuer, names, subject_key_id};
 use crate::error::{AuthenticationFailure, ShortKey};
 
-/// The shortest RSA key that the providers accept, in bits.
+/// The shortest and the longest RSA key that the providers accept, in bits.
 const MIN_RSA_BITS: usize = 2048;
+const MAX_RSA_BITS: usize = 8192;
 
 /// The most certificates of a peer that the search considers: a leaf, webpki's six CAs, and cross-certificates of five of them.
 const MAX_CERTIFICATES: usize = 12;
@@ -44,11 +46,12 @@ struct Candidate<'c> {
     signed: Signed<'c>,
 }
 
-/// The signed part of a certificate with its signature.
+/// The signed part of a certificate or CRL with its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Signed<'c> {
+pub(super) struct Signed<'c> {
     message: &'c [u8],
-    algorithm: &'c [u8],
+    /// The AlgorithmIdentifier without its header.
+    pub(super) algorithm: &'c [u8],
     signature: &'c [u8],
 }
 
@@ -71,7 +74,7 @@ impl<'c> Candidate<'c> {
 }
 
 impl<'c> Signed<'c> {
-    fn read(certificate: &'c [u8]) -> Option<Self> {
+    pub(super) fn read(certificate: &'c [u8]) -> Option<Self> {
         let (_, certificate, _) = tlv(certificate)?;
         let (_, _, rest) = tlv(certificate)?;
         let message = certificate.get(..certificate.len() - rest.len())?;
@@ -151,6 +154,7 @@ pub(super) fn search<'c>(
         is_exhausted: false,
         is_too_deep: false,
         is_supported: false,
+        unsupported: &[],
         failure: None,
     };
     if let Some(key) = search.walk(&mut Vec::from([leaf]), validate) {
@@ -163,7 +167,9 @@ pub(super) fn search<'c>(
         // No name leads from the leaf to a trust anchor.
         Search { tried, .. } if tried.is_empty() => AuthenticationFailure::UnknownIssuer,
         Search { is_too_deep: true, .. } => AuthenticationFailure::ChainTooLong,
-        Search { is_supported: false, .. } => AuthenticationFailure::UnsupportedAlgorithm,
+        Search { is_supported: false, unsupported, .. } => {
+            AuthenticationFailure::UnsupportedAlgorithm(bounded(unsupported))
+        }
         _ => bad_signature(anchors, chain),
     })
 }
@@ -228,6 +234,8 @@ struct Search<'c> {
     is_too_deep: bool,
     /// Whether this side supports the algorithm of some signature.
     is_supported: bool,
+    /// The last algorithm that it does not support.
+    unsupported: &'c [u8],
     /// The first reason why a signed path is invalid.
     failure: Option<AuthenticationFailure>,
 }
@@ -283,13 +291,7 @@ impl<'c> Search<'c> {
         if let Some(tried) = self.tried.iter().find(|tried| tried.signed == signed && tried.key == key) {
             return tried.is_valid && !self.is_exhausted;
         }
-        let signs = |algorithm: &&&dyn SignatureVerificationAlgorithm| {
-            algorithm.signature_alg_id().as_ref() == signed.algorithm
-        };
-        let fits = |algorithm: &&&dyn SignatureVerificationAlgorithm| {
-            algorithm.public_key_alg_id().as_ref() == key_algorithm
-        };
-        let algorithm = self.algorithms.iter().filter(signs).find(fits);
+        let algorithm = algorithm(self.algorithms, &signed, key_algorithm);
         let is_valid = match (algorithm, is_spared || self.left > 0) {
             (Some(_), false) => {
                 self.is_exhausted = true;
@@ -301,7 +303,10 @@ impl<'c> Search<'c> {
             }
             (None, _) => false,
         };
-        self.is_supported |= self.algorithms.iter().any(|algorithm| signs(&algorithm));
+        match self.algorithms.iter().any(|a| a.signature_alg_id().as_ref() == signed.algorithm) {
+            true => self.is_supported = true,
+            false => self.unsupported = signed.algorithm,
+        }
         self.tried.push(Tried { signed, key, is_valid });
         is_valid && !self.is_exhausted
     }
@@ -320,6 +325,24 @@ impl<'c> Search<'c> {
         let known: Vec<_> = known.iter().map(|known| known as &dyn SignatureVerificationAlgorithm).collect();
         validate(&authorities, &root.trust, &known)
     }
+}
+
+/// The algorithm of this signature for keys of this type.
+fn algorithm<'a>(
+    algorithms: Algorithms<'a>,
+    signed: &Signed<'_>,
+    key_algorithm: &[u8],
+) -> Option<&'a dyn SignatureVerificationAlgorithm> {
+    let mut signs = algorithms.iter().filter(|a| a.signature_alg_id().as_ref() == signed.algorithm);
+    signs.find(|a| a.public_key_alg_id().as_ref() == key_algorithm).map(|algorithm| *algorithm as _)
+}
+
+/// Whether `key`, a SubjectPublicKeyInfo without its header, has made this signature. `None` if no algorithm
+/// fits both.
+pub(super) fn verifies(algorithms: Algorithms<'_>, key: &[u8], signed: &Signed<'_>) -> Option<bool> {
+    let (_, key_algorithm, rest) = tlv(key)?;
+    let algorithm = algorithm(algorithms, signed, key_algorithm)?;
+    Some(algorithm.verify_signature(bit_string(rest)?, signed.message, signed.signature).is_ok())
 }
 
 /// The reason why no signature of a path verifies: an issuer's key is too short, or the signature is wrong.
@@ -342,6 +365,23 @@ fn bad_signature(anchors: &[Anchor], chain: &[CertificateDer<'_>]) -> Authentica
 
 /// The length in bits of a too short RSA key; `None` for other keys. `key` is the SubjectPublicKeyInfo without its header.
 pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
+    let (modulus, _) = rsa(key)?;
+    let bits = bits(modulus);
+    (1..MIN_RSA_BITS).contains(&bits).then_some(bits)
+}
+
+/// Whether the providers accept the numbers of an RSA key: an odd modulus of at most 8192 bits, and an odd
+/// exponent from 3 on of at most 33 bits. `None` for other keys.
+pub(super) fn is_usual_rsa(key: &[u8]) -> Option<bool> {
+    let (modulus, exponent) = rsa(key)?;
+    let is_odd = |number: &[u8]| number.last().is_some_and(|last| last & 1 == 1);
+    let is_positive = |number: &[u8]| number.first().is_some_and(|first| first & 0x80 == 0);
+    let sizes = (MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits(modulus)) && (2..=33).contains(&bits(exponent));
+    Some(sizes && [modulus, exponent].iter().all(|number| is_odd(number) && is_positive(number)))
+}
+
+/// Modulus and exponent of an RSA key, each as the content of an INTEGER; `None` for other keys.
+fn rsa(key: &[u8]) -> Option<(&[u8], &[u8])> {
     // The OBJECT IDENTIFIERs of PKCS #1 up to the last byte: 1 is rsaEncryption, 10 id-RSASSA-PSS (RFC 8017 §A).
     const PKCS1: &[u8] = &[6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
     let (_, algorithm, rest) = tlv(key)?;
@@ -350,11 +390,14 @@ pub(super) fn short_rsa(key: &[u8]) -> Option<usize> {
     }
     let (_, bits, _) = tlv(rest)?;
     let (_, sequence, _) = tlv(bits.get(1..)?)?;
-    let (_, modulus, _) = tlv(sequence)?;
-    let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
-    let first = modulus.get(zeros)?;
-    let bits = 8 * (modulus.len() - zeros) - first.leading_zeros() as usize;
-    (bits < MIN_RSA_BITS).then_some(bits)
+    let (_, modulus, rest) = tlv(sequence)?;
+    Some((modulus, tlv(rest)?.1))
+}
+
+/// The length of a number in bits.
+fn bits(number: &[u8]) -> usize {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    number.get(zeros).map_or(0, |first| 8 * (number.len() - zeros) - first.leading_zeros() as usize)
 }
 
 /// The content of a BIT STRING with whole bytes.
@@ -366,7 +409,7 @@ fn bit_string(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// The SubjectPublicKeyInfo of a certificate without its header.
-fn key(certificate: &[u8]) -> Option<&[u8]> {
+pub(super) fn key(certificate: &[u8]) -> Option<&[u8]> {
     let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, _validity, rest) = tlv(rest)?;
     let (_, _subject, rest) = tlv(rest)?;

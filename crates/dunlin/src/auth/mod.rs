@@ -15,6 +15,7 @@ pub(crate) mod codec;
 mod constraints;
 mod credential;
 pub(crate) mod der;
+mod failure;
 mod identity;
 mod psk;
 pub(crate) mod raw_key;

@@ -1,44 +1,57 @@
-//! Certificate revocation lists (CRLs, RFC 5280 §5).
+//! Certificate revocation lists (CRLs, RFC 5280 §5). webpki parses them; this module decides which of them is
+//! about a certificate, and verifies it (RFC 5280 §6.3.3).
 
 use crate::sync::Arc;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
+use core::cmp::Ordering;
 use core::fmt;
 
 use pki_types::{CertificateDer, CertificateRevocationListDer};
-use webpki::{
-    Cert, CertRevocationList, ExpirationPolicy, OwnedCertRevocationList, RevocationCheckDepth,
-    RevocationOptions, RevocationOptionsBuilder, UnknownStatusPolicy, VerifiedPath,
-};
+use webpki::{Cert, CertRevocationList, OwnedCertRevocationList, VerifiedPath};
 
+use super::chain::{self, Signed};
 use super::der::{seconds, tlv};
-use super::x509;
-use crate::error::{AuthenticationFailure, Error, Misuse};
+use super::verifier::Algorithms;
+use super::{failure, x509};
+use crate::error::{AuthenticationFailure as Failure, Error, Misuse};
 
 /// CRLs, and how strictly this side applies them. By default it checks every certificate of the chain, requires a CRL from
 /// each issuer, and accepts a CRL after its nextUpdate.
 #[derive(Clone, Debug)]
 pub struct Revocation {
-    lists: Arc<Vec<CertRevocationList<'static>>>,
-    /// The CRLs in DER, for the digest of settings.
-    encoded: Arc<Vec<CertificateRevocationListDer<'static>>>,
-    /// nextUpdate of each CRL, in seconds since 1970.
-    next_s: Vec<u64>,
-    depth: RevocationCheckDepth,
-    unknown: UnknownStatusPolicy,
-    overdue: ExpirationPolicy,
+    lists: Arc<Vec<List>>,
+    leaf_only: bool,
+    allow_unknown: bool,
+    refuse_overdue: bool,
     /// Only [`Revocation::new`] points to the code, so programs without CRLs do not link it.
     steps: &'static Steps,
 }
 
-/// The lists for webpki, in one order for each round.
-type Rounds<'r> = Vec<Vec<&'r CertRevocationList<'static>>>;
+/// A CRL.
+#[derive(Debug)]
+struct List {
+    parsed: CertRevocationList<'static>,
+    der: CertificateRevocationListDer<'static>,
+    /// thisUpdate and nextUpdate, in seconds since 1970.
+    this_s: u64,
+    next_s: u64,
+    /// keyIdentifier of authorityKeyIdentifier (RFC 5280 §5.2.1).
+    key_id: Option<Vec<u8>>,
+}
 
 /// The code that verifies chains against CRLs.
 struct Steps {
     good_until_s: fn(&Revocation, &[CertificateDer<'_>]) -> u64,
-    rounds: for<'r> fn(&'r Revocation, &[CertificateDer<'_>]) -> Rounds<'r>,
-    check: fn(&Revocation, &VerifiedPath<'_>) -> Result<(), webpki::Error>,
+    check: fn(&Revocation, &Checked<'_>) -> Result<(), Failure>,
+}
+
+/// A signed path, and what verifies the CRLs of its issuers.
+pub(super) struct Checked<'p> {
+    pub(super) path: &'p VerifiedPath<'p>,
+    pub(super) algorithms: Algorithms<'p>,
+    /// Seconds since 1970.
+    pub(super) now_s: u64,
 }
 
 /// Prints no code addresses, which would help an attacker.
@@ -48,82 +61,62 @@ impl fmt::Debug for Steps {
     }
 }
 
-static STEPS: Steps = Steps {
-    good_until_s: Revocation::consulted_until_s,
-    rounds: Revocation::rotations,
-    check: Revocation::check_path,
-};
+static STEPS: Steps = Steps { good_until_s: Revocation::consulted_until_s, check: Revocation::check_path };
 
 impl Revocation {
     /// Takes CRLs. The engine verifies a CRL's signature with the issuer's key each time it verifies a chain.
     ///
     /// # Errors
-    /// There is no CRL; or one does not parse, is not of version 2 or has no nextUpdate; or two CRLs of one issuer cover the
-    /// same certificates, because they have the same distribution point or one has none (RFC 5280 §5.2.5). The error counts
-    /// CRLs from 1.
+    /// There is no CRL; or one does not parse, is not of version 2 or has no nextUpdate; or two CRLs of one
+    /// issuer cover the same certificates, because they have the same distribution point or one has none (RFC
+    /// 5280 §5.2.5). Issuers are different if their names are, or the authorityKeyIdentifiers of their CRLs.
+    /// The error counts CRLs from 1.
     pub fn new<'l>(lists: impl IntoIterator<Item = CertificateRevocationListDer<'l>>) -> Result<Self, Error> {
-        let mut all = Vec::<(CertRevocationList<'_>, CertificateRevocationListDer<'_>, u64)>::new();
+        let mut all = Vec::<List>::new();
         for (i, der) in lists.into_iter().enumerate() {
             let refused = |why: String| Misuse::Config(alloc::format!("CRL {}: {why}", i + 1));
-            let list = OwnedCertRevocationList::from_der(&der).map_err(|e| refused(e.to_string()))?;
-            let list = CertRevocationList::from(list);
-            // RFC 5280 §5.2.5: a CRL without a distribution point covers all certificates of its issuer.
-            let overlaps = |other: &CertRevocationList<'_>| {
-                let points = (other.issuing_distribution_point(), list.issuing_distribution_point());
-                other.issuer() == list.issuer()
-                    && (points.0 == points.1 || points.0.is_none() || points.1.is_none())
-            };
-            if let Some(other) = all.iter().position(|(other, ..)| overlaps(other)) {
+            let list = List::read(&der).map_err(|why| refused(why.into()))?;
+            if let Some(at) = all.iter().position(|other| list.overlaps(other)) {
+                let advice = match all.get(at).map(|other| list.this_s.cmp(&other.this_s)) {
+                    Some(Ordering::Greater) => alloc::format!("drop CRL {}, which is older", at + 1),
+                    Some(Ordering::Less) => "drop it, because it is older".into(),
+                    _ => "keep one of them".into(),
+                };
                 let why = alloc::format!(
-                    "it is of the same issuer as CRL {} and covers the same certificates: keep the newer one, or only CRLs \
-                     that each have a distribution point",
-                    other + 1
+                    "it is of the same issuer as CRL {} and covers the same certificates: {advice}",
+                    at + 1
                 );
                 return Err(refused(why).into());
             }
-            let next_s = next_update(&der).ok_or_else(|| refused("it has no nextUpdate".into()))?;
-            all.push((list, der.to_vec().into(), next_s));
+            all.push(list);
         }
         if all.is_empty() {
             return Err(Misuse::Config("there is no CRL".into()).into());
         }
         // Sorted, so that the digest of settings does not depend on the caller's order.
-        all.sort_by(|(a, a_der, _), (b, b_der, _)| (a.issuer(), &**a_der).cmp(&(b.issuer(), &**b_der)));
-        let (mut parsed, mut encoded, mut next_s) = (Vec::new(), Vec::new(), Vec::new());
-        for (list, der, next) in all {
-            parsed.push(list);
-            encoded.push(der);
-            next_s.push(next);
-        }
-        Ok(Self {
-            lists: Arc::new(parsed),
-            encoded: Arc::new(encoded),
-            next_s,
-            depth: RevocationCheckDepth::Chain,
-            unknown: UnknownStatusPolicy::Deny,
-            overdue: ExpirationPolicy::Ignore,
-            steps: &STEPS,
-        })
+        all.sort_by(|a, b| (a.parsed.issuer(), &*a.der).cmp(&(b.parsed.issuer(), &*b.der)));
+        let (leaf_only, allow_unknown, refuse_overdue) = (false, false, false);
+        Ok(Self { lists: Arc::new(all), leaf_only, allow_unknown, refuse_overdue, steps: &STEPS })
     }
 
     /// Checks only the peer's own certificate, not those of the CAs above it.
     #[must_use]
     pub const fn leaf_only(mut self) -> Self {
-        self.depth = RevocationCheckDepth::EndEntity;
+        self.leaf_only = true;
         self
     }
 
-    /// Treats a certificate as not revoked if there is no CRL from its issuer.
+    /// Treats a certificate as not revoked if no CRL of its issuer covers it.
     #[must_use]
     pub const fn allow_unknown(mut self) -> Self {
-        self.unknown = UnknownStatusPolicy::Allow;
+        self.allow_unknown = true;
         self
     }
 
     /// Rejects a CRL after its `nextUpdate`. The caller must then renew its CRLs in time.
     #[must_use]
     pub const fn refuse_overdue(mut self) -> Self {
-        self.overdue = ExpirationPolicy::Enforce;
+        self.refuse_overdue = true;
         self
     }
 
@@ -131,20 +124,11 @@ impl Revocation {
     /// signature, for example, ends in padding and counters (FIPS 204, algorithm 20).
     pub(crate) fn settings(&self) -> impl Iterator<Item = &[u8]> {
         let rules: [&[u8]; 3] = [
-            match self.depth {
-                RevocationCheckDepth::EndEntity => b"leaf",
-                RevocationCheckDepth::Chain => b"chain",
-            },
-            match self.unknown {
-                UnknownStatusPolicy::Allow => b"unknown allowed",
-                UnknownStatusPolicy::Deny => b"unknown denied",
-            },
-            match self.overdue {
-                ExpirationPolicy::Enforce => b"overdue refused",
-                ExpirationPolicy::Ignore => b"overdue allowed",
-            },
+            if self.leaf_only { b"leaf" } else { b"chain" },
+            if self.allow_unknown { b"unknown allowed" } else { b"unknown denied" },
+            if self.refuse_overdue { b"overdue refused" } else { b"overdue allowed" },
         ];
-        rules.into_iter().chain(self.encoded.iter().map(|list| &**list))
+        rules.into_iter().chain(self.lists.iter().map(|list| &*list.der))
     }
 
     /// The last second, since 1970, before the first nextUpdate of the CRLs that the verification of `chain` consults; `u64::MAX`
@@ -154,110 +138,203 @@ impl Revocation {
     }
 
     fn consulted_until_s(&self, chain: &[CertificateDer<'_>]) -> u64 {
-        if matches!(self.overdue, ExpirationPolicy::Ignore) {
+        if !self.refuse_overdue {
             return u64::MAX;
         }
-        let in_charge = |list: &CertRevocationList<'_>| chain.iter().any(|c| may_cover(list, c));
-        let lists = self.lists.iter().zip(&self.next_s).filter(|(list, _)| in_charge(list));
-        lists.map(|(_, next_s)| next_s.saturating_sub(1)).min().unwrap_or(u64::MAX)
+        let certificates = chain.iter().enumerate().filter(|(i, _)| *i == 0 || !self.leaf_only);
+        let certificates: Vec<_> = certificates.collect();
+        let is_consulted =
+            |list: &&List| certificates.iter().any(|(i, certificate)| list.covers(certificate, *i > 0));
+        let ends = self.lists.iter().filter(is_consulted).map(|list| list.next_s.saturating_sub(1));
+        ends.min().unwrap_or(u64::MAX)
     }
 
-    /// The CRLs for [`Self::options`], in one order for each round in which the engine must verify `chain`. webpki consults
-    /// only the first CRL that applies to a certificate. Several apply if the issuer partitions its CRLs and the certificate
-    /// names no distribution point. Each of them comes first in one of the rounds, so webpki consults all of them.
-    pub(super) fn rounds(&self, chain: &[CertificateDer<'_>]) -> Rounds<'_> {
-        (self.steps.rounds)(self, chain)
+    /// Rejects a path if the CRLs do not say that its certificates are not revoked.
+    pub(super) fn check(&self, checked: &Checked<'_>) -> Result<(), Failure> {
+        (self.steps.check)(self, checked)
     }
 
-    fn rotations(&self, chain: &[CertificateDer<'_>]) -> Rounds<'_> {
-        let issuers: Vec<_> = self.lists.chunk_by(|a, b| a.issuer() == b.issuer()).collect();
-        let open = chain.iter().filter(|certificate| x509::distribution_points(certificate).is_none());
-        let open: Vec<_> = open.filter_map(|certificate| x509::names(certificate)).collect();
-        let applies = |lists: &[CertRevocationList<'_>]| {
-            open.iter().any(|(i, _)| lists.iter().any(|l| l.issuer() == *i))
-        };
-        let count = issuers.iter().filter(|lists| applies(lists)).map(|lists| lists.len()).max();
-        let rotated = |round: usize| {
-            let lists = issuers.iter().flat_map(move |lists| {
-                lists.iter().cycle().skip(round % lists.len().max(1)).take(lists.len())
-            });
-            lists.collect()
-        };
-        (0..count.unwrap_or(1)).map(rotated).collect()
-    }
-
-    /// Rejects `path` if any CRL of an issuer lists one of its certificates, whichever distribution point the CRL has. That is
-    /// safe because an issuer uses each serial number once (RFC 5280 §4.1.2.2).
-    pub(super) fn check(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-        (self.steps.check)(self, path)
-    }
-
-    fn check_path(&self, path: &VerifiedPath<'_>) -> Result<(), webpki::Error> {
-        let is_revoked = |certificate: &Cert<'_>| {
-            let mut lists = self.lists.iter().filter(|list| list.issuer() == certificate.issuer());
-            lists.any(|list| !matches!(list.find_serial(certificate.serial()), Ok(None)))
-        };
-        let above = matches!(self.depth, RevocationCheckDepth::Chain);
-        match is_revoked(path.end_entity()) || above && path.intermediate_certificates().any(is_revoked) {
-            true => Err(webpki::Error::CertRevoked),
-            false => Ok(()),
+    fn check_path(&self, checked: &Checked<'_>) -> Result<(), Failure> {
+        let path = checked.path;
+        let leaf: &Cert<'_> = path.end_entity();
+        let certificates = core::iter::once(leaf).chain(path.intermediate_certificates());
+        let issuers = path.intermediate_certificates().map(Some).chain([None]);
+        let count = if self.leaf_only { 1 } else { usize::MAX };
+        for (i, (certificate, issuer)) in certificates.zip(issuers).enumerate().take(count) {
+            let issuer_der = issuer.map(|issuer| issuer.der());
+            let key = match &issuer_der {
+                Some(issuer) => chain::key(issuer).ok_or(Failure::BadEncoding)?,
+                None => &path.anchor().subject_public_key_info,
+            };
+            // RFC 5280 §6.3.3 (f): "If a key usage extension is present in the CRL issuer's certificate,
+            // verify that the cRLSign bit is set." A trust anchor has no such extension.
+            let may_sign = issuer_der.as_ref().is_none_or(|issuer| x509::may_sign_lists(issuer));
+            self.check_certificate(checked, certificate, i > 0, (key, may_sign))?;
         }
+        Ok(())
     }
 
-    /// The options for webpki.
-    pub(super) fn options<'l>(
+    /// Checks one certificate. Its issuer has this key, a SubjectPublicKeyInfo without its header, and may
+    /// sign CRLs or not.
+    fn check_certificate(
         &self,
-        lists: &'l [&'l CertRevocationList<'l>],
-    ) -> Result<RevocationOptions<'l>, AuthenticationFailure> {
-        // This fails only without a CRL, and `new` requires one.
-        let builder = RevocationOptionsBuilder::new(lists)
-            .map_err(|_| AuthenticationFailure::UnknownRevocationStatus)?;
-        let builder = builder.with_depth(self.depth).with_status_policy(self.unknown);
-        Ok(builder.with_expiration_policy(self.overdue).build())
+        checked: &Checked<'_>,
+        certificate: &Cert<'_>,
+        is_authority: bool,
+        (key, may_sign): (&[u8], bool),
+    ) -> Result<(), Failure> {
+        let der = certificate.der();
+        let mut covering = self.lists.iter().filter(|list| list.covers(&der, is_authority)).peekable();
+        if covering.peek().is_none() {
+            return if self.allow_unknown { Ok(()) } else { Err(Failure::UnknownRevocationStatus) };
+        }
+        // Several issuers may have one name, each with its own CRL (RFC 5280 §4.2.1.1). The key tells them
+        // apart.
+        let mut unsupported = None;
+        let mut own = Vec::new();
+        for list in covering {
+            let signed = Signed::read(&list.der).ok_or(Failure::BadRevocationList)?;
+            match chain::verifies(checked.algorithms, key, &signed) {
+                Some(true) => own.push(list),
+                Some(false) => {}
+                None => unsupported = Some(failure::bounded(signed.algorithm)),
+            }
+        }
+        if own.is_empty() {
+            return Err(unsupported.map_or(Failure::BadRevocationList, Failure::UnsupportedAlgorithm));
+        }
+        if !may_sign {
+            return Err(Failure::NotRevocationListIssuer);
+        }
+        if own.iter().any(|list| !matches!(list.parsed.find_serial(certificate.serial()), Ok(None))) {
+            return Err(Failure::Revoked);
+        }
+        for list in own {
+            if checked.now_s < list.this_s {
+                return Err(Failure::FutureRevocationList);
+            }
+            if self.refuse_overdue && checked.now_s >= list.next_s {
+                return Err(Failure::OverdueRevocationList);
+            }
+        }
+        Ok(())
     }
 }
 
-/// Whether a CRL may be the one for this certificate: it is of the same issuer, and either names the same distribution point or one
-/// of the two names none. In doubt it may be.
-fn may_cover(list: &CertRevocationList<'_>, certificate: &[u8]) -> bool {
-    if x509::names(certificate).is_none_or(|(issuer, _subject)| issuer != list.issuer()) {
-        return false;
+impl List {
+    fn read(der: &[u8]) -> Result<Self, &'static str> {
+        let (this_s, next_s, extensions) = fields(der)?;
+        let parsed = OwnedCertRevocationList::from_der(der).map_err(|e| failure::of_own(&e))?;
+        let key_id = x509::authority_key_id_among(extensions).map(Into::into);
+        Ok(Self { parsed: parsed.into(), der: der.to_vec().into(), this_s, next_s, key_id })
     }
-    let (Some(own), Some(theirs)) =
-        (x509::distribution_points(certificate), list.issuing_distribution_point())
-    else {
-        return true;
-    };
-    let uris = uris(theirs).unwrap_or_default();
-    uris.is_empty() || uris.iter().any(|uri| own.windows(uri.len()).any(|part| part == *uri))
+
+    /// Whether both CRLs can be about one certificate.
+    fn overlaps(&self, other: &Self) -> bool {
+        let points = (self.parsed.issuing_distribution_point(), other.parsed.issuing_distribution_point());
+        let keys = (&self.key_id, &other.key_id);
+        self.parsed.issuer() == other.parsed.issuer()
+            && (keys.0 == keys.1 || keys.0.is_none() || keys.1.is_none())
+            // RFC 5280 §5.2.5: a CRL without a distribution point covers all certificates of its issuer.
+            && (points.0 == points.1 || points.0.is_none() || points.1.is_none())
+    }
+
+    /// Whether this CRL is about a certificate, which is an authority's or not (RFC 5280 §6.3.3 (b)). A CRL
+    /// with a distribution point is only about the certificates that name it.
+    fn covers(&self, certificate: &[u8], is_authority: bool) -> bool {
+        if x509::names(certificate).is_none_or(|(issuer, _subject)| issuer != self.parsed.issuer()) {
+            return false;
+        }
+        let Some(own) = self.parsed.issuing_distribution_point() else { return true };
+        let (Some(own), Some(theirs)) = (Scope::read(own), x509::distribution_points(certificate)) else {
+            return false;
+        };
+        let is_wanted = if is_authority { own.has_authorities } else { own.has_leaves };
+        is_wanted && points(theirs).any(|uris| uris.iter().any(|uri| own.uris.contains(uri)))
+    }
 }
 
-/// The URIs of a CRL's distribution point, each in DER with its header. `None` if it has no list of names.
-fn uris(mut point: &[u8]) -> Option<Vec<&[u8]>> {
-    // IssuingDistributionPoint, distributionPoint and fullName (RFC 5280 §5.2.5, §4.2.1.13).
-    for header in [0x30, 0xa0, 0xa0] {
-        let (tag, content, _) = tlv(point)?;
-        point = (tag == header).then_some(content)?;
+/// The certificates that a CRL with an issuingDistributionPoint is about (RFC 5280 §5.2.5).
+struct Scope<'l> {
+    /// The distribution point's URIs.
+    uris: Vec<&'l [u8]>,
+    has_leaves: bool,
+    has_authorities: bool,
+}
+
+impl<'l> Scope<'l> {
+    /// Reads an issuingDistributionPoint that webpki has parsed, so it has no other fields than these.
+    fn read(point: &'l [u8]) -> Option<Self> {
+        let mut scope = Self { uris: Vec::new(), has_leaves: true, has_authorities: true };
+        let (_, mut fields, _) = tlv(point)?;
+        while !fields.is_empty() {
+            let (tag, value, rest) = tlv(fields)?;
+            let is_set = value != [0];
+            match tag {
+                0xa0 => scope.uris = full_name(value)?,
+                // onlyContainsUserCerts and onlyContainsCACerts.
+                0x81 => scope.has_authorities &= !is_set,
+                0x82 => scope.has_leaves &= !is_set,
+                _ => return None,
+            }
+            fields = rest;
+        }
+        Some(scope)
     }
+}
+
+/// The URIs of each distribution point of a certificate (RFC 5280 §4.2.1.13). Points of another CRL issuer,
+/// or for some reasons only, have none here: a CRL for them is an indirect one, or not about all reasons.
+fn points(extension: &[u8]) -> impl Iterator<Item = Vec<&[u8]>> {
+    let mut rest = tlv(extension).map_or(&[][..], |(_, points, _)| points);
+    core::iter::from_fn(move || {
+        let (_, point, after) = tlv(rest)?;
+        rest = after;
+        // distributionPoint [0] comes before reasons [1] and cRLIssuer [2].
+        Some(match tlv(point) {
+            Some((0xa0, name, [])) => full_name(name).unwrap_or_default(),
+            _ => Vec::new(),
+        })
+    })
+}
+
+/// The URIs of a DistributionPointName (RFC 5280 §4.2.1.13). `None` if it is not a fullName.
+fn full_name(name: &[u8]) -> Option<Vec<&[u8]>> {
+    let (0xa0, mut names, _) = tlv(name)? else { return None };
     let mut found = Vec::new();
-    while let Some((tag, _, rest)) = tlv(point) {
+    while let Some((tag, uri, rest)) = tlv(names) {
         // uniformResourceIdentifier (RFC 5280 §4.2.1.6).
         if tag == 0x86 {
-            found.push(point.get(..point.len() - rest.len())?);
+            found.push(uri);
         }
-        point = rest;
+        names = rest;
     }
     Some(found)
 }
 
-/// nextUpdate of a CRL (RFC 5280 §5.1.2.5).
-fn next_update(list: &[u8]) -> Option<u64> {
-    let (_, list, _) = tlv(list)?;
-    let (_, mut tbs, _) = tlv(list)?;
-    // version, signature, issuer and thisUpdate precede it.
-    for _ in 0..4 {
-        tbs = tlv(tbs)?.2;
+/// thisUpdate, nextUpdate and the extensions of a CRL (RFC 5280 §5.1.2). webpki calls a CRL damaged that
+/// lacks what is optional in X.509, so this names what is missing.
+fn fields(list: &[u8]) -> Result<(u64, u64, &[u8]), &'static str> {
+    const DAMAGED: &str = "it is damaged";
+    let (_, list, _) = tlv(list).ok_or(DAMAGED)?;
+    let (_, tbs, _) = tlv(list).ok_or(DAMAGED)?;
+    let (version, _, mut fields) = tlv(tbs).ok_or(DAMAGED)?;
+    if version != 2 {
+        return Err("it is of version 1: give one of version 2 (RFC 5280 §5.1.2.1)");
     }
-    let (tag, time, _) = tlv(tbs)?;
-    seconds(tag, time)
+    // signature and issuer.
+    for _ in 0..2 {
+        fields = tlv(fields).ok_or(DAMAGED)?.2;
+    }
+    let (tag, this, fields) = tlv(fields).ok_or(DAMAGED)?;
+    let this_s = seconds(tag, this).ok_or("its thisUpdate is no time")?;
+    let next = tlv(fields).and_then(|(tag, next, rest)| Some((seconds(tag, next)?, rest)));
+    let (next_s, mut fields) = next.ok_or("it has no nextUpdate")?;
+    while let Some((tag, extensions, rest)) = tlv(fields) {
+        if tag == 0xa0 {
+            return Ok((this_s, next_s, extensions));
+        }
+        fields = rest;
+    }
+    Err("it has no extensions: RFC 5280 §5.2 requires a CRL number and an authorityKeyIdentifier")
 }

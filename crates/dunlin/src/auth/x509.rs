@@ -6,14 +6,15 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 
 use pki_types::{CertificateDer, ServerName, SignatureVerificationAlgorithm, TrustAnchor, UnixTime};
-use webpki::{EndEntityCert, KeyUsage, RevocationOptions, VerifiedPath};
+use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use super::der::{seconds, sequence, tlv};
 use super::identity::fingerprint;
+use super::revocation::Checked;
 use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
 use super::{PeerIdentity, Revocation, SubjectName, X509Details, X509Identity};
-use super::{chain, constraints};
-use crate::error::{AuthenticationFailure, Error, Misuse, OutOfDate};
+use super::{chain, constraints, failure};
+use crate::error::{AuthenticationFailure, Error, Misuse, ShortKey};
 use crate::protocol::Side;
 use crate::time::Now;
 use crate::wire::CertificateType;
@@ -58,8 +59,9 @@ impl X509Trust {
     pub fn anchors<'c>(roots: impl IntoIterator<Item = CertificateDer<'c>>) -> Result<Self, Error> {
         let mut anchors = Vec::new();
         for (i, root) in roots.into_iter().enumerate() {
-            let trust = webpki::anchor_from_trusted_cert(&root)
-                .map_err(|e| Misuse::Config(alloc::format!("trust anchor {}: {e}", i + 1)))?;
+            let trust = webpki::anchor_from_trusted_cert(&root).map_err(|e| {
+                Misuse::Config(alloc::format!("trust anchor {}: {}", i + 1, failure::of_own(&e)))
+            })?;
             anchors.push(Anchor { trust: trust.to_owned(), key_id: subject_key_id(&root).map(Into::into) });
         }
         if anchors.is_empty() {
@@ -97,9 +99,9 @@ impl X509Trust {
         }
     }
 
-    /// Verifies a chain, leaf first, as a handshake does with these algorithms. `peer` is the side that has the chain; the
-    /// leaf must contain `name`, if given. `None` if the caller decides by [`crate::Question::Verify`]. It does not check
-    /// whether the leaf's keyUsage allows signing or encryption.
+    /// Verifies a chain, leaf first, as a handshake does with these algorithms, and whether one of them
+    /// verifies signatures of the leaf's key. `peer` is the side that has the chain; the leaf must contain
+    /// `name`, if given. `None` if the caller decides by [`crate::Question::Verify`].
     pub fn verify_chain(
         &self,
         algorithms: &[&'static dyn SignatureVerificationAlgorithm],
@@ -108,7 +110,9 @@ impl X509Trust {
         name: Option<&ServerName<'_>>,
         now: Now,
     ) -> Option<Result<(), AuthenticationFailure>> {
-        self.believes(algorithms, chain, peer, name, now.unix()).map(|verdict| verdict.map(drop))
+        let verdict = self.believes(algorithms, chain, peer, name, now.unix())?;
+        let leaf = chain.first().map_or(&[][..], |leaf| leaf);
+        Some(verdict.and_then(|_| check_signing(leaf, algorithms)))
     }
 
     /// The verdict on a chain; `None` if the caller decides.
@@ -120,8 +124,8 @@ impl X509Trust {
         name: Option<&ServerName<'_>>,
         now: UnixTime,
     ) -> Option<Result<Believed<'c>, AuthenticationFailure>> {
-        if chain.first().is_some_and(|leaf| EndEntityCert::try_from(leaf).is_err()) {
-            return Some(Err(AuthenticationFailure::BadEncoding));
+        if let Some(Err(e)) = chain.first().map(EndEntityCert::try_from) {
+            return Some(Err(failure::of_chain(&e, chain, name)));
         }
         let (depth, trust) = match self {
             Self::MaxDepth(depth, trust) => (*depth, &**trust),
@@ -259,7 +263,7 @@ fn verify<'c>(
     name: Option<&ServerName<'_>>,
     now: UnixTime,
 ) -> Result<Believed<'c>, AuthenticationFailure> {
-    let failure = |e| failure(&e, chain, name);
+    let failure = |e| failure::of_chain(&e, chain, name);
     let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
     let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
     let usage = match peer {
@@ -278,29 +282,22 @@ fn verify<'c>(
             return Err(webpki::Error::MaximumPathDepthExceeded);
         }
         has_common_name.set(constraints::check(path)? && has_common_name.get());
-        revocation.map_or(Ok(()), |revocation| revocation.check(path))
+        Ok(())
     };
     let check: Check<'_> = &check;
-    let issuer = chain::search(algorithms, anchors, chain, &mut |authorities, anchor, algorithms| {
+    let issuer = chain::search(algorithms, anchors, chain, &mut |authorities, anchor, known| {
         let anchors = core::slice::from_ref(anchor);
-        let verify = |options: Option<RevocationOptions<'_>>| {
-            let path =
-                leaf.verify_for_usage(algorithms, anchors, authorities, now, usage, options, Some(check));
-            match path {
-                Ok(_) => Ok(()),
-                // The signatures of this path are valid. webpki also tries its keys in other orders, and prefers the report of a wrong
-                // signature to that of a violated constraint.
-                Err(webpki::Error::InvalidSignatureForPublicKey) => {
-                    Err(AuthenticationFailure::ConstraintViolated)
-                }
-                Err(e) => Err(failure(e)),
+        match leaf.verify_for_usage(known, anchors, authorities, now, usage, None, Some(check)) {
+            Ok(path) => {
+                let checked = Checked { path: &path, algorithms, now_s: now.as_secs() };
+                revocation.map_or(Ok(()), |revocation| revocation.check(&checked))
             }
-        };
-        match revocation {
-            None => verify(None),
-            Some(revocation) => {
-                revocation.rounds(chain).iter().try_for_each(|lists| verify(Some(revocation.options(lists)?)))
+            // The signatures of this path are valid. webpki also tries its keys in other orders, and prefers
+            // the report of a wrong signature to that of a violated constraint.
+            Err(webpki::Error::InvalidSignatureForPublicKey) => {
+                Err(AuthenticationFailure::ConstraintViolated)
             }
+            Err(e) => Err(failure(e)),
         }
     })?;
     if let Some(name) = name {
@@ -309,67 +306,26 @@ fn verify<'c>(
     Ok(Believed { issuer_key: Some(issuer), has_common_name: has_common_name.get() })
 }
 
-/// An additional check of a path, which webpki calls.
-type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
-
-/// Translates an error of webpki.
-fn failure(
-    error: &webpki::Error,
-    chain: &[CertificateDer<'_>],
-    name: Option<&ServerName<'_>>,
-) -> AuthenticationFailure {
-    use AuthenticationFailure as F;
-    use webpki::Error as W;
-    match error {
-        W::CertExpired { not_after, .. } => F::Expired(out_of_date(chain, not_after.as_secs(), |v| v.1)),
-        W::CertNotValidYet { not_before, .. } => {
-            F::NotValidYet(out_of_date(chain, not_before.as_secs(), |v| v.0))
-        }
-        W::CertNotValidForName(context) => F::NameMismatch {
-            wanted: name.map_or_else(String::new, crate::address::name_text),
-            names: context.presented.iter().map(|name| plain(name)).collect(),
-        },
-        W::UnknownIssuer => F::UnknownIssuer,
-        W::MaximumPathDepthExceeded => F::ChainTooLong,
-        // webpki found the issuer by name, but its key is of another type than the signature.
-        W::UnsupportedSignatureAlgorithmForPublicKeyContext(_) => F::BadChainSignature,
-        W::CertRevoked => F::Revoked,
-        W::UnknownRevocationStatus => F::UnknownRevocationStatus,
-        W::CrlExpired { .. } => F::OverdueRevocationList,
-        W::InvalidCrlSignatureForPublicKey => F::BadRevocationList,
-        W::RequiredEkuNotFoundContext(_) | W::EmptyEkuExtension => F::WrongPurpose,
-        W::CaUsedAsEndEntity => F::CaAsEndEntity,
-        W::NameConstraintViolation
-        | W::PathLenConstraintViolated
-        | W::EndEntityUsedAsCa
-        | W::InvalidCertValidity => F::ConstraintViolated,
-        W::UnsupportedSignatureAlgorithmContext(_)
-        | W::UnsupportedCriticalExtension
-        | W::UnsupportedCertVersion => F::UnsupportedAlgorithm,
-        W::BadDer
-        | W::BadDerTime
-        | W::TrailingData(_)
-        | W::MalformedExtensions
-        | W::MalformedDnsIdentifier
-        | W::ExtensionValueInvalid
-        | W::InvalidSerialNumber
-        | W::SignatureAlgorithmMismatch => F::BadEncoding,
-        other => F::Rejected(alloc::format!("its certificate is not acceptable: {other}")),
+/// Checks whether the key of a leaf can sign in a handshake with a peer that has these algorithms.
+fn check_signing(leaf: &[u8], algorithms: Algorithms<'_>) -> Result<(), AuthenticationFailure> {
+    // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present".
+    if !allows(leaf, KeyUse::Sign) {
+        return Err(AuthenticationFailure::WrongKeyUsage);
+    }
+    let key = chain::key(leaf).ok_or(AuthenticationFailure::BadEncoding)?;
+    if let Some(bits) = chain::short_rsa(key) {
+        return Err(AuthenticationFailure::KeyTooShort(ShortKey { bits, common_name: None }));
+    }
+    let algorithm = tlv(key).map(|(_, algorithm, _)| algorithm);
+    let fits = algorithms.iter().any(|known| Some(known.public_key_alg_id().as_ref()) == algorithm);
+    match fits && chain::is_usual_rsa(key).unwrap_or(true) {
+        true => Ok(()),
+        false => Err(AuthenticationFailure::UnsupportedKey),
     }
 }
 
-/// Finds the certificate of `chain` whose notBefore or notAfter, as `limit` selects, is `limit_s`.
-fn out_of_date(chain: &[CertificateDer<'_>], limit_s: u64, limit: impl Fn((u64, u64)) -> u64) -> OutOfDate {
-    let index = chain.iter().position(|c| dates(c).map(&limit) == Some(limit_s));
-    let certificate = index.and_then(|i| chain.get(i)).and_then(|c| EndEntityCert::try_from(c).ok());
-    OutOfDate { index, common_name: certificate.and_then(|c| common_name(c.subject())), limit_s }
-}
-
-/// Unwraps a name that webpki displays as `DnsName("localhost")`.
-fn plain(name: &str) -> String {
-    let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')')).unwrap_or(name);
-    inner.trim_matches('"').to_string()
-}
+/// An additional check of a path, which webpki calls.
+type Check<'c> = &'c dyn Fn(&VerifiedPath<'_>) -> Result<(), webpki::Error>;
 
 impl X509Identity {
     /// The names in a leaf that nothing has verified. Name constraints of its authorities could leave fewer. The other fields are empty.
@@ -410,15 +366,26 @@ pub(crate) fn details(certificate: &[u8]) -> Option<X509Details> {
 /// id-at-commonName (RFC 5280 §A.1).
 pub(super) const COMMON_NAME: &[u8] = &[0x55, 0x04, 0x03];
 
-/// The common name in a distinguished name, which is given without its header as webpki stores it. `None` if there is none, if there
-/// are several, since two readers could choose different ones, or if it contains control characters.
+/// The common name in a distinguished name, which is given without its header as webpki stores it. `None` if
+/// there is none, if there are several, since two readers could choose different ones, or if it is empty or
+/// contains control characters.
 pub(super) fn common_name(name: &[u8]) -> Option<String> {
-    match *attributes(name, COMMON_NAME)? {
+    let text = match *attributes(name, COMMON_NAME)? {
         // UTF8String, PrintableString and IA5String.
-        [(0x0c | 0x13 | 0x16, text)] => {
-            let text = core::str::from_utf8(text).ok()?;
-            (!text.contains(char::is_control)).then(|| text.to_string())
-        }
+        [(0x0c | 0x13 | 0x16, text)] => core::str::from_utf8(text).ok()?.to_string(),
+        // TeletexString and BMPString. Readers of other characters than those of ASCII do not agree about
+        // them.
+        [(0x14, text)] => text.iter().map(|byte| ascii(&[*byte])).collect::<Option<_>>()?,
+        [(0x1e, text)] => text.chunks(2).map(ascii).collect::<Option<_>>()?,
+        _ => return None,
+    };
+    (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
+}
+
+/// A character of a string with one or two bytes for each, if it is a printable one of ASCII.
+fn ascii(unit: &[u8]) -> Option<char> {
+    match unit {
+        [byte] | [0, byte] => Some(char::from(*byte)).filter(|c| c.is_ascii() && !c.is_ascii_control()),
         _ => None,
     }
 }
@@ -444,7 +411,7 @@ pub(super) fn attributes<'n>(mut name: &'n [u8], wanted: &[u8]) -> Option<Vec<(u
 }
 
 /// notBefore and notAfter of a certificate in seconds since 1970 (RFC 5280 §4.1.2.5), which webpki does not expose.
-fn dates(certificate: &[u8]) -> Option<(u64, u64)> {
+pub(super) fn dates(certificate: &[u8]) -> Option<(u64, u64)> {
     let (_, _issuer, rest) = tlv(from_issuer(certificate)?)?;
     let (_, validity, _) = tlv(rest)?;
     let (tag, begin, rest) = tlv(validity)?;
@@ -463,6 +430,11 @@ pub(super) fn allows(certificate: &[u8], usage: KeyUse) -> bool {
     key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & bit != 0))
 }
 
+/// Whether keyUsage of an authority allows its key to sign CRLs, by cRLSign.
+pub(super) fn may_sign_lists(certificate: &[u8]) -> bool {
+    key_usage(certificate).is_none_or(|bits| bits.first().is_some_and(|first| first & 0x02 != 0))
+}
+
 /// The bits of the extension keyUsage.
 fn key_usage(certificate: &[u8]) -> Option<&[u8]> {
     const KEY_USAGE: [u8; 3] = [0x55, 0x1d, 0x0f];
@@ -477,7 +449,12 @@ pub(super) fn subject_key_id(certificate: &[u8]) -> Option<&[u8]> {
 
 /// The key identifier of a certificate's issuer (RFC 5280 §4.2.1.1).
 pub(super) fn authority_key_id(certificate: &[u8]) -> Option<&[u8]> {
-    let (_, fields, _) = tlv(extension(certificate, [0x55, 0x1d, 0x23])?)?;
+    authority_key_id_among(extensions(certificate)?)
+}
+
+/// The same in the field extensions of a certificate or CRL.
+pub(super) fn authority_key_id_among(extensions: &[u8]) -> Option<&[u8]> {
+    let (_, fields, _) = tlv(extension_among(extensions, [0x55, 0x1d, 0x23])?)?;
     // keyIdentifier [0] comes first.
     tlv(fields).filter(|(tag, ..)| *tag == 0x80).map(|(_, id, _)| id)
 }
@@ -489,17 +466,25 @@ pub(super) fn distribution_points(certificate: &[u8]) -> Option<&[u8]> {
 
 /// The value of an extension below id-ce (RFC 5280 §4.2.1).
 pub(super) fn extension(certificate: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
-    const BOOLEAN: u8 = 1;
+    extension_among(extensions(certificate)?, wanted)
+}
+
+/// The field extensions [3] of a certificate, which is the last one.
+fn extensions(certificate: &[u8]) -> Option<&[u8]> {
     let (_, certificate, _) = tlv(certificate)?;
     let (_, mut fields, _) = tlv(certificate)?;
-    // The field extensions [3] is the last one.
-    let extensions = loop {
+    loop {
         let (tag, content, rest) = tlv(fields)?;
         match tag {
-            0xa3 => break content,
+            0xa3 => return Some(content),
             _ => fields = rest,
         }
-    };
+    }
+}
+
+/// The value of one of these extensions.
+fn extension_among(extensions: &[u8], wanted: [u8; 3]) -> Option<&[u8]> {
+    const BOOLEAN: u8 = 1;
     let (_, mut extensions, _) = tlv(extensions)?;
     loop {
         let (_, extension, rest) = tlv(extensions)?;
@@ -586,6 +571,36 @@ mod tests {
         for len in 0..whole.len() {
             assert_eq!(dates(&whole[..len]), None);
         }
+    }
+
+    #[test]
+    fn a_common_name_is_text_in_any_type_of_string() {
+        let element = |tag: u8, content: &[u8]| [&[tag, content.len() as u8], content].concat();
+        let name = |tag, text: &[u8]| {
+            let attribute = [element(6, COMMON_NAME), element(tag, text)].concat();
+            element(0x31, &element(0x30, &attribute))
+        };
+        for (tag, text, known) in [
+            (0x0c, "Zoë".as_bytes(), Some("Zoë")),
+            (0x13, b"device-1", Some("device-1")),
+            (0x14, b"device-1", Some("device-1")),
+            (0x16, b"device-1", Some("device-1")),
+            (0x1e, b"\0d\0e\0v", Some("dev")),
+            // Characters outside of ASCII, half a character, and control characters.
+            (0x14, b"Zo\xeb", None),
+            (0x1e, b"\x20\xac", None),
+            (0x1e, b"\0d\0", None),
+            (0x1e, b"\0d\0\n", None),
+            (0x14, b"a\x7f", None),
+            (0x0c, b"a\n", None),
+            // A UniversalString.
+            (0x1c, b"\0\0\0d", None),
+            (0x0c, b"", None),
+            (0x1e, b"", None),
+        ] {
+            assert_eq!(common_name(&name(tag, text)).as_deref(), known, "{tag:#x} {text:?}");
+        }
+        assert_eq!(common_name(&[]), None);
     }
 
     /// RFC 5280 §4.1, encoded by hand.

@@ -117,12 +117,18 @@ const fn authentication(e: &AuthenticationFailure) -> Alert {
         | A::TooManyVerifications
         | A::UnknownRevocationStatus
         | A::OverdueRevocationList
+        | A::FutureRevocationList
+        | A::NotRevocationListIssuer
         | A::BadRevocationList
         | A::Rejected(_) => Alert::CERTIFICATE_UNKNOWN,
         // RFC 8446 §6.1: the closure alerts are no errors; the peer would take them for an orderly end.
         A::RejectedWith(Alert::CLOSE_NOTIFY | Alert::USER_CANCELED, _) => Alert::ACCESS_DENIED,
         A::RejectedWith(alert, _) => *alert,
         A::Revoked => Alert::CERTIFICATE_REVOKED,
-        A::UnsupportedAlgorithm | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,
+        A::UnsupportedAlgorithm(_)
+        | A::UnsupportedExtension
+        | A::UnsupportedVersion
+        | A::UnsupportedKey
+        | A::UnsupportedType(_) => Alert::UNSUPPORTED_CERTIFICATE,
     }
 }

@@ -218,14 +218,27 @@ pub enum AuthenticationFailure {
     KeyTooShort(ShortKey),
     /// The certificate is revoked.
     Revoked,
-    /// There is no CRL from a certificate's issuer.
+    /// No CRL of a certificate's issuer covers the certificate.
     UnknownRevocationStatus,
+    /// The CRL's thisUpdate is in the future.
+    FutureRevocationList,
     /// The CRL's nextUpdate has passed: its issuer should have published a newer one.
     OverdueRevocationList,
     /// The CRL's signature does not verify with the key of the issuer that it names.
     BadRevocationList,
-    /// This side does not support the algorithm of a key or signature.
-    UnsupportedAlgorithm,
+    /// The keyUsage of a certificate's issuer does not allow it to sign CRLs.
+    NotRevocationListIssuer,
+    /// This side does not support the algorithm of a signature. Contains the AlgorithmIdentifier in DER
+    /// without its header, as in
+    /// [`signature_alg_id`](pki_types::SignatureVerificationAlgorithm::signature_alg_id); empty if it is very
+    /// long.
+    UnsupportedAlgorithm(Vec<u8>),
+    /// A certificate of the chain has a critical extension that this side does not support.
+    UnsupportedExtension,
+    /// A certificate of the chain is not of X.509 version 3.
+    UnsupportedVersion,
+    /// The type or size of the certificate's key is not supported.
+    UnsupportedKey,
     /// The raw public key does not parse.
     BadRawKey,
     /// The raw public key is not among the trusted ones.

@@ -231,10 +231,10 @@ texts!(AuthenticationFailure "A" {
     10 Self::WrongPurpose => "its certificate may not be used for this role",
     11 Self::ConstraintViolated => "its chain breaks a constraint of its issuers",
     12 Self::Revoked => "its certificate is revoked",
-    13 Self::UnknownRevocationStatus => "there is no CRL of an issuer of its chain",
+    13 Self::UnknownRevocationStatus => "there is no CRL of an issuer of its chain that covers the certificate",
     14 Self::OverdueRevocationList => "the CRL of an issuer of its chain is overdue",
     15 Self::BadRevocationList => "the CRL of an issuer of its chain has a wrong signature",
-    16 Self::UnsupportedAlgorithm => "an algorithm in its chain is not supported",
+    16 Self::UnsupportedAlgorithm(algorithm) => "its chain has a signature that is not supported: {}" (Algorithm(algorithm)),
     17 Self::UnknownRawKey => "its raw public key is not among the trusted ones",
     18 Self::UnsupportedType(t), [t.0] => "it sent a certificate of the type {t}, which is not trusted",
     19 Self::WrongKeyUsage => "its certificate's key may not sign",
@@ -244,6 +244,11 @@ texts!(AuthenticationFailure "A" {
     23 Self::KeyTooShort(key), [key] => "{key}",
     24 Self::TooManyCertificates => "its chain needs more than 12 certificates, or more than 2 with one subject and key identifier",
     25 Self::TooManyVerifications => "its chain needs more than 8 signature verifications",
+    26 Self::FutureRevocationList => "the CRL of an issuer of its chain is not valid yet",
+    27 Self::NotRevocationListIssuer => "an issuer of its chain may not sign CRLs",
+    28 Self::UnsupportedExtension => "a certificate of its chain has a critical extension that is not supported",
+    29 Self::UnsupportedVersion => "a certificate of its chain is not of X.509 version 3",
+    30 Self::UnsupportedKey => "the type or size of its certificate's key is not supported",
 });
 
 texts!(OutOfDate "D" {
@@ -444,6 +449,47 @@ impl fmt::Display for Or<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, typ) in self.0.iter().enumerate() {
             write!(f, "{}{typ}", if i == 0 { "" } else { " or " })?;
+        }
+        Ok(())
+    }
+}
+
+/// Displays an AlgorithmIdentifier without its header: the name of a well-known one, or its OBJECT
+/// IDENTIFIER.
+#[cfg(feature = "error-text")]
+struct Algorithm<'a>(&'a [u8]);
+
+#[cfg(feature = "error-text")]
+impl fmt::Display for Algorithm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        /// Below 1.2.840.113549.1.1 (RFC 8017 §A.2) and 1.2.840.10045.4 (RFC 3279 §2.2.3, RFC 5758 §3.2).
+        const NAMES: [(&[u8], &str); 9] = [
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4], "RSA with MD5"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 5], "RSA with SHA-1"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10], "RSASSA-PSS with these parameters"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 11], "RSA with SHA-256"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12], "RSA with SHA-384"),
+            (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13], "RSA with SHA-512"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1], "ECDSA with SHA-1"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2], "ECDSA with SHA-256"),
+            (&[0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3], "ECDSA with SHA-384"),
+        ];
+        let [6, len, rest @ ..] = self.0 else { return f.write_str("an unknown algorithm") };
+        let oid = rest.get(..usize::from(*len)).unwrap_or_default();
+        if let Some((_, name)) = NAMES.iter().find(|(own, _)| *own == oid) {
+            return f.write_str(name);
+        }
+        f.write_str("OID ")?;
+        let (mut arc, mut is_first) = (0u64, true);
+        for byte in oid {
+            arc = arc.wrapping_mul(128) | u64::from(byte & 0x7f);
+            if byte & 0x80 == 0 {
+                match is_first {
+                    true => write!(f, "{}.{}", (arc / 40).min(2), arc - 40 * (arc / 40).min(2))?,
+                    false => write!(f, ".{arc}")?,
+                }
+                (arc, is_first) = (0, false);
+            }
         }
         Ok(())
     }

@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::Args as ClapArgs;
-use dunlin::auth::{Revocation, X509Trust};
+use dunlin::auth::X509Trust;
 use dunlin::error::AuthenticationFailure;
 use dunlin::{Now, Side};
 use dunlin_awslc::ALL_SIGNATURES;
-use dunlin_pki::{CertificateInfo, format_time, parse_time};
-use pki_types::{CertificateDer, ServerName};
+use dunlin_pki::parse_time;
+use pki_types::ServerName;
 
+use crate::chains::Words;
 use crate::error::{Error, reason};
 use crate::files;
+use crate::tls::crl;
 
 /// Verify that a chain leads to a trusted root.
 ///
@@ -56,7 +58,6 @@ pub(super) struct Verify {
 pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
     let trust = trust(args)?;
     let chain = files::certificates(&args.chain)?;
-    let failed = |(why, advice): (String, &str)| Error::failed(args.chain.display(), why, advice);
     let since_epoch = args.time.unwrap_or_else(SystemTime::now).duration_since(SystemTime::UNIX_EPOCH);
     let now_ms = u64::try_from(since_epoch.unwrap_or(Duration::ZERO).as_millis()).unwrap_or(u64::MAX);
     let check = |side, name: Option<&ServerName<'_>>| {
@@ -64,7 +65,11 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
             .verify_chain(ALL_SIGNATURES.all, &chain, side, name, Now::from_unix_ms(now_ms))
             .unwrap_or(Ok(()))
     };
-    let failed_by = |failure: &AuthenticationFailure| failed(explained(failure));
+    let words = words(args);
+    let failed_by = |failure: &AuthenticationFailure| {
+        let (detail, advice) = words.explain(failure).unwrap_or_default();
+        Error::failed(args.chain.display(), format!("{failure}{detail}"), advice)
+    };
     let server = check(Side::Server, args.name.as_ref());
     let client = check(Side::Client, None);
     let asked = [(args.server || args.name.is_some(), &server), (args.client, &client)];
@@ -80,9 +85,21 @@ pub(super) fn run(args: &Verify, out: &mut dyn Write) -> Result<(), Error> {
             return Err(failed_by(failure));
         }
     };
-    check_key(&chain[0]).map_err(failed)?;
     writeln!(out, "{}: valid for {good_for}", args.chain.display())?;
     Ok(())
+}
+
+/// The words for the explanation of a refusal.
+fn words(args: &Verify) -> Words {
+    Words {
+        anchors: args.ca.display().to_string(),
+        ca: "--ca",
+        name: "--name",
+        complete: "put its intermediate certificates behind it in the file".into(),
+        depth: args.verify_depth,
+        enable: None,
+        leaf_only: None,
+    }
 }
 
 /// The trust of the options.
@@ -92,110 +109,15 @@ fn trust(args: &Verify) -> Result<X509Trust, Error> {
     let mut trust = X509Trust::anchors(files::certificates(&args.ca)?).map_err(|e| unusable(&e))?;
     let mut lists = vec![];
     for path in &args.crl {
-        let of_file = files::revocation_lists(path)?;
-        let bad = |e| Error::failed(path.display(), reason(&e), "make a new one with `dunlin pki crl`");
-        Revocation::new(of_file.clone()).map_err(bad)?;
-        lists.extend(of_file);
+        lists.extend(crl::of_file(path)?);
     }
     if !lists.is_empty() {
-        let together = |e| Error::failed("--CRL", reason(&e), "give one CRL of each authority");
-        let revocation = Revocation::new(lists).map_err(together)?.refuse_overdue();
-        trust = trust.with_revocation(revocation).map_err(|e| unusable(&e))?;
+        trust = trust.with_revocation(crl::together(lists)?).map_err(|e| unusable(&e))?;
     }
     match args.verify_depth {
         Some(depth) => trust.with_max_depth(depth).map_err(|e| unusable(&e)),
         None => Ok(trust),
     }
-}
-
-/// Whether the key of a leaf can prove anything in a handshake, which no verification of its chain says.
-fn check_key(leaf: &CertificateDer<'_>) -> Result<(), (String, &'static str)> {
-    let Ok(leaf) = CertificateInfo::from_der(leaf) else { return Ok(()) };
-    if let Some(short) = short_key(&leaf) {
-        return Err(short);
-    }
-    // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present".
-    match leaf.key_usages.is_empty() || leaf.key_usages.iter().any(|usage| usage == "digitalSignature") {
-        true => Ok(()),
-        false => {
-            let usages = leaf.key_usages.join(", ");
-            let why =
-                format!("its key may not sign handshakes: keyUsage is {usages}, without digitalSignature");
-            Err((why, "issue one with digitalSignature"))
-        }
-    }
-}
-
-/// Why the key of a certificate is too short, if it is.
-fn short_key(certificate: &CertificateInfo) -> Option<(String, &'static str)> {
-    let algorithm = &certificate.public_key.algorithm;
-    let bits = algorithm.strip_prefix("RSA ").or_else(|| algorithm.strip_prefix("RSA-PSS "))?;
-    let bits: u32 = bits.parse().ok()?;
-    let why =
-        format!("the RSA key of {} has {bits} bits, and at least 2048 are required", certificate.subject);
-    (bits < 2048).then_some((why, LONGER_KEY))
-}
-
-const LONGER_KEY: &str = "issue it with an RSA key of 2048 bits, or a key of another type";
-
-/// Why the engine refuses a chain, and advice.
-fn explained(failure: &AuthenticationFailure) -> (String, &'static str) {
-    use AuthenticationFailure as F;
-    let at = |seconds| format_time(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
-    let (why, advice) = match failure {
-        F::Expired(certificate) => {
-            return (format!("a certificate expired at {}", at(certificate.limit_s)), "issue a new one");
-        }
-        F::NotValidYet(certificate) => {
-            let why = format!("a certificate is not valid before {}", at(certificate.limit_s));
-            return (why, "wait or check the clock");
-        }
-        F::KeyTooShort(key) => {
-            let whose = key.common_name.as_deref().map_or("an authority".into(), |name| format!("CN={name}"));
-            let why = format!("the RSA key of {whose} has {} bits, and at least 2048 are required", key.bits);
-            return (why, LONGER_KEY);
-        }
-        F::NameMismatch { .. } => (
-            "the certificate is not valid for that name",
-            "issue one with the name as --san, or give a name that it has",
-        ),
-        F::UnknownIssuer => (
-            "no path to a trusted certificate",
-            "give its root as --ca, and its intermediate certificates in the chain's file",
-        ),
-        F::BadChainSignature => (
-            "a certificate's signature is wrong, or the signature does not match the type of its issuer's key",
-            "give the certificate of its real issuer",
-        ),
-        F::ChainTooLong => (
-            "more authorities between it and the trusted one than allowed",
-            "raise --verify-depth to 6 at most, or trust an authority further down with --ca",
-        ),
-        F::ConstraintViolated => (
-            "the chain breaks a constraint of an authority",
-            "raise --path-len if there are more authorities than it allows, also under one name (self-issued), \
-             or choose names that the name constraints permit",
-        ),
-        F::UnsupportedAlgorithm => (
-            "an algorithm, a critical extension or the version of a certificate is not supported",
-            "issue it with a key type that `dunlin pki` makes",
-        ),
-        F::BadEncoding => ("a certificate is malformed", "give an undamaged file"),
-        F::CaAsEndEntity => ("the first certificate is an authority's", "put the leaf first in the file"),
-        F::WrongPurpose => {
-            ("the certificate is not meant for this purpose", "issue one with --server or --client as needed")
-        }
-        F::Revoked => ("a certificate is revoked", "issue a new one"),
-        F::UnknownRevocationStatus => {
-            ("an authority in the chain has no CRL", "give a CRL of each authority with --CRL")
-        }
-        F::OverdueRevocationList => ("a CRL has expired", "renew it with `dunlin pki crl`"),
-        F::TooManyCertificates | F::TooManyVerifications => {
-            return (failure.to_string(), "leave out certificates that lead to no trusted one");
-        }
-        _ => return (failure.to_string(), "inspect it with `dunlin pki show`"),
-    };
-    (why.into(), advice)
 }
 
 fn server_name(text: &str) -> Result<ServerName<'static>, String> {
