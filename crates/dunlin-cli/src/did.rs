@@ -147,7 +147,7 @@ pub(crate) fn operations(directory: &Path) -> Result<Option<Vec<Operation>>, Err
     if path.symlink_metadata().is_err() {
         return Ok(None);
     }
-    let operations = directory::read_operations(&files::read(&path)?);
+    let operations = directory::read_operations(files::text(&path)?.as_bytes());
     operations.map(Some).map_err(|error| bad_operations(directory, &error))
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn resolve(did: &Did) -> Result<DidDocument, Error> {
 
 /// Reads a DID document from a file. The document says itself of which DID it is.
 pub(crate) fn document(path: &Path) -> Result<DidDocument, Error> {
-    DidDocument::read_any(&files::read(path)?)
+    DidDocument::read_any(files::text(path)?.as_bytes())
         .map_err(|error| Error::failed(path.display(), error, "give a DID document in JSON"))
 }
 
@@ -219,11 +219,9 @@ pub(crate) fn documents(paths: &[PathBuf]) -> Result<Vec<DidDocument>, Error> {
 
 /// Reads a list of DIDs.
 pub(crate) fn trust_list(path: &Path) -> Result<TrustList, Error> {
-    let content = files::read(path)?;
     let refused = |error: &dyn std::fmt::Display, advice| Error::failed(path.display(), error, advice);
-    let text =
-        str::from_utf8(&content).map_err(|_| refused(&"it is not text", "write a DID on each line"))?;
-    let list = TrustList::read(text).map_err(|error| refused(&error, "write a DID on each line"))?;
+    let list =
+        TrustList::read(&files::text(path)?).map_err(|error| refused(&error, "write a DID on each line"))?;
     match list.is_empty() {
         true => Err(refused(&"no DID in it, so nobody is trusted", "write a DID on each line")),
         false => Ok(list),

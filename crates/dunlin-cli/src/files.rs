@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use dunlin_lab::caller::{self, give_file};
 use dunlin_pki::{Item, KeyPair};
 use dunlin_store::cache::{FOREIGN_LINK, behind_links};
+use dunlin_store::text;
 use pki_types::{CertificateDer, CertificateRevocationListDer};
 use tempfile::Builder;
 use zeroize::Zeroizing;
@@ -64,6 +65,11 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
     content.map_err(failed)
 }
 
+/// Returns the text in `path`, or in stdin if it is `-`, as an editor may write it. It is wiped after use.
+pub(crate) fn text(path: &Path) -> Result<Zeroizing<String>, Error> {
+    text::text(&read(path)?).map_err(|why| Error::failed(path.display(), why, why.advice()))
+}
+
 /// Warns if other users can read a file with `secrets` in it, such as "the keys". Pipes are private.
 pub(crate) fn warn_of_access(path: &Path, secrets: &str) {
     if let Some(mode) = wide_mode(path) {
@@ -109,37 +115,28 @@ pub(crate) fn items(path: &Path) -> Result<Vec<Item>, Error> {
 
 /// Returns the certificates in `path`, at least one, and ignores keys beside them.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let certificates: Vec<_> = items(path)?
-        .into_iter()
-        .filter_map(|item| if let Item::Certificate(der) = item { Some(der) } else { None })
-        .collect();
-    if certificates.is_empty() {
-        return Err(Error::in_file(path, &dunlin_pki::Error::Missing("certificate")));
-    }
-    Ok(certificates)
+    items_for(path, "certificate", |item| if let Item::Certificate(der) = item { Some(der) } else { None })
+}
+
+/// Returns the items in `path` that `choose` takes, at least one of the `wanted` kind.
+pub(crate) fn items_for<T>(
+    path: &Path,
+    wanted: &'static str,
+    choose: impl FnMut(Item) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    dunlin_pki::parse_for(&read(path)?, wanted, choose).map_err(|error| Error::in_file(path, &error))
 }
 
 /// Returns the CRLs in `path`, at least one.
 pub(crate) fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, Error> {
-    let lists: Vec<_> = items(path)?
-        .into_iter()
-        .filter_map(|item| if let Item::RevocationList(der) = item { Some(der) } else { None })
-        .collect();
-    match lists.is_empty() {
-        true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("CRL"))),
-        false => Ok(lists),
-    }
+    items_for(path, "CRL", |item| if let Item::RevocationList(der) = item { Some(der) } else { None })
 }
 
 /// Returns the first private key in `path`.
 pub(crate) fn private_key(path: &Path) -> Result<KeyPair, Error> {
-    find_private_key(path)?.ok_or_else(|| Error::in_file(path, &dunlin_pki::Error::Missing("private key")))
-}
-
-/// Returns the first private key in `path`, if it has one.
-pub(crate) fn find_private_key(path: &Path) -> Result<Option<KeyPair>, Error> {
     let key = |item| if let Item::PrivateKey(key) = item { Some(key) } else { None };
-    Ok(items(path)?.into_iter().find_map(key))
+    let missing = || Error::in_file(path, &dunlin_pki::Error::missing("private key"));
+    items_for(path, "private key", key)?.into_iter().next().ok_or_else(missing)
 }
 
 /// Fails if one of `paths` exists and may not be replaced, or if two of them are equal. Called before any work, so that no

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use dunlin_store::psk::file::{self, Format};
 use dunlin_store::psk::sqlite::SqlitePsks;
 use dunlin_store::psk::{Identity, PskError, PskRecords, PskSet, ShortKeys, psktool, toml};
+use dunlin_store::text;
 
 use crate::error::Error;
 use crate::files::{self, Access, Existing};
@@ -73,8 +74,8 @@ pub(crate) fn change<T>(
     let result = change(&mut set).map_err(refused)?;
     let text = match format {
         Format::Toml => {
-            let before = std::str::from_utf8(&before).unwrap_or_default();
-            toml::render(before, directory_of(path), &set)
+            let before = text::text(&before).unwrap_or_default();
+            toml::render(&before, directory_of(path), &set)
         }
         _ => psktool::render(&set).map_err(PskError::from),
     };

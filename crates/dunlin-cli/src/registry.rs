@@ -147,7 +147,7 @@ fn contradicts(accepted: &SignedCheckpoint, other: &SignedCheckpoint) {
 pub(crate) fn trust(path: &Path, provider: &CryptoProvider) -> Result<RegistryTrust, Error> {
     let advice = "give the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
     let now_s = u64::try_from(now_s()).unwrap_or(0);
-    let trust = RegistryTrust::read_file(provider, &files::read(path)?, now_s);
+    let trust = RegistryTrust::read_file(provider, files::text(path)?.as_bytes(), now_s);
     let trust = trust.map_err(|error| Error::failed(path.display(), error, advice))?;
     if let Some(warning) = trust.warning() {
         warn(&format!("{}: {warning}", path.display()));

@@ -26,6 +26,7 @@ use dunlin_pki::Item;
 use dunlin_registry::client::{RegistryClient, log_contradiction};
 use dunlin_registry::lookup::{LookUpAnswers, LookUps};
 use dunlin_registry::stapler::Stapler;
+use dunlin_store::text;
 use prometheus_client::metrics::counter::Counter;
 use tokio::task::{AbortHandle, spawn_blocking};
 use zeroize::Zeroizing;
@@ -486,7 +487,7 @@ impl OwnCredential {
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
         let pair = items.into_iter().find_map(private);
         let key =
-            pair.ok_or(dunlin_pki::Error::Missing("private key")).and_then(|pair| pair.signing_key(provider));
+            pair.ok_or(dunlin_pki::Error::missing("private key")).and_then(|pair| pair.signing_key(provider));
         let key = key.map_err(pem)?;
         let shown = self.credential.as_ref().unwrap_or(&file);
         let (holding, advice) = match &self.credential {
@@ -590,15 +591,19 @@ fn content(field: &FileField) -> Result<Vec<u8>, Fault> {
     read(&field.value).map_err(|error| in_file(field, &error, "give a file that can be read"))
 }
 
+/// The text of a file, as an editor may write it.
+pub(crate) fn text(field: &FileField) -> Result<Zeroizing<String>, Fault> {
+    text::text(&content(field)?).map_err(|why| in_file(field, &why, why.advice()))
+}
+
 fn document(field: &FileField) -> Result<DidDocument, Fault> {
-    DidDocument::read_any(&content(field)?)
+    DidDocument::read_any(text(field)?.as_bytes())
         .map_err(|error| in_file(field, &error, "give a DID document in JSON"))
 }
 
 /// The proof of membership of this DID, from the file of all that `dunlin did members` writes.
 fn membership(field: &FileField, did: &Did) -> Result<Vec<u8>, Fault> {
-    let content = content(field)?;
-    let proof = read_membership(str::from_utf8(&content).unwrap_or_default(), did);
+    let proof = read_membership(&text(field)?, did);
     let advice = "give the file that `dunlin did members` has made, or its line";
     proof.ok_or_else(|| in_file(field, &format!("it has no proof that {did} is a member"), advice))
 }
@@ -617,9 +622,7 @@ fn pinned(
 
 /// Reads a list of DIDs.
 fn list(field: &FileField) -> Result<TrustList, Fault> {
-    let content = content(field)?;
-    let text = str::from_utf8(&content).map_err(|_| in_file(field, &"it is not text", LIST))?;
-    let list = TrustList::read(text).map_err(|error| in_file(field, &error, LIST))?;
+    let list = TrustList::read(&text(field)?).map_err(|error| in_file(field, &error, LIST))?;
     match list.is_empty() {
         true => Err(in_file(field, &"no DID in it, so nobody is trusted", LIST)),
         false => Ok(list),

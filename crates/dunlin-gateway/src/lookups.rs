@@ -19,8 +19,8 @@ use tokio::task::AbortHandle;
 use crate::acme::{self, connector};
 use crate::clock::now_s;
 use crate::config::{Fault, Field, FileField, Section};
-use crate::credentials::Learnt;
-use crate::tls::{self, read};
+use crate::credentials::{self, Learnt};
+use crate::tls;
 
 const KEY: &str = "name the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";
 
@@ -76,8 +76,9 @@ impl RegistryConfig {
             let what = format!("{}: {error}", key.value.display());
             key.place.fault(what, KEY)
         };
-        let content = read(&key.value).map_err(|error| refused(&error))?;
-        let trust = RegistryTrust::read_file(provider, &content, now_s()).map_err(|error| refused(&error))?;
+        let text = credentials::text(key)?;
+        let trust = RegistryTrust::read_file(provider, text.as_bytes(), now_s());
+        let trust = trust.map_err(|error| refused(&error))?;
         if let Some(warning) = trust.warning() {
             tracing::warn!(file = %key.value.display(), warning, "the trust in the registry is weaker than it looks");
         }

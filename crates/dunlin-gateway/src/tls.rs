@@ -628,14 +628,8 @@ fn items<T>(
     let mut all = vec![];
     for file in files {
         let read = read(&file.value).map_err(|error| dunlin_pki::Error::Unreadable(error.kind()));
-        match read.and_then(|content| dunlin_pki::parse(&content)) {
-            Ok(items) => {
-                let before = all.len();
-                all.extend(items.into_iter().filter_map(&choose));
-                if all.len() == before {
-                    faults.push(in_file(&file.place, &file.value, &dunlin_pki::Error::Missing(name)));
-                }
-            }
+        match read.and_then(|content| dunlin_pki::parse_for(&content, name, &choose)) {
+            Ok(items) => all.extend(items),
             Err(error) => faults.push(in_file(&file.place, &file.value, &error)),
         }
     }

@@ -5,12 +5,11 @@ use std::time::SystemTime;
 use der::asn1::OctetString;
 use der::{Decode, Encode};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
-use x509_cert::Certificate;
 use x509_cert::ext::pkix::{BasicConstraints, SubjectKeyIdentifier};
 use x509_cert::name::Name;
 
 use crate::encode::{self, Signer};
-use crate::{CaSpec, CrlSpec, Error, Form, KeyPair, LeafSpec, Purpose, crl};
+use crate::{CaSpec, Certificate, CrlSpec, Error, Form, KeyPair, LeafSpec, Purpose, crl};
 
 /// A certificate that may issue others, its private key, and the certificates above it.
 #[derive(Debug)]
@@ -55,7 +54,7 @@ impl Authority {
     /// [`Error::Missing`], [`Error::MalformedCertificate`], [`Error::NotAnAuthority`], [`Error::KeyMismatch`].
     pub fn load(mut chain: Vec<CertificateDer<'static>>, key: KeyPair) -> Result<Self, Error> {
         let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
-        let first = chain.first().ok_or(Error::Missing("certificate"))?;
+        let first = chain.first().ok_or(Error::missing("certificate"))?;
         let certificate = Certificate::from_der(first).map_err(malformed)?;
         let tbs = certificate.tbs_certificate();
         match tbs.get_extension::<BasicConstraints>().map_err(malformed)? {

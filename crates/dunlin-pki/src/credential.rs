@@ -11,10 +11,10 @@ use der::{Decode, Encode};
 use dunlin::crypto::{CryptoProvider, SigningKey};
 use dunlin::{Credential, Side};
 use pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use x509_cert::certificate::{Certificate, Version};
+use x509_cert::certificate::Version;
 use zeroize::Zeroizing;
 
-use crate::{CertificateInfo, Error, Item, KeyPair, format_time, parse};
+use crate::{Certificate, CertificateInfo, Error, Item, KeyPair, format_time, parse_for};
 
 /// The largest file that is read, in bytes: far more than a chain and its key.
 const MAX_FILE: u64 = 1 << 20;
@@ -86,14 +86,13 @@ impl LoadedCredential {
     ) -> Result<Self, CredentialFault> {
         let in_key = |error| CredentialFault::Key(error);
         let private = |item| if let Item::PrivateKey(pair) = item { Some(pair) } else { None };
-        let pair = parse(key).map_err(in_key)?.into_iter().find_map(private);
-        let pair = pair.ok_or(CredentialFault::Key(Error::Missing("private key")))?;
+        let pair = parse_for(key, "private key", private).map_err(in_key)?.into_iter().next();
+        let pair = pair.ok_or(CredentialFault::Key(Error::missing("private key")))?;
         let signing_key = pair.signing_key(provider).map_err(in_key)?;
 
         let in_certificate = |error| CredentialFault::Certificate(error);
         let public = |item| if let Item::Certificate(der) = item { Some(der) } else { None };
-        let items = parse(certificate).map_err(in_certificate)?;
-        let chain: Vec<CertificateDer<'static>> = items.into_iter().filter_map(public).collect();
+        let chain = parse_for(certificate, "certificate", public).map_err(in_certificate)?;
         if !is_key_of(&pair, &chain).map_err(in_certificate)? {
             return Err(CredentialFault::Key(Error::KeyMismatch));
         }
@@ -117,7 +116,7 @@ impl KeyPair {
 /// Whether the key belongs to the first certificate.
 fn is_key_of(pair: &KeyPair, chain: &[CertificateDer<'_>]) -> Result<bool, Error> {
     let malformed = |error: der::Error| Error::MalformedCertificate(error.to_string());
-    let leaf = chain.first().ok_or(Error::Missing("certificate"))?;
+    let leaf = chain.first().ok_or(Error::missing("certificate"))?;
     let leaf = Certificate::from_der(leaf).map_err(malformed)?;
     let leaf = leaf.tbs_certificate();
     // RFC 8446 §4.4.2.2: peers accept only version 3.

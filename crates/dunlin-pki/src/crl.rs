@@ -7,14 +7,12 @@ use const_oid::AssociatedOid;
 use der::asn1::{BitString, Uint};
 use der::{Decode, Encode};
 use pki_types::{CertificateDer, CertificateRevocationListDer};
-use x509_cert::Certificate;
 use x509_cert::certificate::Version;
-use x509_cert::crl::{CertificateList, RevokedCert, TbsCertList};
 use x509_cert::ext::pkix::{CrlNumber, CrlReason};
 
 use crate::encode::{Signer, authority_key_identifier, extension};
 use crate::error::encoding;
-use crate::{Error, Validity};
+use crate::{Certificate, CertificateList, Error, RevokedCert, TbsCertList, Validity};
 
 /// Why a certificate is revoked (RFC 5280 §5.3.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -138,7 +136,7 @@ pub(crate) fn revocation_list(
     };
     let signature = signer.key.sign(&tbs_cert_list.to_der().map_err(encoding)?)?;
     let signature = BitString::from_bytes(&signature).map_err(encoding)?;
-    let list: CertificateList = CertificateList { tbs_cert_list, signature_algorithm: algorithm, signature };
+    let list = CertificateList { tbs_cert_list, signature_algorithm: algorithm, signature };
     Ok(list.to_der().map_err(encoding)?.into())
 }
 

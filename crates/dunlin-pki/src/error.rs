@@ -18,6 +18,12 @@ pub enum Error {
     /// The private key does not parse, or its type or size is not supported.
     #[error("not a private key of a supported type")]
     UnusableKey,
+    /// The type, the curve or the size of the private key is not supported; what it is.
+    #[error("{0}, which is not supported")]
+    OtherKey(String),
+    /// The private key has the parameters of its curve instead of its name.
+    #[error("an EC key with explicit parameters instead of a named curve")]
+    ExplicitCurve,
     /// The RSA key has fewer than 2048 bits.
     #[error("the RSA key is too short: at least 2048 bits are required")]
     ShortKey,
@@ -82,9 +88,14 @@ pub enum Error {
     /// The file is neither PEM nor DER of a known kind.
     #[error("neither PEM nor DER of a certificate, key or CRL")]
     UnknownFormat,
-    /// The file holds no item of the wanted kind, which is named.
-    #[error("no {0} in it")]
-    Missing(&'static str),
+    /// The file holds no item of the wanted kind.
+    #[error("no {wanted} in it{}", found(labels))]
+    Missing {
+        /// The wanted kind.
+        wanted: &'static str,
+        /// The labels of the PEM sections that it has.
+        labels: Vec<String>,
+    },
     /// The subject does not parse, or a part of it is too long.
     #[error("bad subject {0:?}")]
     BadSubject(String),
@@ -109,12 +120,21 @@ pub enum Error {
 }
 
 impl Error {
+    /// There is none of these items.
+    pub const fn missing(wanted: &'static str) -> Self {
+        Self::Missing { wanted, labels: vec![] }
+    }
+
     /// Advice to the user, as an imperative clause.
     pub fn advice(&self) -> String {
         match self {
             Self::Crypto => "check the system's memory and random source".into(),
             Self::UnknownKeyType(_) => format!("choose one of {}", KeyType::names()),
             Self::UnusableKey => format!("give an unencrypted key of type {}", KeyType::names()),
+            Self::OtherKey(_) => format!("give a key of type {}", KeyType::names()),
+            Self::ExplicitCurve => {
+                "name its curve: `openssl ec -in FILE -param_enc named_curve -out NEW`".into()
+            }
             Self::ShortKey => format!("make a longer key, or one of another type: {}", KeyType::names()),
             Self::EncryptedKey => "decrypt it first, e.g. with `openssl pkey`".into(),
             Self::KeyMismatch => "give the private key of this certificate".into(),
@@ -141,7 +161,7 @@ impl Error {
             Self::Utf16 => "save it as ASCII or UTF-8".into(),
             Self::Pkcs12 => "make PEM of it: `openssl pkcs12 -in FILE -nodes -out NEW`".into(),
             Self::Unreadable(_) => "give a file that can be read".into(),
-            Self::Missing(what) => format!("give a file that holds a {what}"),
+            Self::Missing { wanted, .. } => format!("give a file that holds a {wanted}"),
             Self::BadSubject(_) => {
                 "write it in the notation of RFC 4514, e.g. \"CN=name,O=organisation\"".into()
             }
@@ -194,9 +214,15 @@ impl Unread {
 
 /// The labels of PEM sections, as a part of a sentence.
 fn found(labels: &[String]) -> String {
-    match labels {
-        [] => String::new(),
-        labels => format!(", only {}", labels.join(", ")),
+    let mut different: Vec<&str> = vec![];
+    for label in labels {
+        if !different.contains(&label.as_str()) {
+            different.push(label);
+        }
+    }
+    match different.is_empty() {
+        true => String::new(),
+        false => format!(", only {}", different.join(", ")),
     }
 }
 

@@ -9,14 +9,11 @@ use der::asn1::UintRef;
 use der::{Decode, Encode, Sequence};
 use pki_types::SubjectPublicKeyInfoDer;
 use serde::{Serialize, Serializer};
-use x509_cert::Certificate;
-use x509_cert::certificate::Rfc5280;
-use x509_cert::crl::{CertificateList, RevokedCert};
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::ext::pkix::{BasicConstraints, CrlReason, ExtendedKeyUsage, KeyUsage, SubjectAltName};
 use x509_cert::spki::{SubjectPublicKeyInfoOwned, SubjectPublicKeyInfoRef};
 
-use crate::{Error, format_time};
+use crate::{Certificate, CertificateList, Error, RevokedCert, format_time};
 
 /// The content of a certificate. Nothing is validated, not even the signature.
 #[derive(Clone, Debug, Serialize)]
@@ -120,7 +117,7 @@ impl RevocationListInfo {
     }
 
     fn read(der: &[u8]) -> der::Result<Self> {
-        let list = CertificateList::<Rfc5280>::from_der(der)?;
+        let list = CertificateList::from_der(der)?;
         let tbs = &list.tbs_cert_list;
         Ok(Self {
             issuer: tbs.issuer.to_string(),

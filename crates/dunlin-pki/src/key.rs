@@ -24,8 +24,8 @@ use pki_types::{AlgorithmIdentifier, PrivateKeyDer, SubjectPublicKeyInfoDer, alg
 use x509_cert::spki::{AlgorithmIdentifierOwned, SubjectPublicKeyInfoOwned};
 use zeroize::Zeroizing;
 
-use crate::Error;
 use crate::error::encoding;
+use crate::{Error, other_key};
 
 /// The supported types of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -176,8 +176,9 @@ impl KeyPair {
     /// Reads a private key from PKCS#8, PKCS#1 or SEC 1.
     ///
     /// # Errors
-    /// [`Error::ShortKey`] if it is RSA with fewer than 2048 bits; [`Error::UnusableKey`] if it does not parse, or if its type or
-    /// size is not supported.
+    /// [`Error::ShortKey`] if it is RSA with fewer than 2048 bits; [`Error::OtherKey`] or
+    /// [`Error::ExplicitCurve`] if its type, curve or size is not supported; [`Error::UnusableKey`] if it
+    /// does not parse.
     pub fn from_der(key: &PrivateKeyDer<'_>) -> Result<Self, Error> {
         let der = key.secret_der();
         // AWS-LC ignores trailing bytes, so `der` checks first that there are none.
@@ -203,12 +204,16 @@ impl KeyPair {
         let pair = match rsa::KeyPair::from_pkcs8(der).map_err(reason) {
             Err(Error::UnusableKey) => rsa::KeyPair::from_der(der).map_err(reason),
             pair => pair,
-        }?;
+        };
+        let pair = match pair {
+            Err(Error::UnusableKey) => return Err(other_key::reason(der)),
+            pair => pair?,
+        };
         let typ = match pair.public_modulus_len() {
             256 => KeyType::Rsa2048,
             384 => KeyType::Rsa3072,
             512 => KeyType::Rsa4096,
-            _ => return Err(Error::UnusableKey),
+            length => return Err(other_size(length)),
         };
         Self::new(typ, Pair::Rsa(pair))
     }
@@ -224,7 +229,7 @@ impl KeyPair {
             256 => KeyType::RsaPss2048,
             384 => KeyType::RsaPss3072,
             512 => KeyType::RsaPss4096,
-            _ => return Err(Error::UnusableKey),
+            length => return Err(other_size(length)),
         };
         Self::rsa_pss(typ, pair, algorithm)
     }
@@ -350,6 +355,11 @@ impl KeyPair {
 /// Why AWS-LC rejects an RSA key. Only the text of its error tells the reasons apart.
 fn reason(error: KeyRejected) -> Error {
     if error.to_string() == "TooSmall" { Error::ShortKey } else { Error::UnusableKey }
+}
+
+/// An RSA key with a modulus of this many bytes.
+fn other_size(bytes: usize) -> Error {
+    Error::OtherKey(format!("an RSA key of {} bits", 8 * bytes))
 }
 
 /// The AlgorithmIdentifier with this content.

@@ -31,10 +31,18 @@ mod encode;
 mod error;
 mod inspect;
 mod key;
+mod other_key;
 mod pem;
 mod spec;
 mod time;
 mod tree;
+
+/// Certificates and CRLs with serial numbers of any length: some authorities issue longer ones than the 20
+/// bytes of RFC 5280 §4.1.2.2.
+type Certificate = x509_cert::certificate::CertificateInner<x509_cert::certificate::Raw>;
+type CertificateList = x509_cert::crl::CertificateList<x509_cert::certificate::Raw>;
+type TbsCertList = x509_cert::crl::TbsCertList<x509_cert::certificate::Raw>;
+type RevokedCert = x509_cert::crl::RevokedCert<x509_cert::certificate::Raw>;
 
 pub use authority::{Authority, Identity};
 pub use credential::{CredentialFault, LoadError, LoadedCredential, Refusal};
@@ -42,7 +50,7 @@ pub use crl::{CrlSpec, RevocationReason};
 pub use error::{Error, Unread};
 pub use inspect::{CertificateInfo, Part, PublicKeyInfo, RevocationListInfo, RevokedInfo};
 pub use key::{KeyPair, KeyType};
-pub use pem::{Item, certificates_to_pem, parse, revocation_list_to_pem};
+pub use pem::{Item, certificates_to_pem, parse, parse_for, revocation_list_to_pem};
 pub use spec::{AltName, CaSpec, Form, LeafSpec, Purpose, Subject};
 pub use time::{Validity, format_time, parse_time};
 pub use tree::{Tree, TreeSpec};

@@ -6,14 +6,11 @@ use pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer,
     PrivateSec1KeyDer, SubjectPublicKeyInfoDer,
 };
-use x509_cert::Certificate;
-use x509_cert::certificate::Rfc5280;
-use x509_cert::crl::CertificateList;
 use x509_cert::spki::SubjectPublicKeyInfoRef;
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::Unread;
-use crate::{Error, KeyPair};
+use crate::{Certificate, CertificateList, Error, KeyPair};
 
 /// One item of a file.
 #[derive(Debug)]
@@ -32,18 +29,51 @@ pub enum Item {
 /// parameters and requests. A byte order mark before a section, and blanks after its lines (RFC 7468 §3), change nothing.
 ///
 /// # Errors
-/// [`Error::UnknownFormat`] if it is neither PEM nor the DER of one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Empty`] if a PEM
-/// file has no item of these kinds; [`Error::Unread`] if a section could hold one, but is of another form; [`Error::MalformedPem`];
+/// [`Error::Empty`] if there is nothing in it; [`Error::UnknownFormat`] if it is neither PEM nor the DER of
+/// one item; [`Error::Utf16`]; [`Error::Pkcs12`]; [`Error::Empty`] if a PEM file has no item of these kinds;
+/// [`Error::Unread`] if a section could hold one, but is of another form; [`Error::MalformedPem`];
 /// [`Error::EncryptedKey`]; [`Error::UnusableKey`].
 pub fn parse(file: &[u8]) -> Result<Vec<Item>, Error> {
-    // Byte order marks of UTF-16, from either end.
-    if file.starts_with(&[0xff, 0xfe]) || file.starts_with(&[0xfe, 0xff]) {
-        return Err(Error::Utf16);
-    }
-    if contains(file, BEGIN) { parse_pem(file) } else { parse_der(file).map(|item| vec![item]) }
+    labelled(file).map(|(items, _labels)| items)
 }
 
-fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
+/// Reads the items of `file` that `choose` takes, in order, and at least one.
+///
+/// # Errors
+/// Those of [`parse`]; [`Error::Missing`] of the `wanted` kind.
+pub fn parse_for<T>(
+    file: &[u8],
+    wanted: &'static str,
+    choose: impl FnMut(Item) -> Option<T>,
+) -> Result<Vec<T>, Error> {
+    let (items, labels) = labelled(file)?;
+    let chosen: Vec<T> = items.into_iter().filter_map(choose).collect();
+    if chosen.is_empty() { Err(Error::Missing { wanted, labels }) } else { Ok(chosen) }
+}
+
+/// The items of a file, and the labels of its PEM sections.
+fn labelled(file: &[u8]) -> Result<(Vec<Item>, Vec<String>), Error> {
+    if is_utf16(file) {
+        return Err(Error::Utf16);
+    }
+    if file.trim_ascii().is_empty() {
+        return Err(Error::Empty { labels: vec![] });
+    }
+    // A label in lower case is named in the error.
+    match file.windows(BEGIN.len()).any(|window| window.eq_ignore_ascii_case(BEGIN)) {
+        true => parse_pem(file),
+        false => parse_der(file).map(|item| (vec![item], vec![])),
+    }
+}
+
+/// Whether it has a byte order mark of UTF-16, from either end, or a line -----BEGIN in characters of two
+/// bytes.
+fn is_utf16(file: &[u8]) -> bool {
+    let wide: Vec<u8> = BEGIN.iter().flat_map(|byte| [*byte, 0]).collect();
+    file.starts_with(&[0xff, 0xfe]) || file.starts_with(&[0xfe, 0xff]) || contains(file, &wide)
+}
+
+fn parse_pem(file: &[u8]) -> Result<(Vec<Item>, Vec<String>), Error> {
     let (sections, labels) = sections(file)?;
     let mut items = vec![];
     for section in <(SectionKind, Vec<u8>)>::pem_slice_iter(&sections) {
@@ -58,7 +88,7 @@ fn parse_pem(file: &[u8]) -> Result<Vec<Item>, Error> {
             _ => continue,
         });
     }
-    if items.is_empty() { Err(Error::Empty { labels }) } else { Ok(items) }
+    if items.is_empty() { Err(Error::Empty { labels }) } else { Ok((items, labels)) }
 }
 
 const BEGIN: &[u8] = b"-----BEGIN ";
@@ -104,8 +134,10 @@ fn sections(file: &[u8]) -> Result<(Zeroizing<Vec<u8>>, Vec<String>), Error> {
     let mut labels: Vec<String> = vec![];
     // The label of the section that is being read, in the file and in RFC 7468.
     let mut reads: Option<(String, &str)> = None;
+    // Some old editors end lines with CR alone.
+    let line_end = if file.contains(&b'\n') { b'\n' } else { b'\r' };
     let unended = |label: &str| Error::MalformedPem(format!("the line -----END {label}----- is missing"));
-    for (number, line) in (1..).zip(file.split(|byte| *byte == b'\n')) {
+    for (number, line) in (1..).zip(file.split(|byte| *byte == line_end)) {
         let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line).trim_ascii_end();
         if contains(line, BEGIN) {
             if let Some((label, _)) = reads {
@@ -186,7 +218,7 @@ fn parse_der(file: &[u8]) -> Result<Item, Error> {
     if SubjectPublicKeyInfoRef::from_der(file).is_ok() {
         return Ok(Item::PublicKey(file.to_vec().into()));
     }
-    if CertificateList::<Rfc5280>::from_der(file).is_ok() {
+    if CertificateList::from_der(file).is_ok() {
         return Ok(Item::RevocationList(file.to_vec().into()));
     }
     if is_pkcs12(file) {

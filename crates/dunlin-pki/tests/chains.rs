@@ -213,7 +213,7 @@ fn loads_an_authority_from_files_and_rejects_a_foreign_key() {
 
     let stranger = || KeyPair::generate(KeyType::P256).unwrap();
     assert_eq!(Authority::load(chain(), stranger()).err(), Some(Error::KeyMismatch));
-    assert_eq!(Authority::load(vec![], stranger()).err(), Some(Error::Missing("certificate")));
+    assert_eq!(Authority::load(vec![], stranger()).err(), Some(Error::missing("certificate")));
     let Tree { client, .. } = tree;
     assert_eq!(Authority::load(client.chain, client.key).err(), Some(Error::NotAnAuthority));
     let garbage = CertificateDer::from(vec![0x30, 0x00]);
@@ -247,7 +247,7 @@ fn rejects_files_without_usable_certificates_keys_or_crls() {
     let bad_key = b"-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----\n";
     let other = b"-----BEGIN X509 PARAMETERS-----\nMAA=\n-----END X509 PARAMETERS-----\n";
     let cases: [(&[u8], Error); 6] = [
-        (b"", Error::UnknownFormat),
+        (b"", Error::Empty { labels: vec![] }),
         (b"hello", Error::UnknownFormat),
         (encrypted, Error::EncryptedKey),
         (old, Error::EncryptedKey),

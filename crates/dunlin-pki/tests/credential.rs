@@ -96,14 +96,18 @@ fn names_the_file_that_cannot_be_used() {
         let LoadError { file, error } = place.load(certificate, key).unwrap_err();
         (file.strip_prefix(place.directory.path()).unwrap().to_owned(), error)
     };
+    let missing = |wanted, labels: &[&str]| {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        Error::Missing { wanted, labels }
+    };
     let unreadable = Error::Unreadable(std::io::ErrorKind::NotFound);
     let named = |file: &str, error: &Error| (Path::new(file).to_owned(), error.clone());
     assert_eq!(file("none", None), named("none", &unreadable));
     assert_eq!(file("server.pem", Some("none")), named("none", &unreadable));
     assert_eq!(file("text", Some("server.key")), named("text", &Error::UnknownFormat));
     assert_eq!(file("server.pem", Some("text")), named("text", &Error::UnknownFormat));
-    assert_eq!(file("server.pem", None), named("server.pem", &Error::Missing("private key")));
-    assert_eq!(file("server.key", None), named("server.key", &Error::Missing("certificate")));
+    assert_eq!(file("server.pem", None), named("server.pem", &missing("private key", &["CERTIFICATE"; 2])));
+    assert_eq!(file("server.key", None), named("server.key", &missing("certificate", &["PRIVATE KEY"])));
     fs::File::create(place.path("large")).unwrap().set_len((1 << 20) + 1).unwrap();
     let large = Error::Unreadable(std::io::ErrorKind::FileTooLarge);
     assert_eq!(file("large", None), named("large", &large));

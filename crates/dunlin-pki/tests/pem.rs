@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may fail")]
 
-use dunlin_pki::{Error, Item, KeyType, Tree, TreeSpec, Unread, certificates_to_pem, parse};
+use dunlin_pki::{Error, Item, KeyType, Tree, TreeSpec, Unread, certificates_to_pem, parse, parse_for};
 
 /// A chain of two certificates, and the key of the first.
 fn files() -> (String, String) {
@@ -47,9 +47,35 @@ fn editors_and_mail_programs_change_nothing() {
             "parameters between",
         ),
         (both.trim_end().into(), "no end of the last line"),
+        (both.replace('\n', "\r"), "lines of old systems"),
     ] {
         assert_eq!(kinds(file), Ok("kcc".into()), "{what}");
     }
+}
+
+#[test]
+fn names_what_is_no_pem() {
+    let (chain, _) = files();
+    let utf16: Vec<u8> = chain.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let marked = [&[0xff, 0xfe][..], &utf16].concat();
+    for (file, error) in [
+        (vec![], Error::Empty { labels: vec![] }),
+        (b" \r\n".to_vec(), Error::Empty { labels: vec![] }),
+        (b"\0\0\0".to_vec(), Error::UnknownFormat),
+        (utf16, Error::Utf16),
+        (marked, Error::Utf16),
+    ] {
+        assert_eq!(kinds(file), Err(error));
+    }
+    let lower = chain.replace("BEGIN CERTIFICATE", "BEGIN certificate");
+    assert!(kinds(lower.to_ascii_lowercase()).unwrap_err().to_string().contains("line 1: this is no whole"));
+    assert!(kinds(lower).unwrap_err().to_string().contains("line 1: this is no whole"));
+    let labels = vec!["CERTIFICATE".to_owned(); 2];
+    let keys = parse_for(chain.as_bytes(), "private key", |item| match item {
+        Item::PrivateKey(key) => Some(key),
+        _ => None,
+    });
+    assert_eq!(keys.map(|_| ()), Err(Error::Missing { wanted: "private key", labels }));
 }
 
 /// A CRL or a root that nobody reads would let in whom it refuses.
@@ -111,7 +137,7 @@ fn what_looks_like_a_section_is_never_skipped_in_silence() {
 fn a_key_on_one_line_is_in_no_message() {
     let (_, key) = files();
     let secret = key.lines().nth(1).unwrap();
-    for newline in [" ", "", "\r", "\\n", "\t"] {
+    for newline in [" ", "", "\\n", "\t"] {
         let error = kinds(key.replace('\n', newline)).unwrap_err();
         for text in [error.to_string(), error.advice(), format!("{error:?}")] {
             assert!(!text.contains(&secret[..8]) && text.len() < 200, "{text}");

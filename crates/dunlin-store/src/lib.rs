@@ -9,6 +9,7 @@
 //! * The names of stores in options and configurations: `StoreUrl`, with the features `redis` and `sqlite`.
 //! * Verdicts about certificates that come again: [`RememberedVerdicts`].
 //! * What must never be forgotten: [`RecordFile`].
+//! * Text files as editors write them: the module [`text`].
 //! * Pre-shared keys: the module `psk`, with files that people write (feature `files`) and SQLite (feature `sqlite`).
 //!
 //! Every store is bounded, can be shared by any number of connections, and has no clock: the engine passes the time.
@@ -26,6 +27,7 @@ mod records;
 mod server;
 #[cfg(feature = "redis")]
 mod shared;
+pub mod text;
 mod tickets;
 #[cfg(all(feature = "redis", feature = "sqlite"))]
 mod url;

@@ -13,11 +13,12 @@ use dunlin::auth::{FindPsk, Psk};
 use dunlin::crypto::HashAlgorithm;
 use dunlin::error::Internal;
 use dunlin::{Now, TransportKind};
-use dunlin_store::psk::file::{PskFile, Stamp};
+use dunlin_store::psk::file::{self, Format, PskFile, Stamp};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{
     Identity, PskError, PskFault, PskRecord, PskRecords, PskSet, Revoked, ShortKeys, lifecycle, toml,
 };
+use dunlin_store::text::NotText;
 use dunlin_tests::awslc;
 use tempfile::TempDir;
 use zeroize::Zeroizing;
@@ -29,6 +30,36 @@ const NEW_YEAR_S: u64 = 1_798_761_600;
 
 fn parse(text: &str) -> Result<PskSet, PskError> {
     toml::parse(text.as_bytes(), Path::new("/nowhere")).map(|(set, _)| set)
+}
+
+#[test]
+fn reads_key_files_as_editors_write_them() {
+    let (line, table) =
+        (format!("device:{KEY}\n"), format!("[[psk]]\nidentity = \"device\"\nkey = \"{KEY}\"\n"));
+    for (text, format) in [(&line, Format::Psktool), (&table, Format::Toml)] {
+        let parse = |file: &[u8]| {
+            assert!(file.starts_with(&[0xff]) || Format::of_text(file) == format);
+            file::parse(file, format, Path::new("/nowhere"), ShortKeys::Refuse).map(|(set, _)| set)
+        };
+        for written in [
+            text.clone(),
+            format!("\u{feff}{text}"),
+            text.replace('\n', "\r\n"),
+            text.replace('\n', "\r"),
+            text.trim_end().into(),
+        ] {
+            let set = parse(written.as_bytes()).unwrap();
+            let device = Identity::parse(b"device").unwrap();
+            assert_eq!(
+                set.get(&device).unwrap().map(|record| record.key_hex().to_string()),
+                Some(KEY.into())
+            );
+        }
+        let wide: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let error = parse(&[&[0xff, 0xfe][..], &wide].concat()).err().unwrap();
+        assert_eq!(error, PskFault::NotText(NotText::Utf16).into());
+    }
+    assert!(Format::of_text(&[0; 4]) == Format::Psktool);
 }
 
 fn record(identity: &str, byte: u8) -> PskRecord {

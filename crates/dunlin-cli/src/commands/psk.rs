@@ -613,8 +613,8 @@ fn identity(text: &str) -> Result<Identity, Error> {
 
 /// Reads a key in hexadecimal from a file that holds nothing else.
 fn key_in(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let text = files::read(path)?;
-    base16ct::mixed::decode_vec(text.trim_ascii()).map(Zeroizing::new).map_err(|_| {
+    let text = files::text(path)?;
+    base16ct::mixed::decode_vec(text.trim()).map(Zeroizing::new).map_err(|_| {
         Error::failed(path.display(), "it does not hold a key in hexadecimal", PskFault::HexKey.advice())
     })
 }

@@ -251,10 +251,10 @@ impl Place {
             Self::RedisIn(path) => path,
         };
         files::warn_of_access(&path, "the password");
-        let content = files::read(&path)?;
+        let content = files::text(&path)?;
         let failed =
             |fault: StoreUrlFault| Error::failed(path.display(), fault, fault.advice().unwrap_or(URL));
-        match StoreUrl::parse(str::from_utf8(&content).map_or("", str::trim)) {
+        match StoreUrl::parse(content.trim()) {
             Ok(store @ StoreUrl::Redis(_)) => Ok(store),
             Err(fault @ (StoreUrlFault::Password | StoreUrlFault::Redis)) => Err(failed(fault)),
             Ok(_) | Err(_) => Err(failed(StoreUrlFault::Redis)),

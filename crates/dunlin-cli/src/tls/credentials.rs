@@ -347,8 +347,7 @@ fn authentication(own: &Own) -> Result<DidUrl, Error> {
 
 /// The proof of membership of a DID, from the file of all that `dunlin did members` writes.
 fn membership(path: &Path, did: &Did) -> Result<Vec<u8>, Error> {
-    let content = files::read(path)?;
-    let proof = read_membership(str::from_utf8(&content).unwrap_or_default(), did);
+    let proof = read_membership(&files::text(path)?, did);
     proof.ok_or_else(|| {
         let why = format!("it has no proof that {did} is a member");
         Error::failed(path.display(), why, "give the file that `dunlin did members` has made, or its line")

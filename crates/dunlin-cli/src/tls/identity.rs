@@ -13,7 +13,6 @@ use dunlin_pki::{CertificateInfo, CredentialFault, Item, KeyPair, LoadedCredenti
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{Identity, PskError, PskRecord, PskRecords, PskSet, ShortKeys, State, lifecycle};
-use pki_types::SubjectPublicKeyInfoDer;
 use zeroize::Zeroizing;
 
 use crate::error::{Error, reason, warn, warn_once};
@@ -358,12 +357,7 @@ impl TlsOptions {
             Item::PrivateKey(pair) => Some(pair.public_key().clone()),
             _ => None,
         };
-        let keys: Vec<SubjectPublicKeyInfoDer<'static>> =
-            files::items(path)?.into_iter().filter_map(public).collect();
-        match keys.is_empty() {
-            true => Err(Error::in_file(path, &dunlin_pki::Error::Missing("public key"))),
-            false => Ok(RawKeyTrust::Keys(keys)),
-        }
+        files::items_for(path, "public key", public).map(RawKeyTrust::Keys)
     }
 }
 
@@ -406,7 +400,7 @@ pub(crate) fn load(
             let why = format!("not the key of the first certificate in {}", cert.display());
             Error::failed(key.display(), why, error.advice())
         }
-        CredentialFault::Key(error @ dunlin_pki::Error::Missing(_)) if key == cert => {
+        CredentialFault::Key(error @ dunlin_pki::Error::Missing { .. }) if key == cert => {
             Error::failed(key.display(), error, "give it with --key, or a file that holds both")
         }
         CredentialFault::Key(error) => Error::in_file(key, &error),

@@ -690,7 +690,7 @@ impl TlsOptions {
             let of_issuers = self.verifiable.issuer_schemes(&lists::provider())?;
             return Ok(of_issuers.unwrap_or_else(|| vec![SignatureScheme::ECDSA_SECP256R1_SHA256]));
         };
-        let missing = || Err(dunlin_pki::Error::Missing("certificate or key"));
+        let missing = || Err(dunlin_pki::Error::missing("certificate or key"));
         let key = files::items(path)?.first().map_or_else(missing, public_key);
         Ok(schemes_of(&key.map_err(|e| Error::in_file(path, &e))?))
     }
@@ -719,7 +719,7 @@ fn public_key(item: &Item) -> Result<PublicKeyInfo, dunlin_pki::Error> {
         Item::Certificate(der) => CertificateInfo::from_der(der).map(|c| c.public_key),
         Item::PublicKey(der) => PublicKeyInfo::from_der(der),
         Item::PrivateKey(pair) => PublicKeyInfo::from_der(pair.public_key()),
-        _ => Err(dunlin_pki::Error::Missing("certificate or key")),
+        _ => Err(dunlin_pki::Error::missing("certificate or key")),
     }
 }
 

@@ -241,7 +241,7 @@ fn refuses_unusable_options_before_connecting() {
     place.dunlin("pki raw-key --key raw.key --public raw.pub");
     for (arguments, says) in [
         ("client --CAfile nothing.pem", "dunlin: nothing.pem: no such file; "),
-        ("client --CAfile pki/root.key", "dunlin: pki/root.key: no certificate in it; "),
+        ("client --CAfile pki/root.key", "dunlin: pki/root.key: no certificate in it, only PRIVATE KEY; "),
         (
             "client --cert pki/client.pem --key pki/server.key",
             "pki/server.key: not the key of the first certificate in pki/client.pem; ",
@@ -253,11 +253,11 @@ fn refuses_unusable_options_before_connecting() {
             "dunlin: pki/root.pem: not a session file of dunlin; ",
         ),
         ("client localhost:0 --CAfile pki/root.pem", "dunlin: server localhost:0: "),
-        ("client --rpk-file pki/root.pem", "dunlin: pki/root.pem: no public key in it; "),
+        ("client --rpk-file pki/root.pem", "dunlin: pki/root.pem: no public key in it, only CERTIFICATE; "),
         ("server --cert nothing.pem", "dunlin: nothing.pem: no such file; "),
         (
             "server --cert pki/server.pem",
-            "no private key in it; give it with --key, or a file that holds both",
+            "no private key in it, only CERTIFICATE; give it with --key, or a file that holds both",
         ),
         (
             "client --CAfile garbage.pem",

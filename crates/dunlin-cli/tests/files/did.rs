@@ -368,6 +368,42 @@ fn issuers_of_did_dunlin_are_pinned_by_their_documents() {
 }
 
 #[test]
+fn reads_lists_and_documents_as_editors_write_them() {
+    let place = Place::new();
+    create(&place, "--method dunlin --registry registry.example --out operator");
+    let device = create(&place, "--out device");
+    place.dunlin(&format!("vc issue --issuer operator --subject {device} --out device.vc"));
+    let list = format!("# the operator\n{}", place.dunlin("did resolve operator --line"));
+    let document = place.read("operator/did.json");
+    let verify = "vc verify device.vc --trust list --document document";
+    let edits: [fn(&str) -> String; 4] = [
+        |text| format!("\u{feff}{text}"),
+        |text| text.replace('\n', "\r\n"),
+        |text| text.replace('\n', "\r"),
+        |text| text.trim_end().to_owned(),
+    ];
+    for edit in edits {
+        place.write("list", edit(&list));
+        place.write("document", edit(&document));
+        place.dunlin(verify);
+    }
+    let wide = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<_>>();
+    place.write("document", [&[0xfe, 0xff][..], &wide(&document)].concat());
+    let line = place.dunlin_fails(verify, 1);
+    assert!(line.contains("document: the text is in UTF-16; save it as UTF-8"), "{line}");
+    place.write("document", &document);
+    for (content, says) in [
+        (wide(&list), "list: the text is in UTF-16; "),
+        ([list.as_bytes(), b"\xff"].concat(), "list: line 3 is not UTF-8; "),
+        ([list.as_bytes(), b"\0"].concat(), "list: line 3 has a zero byte, so it is not text; "),
+    ] {
+        place.write("list", content);
+        let line = place.dunlin_fails(verify, 1);
+        assert!(line.contains(says), "{line}");
+    }
+}
+
+#[test]
 fn revokes_credentials_in_a_status_list() {
     let (place, _, device) = parties();
     let issue = |name: &str, url: &str| {

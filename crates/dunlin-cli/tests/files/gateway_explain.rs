@@ -137,7 +137,7 @@ fn names_all_faults_of_a_policy_and_of_its_arguments() {
         ("-c missing.toml --psk-identity a", "missing.toml: No such file or directory"),
         ("-c policy.toml --hello 160301", "the ClientHello is incomplete"),
         ("-c policy.toml --hello nowhere", "neither a handshake record nor a ClientHello"),
-        ("-c policy.toml --cert policy.toml", "neither a certificate nor a public key in PEM"),
+        ("-c policy.toml --cert policy.toml", "neither PEM nor DER of a certificate, key or CRL"),
     ] {
         let error = place.dunlin_fails(&format!("gateway explain {arguments}"), 1);
         assert!(error.contains(expected), "{error}");

@@ -125,6 +125,48 @@ fn names_what_is_wrong_with_a_certificate() {
 }
 
 #[test]
+fn names_a_key_that_is_not_supported() {
+    let root = Root::new(P256);
+    let Root(place) = &root;
+    root.issue("leaf", P256, Some("subjectAltName=DNS:localhost"), "");
+    place.tool("openssl", "ec -in leaf.key -param_enc explicit -out explicit.key");
+    place.tool("openssl", "pkcs8 -topk8 -nocrypt -in explicit.key -out explicit8.key");
+    place.tool("openssl", "pkcs12 -export -in leaf.pem -inkey leaf.key -passout pass: -out leaf.p12");
+    place.tool("openssl", "ecparam -genkey -noout -name brainpoolP256r1 -out brainpool.key");
+    for (name, key) in [
+        ("k256.key", "-algorithm EC -pkeyopt ec_paramgen_curve:secp256k1"),
+        ("x25519.key", "-algorithm X25519"),
+        ("ed448.key", "-algorithm ED448"),
+        ("rsa.key", "-algorithm RSA -pkeyopt rsa_keygen_bits:2304"),
+    ] {
+        place.tool("openssl", &format!("genpkey {key} -out {name}"));
+    }
+    let wide: Vec<u8> = place.read("leaf.key").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    place.write("wide.key", wide);
+    for (key, says) in [
+        (
+            "explicit.key",
+            "an EC key with explicit parameters instead of a named curve; name its curve: `openssl ec ",
+        ),
+        ("explicit8.key", "an EC key with explicit parameters instead of a named curve; "),
+        ("leaf.p12", "a PKCS #12 file; make PEM of it: "),
+        ("brainpool.key", "an EC key on the curve brainpoolP256r1, which is not supported; "),
+        ("k256.key", "an EC key on the curve secp256k1, which is not supported; give a key of type rsa2048"),
+        ("x25519.key", "a key of the type "),
+        ("ed448.key", "a key of the type "),
+        ("rsa.key", "an RSA key of 2304 bits, which is not supported; "),
+        ("wide.key", "the text is in UTF-16; save it as ASCII or UTF-8"),
+        ("leaf.pem", "no private key in it, only CERTIFICATE; "),
+    ] {
+        let issue = format!(
+            "pki leaf --issuer root.pem --client --name x --cert x.pem --key x.key --issuer-key {key}"
+        );
+        let line = place.dunlin_fails(&issue, 1);
+        assert!(line.contains(&format!("{key}: {says}")), "{line}");
+    }
+}
+
+#[test]
 fn names_the_older_of_two_crls() {
     let root = Root::new(P256);
     root.issue("leaf", P256, Some("subjectAltName=DNS:localhost"), "");

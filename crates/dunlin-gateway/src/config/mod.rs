@@ -17,6 +17,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use dunlin_store::text;
+
 use crate::Gateway;
 pub use crate::credentials::{CredentialTrust, OwnCredential};
 pub use crate::document::{Fault, Faults, Field, FileField, Place};
@@ -370,5 +372,7 @@ fn read(path: &Path) -> Result<String, Fault> {
     if content.len() as u64 > MAX_FILE {
         return Err(failed(format!("larger than {} MiB", MAX_FILE >> 20)));
     }
-    String::from_utf8(content).map_err(|_| failed("not UTF-8".to_owned()))
+    let text = text::text(&content)
+        .map_err(|why| Fault::elsewhere(format!("{}: {why}", path.display()), why.advice()));
+    text.map(|text| text.to_string())
 }

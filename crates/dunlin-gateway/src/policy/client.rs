@@ -14,10 +14,13 @@ use dunlin::pki_types::CertificateDer;
 use dunlin::wire::CertificateType;
 use dunlin_identity::handshake::CredentialIdentity;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use x509_cert::Certificate;
+use x509_cert::certificate::{CertificateInner, Raw};
 use x509_cert::ext::pkix::SubjectAltName;
 use x509_cert::ext::pkix::name::GeneralName;
 use x509_cert::name::Name;
+
+/// A certificate with a serial number of any length, as the engine accepts it.
+type Certificate = CertificateInner<Raw>;
 
 /// What can be known about an authenticated client. The set is open: a new kind of identity adds attributes or claims.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

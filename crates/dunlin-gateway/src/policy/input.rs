@@ -3,10 +3,9 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use dunlin::pki_types::pem::PemObject;
-use dunlin::pki_types::{CertificateDer, SubjectPublicKeyInfoDer};
 use dunlin::{ClientHelloInfo, DtlsConnection, Event, Now, Profile, Question, ServerConfig, TlsConnection};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_pki::Item;
 
 use super::client::Client;
 
@@ -14,9 +13,9 @@ use super::client::Client;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InputError {
-    /// The PEM text holds neither a certificate nor a public key.
-    #[error("neither a certificate nor a public key in PEM")]
-    NotACredential,
+    /// The file cannot be read, or holds neither a certificate nor a public key.
+    #[error("{0}")]
+    NotACredential(dunlin_pki::Error),
     /// The certificate cannot be parsed.
     #[error("the certificate cannot be parsed")]
     Certificate,
@@ -31,19 +30,31 @@ pub enum InputError {
     Rejected(String),
 }
 
-/// The client of the first certificate in a PEM text, or else of its first public key. Its issuer's key is known if the issuer's
-/// certificate is in the text, too. Nothing is verified.
+/// The client of the first certificate in a file, or else of its first public key. Its issuer's key is known
+/// if the issuer's certificate is in the file, too. Nothing is verified.
 ///
 /// # Errors
 /// [`InputError::NotACredential`]; [`InputError::Certificate`].
 pub fn client_from_pem(pem: &[u8]) -> Result<Client, InputError> {
-    let mut certificates = CertificateDer::pem_slice_iter(pem).filter_map(Result::ok);
+    let (mut certificates, mut keys) = (vec![], vec![]);
+    let items = dunlin_pki::parse_for(pem, "certificate or public key", |item| match item {
+        Item::Certificate(_) | Item::PublicKey(_) => Some(item),
+        _ => None,
+    });
+    for item in items.map_err(InputError::NotACredential)? {
+        match item {
+            Item::Certificate(der) => certificates.push(der),
+            Item::PublicKey(key) => keys.push(key),
+            _ => {}
+        }
+    }
+    let mut certificates = certificates.into_iter();
     if let Some(leaf) = certificates.next() {
         let client = Client::from_certificate(&leaf).ok_or(InputError::Certificate)?;
         return Ok(client.issued_by_one_of(&leaf, certificates));
     }
-    let key = SubjectPublicKeyInfoDer::from_pem_slice(pem).map_err(|_| InputError::NotACredential)?;
-    Ok(Client::with_raw_key(&key))
+    // One of the two is there.
+    Ok(Client::with_raw_key(keys.first().ok_or(InputError::Certificate)?))
 }
 
 /// The largest content of a TLS record, in bytes (RFC 8446 §5.1).

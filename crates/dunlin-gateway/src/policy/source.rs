@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use aws_lc_rs::digest::{SHA256, digest};
 use dunlin_store::psk::file::{Format, Stamp};
+use dunlin_store::text;
 use rusqlite::Connection;
 
 use super::load::{self, MAX_FILE};
@@ -203,10 +204,11 @@ fn text(path: &Path) -> Result<String, Faults> {
     let unreadable = |error: std::io::Error| {
         Faults::one(unusable(path, error, "give a file of TOML or a database that can be read"))
     };
-    let mut text = String::new();
+    let mut content = vec![];
     let file = File::open(path).map_err(unreadable)?;
-    file.take(MAX_FILE as u64 + 1).read_to_string(&mut text).map_err(unreadable)?;
-    Ok(text)
+    file.take(MAX_FILE as u64 + 1).read_to_end(&mut content).map_err(unreadable)?;
+    let text = text::text(&content).map_err(|why| Faults::one(unusable(path, why, why.advice())));
+    text.map(|text| text.to_string())
 }
 
 /// A fault of a whole file.

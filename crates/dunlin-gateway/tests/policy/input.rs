@@ -8,6 +8,7 @@ use dunlin::pki_types::pem::PemObject;
 use dunlin::wire::ProtocolVersion;
 use dunlin::{ClientConfig, DtlsConnection, Now, Profile, ServerAddress, TlsConnection, Trust};
 use dunlin_gateway::policy::{Attribute, Hints, InputError, client_from_pem, client_hello};
+use dunlin_pki::{Error as PkiError, KeyPair, KeyType};
 
 fn client() -> Arc<ClientConfig> {
     let roots = vec![CertificateDer::from_pem_slice(include_bytes!("data/client.pem")).unwrap()];
@@ -64,7 +65,14 @@ fn reads_certificates_and_public_keys_in_pem() {
         client.values(&Attribute::Key).collect::<Vec<_>>(),
         ["a1e9156054e04fac899ae9f275132cdc07a5dbc4ea2c2ad3a1ffc6e0d253681f"]
     );
-    assert_eq!(client_from_pem(b"nothing").unwrap_err(), InputError::NotACredential);
+    assert_eq!(client_from_pem(b"nothing").unwrap_err(), InputError::NotACredential(PkiError::UnknownFormat));
+    let labels = vec!["PRIVATE KEY".to_owned()];
+    let missing = PkiError::Missing { wanted: "certificate or public key", labels };
+    let pair = KeyPair::generate(KeyType::P256).unwrap().to_pem().unwrap();
+    assert_eq!(client_from_pem(pair.as_bytes()).unwrap_err(), InputError::NotACredential(missing));
+    // As editors write it.
+    let marked = ["\u{feff}", key].concat().replace('\n', "  \r\n");
+    assert!(client_from_pem(marked.as_bytes()).is_ok());
     let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
     assert_eq!(client_from_pem(broken.as_bytes()).unwrap_err(), InputError::Certificate);
 }

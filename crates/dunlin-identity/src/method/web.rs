@@ -158,6 +158,8 @@ pub fn locate(did: &Did) -> Result<HttpsUrl, WebError> {
 /// # Errors
 /// [`WebError::Document`], [`WebError::Context`].
 pub fn read(text: &[u8], did: &Did) -> Result<DidDocument, WebError> {
+    // RFC 8259 §8.1: a parser may ignore a byte order mark, which some editors write.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let value = json::read(text).map_err(DocumentError::Json)?;
     // did:web §2.4: a document with contexts has that of DID documents. None is fetched.
     let known = match value.get("@context") {

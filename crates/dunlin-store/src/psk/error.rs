@@ -1,6 +1,7 @@
 //! Errors of keys, their files and databases. No text quotes what may be a secret.
 
 use super::{MAX_KEY_LEN, MIN_KEY_LEN};
+use crate::text::NotText;
 
 /// A fault, and the line of the file where it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -61,6 +62,9 @@ pub enum PskFault {
     /// The text is empty, too long or has control characters; the field.
     #[error("{0} is empty, too long, or has control characters")]
     Text(&'static str),
+    /// The file is not text.
+    #[error("{0}")]
+    NotText(NotText),
     /// The file is too large; the limit in MiB.
     #[error("larger than {0} MiB")]
     TooLarge(u64),
@@ -120,6 +124,7 @@ impl PskFault {
             Self::Time(_) => "write it as 2027-01-31T12:00:00Z",
             Self::EmptyValidity => "swap or correct them",
             Self::Text(_) => "write at most 255 bytes of plain text",
+            Self::NotText(why) => why.advice(),
             Self::TooLarge(_) => "use a database",
             Self::NoRoom(_) => "name a .toml or .db file instead; `dunlin psk convert` converts this one",
             Self::Unknown(_) => "see `dunlin psk list`",

@@ -14,6 +14,7 @@ use dunlin::crypto::CryptoProvider;
 use zeroize::Zeroizing;
 
 use super::{PskError, PskFault, PskRecord, PskSet, ShortKeys, psktool, toml};
+use crate::text::plain_lines;
 
 /// The largest file, in bytes: half a million keys.
 const MAX_FILE: u64 = 64 << 20;
@@ -56,7 +57,8 @@ impl Format {
             let code = line.split(|byte| *byte == b'#').next().unwrap_or_default();
             code.trim_ascii() == b"[[psk]]"
         };
-        match content.split(|byte| *byte == b'\n').any(begins_key) {
+        let lines = plain_lines(content).unwrap_or_default();
+        match lines.split(|byte| *byte == b'\n').any(begins_key) {
             true => Self::Toml,
             false => Self::Psktool,
         }
@@ -73,9 +75,10 @@ pub fn parse(
     directory: &Path,
     short: ShortKeys,
 ) -> Result<(PskSet, Vec<PathBuf>), PskError> {
+    let lines = |content| plain_lines(content).map_err(PskFault::NotText);
     match format {
-        Format::Psktool => psktool::parse(content, short).map(|set| (set, vec![])),
-        Format::Toml => toml::parse(content, directory),
+        Format::Psktool => psktool::parse(&lines(content)?, short).map(|set| (set, vec![])),
+        Format::Toml => toml::parse(&lines(content)?, directory),
         Format::Sqlite => Err(PskFault::Unreadable("a database, not a text".into()).into()),
     }
 }

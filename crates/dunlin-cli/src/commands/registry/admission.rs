@@ -34,9 +34,7 @@ impl List {
         let stamp = Stamp::of(path);
         let advice = "write a DID on each line";
         let refused = |why: &dyn std::fmt::Display| Error::failed(path.display(), why, advice);
-        let content = files::read(path)?;
-        let text = str::from_utf8(&content).map_err(|_| refused(&"it is not text"))?;
-        let list = TrustList::read(text).map_err(|error| refused(&error))?;
+        let list = TrustList::read(&files::text(path)?).map_err(|error| refused(&error))?;
         match list.roots().is_empty() {
             true => Ok(Self { dids: list.dids().cloned().collect(), stamp }),
             false => Err(refused(&"a creation does not prove membership")),

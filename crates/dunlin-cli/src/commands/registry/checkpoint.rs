@@ -59,7 +59,8 @@ pub(super) fn run(args: &Checkpoint, out: &mut dyn Write) -> Result<(), Error> {
 /// The registry must have signed it, however long ago.
 fn earlier(path: &Path, client: &RegistryClient) -> Result<SignedCheckpoint, Error> {
     let now = u64::try_from(client.now()).unwrap_or(0);
-    let signed = client.documents().trust().signed(&lists::provider(), &files::read(path)?, None, now);
+    let note = files::text(path)?;
+    let signed = client.documents().trust().signed(&lists::provider(), note.as_bytes(), None, now);
     signed.map_err(|error| {
         Error::failed(path.display(), error, "give a checkpoint of this registry, as this command prints it")
     })

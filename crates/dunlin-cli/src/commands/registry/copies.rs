@@ -150,10 +150,10 @@ fn checkpoints(
     let now_s = unsigned(now_s());
     let read = |path: &PathBuf| {
         let (advice, note) =
-            ("give a checkpoint as `dunlin registry checkpoint` prints it", files::read(path)?);
+            ("give a checkpoint as `dunlin registry checkpoint` prints it", files::text(path)?);
         let read = match trust.log() {
-            Some(_) => SignedCheckpoint::read(&note),
-            None => trust.signed(&place.provider, &note, None, now_s),
+            Some(_) => SignedCheckpoint::read(note.as_bytes()),
+            None => trust.signed(&place.provider, note.as_bytes(), None, now_s),
         };
         read.map_err(|error| Error::failed(path.display(), error, advice))
     };

@@ -41,8 +41,7 @@ pub(super) fn run(args: &Rekey, out: &mut dyn Write) -> Result<(), Error> {
         let keys = Settings::new(place.provider.clone(), trust.origin(), key).keys();
         keys.map_err(|error| Error::failed(public.display(), error, "give the directory of a registry"))
     };
-    let text = String::from_utf8(files::read(&public)?.to_vec());
-    let text = text.map_err(|_| Error::failed(public.display(), "it is not text", "restore the file"))?;
+    let text = files::text(&public)?;
     if args.finish {
         if !next.exists() {
             let why = "there is no new key";

@@ -80,11 +80,11 @@ pub(super) fn run(args: &Args, out: &mut dyn Write) -> Result<(), Error> {
 
 /// The chain of a genesis file, and the file.
 fn chain(path: &Path, place: &Place) -> Result<(Chain, Vec<u8>), Error> {
-    let (genesis, now_s) = (files::read(path)?, u64::try_from(now_s()).unwrap_or(0));
-    let trust = ChainTrust::from_genesis(&place.provider, &genesis, now_s);
+    let (genesis, now_s) = (files::text(path)?, u64::try_from(now_s()).unwrap_or(0));
+    let trust = ChainTrust::from_genesis(&place.provider, genesis.as_bytes(), now_s);
     let advice = "give CometBFT's genesis.json with chain_id, validators, and app_state {\"origin\": \"…\"}";
     let trust = trust.map_err(|error| Error::failed(path.display(), error, advice))?;
-    Ok((trust.chain().clone(), genesis.to_vec()))
+    Ok((trust.chain().clone(), genesis.as_bytes().to_vec()))
 }
 
 fn sockets(place: &Place) -> Sockets {

@@ -163,7 +163,7 @@ fn subject(args: &Issue) -> Result<Value, Error> {
         let refused = |error: &dyn std::fmt::Display| {
             Error::failed(path.display(), error, "give an object in JSON, without the member \"id\"")
         };
-        match json::read(&files::read(path)?).map_err(|error| refused(&error))? {
+        match json::read(files::text(path)?.as_bytes()).map_err(|error| refused(&error))? {
             Value::Object(claims) if !claims.contains_key("id") => subject = claims,
             Value::Object(_) => return Err(refused(&"it has a member \"id\"")),
             _ => return Err(refused(&"it is no object")),

@@ -233,7 +233,7 @@ impl End {
         if chain_length == 1 {
             let key = KeyPair::from_der(&PrivateKeyDer::Pkcs8(root.key().to_pkcs8()?.as_slice().into()))?;
             let identity = root.issue(&LeafSpec { subject: Subject::common_name(ROOT)?, ..leaf }, key)?;
-            let root = identity.chain.first().cloned().ok_or(dunlin_pki::Error::Missing("certificate"))?;
+            let root = identity.chain.first().cloned().ok_or(dunlin_pki::Error::missing("certificate"))?;
             return Ok(Self { identity, root });
         }
         let mut issuer = None;
