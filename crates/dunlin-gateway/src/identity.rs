@@ -7,6 +7,7 @@ use dunlin::wire::CertificateType;
 use dunlin::{Negotiated, PeerIdentity};
 use dunlin_identity::handshake::CredentialIdentity;
 use dunlin_identity::json;
+use dunlin_pki::CertificateInfo;
 
 /// The way in which a client has proved its identity, for logs and metrics.
 pub(crate) fn way(peer: Option<&PeerIdentity>) -> &'static str {
@@ -52,9 +53,32 @@ pub(crate) fn claims(credential: &CredentialIdentity) -> Option<String> {
     }))
 }
 
-/// The identity as one text with its kind, for the log: `anonymous`, or as [`PeerIdentity`] shows it.
+/// The identity as one text with its kind, for the log: `anonymous`, or as [`PeerIdentity`] shows it, but a
+/// raw key by the digest that rules and backends have.
 pub(crate) fn shown(negotiated: &Negotiated) -> String {
-    negotiated.peer.as_ref().map_or_else(|| "anonymous".to_owned(), ToString::to_string)
+    match &negotiated.peer {
+        None => "anonymous".to_owned(),
+        Some(PeerIdentity::RawKey(key)) => {
+            format!("raw key sha256:{}", hex(dunlin_awslc::SHA256.hash(&[key]).as_ref()))
+        }
+        Some(peer) => peer.to_string(),
+    }
+}
+
+/// The longest subject in the log, in characters: a client chooses it.
+const MAX_SUBJECT: usize = 256;
+
+/// Subject, serial number and SHA-256 digest of a certificate that is not the proven identity of a client.
+/// The first two are empty if the certificate does not parse.
+pub(crate) fn marks(certificate: &[u8]) -> [String; 3] {
+    let sha256 = hex(dunlin_awslc::SHA256.hash(&[certificate]).as_ref());
+    match CertificateInfo::from_der(certificate) {
+        Ok(CertificateInfo { subject, serial, .. }) => {
+            let cut = |text: String| text.escape_debug().take(MAX_SUBJECT).collect();
+            [cut(subject), cut(serial), sha256]
+        }
+        Err(_) => [String::new(), String::new(), sha256],
+    }
 }
 
 /// The common name of a certificate without other names. It stays the same in resumed and cached handshakes, which have no certificate.

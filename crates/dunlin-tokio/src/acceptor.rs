@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dunlin::pki_types::CertificateDer;
 use dunlin::{Answer, ClientHelloInfo, IdentifiedClient, MessageSize, ServerConfig, TlsConnection};
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -90,6 +91,14 @@ impl TlsAcceptor {
     #[must_use]
     pub fn with_answers(mut self, answers: impl Answers + 'static) -> Self {
         self.options.answers = Some(Arc::new(answers));
+        self
+    }
+
+    /// Sets a function that is called with the certificate of a client that the engine refuses. The error of
+    /// the handshake says why. The client has not proven that the certificate is its own.
+    #[must_use]
+    pub fn with_on_refused(mut self, f: impl Fn(&CertificateDer<'static>) + Send + Sync + 'static) -> Self {
+        self.options.on_refused = Some(Arc::new(f));
         self
     }
 

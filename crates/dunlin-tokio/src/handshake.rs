@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use dunlin::pki_types::CertificateDer;
 use dunlin::{
     Answer, ClientHelloInfo, EarlyDataOutcome, Event, IdentifiedClient, MessageSize, Question, QuestionId,
     ServerConfig, Side,
@@ -25,6 +26,8 @@ pub(crate) type ChooseProfile = dyn Fn(&ClientHelloInfo) -> Answer + Send + Sync
 pub(crate) type ProfileOf = dyn Fn(&IdentifiedClient) -> Option<Arc<ServerConfig>> + Send + Sync;
 /// Called when a stream begins to linger.
 pub(crate) type OnLinger = dyn Fn() + Send + Sync;
+/// Called with the certificate of a peer that the engine refuses.
+pub(crate) type OnRefused = dyn Fn(&CertificateDer<'static>) + Send + Sync;
 pub(crate) type OnMessage = dyn Fn(&MessageSize) + Send + Sync;
 
 /// The options that connectors and acceptors share.
@@ -36,6 +39,7 @@ pub(crate) struct Options {
     pub(crate) client_profiles: Option<Arc<ProfileOf>>,
     pub(crate) on_linger: Option<Arc<OnLinger>>,
     pub(crate) on_message: Option<Arc<OnMessage>>,
+    pub(crate) on_refused: Option<Arc<OnRefused>>,
     pub(crate) hold_finished: bool,
 }
 
@@ -48,6 +52,7 @@ impl Default for Options {
             client_profiles: None,
             on_linger: None,
             on_message: None,
+            on_refused: None,
             hold_finished: false,
         }
     }
@@ -175,7 +180,17 @@ impl Options {
                 answers.forget_session(name).await;
                 Ok(())
             }
+            (Event::PeerRefused(certificate), _) => {
+                self.refused(&certificate);
+                Ok(())
+            }
             _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn refused(&self, certificate: &CertificateDer<'static>) {
+        if let Some(on_refused) = &self.on_refused {
+            on_refused(certificate);
         }
     }
 

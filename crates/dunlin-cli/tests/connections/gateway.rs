@@ -66,6 +66,43 @@ fn curl_fetches_a_page_in_both_versions() {
     gateway.log_with("handshake failed");
 }
 
+/// A certificate with an unusual serial number (RFC 5280 §4.1.2.2) is as good as others.
+#[test]
+fn the_log_names_a_certificate_that_is_refused() {
+    let place = place();
+    place.tool("openssl", "genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out long.key");
+    place.tool("openssl", "req -new -key long.key -subj /CN=long -out long.csr");
+    let serial = "7f".repeat(24);
+    place.write("any.ext", "extendedKeyUsage=clientAuth\n");
+    place.tool(
+        "openssl",
+        &format!("x509 -req -in long.csr -CA pki/root.pem -CAkey pki/root.key -set_serial 0x{serial} -days 2 -extfile any.ext -out long.pem"),
+    );
+    let (gateway, port) = start(&place, &config(MUTUAL));
+    assert_eq!(curl(&place, port, "--cert long.pem --key long.key"), "page");
+    assert!(gateway.log_with(" connected").contains("identity=\"X.509 CN=long\""));
+    place.dunlin("pki demo --out other");
+    let stranger = "--cert other/client.pem --key other/client.key";
+    for version in ["--tlsv1.3", "--tls-max 1.2"] {
+        place.tool_fails(
+            "curl",
+            &format!(
+                "-sS --max-time 60 --cacert pki/root.pem {stranger} {version} https://localhost:{port}/"
+            ),
+        );
+        let line = gateway.log_with("handshake failed");
+        let shown =
+            serde_json::from_str::<serde_json::Value>(&place.dunlin("pki show other/client.pem --json"));
+        let leaf = &shown.unwrap()[0];
+        for (field, value) in
+            [("subject", &leaf["subject"]), ("serial", &leaf["serial"]), ("sha256", &leaf["sha256"])]
+        {
+            let value = value.as_str().unwrap();
+            assert!(line.contains(&format!("{field}=\"{value}\"")), "{field} {value}: {line}");
+        }
+    }
+}
+
 /// Each line is an object, from the first to the last.
 #[test]
 fn the_log_as_json_names_the_rule_of_a_client() {

@@ -66,9 +66,7 @@ async fn client(
         Err(error) => {
             visit.failed(&error);
             shared.metrics.handshake_failed(listener, metrics::reason(&error));
-            if let Some(Line { left_out }) = shared.lines.line(listener, "handshake failed", Instant::now()) {
-                tracing::warn!(listener, client = %from, %error, left_out, "handshake failed");
-            }
+            visit.log_failure(&error);
             return match error {
                 HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                 _ => Ok(()),
@@ -126,7 +124,7 @@ async fn shake_hands(
     visit: &Arc<Visit>,
 ) -> Result<TlsStream<TcpStream>, HandshakeError> {
     let choosing = live.tls.choosing().ok_or(HandshakeError::Stopped)?;
-    let (first, then, places) = (visit.clone(), visit.clone(), places.clone());
+    let (first, then, refused, places) = (visit.clone(), visit.clone(), visit.clone(), places.clone());
     let (displaced, place) = (place.displaced(), place.clone());
     let choose = move |hello: &ClientHelloInfo| -> Result<_, PeerIncompatible> {
         let config = first.choose(hello)?;
@@ -140,7 +138,8 @@ async fn shake_hands(
         // A failed handshake leaves its place before the client has closed.
         .with_on_linger(move || place.linger())
         .with_profiles(choose)
-        .with_client_profiles(move |client| then.profile_of(client));
+        .with_client_profiles(move |client| then.profile_of(client))
+        .with_on_refused(move |certificate| refused.refused(certificate));
     if let Some(answers) = live.tls.answers() {
         acceptor = acceptor.with_answers(answers);
     }

@@ -180,10 +180,7 @@ impl Listener {
                 if let Some(Ended::Displaced(limit)) = ended(&error) {
                     return Err(Limit::of_handshakes(limit));
                 }
-                let now = Instant::now().into_std();
-                if let Some(Line { left_out }) = self.shared.lines.line(name, "handshake failed", now) {
-                    tracing::warn!(listener = name, client = %from, %error, left_out, "handshake failed");
-                }
+                visit.log_failure(&error);
                 return match error {
                     HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
                     _ => Ok(()),
@@ -254,11 +251,12 @@ impl Listener {
         incoming: DtlsIncoming,
         visit: &Arc<Visit>,
     ) -> Result<DtlsAssociation, HandshakeError> {
-        let (first, then) = (visit.clone(), visit.clone());
+        let (first, then, refused) = (visit.clone(), visit.clone(), visit.clone());
         let mut options = DtlsOptions::new()
             .with_timeout(live.config.limits.handshake_time)
             .with_profiles(move |hello| first.choose(hello))
-            .with_client_profiles(move |client| then.profile_of(client));
+            .with_client_profiles(move |client| then.profile_of(client))
+            .with_on_refused(move |certificate| refused.refused(certificate));
         if let Some(answers) = live.tls.answers() {
             options = options.with_answers(answers);
         }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use dunlin::error::{AuthenticationFailure, Error, PeerIncompatible, PeerMisbehaved};
+use dunlin::pki_types::CertificateDer;
 use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
@@ -55,6 +56,8 @@ struct Progress {
     is_foreign: bool,
     /// Counts the client as connected.
     established: Option<Established>,
+    /// The certificate that the engine has refused.
+    refused: Option<CertificateDer<'static>>,
 }
 
 impl Progress {
@@ -336,6 +339,24 @@ impl Visit {
         let (is_resumed, turn) = (negotiated.is_resumed(), Turn::Impossible);
         let finished = Finished { used: &used, client: None, hints: &progress.hints, is_resumed, turn };
         Some(server.policy().after(&finished, now_s()))
+    }
+
+    /// Notes the certificate of the client, which the engine refuses.
+    pub(crate) fn refused(&self, certificate: &CertificateDer<'static>) {
+        self.lock().refused = Some(certificate.clone());
+    }
+
+    /// Logs a handshake that has failed, with the certificate that the engine has refused.
+    pub(crate) fn log_failure(&self, error: &HandshakeError) {
+        let listener = &self.live.config.name;
+        let Some(Line { left_out }) = self.shared.lines.line(listener, "handshake failed", Instant::now())
+        else {
+            return;
+        };
+        let certificate = self.lock().refused.take();
+        let marks = certificate.map(|leaf| identity::marks(&leaf).map(Some));
+        let [subject, serial, sha256] = marks.unwrap_or_default();
+        tracing::warn!(listener, client = %self.from, %error, subject, serial, sha256, left_out, "handshake failed");
     }
 
     /// Learns from a handshake that has failed.

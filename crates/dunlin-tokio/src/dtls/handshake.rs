@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dunlin::error::Misuse;
+use dunlin::pki_types::CertificateDer;
 use dunlin::{
     Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig,
 };
@@ -68,6 +69,14 @@ impl DtlsOptions {
         self
     }
 
+    /// Sets a function that is called with the certificate of a peer that the engine refuses. The error of
+    /// the handshake says why. The peer has not proven that the certificate is its own.
+    #[must_use]
+    pub fn with_on_refused(mut self, f: impl Fn(&CertificateDer<'static>) + Send + Sync + 'static) -> Self {
+        self.0.on_refused = Some(Arc::new(f));
+        self
+    }
+
     /// Sets a function that is called for every sent or received handshake message, also after the handshake.
     #[must_use]
     pub fn with_on_message(mut self, f: impl Fn(&MessageSize) + Send + Sync + 'static) -> Self {
@@ -124,6 +133,10 @@ impl DtlsOptions {
             }
             (Event::SessionUsed(name), Some(answers)) => {
                 answers.forget_session(name).await;
+                Ok(())
+            }
+            (Event::PeerRefused(certificate), _) => {
+                self.0.refused(&certificate);
                 Ok(())
             }
             _ => Ok(()),

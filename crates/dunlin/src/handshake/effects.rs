@@ -5,12 +5,14 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use pki_types::CertificateDer;
+
 use super::event::{Event, MessageSize};
 use super::question::Question;
 use crate::error::{Error, PeerMisbehaved};
 use crate::keylog::KeyLog;
 use crate::message;
-use crate::wire::{AlertDescription, HandshakeType, What};
+use crate::wire::{AlertDescription, CertificateType, HandshakeType, What};
 
 /// The most KeyUpdates, tickets or renegotiations in a row, without data between them, before they count as an attack.
 const MAX_IDLE_MESSAGES: u32 = 32;
@@ -60,6 +62,13 @@ impl Effects {
     }
 
     /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes it.
+    /// Reports the certificate of a peer that this side refuses.
+    pub(crate) fn refuse(&mut self, chain: &[CertificateDer<'static>], typ: CertificateType) {
+        if let (CertificateType::X509, Some(leaf)) = (typ, chain.first()) {
+            self.event(Event::PeerRefused(leaf.clone()));
+        }
+    }
+
     pub(crate) fn event(&mut self, event: Event) {
         let is_again = |waiting: &Event| {
             matches!(

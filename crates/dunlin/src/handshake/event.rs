@@ -3,6 +3,8 @@
 use alloc::vec::Vec;
 use core::net::SocketAddr;
 
+use pki_types::CertificateDer;
+
 use super::question::{Question, QuestionId};
 use crate::address::PathChange;
 use crate::early::EarlyDataOutcome;
@@ -17,6 +19,9 @@ pub enum Event {
     Connected,
     /// The handshake needs information from the caller. Pass it to [`crate::Connection::answer`].
     Question(QuestionId, Question),
+    /// This side refuses the peer, whose chain begins with this certificate. The error that ends the
+    /// handshake says why. The peer has not proven that the certificate is its own.
+    PeerRefused(CertificateDer<'static>),
     /// The client received a ticket and gave it to its store, if it has one.
     TicketReceived,
     /// The caller must keep this session under this name ([`crate::resume::Tickets::ask`]).

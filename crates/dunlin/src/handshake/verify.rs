@@ -192,7 +192,8 @@ impl Subject {
 
     /// Continues with `then` when the peer is accepted.
     pub(super) fn verify(self, cx: &mut Cx<'_>, then: Believed) -> Result<Step, Error> {
-        let known = self.judge(cx)?;
+        let judged = self.judge(cx);
+        let known = judged.inspect_err(|_| cx.effects.refuse(&self.chain, self.certificate_type))?;
         cx.ask(known, Box::new(AwaitVerification { subject: self, then }))
     }
 }
@@ -227,6 +228,9 @@ impl AwaitAnswer for AwaitVerification {
     fn answer(self: Box<Self>, cx: &mut Cx<'_>, answer: Answer) -> Result<Step, Error> {
         let Self { subject, then } = *self;
         let profile = Arc::clone(&subject.profile);
+        if matches!(answer, Answer::Verified(Err(_))) {
+            cx.effects.refuse(&subject.chain, subject.certificate_type);
+        }
         let presented = Presented::Verified(subject.accepted(cx.now, answer)?);
         then(cx, BelievedPeer { profile, presented, verified: PeerVerified::assert() })
     }
