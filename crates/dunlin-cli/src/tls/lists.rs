@@ -59,10 +59,32 @@ pub(crate) fn tls12_cipher_suites(text: &str) -> Result<List<&'static Tls12Ciphe
         let suite = known.iter().copied().find(|s| is_suite(s.id, name));
         suite.ok_or_else(|| match tls13().iter().any(|s| is_suite(s.id, name)) {
             true => format!("{name:?} is for TLS 1.3; give it with --ciphersuites"),
-            false => format!("{name:?} is not a supported TLS 1.2 cipher suite; --help lists them"),
+            false => match nearest(name) {
+                Some(nearest) => {
+                    format!("{name:?} is not a supported TLS 1.2 cipher suite; the nearest is {nearest}")
+                }
+                None => format!("{name:?} is not a supported TLS 1.2 cipher suite; --help lists them"),
+            },
         })
     };
     items(text).map(find).collect::<Result<_, _>>().map(List)
+}
+
+/// The supported suite that comes nearest to one with this name: with an ephemeral key exchange in place of
+/// static RSA, and with AEAD in place of CBC, RC4 and others. `None` if it is not the name of a suite.
+fn nearest(name: &str) -> Option<String> {
+    const CIPHERS: [&str; 8] = ["AES", "CHACHA20", "CAMELLIA", "ARIA", "3DES", "DES-CBC", "RC4", "SEED"];
+    let name = openssl_form(&name.to_ascii_uppercase());
+    let at = CIPHERS.iter().filter_map(|cipher| name.find(cipher)).min()?;
+    let (exchange, cipher) = name.split_at_checked(at)?;
+    let cipher = match cipher.split('-').next() {
+        Some("CHACHA20") => "CHACHA20-POLY1305",
+        Some(cipher) if cipher.ends_with("256") => "AES256-GCM-SHA384",
+        _ => "AES128-GCM-SHA256",
+    };
+    let supported = tls12_of_use();
+    let mut candidates = [exchange, "ECDHE-RSA-"].into_iter().map(|exchange| format!("{exchange}{cipher}"));
+    candidates.find(|name| supported.iter().any(|suite| is_suite(suite.id, name)))
 }
 
 /// OpenSSL's names of the TLS 1.2 cipher suites, one line for each key exchange, under the options that enable them.
@@ -170,7 +192,12 @@ fn is_suite(suite: CipherSuite, name: &str) -> bool {
 
 /// OpenSSL's name of a TLS 1.2 suite, ciphers(1).
 fn openssl_name(suite: CipherSuite) -> String {
-    let name = suite.to_string().replace("PSK_DHE", "DHE_PSK").replace("_WITH_", "_").replace("AES_", "AES");
+    openssl_form(&suite.to_string())
+}
+
+/// IANA's name of a TLS 1.2 suite in OpenSSL's form; a name in that form stays the same.
+fn openssl_form(name: &str) -> String {
+    let name = name.replace("PSK_DHE", "DHE_PSK").replace("_WITH_", "_").replace("AES_", "AES");
     let name = name.replace("CCM_8", "CCM8").replace("POLY1305_SHA256", "POLY1305");
     let name = name.trim_start_matches("TLS_").replace("DH_anon", "ADH").replace('_', "-");
     // OpenSSL's names omit static RSA.
@@ -297,6 +324,21 @@ mod tests {
             ),
         ] {
             assert_eq!(tls12_cipher_suites(text).err().unwrap(), told);
+        }
+        for (text, nearest) in [
+            ("ECDHE-RSA-AES128-SHA", "ECDHE-RSA-AES128-GCM-SHA256"),
+            ("ECDHE-ECDSA-AES256-SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+            ("camellia256-sha", "ECDHE-RSA-AES256-GCM-SHA384"),
+            ("TLS_ECDHE_PSK_WITH_AES_128_CBC_SHA256", "ECDHE-PSK-AES128-GCM-SHA256"),
+            ("DES-CBC3-SHA", "ECDHE-RSA-AES128-GCM-SHA256"),
+        ] {
+            let told = tls12_cipher_suites(text).err().unwrap();
+            assert!(told.ends_with(&format!("cipher suite; the nearest is {nearest}")), "{told}");
+        }
+        // The laboratory has static RSA.
+        if !cfg!(feature = "legacy-lab") {
+            let told = tls12_cipher_suites("AES128-GCM-SHA256").err().unwrap();
+            assert!(told.ends_with("the nearest is ECDHE-RSA-AES128-GCM-SHA256"), "{told}");
         }
         let told = cipher_suites("PSK-AES128-CCM").err().unwrap();
         assert_eq!(told, "\"PSK-AES128-CCM\" is for TLS 1.2; give it with --cipher");

@@ -11,6 +11,7 @@ pub(crate) mod frozen;
 pub(crate) mod identity;
 pub(crate) mod interfaces;
 pub(crate) mod keylog;
+mod kinds;
 pub(crate) mod lists;
 pub(crate) mod log;
 pub(crate) mod options;

@@ -14,9 +14,9 @@ use dunlin_tokio::HandshakeError;
 
 use crate::chains::Words;
 use crate::error::{Code, Explanation};
-use crate::tls::lists;
 use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
+use crate::tls::{kinds, lists};
 
 /// The context of a connection's error.
 #[derive(Clone, Copy)]
@@ -379,9 +379,9 @@ impl<'a> Explainer<'a> {
                 format!("this {own} finds no signature scheme of the {peer} for {}", self.options.own_keys()),
                 format!("add one to --sigalgs of the {peer}, or give a key of another type"),
             ),
-            P::CertificateType { .. } => Explanation::new(
+            P::CertificateType { ours, theirs } => Explanation::new(
                 format!("this {own} finds {why}"),
-                "compare --enable-server-rpk, --enable-client-rpk and --rpk-file of both sides",
+                kinds::of_server(self.options, ours, theirs),
             ),
             why => {
                 let advice = match why {
@@ -401,16 +401,9 @@ impl<'a> Explainer<'a> {
 
     /// Explains that the server refused the ClientHello for its certificate types (RFC 7250 §4.2).
     fn other_certificate_type(&self) -> Explanation {
-        let options = self.options;
-        let raw = options.enable_server_rpk || options.enable_client_rpk || options.rpk_file.is_some();
         Explanation::new(
             "the server has or requires another certificate type (alert unsupported_certificate)",
-            match raw {
-                true => "try --CAfile, or --cert with --key",
-                false => {
-                    "try --rpk-file for the server's raw key, or --enable-client-rpk with --key for this client's"
-                }
-            },
+            kinds::of_client(self.options),
         )
     }
 
@@ -428,9 +421,14 @@ impl<'a> Explainer<'a> {
                 refused(format!(" in {}", self.rpk_source())),
                 "add its public key to the file of --rpk-file",
             ),
-            F::NoCertificate => {
-                Explanation::new(refused(String::new()), format!("give the {peer} a certificate and key"))
-            }
+            F::NoCertificate => Explanation::new(
+                refused(String::new()),
+                format!("give the {peer} {}", kinds::accepted(self.options)),
+            ),
+            F::UnsupportedType(typ) => Explanation::new(
+                refused(String::new()),
+                kinds::of_refused(self.options, peer, *typ),
+            ),
             F::RejectedWith(alert, _) if self.options.verifiable.trusts() => Explanation::new(
                 refused(String::new()),
                 match *alert {

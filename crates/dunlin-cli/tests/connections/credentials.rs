@@ -164,12 +164,23 @@ fn credentials_and_certificates_mix() {
 #[test]
 fn certificates_are_no_substitute() {
     let place = parties();
-    let (client, _) = Server::new(&place, SERVER).refused(&place, "--trust trusted");
+    let (client, log) = Server::new(&place, SERVER).refused(&place, "--trust trusted");
     assert!(client.contains("another certificate type"), "{client}");
+    assert!(client.contains("or accept another kind of it: --CAfile, or --rpk-file"), "{client}");
+    let advice = "give this server a verifiable credential (--did, --vc), or let the client accept certificates (--CAfile)";
+    assert!(log.contains(advice), "{log}");
     let server = Server::new(&place, &format!("{HUB} {VERIFY}"));
     let (client, log) = server.refused(&place, &format!("--trust trusted {OWN}"));
     assert!(client.contains("another certificate type"), "{client}");
-    assert!(log.contains("no common certificate type"), "{log}");
+    assert!(client.contains("show the server another kind of credential: --did (with --vc"), "{client}");
+    let advice = "give the client a verifiable credential (--did, --vc), or let this server accept certificates (--CAfile)";
+    assert!(log.contains("no common certificate type") && log.contains(advice), "{log}");
+    // The reverse.
+    let server = Server::new(&place, &format!("{SERVER} --CAfile pki/root.pem --Verify"));
+    let (client, log) = server.refused(&place, &format!("{CLIENT} --did device --vc device.vc"));
+    assert!(client.contains("show the server another kind of credential: --cert with --key"), "{client}");
+    let advice = "give the client a certificate (--cert, --key), or let this server accept verifiable credentials (--trust)";
+    assert!(log.contains(advice), "{log}");
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn connects_with_raw_public_keys() {
     let (client, log) = server.refused(&place, "--insecure");
     assert!(
         client.contains(
-            "the server has or requires another certificate type (alert unsupported_certificate); try"
+            "the server has or requires another certificate type (alert unsupported_certificate); show the server another kind"
         ),
         "{client}"
     );
