@@ -50,6 +50,7 @@ mod service;
 mod shared;
 mod sockets;
 mod status;
+mod target;
 mod throttle;
 mod tls;
 pub mod tunnel;

@@ -9,7 +9,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write;
 use std::hash::Hash;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use dunlin::places::Host;
 use hashlink::LinkedHashMap;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CACHE_CONTROL, HOST, HeaderValue, LOCATION};
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, LOCATION};
 use hyper::{Request, Response, StatusCode};
 
 use crate::clock::now_s;
@@ -28,6 +28,7 @@ use crate::policed::Policed;
 use crate::policy::{Attribute, Client, email};
 use crate::route::NamePattern;
 use crate::service::{Serve, Shared};
+use crate::target::{self, Refusal};
 
 /// How many connections one host may have, so that a few hosts cannot take all. `connections_per_host` may lower it.
 const MAX_PER_HOST: usize = 128;
@@ -210,22 +211,32 @@ fn redirect(
 ) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    let target = live.config.redirect.as_ref().zip(live.tls.policed()).and_then(|(config, policed)| {
-        let port = config.port.or_else(|| shared.port_of(&live.config.name))?;
+    let location = live.config.redirect.as_ref().zip(live.tls.policed()).ok_or(NOT_NOW);
+    let location = location.and_then(|(config, policed)| {
+        let port = config.port.or_else(|| shared.port_of(&live.config.name)).ok_or(NOT_NOW)?;
         let location = Going { config, policed, listener: &live.config.name, from, port }.to(request)?;
-        HeaderValue::try_from(location).ok()
+        HeaderValue::try_from(location).map_err(|_| NO_HOST)
     });
-    match target {
-        Some(location) => {
+    match location {
+        Ok(location) => {
             // The method and the content stay (RFC 9110 §15.4.8).
             *response.status_mut() = StatusCode::TEMPORARY_REDIRECT;
             response.headers_mut().insert(LOCATION, location);
             shared.metrics.redirected(&live.config.name);
         }
-        None => *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE,
+        Err((status, text)) => {
+            *response.status_mut() = status;
+            *response.body_mut() = Full::from(text);
+            let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+        }
     }
     response
 }
+
+const NOT_NOW: Refusal = (StatusCode::SERVICE_UNAVAILABLE, "the gateway cannot redirect at present\n");
+const NO_HOST: Refusal =
+    (StatusCode::BAD_REQUEST, "Host must be a name or an address to which a URL can lead\n");
 
 /// A client that is redirected.
 struct Going<'a> {
@@ -238,9 +249,13 @@ struct Going<'a> {
 }
 
 impl Going<'_> {
-    /// Where the client of this request goes on. `None` if the random source has failed, or if the request does not name a host.
-    fn to(&self, request: &Request<Incoming>) -> Option<String> {
+    /// Where the client of this request goes on.
+    ///
+    /// # Errors
+    /// The random source has failed, or the request does not say what it asks for.
+    fn to(&self, request: &Request<Incoming>) -> Result<String, Refusal> {
         let Self { config, policed, listener, from, port } = *self;
+        let asked = target::host_of(request)?;
         let uri = request.uri();
         let (client, query) = identity(&config.attributes, uri.query().unwrap_or_default());
         let memory = policed.memory();
@@ -249,7 +264,7 @@ impl Going<'_> {
         let (host, port) = match &config.join {
             Join::Name(domain) => {
                 let mut bytes = [0; NAME_BYTES];
-                policed.random().fill(&mut bytes).ok()?;
+                policed.random().fill(&mut bytes).map_err(|_| NOT_NOW)?;
                 let name = base16ct::lower::encode_string(&bytes);
                 let host = format!("{name}.{domain}");
                 if let Some(pending) = pending {
@@ -258,33 +273,22 @@ impl Going<'_> {
                 (host, port)
             }
             Join::Port(ports) => {
+                let is_name = |name: &str| !name.starts_with('*') && NamePattern::parse(name).is_some();
+                let host = asked.and_then(|asked| target::uri_host(&asked, is_name)).ok_or(NO_HOST)?;
                 let lease = |pending| memory.redirects.expect_at(listener, ports.clone(), pending, now_s());
-                (requested_host(request)?, pending.and_then(lease).unwrap_or(port))
+                (host, pending.and_then(lease).unwrap_or(port))
             }
         };
         let mut location = format!("https://{host}");
         if port != 443 {
             let _ = write!(location, ":{port}");
         }
-        location.push_str(uri.path());
+        location.push_str(target::uri_path(uri));
         if !query.is_empty() {
             let _ = write!(location, "?{query}");
         }
-        Some(location)
+        Ok(location)
     }
-}
-
-/// The host that a request names, without its port: a name or an address.
-fn requested_host(request: &Request<Incoming>) -> Option<String> {
-    let authority = request.headers().get(HOST)?.to_str().ok()?;
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    let is_v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let is_v6 = is_v6.is_some_and(|host| host.parse::<Ipv6Addr>().is_ok());
-    let is_name = !host.starts_with('*') && NamePattern::parse(host).is_some();
-    (is_v6 || is_name).then(|| host.to_ascii_lowercase())
 }
 
 /// The client whom the parameters of a query name, and the query without them. `None` if it names no client.

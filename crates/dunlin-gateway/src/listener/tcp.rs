@@ -19,7 +19,7 @@ use super::watched::Watched;
 use super::{Live, Phase, Settings, reached};
 use crate::config::{AcmeChallenge, MqttConfig, RouteConfig, RouteProtocol, UserName, Verify};
 use crate::metrics::{self, Limit};
-use crate::proxy::http::Exchange;
+use crate::proxy::http::{Exchange, Fault};
 use crate::proxy::mqtt::{Answer, Connect, ConnectError};
 use crate::proxy::tcp::{CLOSE_PATIENCE, End, First};
 use crate::proxy_protocol::{self, Transport};
@@ -301,10 +301,11 @@ async fn web(
     let headers = proxy::http::headers(negotiated, from);
     let connected = {
         let (shared, live, route) = (shared.clone(), live.clone(), route.clone());
-        Box::new(move |outcome, error: Option<&std::io::Error>| {
-            shared.metrics.backend(&live.config.name, &route.name, outcome);
-            error.iter().for_each(|error| log_unreachable(&shared, &live, &route, from, error));
-        })
+        Box::new(move |outcome| shared.metrics.backend(&live.config.name, &route.name, outcome))
+    };
+    let failed = {
+        let (shared, live, route) = (shared.clone(), live.clone(), route.clone());
+        Box::new(move |fault: &Fault| log_fault(&shared, &live, &route, from, fault))
     };
     let serves = {
         let at = live.config.routes.iter().position(|other| other.name == route.name).unwrap_or_default();
@@ -312,7 +313,8 @@ async fn web(
         Box::new(move |host: &str| route::serves(&live.config.routes, at, host))
     };
     let (to, connect_time) = (route.to.value.clone(), limits.connect_time);
-    let exchange = Exchange { to, connect_time, proxy_header, headers, connected, serves, is_admitted };
+    let exchange =
+        Exchange { to, connect_time, proxy_header, headers, connected, failed, serves, is_admitted };
     let stops = [Phase::Draining, Phase::Ending].map(|phase| ends(shared, seated, phase));
     let tls = Watched::new(tls, visit.clone(), seated.clone());
     let served = proxy::http::serve(tls, Arc::new(exchange), limits, stops).await;
@@ -329,6 +331,19 @@ async fn web(
         proxy::http::End::HeaderTooLong => Err(Limit::HeaderBytes),
         proxy::http::End::Idle => Err(Limit::IdleTime),
         _ => Ok(()),
+    }
+}
+
+/// Logs why a request gets no answer of the backend.
+fn log_fault(shared: &Shared, live: &Live, route: &RouteConfig, client: SocketAddr, fault: &Fault) {
+    if let Fault::Unreachable(error) = fault {
+        return log_unreachable(shared, live, route, client, error);
+    }
+    let listener = &live.config.name;
+    if let Some(Line { left_out }) = shared.lines.line(listener, "answer", Instant::now()) {
+        let (route, backend) = (&route.name, &route.to.value);
+        let error = std::error::Error::source(fault).map(tracing::field::display);
+        tracing::warn!(listener, %client, route, backend, why = %fault, error, left_out, "a request got no answer of the backend");
     }
 }
 

@@ -15,7 +15,7 @@ use dunlin_identity::handshake::CredentialIdentity;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValue, TRANSFER_ENCODING,
     UPGRADE,
@@ -23,7 +23,7 @@ use hyper::header::{
 use hyper::http::uri::Authority;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::{Request, Response, StatusCode, Version};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
 use tokio::sync::Mutex;
@@ -34,6 +34,7 @@ use super::connect;
 use super::tcp::{CLOSE_PATIENCE, Counted, Traffic};
 use crate::config::Limits;
 use crate::identity;
+use crate::target::{self, Refusal};
 
 /// The client's certificate and its chain without the leaf (RFC 9440 §2.2, §2.3).
 const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
@@ -96,13 +97,51 @@ const MAX_CHAIN: usize = 16 << 10;
 /// The longest `Dunlin-Client-Claims`, in bytes. Longer claims are left out.
 const MAX_CLAIMS: usize = 4 << 10;
 
-/// What the client learns if the backend breaks off.
-const NO_ANSWER: &str = "the server behind the gateway did not answer\n";
+/// How many fields the header of a message may have.
+const MAX_FIELDS: usize = 256;
 
 type Body = BoxBody<Bytes, hyper::Error>;
 
-/// What is called with the outcome of a connection, and with its error.
-type OnConnected = dyn Fn(&'static str, Option<&io::Error>) + Send + Sync;
+/// Why a client gets no answer of the backend.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("the server behind the gateway cannot be reached")]
+    Unreachable(#[source] io::Error),
+    #[error("the server behind the gateway closed the connection before it answered")]
+    Closed(#[source] hyper::Error),
+    #[error("the server behind the gateway answered with something that is not HTTP/1")]
+    NotHttp(#[source] hyper::Error),
+    #[error("the header of the answer is too long, or has more than {MAX_FIELDS} fields")]
+    TooLong(#[source] hyper::Error),
+    #[error("the server behind the gateway answered in a transfer coding besides chunked")]
+    Coding,
+    #[error("the server behind the gateway switched to another protocol without need")]
+    Switched,
+    /// The client's fault.
+    #[error("the content of the request is damaged, or breaks off")]
+    Content(#[source] hyper::Error),
+}
+
+impl From<hyper::Error> for Fault {
+    fn from(error: hyper::Error) -> Self {
+        // To hyper, the client's request is its user's.
+        match () {
+            () if error.is_user() => Self::Content(error),
+            () if error.is_parse_too_large() => Self::TooLong(error),
+            () if error.is_parse() => Self::NotHttp(error),
+            () => Self::Closed(error),
+        }
+    }
+}
+
+impl Fault {
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::Content(_) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::BAD_GATEWAY,
+        }
+    }
+}
 
 /// The backend of a client, and what its requests tell it.
 pub(crate) struct Exchange {
@@ -113,8 +152,10 @@ pub(crate) struct Exchange {
     pub(crate) proxy_header: Vec<u8>,
     /// The headers that the gateway adds.
     pub(crate) headers: HeaderMap,
-    /// Called with the outcome of each connection to the backend, and the error if it cannot be reached.
-    pub(crate) connected: Box<OnConnected>,
+    /// Called with the outcome of each connection to the backend.
+    pub(crate) connected: Box<dyn Fn(&'static str) + Send + Sync>,
+    /// Called for each request that gets no answer of the backend.
+    pub(crate) failed: Box<dyn Fn(&Fault) + Send + Sync>,
     /// Whether the route serves this host. Otherwise a request for it gets status 421.
     pub(crate) serves: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// Whether the client may use the route. Otherwise each request gets status 403.
@@ -169,8 +210,11 @@ pub(crate) enum End {
     #[error("the gateway stops")]
     Stopped,
     /// The header of a request was too long.
-    #[error("the header of a request was too long")]
+    #[error("the header of a request was too long, or had more than {MAX_FIELDS} fields")]
     HeaderTooLong,
+    /// The content of an answer did not come to its end.
+    #[error("the backend broke off its answer: {0}")]
+    Backend(hyper::Error),
     /// The client broke HTTP, or its connection failed.
     #[error("the client's connection failed: {0}")]
     Failed(hyper::Error),
@@ -208,7 +252,11 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         // It also runs between requests, where the idle time ends the connection first, with a close_notify.
         .header_read_timeout(limits.idle_time.saturating_add(2 * CLOSE_PATIENCE))
         // hyper's buffer holds 8 KiB at least.
-        .max_buf_size(limits.header_bytes.max(8192));
+        .max_buf_size(limits.header_bytes.max(8192))
+        // Some devices and servers know fields only in one case (RFC 9110 §5.1 leaves it open).
+        .preserve_header_case(true)
+        .title_case_headers(true)
+        .max_headers(MAX_FIELDS);
     let client = TokioIo::new(Counted::new(client, traffic.clone()));
     let mut connection = std::pin::pin!(http.serve_connection(client, service).with_upgrades());
     let [drain, ending] = stops;
@@ -218,9 +266,10 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let mut is_draining = false;
     let ended = loop {
         tokio::select! {
-            ended = &mut connection => break ended.map_err(|error| match error.is_parse_too_large() {
-                true => End::HeaderTooLong,
-                false => End::Failed(error),
+            ended = &mut connection => break ended.map_err(|error| match () {
+                () if error.is_parse_too_large() => End::HeaderTooLong,
+                () if error.is_user() => End::Backend(error),
+                () => End::Failed(error),
             }),
             () = &mut drain, if !is_draining => {
                 is_draining = true;
@@ -263,28 +312,33 @@ impl Exchange {
         upgraded: &Mutex<JoinSet<()>>,
     ) -> Response<Body> {
         if !self.is_admitted {
-            return problem(StatusCode::FORBIDDEN, "this client may not use this server\n");
+            return problem(StatusCode::FORBIDDEN, "this client may not use this server\n".to_owned());
         }
-        if request.method() == Method::CONNECT {
-            return problem(StatusCode::METHOD_NOT_ALLOWED, "the gateway opens no tunnels\n");
-        }
-        let Ok(host) = host_of(&request) else {
-            return problem(StatusCode::BAD_REQUEST, "the request needs one valid Host\n");
+        let host = match target::host_of(&request).and_then(|host| {
+            check_coding(request.headers())?;
+            Ok(host)
+        }) {
+            Ok(host) => host,
+            Err((status, text)) => return problem(status, text.to_owned()),
         };
-        if host.as_ref().is_some_and(|host| !name_of(host).is_some_and(|name| (self.serves)(name))) {
-            return problem(StatusCode::MISDIRECTED_REQUEST, "connect to this host to ask for it\n");
+        if host.as_ref().is_some_and(|host| !target::name_of(host).is_some_and(|name| (self.serves)(name))) {
+            let text = "connect to this host to ask for it\n";
+            return problem(StatusCode::MISDIRECTED_REQUEST, text.to_owned());
         }
         let asks_to_switch = switches(request.headers());
         let client_side = asks_to_switch.then(|| hyper::upgrade::on(&mut request));
         self.rewrite(&mut request, host.as_ref(), asks_to_switch);
-        let mut response = match self.ask(request, &mut *backend.lock().await).await {
+        let response = self.ask(request, &mut *backend.lock().await).await;
+        let mut response = match response.and_then(|response| check(response, client_side.is_some())) {
             Ok(response) => response,
-            Err(why) => return problem(StatusCode::BAD_GATEWAY, why),
+            Err(fault) => {
+                (self.failed)(&fault);
+                return problem(fault.status(), format!("{fault}\n"));
+            }
         };
         let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if has_switched && (client_side.is_none() || !switches(response.headers())) {
-            return problem(StatusCode::BAD_GATEWAY, "the server behind the gateway switched without need\n");
-        }
+        // RFC 9110 §6.2: the version of this connection, not the backend's.
+        *response.version_mut() = Version::HTTP_11;
         strip(response.headers_mut());
         if let Some(client_side) = client_side.filter(|_| has_switched) {
             let backend_side = hyper::upgrade::on(&mut response);
@@ -300,12 +354,12 @@ impl Exchange {
         response.map(BodyExt::boxed)
     }
 
-    /// Passes a request to the backend, over the connection that was kept if there is one. The error is a text for the client.
+    /// Passes a request to the backend, over the connection that was kept if there is one.
     async fn ask(
         &self,
         mut request: Request<Incoming>,
         kept: &mut Option<SendRequest<Incoming>>,
-    ) -> Result<Response<Incoming>, &'static str> {
+    ) -> Result<Response<Incoming>, Fault> {
         if let Some(mut sender) = kept.take()
             && sender.ready().await.is_ok()
         {
@@ -316,32 +370,40 @@ impl Exchange {
                     *kept = Some(sender);
                     return Ok(response);
                 }
-                Err(mut failed) => request = failed.take_message().ok_or(NO_ANSWER)?,
+                Err(mut failed) => match failed.take_message() {
+                    Some(returned) => request = returned,
+                    None => return Err(failed.into_error().into()),
+                },
             }
         }
         let mut sender = self.connect().await?;
-        sender.ready().await.map_err(|_| NO_ANSWER)?;
-        let response = sender.send_request(request).await.map_err(|_| NO_ANSWER)?;
+        sender.ready().await?;
+        let response = sender.send_request(request).await?;
         *kept = Some(sender);
         Ok(response)
     }
 
-    /// Connects to the backend. The error is a text for the client.
-    async fn connect(&self) -> Result<SendRequest<Incoming>, &'static str> {
-        let failed = |outcome, error: Option<&io::Error>| {
-            (self.connected)(outcome, error);
-            "the server behind the gateway cannot be reached\n"
+    async fn connect(&self) -> Result<SendRequest<Incoming>, Fault> {
+        let failed = |(outcome, error)| {
+            (self.connected)(outcome);
+            Fault::Unreachable(error)
         };
-        let connected = connect(&self.to, self.connect_time).await;
-        let mut stream = connected.map_err(|(outcome, error)| failed(outcome, Some(&error)))?;
+        let mut stream = connect(&self.to, self.connect_time).await.map_err(failed)?;
         if !self.proxy_header.is_empty() {
             use tokio::io::AsyncWriteExt;
             let written = stream.write_all(&self.proxy_header).await;
-            written.map_err(|error| failed("failed", Some(&error)))?;
+            written.map_err(|error| failed(("failed", error)))?;
         }
-        let shaken = handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = shaken.map_err(|_| failed("failed", None))?;
-        (self.connected)("connected", None);
+        let mut http = hyper::client::conn::http1::Builder::new();
+        // RFC 9112 §5.1, §5.2: a proxy mends a blank before the colon and folded lines.
+        http.allow_spaces_after_header_name_in_responses(true)
+            .allow_obsolete_multiline_headers_in_responses(true)
+            .preserve_header_case(true)
+            .title_case_headers(true)
+            .max_headers(MAX_FIELDS);
+        let shaken = http.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = shaken.map_err(|error| failed(("failed", io::Error::other(error))))?;
+        (self.connected)("connected");
         tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
@@ -349,10 +411,7 @@ impl Exchange {
     /// Replaces what only the gateway may say, and removes what concerns the client's connection.
     fn rewrite(&self, request: &mut Request<Incoming>, host: Option<&Authority>, asks_to_switch: bool) {
         *request.version_mut() = Version::HTTP_11;
-        // RFC 9112 §3.2.2: the absolute form is for proxies, and its authority comes before Host.
-        if request.uri().authority().is_some() {
-            *request.uri_mut() = request.uri().path_and_query().cloned().map(Uri::from).unwrap_or_default();
-        }
+        *request.uri_mut() = target::origin_form(request.uri());
         let headers = request.headers_mut();
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
         for name in own {
@@ -375,35 +434,6 @@ impl Exchange {
             headers.insert(name, value.clone());
         }
     }
-}
-
-/// The host for which a request asks, and its port; `None` if a request of HTTP/1.0 does not say.
-///
-/// # Errors
-/// RFC 9112 §3.2: several hosts, an invalid one, or none in HTTP/1.1.
-fn host_of(request: &Request<Incoming>) -> Result<Option<Authority>, ()> {
-    let mut hosts = request.headers().get_all(HOST).iter();
-    let host = match (request.uri().authority(), hosts.next(), hosts.next()) {
-        (_, _, Some(_)) => return Err(()),
-        (Some(absolute), ..) => absolute.clone(),
-        (None, Some(host), None) => Authority::try_from(host.as_bytes()).map_err(drop)?,
-        (None, None, None) if request.version() < Version::HTTP_11 => return Ok(None),
-        (None, None, None) => return Err(()),
-    };
-    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-    let is_valid = !host.host().is_empty() && host.as_str().bytes().all(is_host);
-    is_valid.then_some(Some(host)).ok_or(())
-}
-
-/// The host as a server name (RFC 6066 §3) or an address. `None` if a label of the name is empty: no route has such a host, but a backend
-/// may take `b.example..` for `b.example`.
-fn name_of(host: &Authority) -> Option<&str> {
-    let host = host.host();
-    if let Some(address) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        return Some(address);
-    }
-    let name = host.strip_suffix('.').unwrap_or(host);
-    (!name.split('.').any(str::is_empty)).then_some(name)
 }
 
 /// Whether a message switches to WebSocket, and to nothing else (RFC 9110 §7.8).
@@ -441,8 +471,60 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-fn problem(code: StatusCode, text: &'static str) -> Response<Body> {
-    let body = Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {}).boxed();
+/// Checks the transfer codings of a request. Its content passes without them, and only hyper's chunks are taken off.
+fn check_coding(headers: &HeaderMap) -> Result<(), Refusal> {
+    match is_coded(headers) {
+        Coded::Not | Coded::Chunked => Ok(()),
+        Coded::Twice => Err((StatusCode::BAD_REQUEST, "the content is chunked twice\n")),
+        // RFC 9112 §6.1
+        Coded::Otherwise => {
+            Err((StatusCode::NOT_IMPLEMENTED, "the gateway knows no transfer coding besides chunked\n"))
+        }
+    }
+}
+
+/// Checks the header of an answer to a request that asked to switch, or did not.
+fn check(response: Response<Incoming>, asked_to_switch: bool) -> Result<Response<Incoming>, Fault> {
+    let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    if has_switched && !(asked_to_switch && switches(response.headers())) {
+        return Err(Fault::Switched);
+    }
+    match is_coded(response.headers()) {
+        Coded::Not | Coded::Chunked => Ok(response),
+        Coded::Twice | Coded::Otherwise => Err(Fault::Coding),
+    }
+}
+
+/// The transfer codings of a message (RFC 9112 §6.1).
+enum Coded {
+    Not,
+    Chunked,
+    /// Chunked several times, which no sender may do.
+    Twice,
+    Otherwise,
+}
+
+fn is_coded(headers: &HeaderMap) -> Coded {
+    let mut chunked = 0;
+    for value in headers.get_all(TRANSFER_ENCODING) {
+        for coding in value.as_bytes().split(|byte| *byte == b',') {
+            match coding.trim_ascii() {
+                // RFC 9110 §5.6.1: an empty element of a list says nothing.
+                [] => {}
+                coding if coding.eq_ignore_ascii_case(b"chunked") => chunked += 1,
+                _ => return Coded::Otherwise,
+            }
+        }
+    }
+    match chunked {
+        0 => Coded::Not,
+        1 => Coded::Chunked,
+        _ => Coded::Twice,
+    }
+}
+
+fn problem(code: StatusCode, text: String) -> Response<Body> {
+    let body = Full::new(Bytes::from(text)).map_err(|never| match never {}).boxed();
     let mut response = Response::new(body);
     *response.status_mut() = code;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -9,6 +9,7 @@ mod configuration;
 mod credentials;
 mod dashboard;
 mod http;
+mod http_faults;
 #[path = "../common/kernel.rs"]
 mod kernel;
 mod mosquitto;

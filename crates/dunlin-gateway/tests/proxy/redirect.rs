@@ -203,6 +203,42 @@ async fn one_host_cannot_keep_others_from_their_redirection() {
     within(async { while ask([127, 0, 0, 1], to, request).await.is_empty() {} }).await;
 }
 
+/// The redirection reads targets as the proxy does.
+#[tokio::test]
+async fn a_redirection_reads_the_target_of_a_request() {
+    let place = Place::new();
+    place.make_pki_of("", KeyType::P256, &["web.test"]);
+    place.write("policy.toml", POLICY);
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port();
+    let text = LISTENER.replace("names = \"*.once.test\"", &format!("port = 443\nports = \"{free}-{free}\""));
+    let (gateway, _) = place.start(&(text + &route(1, ""))).await;
+    let to = gateway.redirect_addresses()[0].1;
+    let location = async |request: &str| {
+        let answer = ask([127, 0, 0, 1], to, request).await;
+        let location = answer.lines().find_map(|line| line.strip_prefix("location: ").map(str::to_owned));
+        location.ok_or_else(|| answer.split(' ').nth(1).unwrap().to_owned())
+    };
+    for (request, wanted) in [
+        ("GET /a?x=1 HTTP/1.1\r\nHost: web.test:80\r\n\r\n", Ok("https://web.test/a?x=1")),
+        // RFC 9112 §3.2.2: the authority of the target comes before Host.
+        ("GET http://web.test/a HTTP/1.1\r\nHost: other.test\r\n\r\n", Ok("https://web.test/a")),
+        ("OPTIONS * HTTP/1.1\r\nHost: web.test\r\n\r\n", Ok("https://web.test")),
+        ("GET / HTTP/1.1\r\nHost: WEB.test.\r\n\r\n", Ok("https://web.test/")),
+        ("GET / HTTP/1.1\r\nHost: [2001:db8::1]:80\r\n\r\n", Ok("https://[2001:db8::1]/")),
+        ("GET / HTTP/1.1\r\n\r\n", Err("400")),
+        ("GET / HTTP/1.0\r\n\r\n", Err("400")),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", Err("400")),
+        ("GET / HTTP/1.1\r\nHost: a@web.test\r\n\r\n", Err("400")),
+        ("GET / HTTP/1.1\r\nHost: web.test..\r\n\r\n", Err("400")),
+        ("GET http://web.test/ HTTP/1.1\r\nHost: a@b\r\n\r\n", Err("400")),
+        ("GET web.test HTTP/1.1\r\nHost: web.test\r\n\r\n", Err("400")),
+        ("CONNECT web.test:443 HTTP/1.1\r\nHost: web.test:443\r\n\r\n", Err("405")),
+    ] {
+        let got = location(request).await;
+        assert_eq!(got.as_deref().map_err(String::as_str), wanted, "{request}");
+    }
+}
+
 /// The paper's variant: anyone gets the profile of the client whom the URL names, but only by a redirection.
 #[tokio::test]
 async fn an_unauthenticated_redirection_lowers_without_a_certificate_only_if_the_configuration_says_so() {
