@@ -138,6 +138,10 @@ fn best<T>(
         };
         suitable.push((index, credential, use_of_it));
     }
+    // Most sides have one credential for a peer, which needs no comparison.
+    if suitable.len() < 2 {
+        return suitable.pop().map(|(index, _, use_of_it)| (index, use_of_it)).ok_or(reason);
+    }
     let naming = |credential: &Credential| wanted.server_name.and_then(|name| names_server(credential, name));
     let best_naming = suitable.iter().filter_map(|(_, credential, _)| naming(credential)).max();
     let rank = |credential: &Credential| {
