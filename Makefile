@@ -9,7 +9,7 @@ DOCKER ?= docker
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help run test lint format doc deny audit fuzz soak bare-metal firmware deb image race
+.PHONY: help run test lint format doc deny audit fuzz soak bare-metal targets firmware deb image race
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -71,6 +71,13 @@ bare-metal: ## Build the engine, RustCrypto, compression and an example for a mi
 		--features dunlin/compression --target thumbv7em-none-eabihf
 	CARGO_TARGET_THUMBV6M_NONE_EABI_RUSTFLAGS="--cfg portable_atomic_unsafe_assume_single_core" \
 		$(CARGO) build --release --locked -p dunlin --no-default-features --target thumbv6m-none-eabi
+
+# The crates without C code.
+PORTABLE := -p dunlin -p dunlin-coap -p dunlin-identity -p dunlin-legacy -p dunlin-rustcrypto -p dunlin-store -p dunlin-tokio
+targets: ## Check what needs no C compiler for other systems
+	for target in aarch64-apple-darwin aarch64-linux-android x86_64-pc-windows-msvc; do \
+		$(CARGO) check --locked $(PORTABLE) --target $$target || exit; done
+	$(CARGO) check --locked -p dunlin-rustcrypto --target thumbv6m-none-eabi
 
 firmware: ## Run the firmware in QEMU and write its measurements to docs/firmware.md
 	@tools/setup test

@@ -17,10 +17,10 @@
 
 extern crate alloc;
 
-use alloc::sync::Arc;
 use alloc::vec;
 
 use dunlin::crypto::{CryptoProvider, SecureRandom, Tls13CipherSuite};
+use dunlin::sync::Arc;
 use dunlin::wire::CipherSuite;
 
 mod aead;

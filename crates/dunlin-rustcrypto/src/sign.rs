@@ -1,12 +1,13 @@
 //! Signing keys and their loaders.
 
-use alloc::sync::Arc;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
 #[cfg(feature = "rsa")]
 use dunlin::crypto::rsa_pss;
 use dunlin::crypto::{CryptoError, KeyLoader, SecureRandom, SigningKey};
+use dunlin::sync::Arc;
 use dunlin::wire::SignatureScheme;
 use ed25519_dalek::Signer;
 use p256::ecdsa::signature::RandomizedSigner;
@@ -79,7 +80,8 @@ impl fmt::Debug for Loader {
 fn load<P: Pair>(der: &PrivateKeyDer<'_>) -> Result<Arc<dyn SigningKey>, CryptoError> {
     let pair = P::from_der(der).ok_or(CryptoError)?;
     let public = pair.public_key().ok_or(CryptoError)?;
-    Ok(Arc::new(Key { pair, public }))
+    // `Arc::new` makes no `Arc<dyn SigningKey>` on targets without atomic pointers.
+    Ok(Arc::from(Box::new(Key { pair, public }) as Box<dyn SigningKey>))
 }
 
 /// A key pair of one kind, which wipes itself on drop.
