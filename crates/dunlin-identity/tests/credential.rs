@@ -369,6 +369,52 @@ fn refuses_credentials_that_it_cannot_check_wholly() {
     );
 }
 
+/// VC Data Model 2.0 §4.4, §4.6, §5.3, §5.4, §5.6: what is not used may be there, but not malformed.
+#[test]
+fn refuses_malformed_members_that_it_does_not_use() {
+    let case = case(ed25519(1));
+    let with =
+        |name: &str, member: &Value| case.verify_signed(|value| value[name] = member.clone()).map(drop);
+    let resource = json!({"id": "https://example/a", "digestSRI": "sha384-AAAA"});
+    for (name, right, wrong) in [
+        (
+            "id",
+            json!(["urn:uuid:1", "https://example/1"]),
+            json!(["1", "", 7, ["urn:uuid:1"], {}, null, "1:a"]),
+        ),
+        (
+            "name",
+            json!(["a", {"@value": "b", "@language": "en"}, ["a", {"@value": "b"}]]),
+            json!([7, {}, [], [7], null]),
+        ),
+        ("description", json!(["a"]), json!([{"@value": 7}])),
+        (
+            "evidence",
+            json!([{"type": "A"}, [{"type": ["A", "B"]}]]),
+            json!([{}, "A", {"type": 7}, [], [{"type": "A"}, {}], {"type": []}]),
+        ),
+        ("refreshService", json!([{"type": "A", "id": "urn:a"}]), json!([{"id": "urn:a"}, null])),
+        ("renderMethod", json!([{"type": "A"}]), json!([{}])),
+        ("confidenceMethod", json!([{"type": "A"}]), json!([{}])),
+        (
+            "relatedResource",
+            json!([resource, [resource]]),
+            json!([{"id": "https://example/a"}, {"digestSRI": "a"}, "a", []]),
+        ),
+    ] {
+        for member in right.as_array().unwrap() {
+            assert_eq!(with(name, member), Ok(()), "{name} {member}");
+        }
+        for member in wrong.as_array().unwrap() {
+            let refused = case.verify_signed(|value| value[name] = member.clone()).map(drop);
+            assert!(
+                matches!(refused, Err(CredentialError::Member(found)) if found == name),
+                "{name} {member} {refused:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn an_issuer_signs_no_credential_that_verifiers_refuse() {
     let case = case(ed25519(1));
@@ -438,6 +484,26 @@ fn a_credential_ends_with_its_jwt() {
     // RFC 7519 §4.1.4: not at this time or later. The credential itself ends at 1_704_067_200.
     assert_eq!(until(CREATED + 10), Ok(Some(CREATED + 9)));
     assert_eq!(until(1_704_067_300), Ok(Some(1_704_067_200)));
+}
+
+/// RFC 7519 §2: a NumericDate may have a fraction.
+#[test]
+fn times_of_a_jwt_may_have_a_fraction() {
+    let case = case(ed25519(1));
+    let with = |name: &str, time: Value| {
+        case.verify_jwt(|_| (), |payload| payload[name] = time).map(|verified| verified.valid_until)
+    };
+    let (now, half) = (CREATED as f64, 0.5);
+    assert_eq!(with("exp", json!(now + half)), Ok(Some(CREATED)));
+    assert_eq!(with("exp", json!(now + 10.0)), Ok(Some(CREATED + 9)));
+    assert_eq!(with("exp", json!(now - half)), Err(CredentialError::Jwt(JwtError::Expired)));
+    for name in ["nbf", "iat"] {
+        assert!(with(name, json!(now - half)).is_ok());
+        assert_eq!(with(name, json!(now + half)), Err(CredentialError::Jwt(JwtError::NotYetValid)));
+    }
+    for time in [json!(1e300), json!(-1e300), json!("1.5"), json!(null), json!(true)] {
+        assert_eq!(with("exp", time), Err(CredentialError::Jwt(JwtError::Claim("exp"))));
+    }
 }
 
 #[test]

@@ -81,8 +81,10 @@ fn a_compressed_list_never_grows_beyond_the_limit() {
     assert_eq!(Bitstring::decode(&member(&deflated, 0, u32::MAX)), too_long);
     // A trailer that lies about the length.
     for len in [0, 16_384, 131_072] {
-        assert_eq!(Bitstring::decode(&member(&deflated, 0, len)), Err(StatusError::Gzip(GzipError::Data)));
+        assert_eq!(Bitstring::decode(&member(&deflated, 0, len)), too_long);
     }
+    let short = miniz_oxide::deflate::compress_to_vec(&[0; 16_384], 9);
+    assert_eq!(Bitstring::decode(&member(&short, 0, 16_385)), Err(StatusError::Gzip(GzipError::Data)));
 }
 
 #[test]
@@ -95,9 +97,12 @@ fn refuses_damaged_lists() {
         decode(&bytes)
     };
     let gzip = |error| Err(StatusError::Gzip(error));
-    // ID1, ID2, the method, and each flag.
-    for (at, byte) in [(0, 0), (1, 0), (2, 7), (3, 1), (3, 2), (3, 4), (3, 8), (3, 16), (3, 128)] {
+    // ID1, ID2, the method, flags without their fields, and reserved flags.
+    for (at, byte) in [(0, 0), (1, 0), (2, 7), (3, 2), (3, 32), (3, 64), (3, 128)] {
         assert_eq!(changed(at, byte), gzip(GzipError::Header), "{at} {byte}");
+    }
+    for flag in [4, 8, 16] {
+        assert!(changed(3, flag).is_err());
     }
     // Time, level and system say nothing.
     for at in 4..10 {
@@ -109,15 +114,67 @@ fn refuses_damaged_lists() {
     for len in 0..bytes.len() {
         assert!(decode(&bytes[..len]).is_err());
     }
-    // Data, or another member, after the end.
+    // Data after the end, and half of another member.
     assert!(decode(&[bytes.as_slice(), &[0]].concat()).is_err());
-    assert!(decode(&[bytes.as_slice(), &bytes].concat()).is_err());
+    assert!(decode(&[bytes.as_slice(), &bytes[..bytes.len() - 1]].concat()).is_err());
     // A right but short list.
     let short = member(&[3, 0], 0, 0);
     assert_eq!(Bitstring::decode(&short), Err(StatusError::Length(0)));
     for text in ["", "u=", "zH4sI", &THEIRS[1..], &format!("{THEIRS}=")] {
         assert_eq!(Bitstring::decode(text), Err(StatusError::Member("encodedList")), "{text}");
     }
+}
+
+/// RFC 1952 §2.2, §2.3: several members, and headers with all optional fields.
+#[test]
+fn reads_optional_fields_and_members() {
+    let list = Bitstring::new(MIN_STATUS_ENTRIES).unwrap();
+    let bits = vec![0; usize::try_from(MIN_STATUS_ENTRIES / 8).unwrap()];
+    let crc32 = |bytes: &[u8]| {
+        !bytes.iter().fold(u32::MAX, |sum, byte| {
+            (0..8).fold(
+                sum ^ u32::from(*byte),
+                |sum, _| if sum & 1 == 1 { sum >> 1 ^ 0xedb8_8320 } else { sum >> 1 },
+            )
+        })
+    };
+    let member = |flags: u8, content: &[u8], wrong_sum: u16| {
+        let mut bytes = vec![0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 0, 255];
+        if flags & 4 != 0 {
+            bytes.extend([3, 0, 0, 1, 2]);
+        }
+        if flags & 8 != 0 {
+            bytes.extend(b"list\0");
+        }
+        if flags & 16 != 0 {
+            bytes.extend(b"\0");
+        }
+        if flags & 2 != 0 {
+            let sum = crc32(&bytes) as u16 ^ wrong_sum;
+            bytes.extend(sum.to_le_bytes());
+        }
+        bytes.extend(miniz_oxide::deflate::compress_to_vec(content, 6));
+        bytes.extend(crc32(content).to_le_bytes());
+        bytes.extend((content.len() as u32).to_le_bytes());
+        bytes
+    };
+    let decode = |bytes: &[u8]| Bitstring::decode(&format!("u{}", Base64UrlUnpadded::encode_string(bytes)));
+    // FTEXT says nothing.
+    for flags in 0..32 {
+        assert_eq!(decode(&member(flags, &bits, 0)).as_ref(), Ok(&list), "{flags}");
+    }
+    assert_eq!(decode(&member(2, &bits, 1)), Err(StatusError::Gzip(GzipError::Header)));
+    let halves = bits.split_at(bits.len() / 3);
+    let members = [member(8, halves.0, 0), member(0, &[], 0), member(31, halves.1, 0)];
+    assert_eq!(decode(&members.concat()).as_ref(), Ok(&list));
+    // The limit is that of all members together.
+    let most = vec![0; usize::try_from(MAX_STATUS_ENTRIES / 8).unwrap()];
+    let limit = most.len();
+    assert!(decode(&[member(0, &most, 0), member(0, &[], 0)].concat()).is_ok());
+    assert_eq!(
+        decode(&[member(0, &most, 0), member(0, &[0], 0)].concat()),
+        Err(StatusError::Gzip(GzipError::TooLong(limit)))
+    );
 }
 
 /// An issuer, a holder, and a verifier that trusts the issuer.
@@ -322,6 +379,10 @@ fn a_list_must_be_the_right_one() {
     assert_eq!(subject("encodedList", json!("uAAAA")), status(StatusError::Gzip(GzipError::Header)));
     assert_eq!(subject("encodedList", json!(1)), status(StatusError::Member("encodedList")));
     assert_eq!(subject("ttl", json!(-1)), status(StatusError::Member("ttl")));
+    assert_eq!(subject("ttl", json!("60000")), status(StatusError::Member("ttl")));
+    for ttl in [json!(60_000.0), json!(6e4), json!(0.5), json!(1e300)] {
+        assert!(subject("ttl", ttl).is_ok());
+    }
     assert_eq!(
         with(&|list| list["credentialSubject"] = json!([])),
         status(StatusError::Member("credentialSubject"))

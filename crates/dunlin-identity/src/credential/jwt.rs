@@ -117,10 +117,9 @@ impl<'t> Jwt<'t> {
                 return Err(JwtError::Claim(name));
             }
         }
-        // RFC 7519 §2: a NumericDate may have a fraction. We write and accept whole seconds.
         let time = |name| match payload.get(name) {
             None => Ok(None),
-            Some(value) => value.as_i64().map(Some).ok_or(JwtError::Claim(name)),
+            Some(value) => numeric_date(value).map(Some).ok_or(JwtError::Claim(name)),
         };
         let early = time("nbf")?.into_iter().chain(time("iat")?).any(|time| time > now);
         if early {
@@ -132,6 +131,15 @@ impl<'t> Jwt<'t> {
             time => Ok(time.map(|time| time.saturating_sub(1))),
         }
     }
+}
+
+/// The first whole second that is not before a NumericDate, which may have a fraction (RFC 7519 §2).
+fn numeric_date(value: &Value) -> Option<Seconds> {
+    /// Up to here, a double has every whole number (RFC 8259 §6).
+    const EXACT: f64 = (1_i64 << 53) as f64;
+    let fraction =
+        || value.as_f64().map(f64::ceil).filter(|time| time.abs() < EXACT).map(|time| time as Seconds);
+    value.as_i64().or_else(fraction)
 }
 
 fn read_header(header: &Map<String, Value>) -> Result<(SignatureScheme, DidUrl), JwtError> {

@@ -13,6 +13,7 @@ mod context;
 pub mod cose;
 pub mod jwt;
 pub mod links;
+mod members;
 pub mod presentation;
 pub mod proof;
 mod short;
@@ -537,6 +538,7 @@ impl Claims {
         if let Some(name) = RESTRICTIONS.into_iter().find(|name| object.contains_key(*name)) {
             return Err(CredentialError::Unchecked(name));
         }
+        members::check(object).map_err(CredentialError::Member)?;
         let issuer = match object.get("issuer") {
             Some(Value::Object(issuer)) => issuer.get("id"),
             issuer => issuer,

@@ -445,7 +445,8 @@ impl StatusList {
         let bits = Bitstring::decode(encoded.ok_or(StatusError::Member("encodedList"))?)?;
         let ttl = match subject.get("ttl") {
             None => DEFAULT_TTL,
-            Some(ttl) => ttl.as_u64().ok_or(StatusError::Member("ttl"))?,
+            // JSON has one kind of numbers: 300000.0 and 3e5 are 300000.
+            Some(ttl) => ttl.as_f64().filter(|ttl| *ttl >= 0.0).ok_or(StatusError::Member("ttl"))? as u64,
         };
         // The signed time says how old the list is: a holder or a cache may have kept it.
         let made = claims.valid_from.ok_or(CredentialError::Member("validFrom"))?.seconds();
