@@ -57,7 +57,8 @@ enum Command {
 
 /// Make a key and add it to a file, or print it as a line identity:key.
 #[derive(ClapArgs)]
-#[command(after_help = "Example:\n  dunlin psk new --identity sensor-7 --out keys.psk")]
+#[command(after_help = "Examples:\n  dunlin psk new --identity sensor-7 --out keys.psk\n  \
+    dunlin psk new --identity sensor --count 500 --out keys.toml")]
 struct New {
     /// The identity by which the client names the key [default: random].
     #[arg(long, value_name = "NAME")]
@@ -65,6 +66,12 @@ struct New {
     /// The length of the key in bytes. Some peers support at most 64.
     #[arg(long, value_name = "N", default_value_t = 32)]
     bytes: usize,
+    /// Make the key of letters and digits, for peers whose option takes text, such as libcoap's -k.
+    #[arg(long, requires = "out")]
+    text: bool,
+    /// Make this many keys: with --identity they are NAME-1, NAME-2 and so on.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=MAX_COUNT), conflicts_with = "name")]
+    count: Option<u32>,
     /// The file to add the key to; created with mode 0600 if it does not exist.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -252,6 +259,12 @@ impl From<HashName> for HashAlgorithm {
     }
 }
 
+/// The shortest key of letters and digits. It has the entropy of a random one of [`MIN_KEY_LEN`].
+const MIN_TEXT_LEN: usize = 22;
+
+/// The most keys that one command makes.
+const MAX_COUNT: i64 = 100_000;
+
 /// The longest overlap: ten years.
 const MAX_OVERLAP: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 
@@ -290,51 +303,78 @@ pub(crate) fn run(args: Args, out: &mut dyn Write) -> Result<(), Error> {
 
 fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
     let identity = args.identity.as_deref().map(identity).transpose()?;
-    let least = if args.short.allow_short { 1 } else { MIN_KEY_LEN };
+    let least = match args.short.allow_short {
+        true => 1,
+        false if args.text => MIN_TEXT_LEN,
+        false => MIN_KEY_LEN,
+    };
     if !(least..=MAX_KEY_LEN).contains(&args.bytes) {
         let why = format!("{} instead of {least} to {MAX_KEY_LEN}", count(args.bytes, "byte"));
-        let advice = if (1..MIN_KEY_LEN).contains(&args.bytes) {
+        let advice = if (1..least).contains(&args.bytes) {
             "use a longer key, or add --allow-short if the peer supports no longer one"
         } else {
             "give another length"
         };
         return Err(Error::usage("--bytes", why, advice));
     }
-    let key = random(args.bytes)?;
+    let wanted: Vec<_> = match (identity, args.count) {
+        (Some(prefix), Some(number)) => {
+            let of = |i| self::identity(&format!("{prefix}-{i}"));
+            (1..=number).map(|i| of(i).map(Some)).collect::<Result<_, _>>()?
+        }
+        (identity, number) => vec![identity; number.unwrap_or(1) as usize],
+    };
     let Some(path) = args.out else {
-        let record = PskRecord::new(identity.map_or_else(random_identity, Ok)?, key);
-        let line =
-            psktool::line(&record).map_err(|fault| Error::failed("the key", &fault, fault.advice()))?;
-        writeln!(out, "{}", *line)?;
+        for identity in wanted {
+            let record = PskRecord::new(identity.map_or_else(random_identity, Ok)?, random(args.bytes)?);
+            let line = psktool::line(&record);
+            let line = line.map_err(|fault| Error::failed("the key", &fault, fault.advice()))?;
+            writeln!(out, "{}", *line)?;
+        }
         return Ok(());
     };
     let (name, hash, force) = (args.name, args.hash.map(HashAlgorithm::from), args.force);
-    let record = psk::change(&path, true, |records| {
-        let identity = match identity {
-            Some(identity) => identity,
-            None => unused_identity(records)?,
-        };
-        let old = records.get(&identity)?;
-        let mut record = PskRecord {
-            not_before_s: args.not_before,
-            not_after_s: args.not_after,
-            allow_short: args.bytes < MIN_KEY_LEN,
-            ..PskRecord::new(identity, key)
-        };
-        // The identity stays with its device; only the key changes.
-        if let Some(old) = old {
-            (record.name, record.hash, record.import) = (old.name, old.hash, old.import);
+    let added = psk::change(&path, true, |records| {
+        let mut added = vec![];
+        for identity in wanted {
+            let identity = match identity {
+                Some(identity) => identity,
+                None => unused_identity(records)?,
+            };
+            let key = if args.text { random_text(args.bytes)? } else { random(args.bytes)? };
+            let old = records.get(&identity)?;
+            let mut record = PskRecord {
+                not_before_s: args.not_before,
+                not_after_s: args.not_after,
+                allow_short: args.bytes < MIN_KEY_LEN,
+                ..PskRecord::new(identity, key)
+            };
+            // The identity stays with its device; only the key changes.
+            if let Some(old) = old {
+                (record.name, record.hash, record.import) = (old.name, old.hash, old.import);
+            }
+            record.name = name.clone().or(record.name);
+            record.hash = hash.unwrap_or(record.hash);
+            lifecycle::add(records, record.clone(), force)?;
+            added.push(record);
         }
-        record.name = name.or(record.name);
-        record.hash = hash.unwrap_or(record.hash);
-        lifecycle::add(records, record.clone(), force)?;
-        Ok(record)
+        Ok(added)
     })?;
-    if args.json {
-        writeln!(out, "{}", describe(&record))?;
-    } else {
-        let length = count(record.key.len(), "byte");
-        writeln!(out, "{}: added {}, {length}", path.display(), record.identity)?;
+    match (&added[..], args.count) {
+        (added, Some(_)) if args.json => {
+            writeln!(out, "{}", json!(added.iter().map(describe).collect::<Vec<_>>()))?;
+        }
+        ([record], _) if args.json => writeln!(out, "{}", describe(record))?,
+        ([record], _) => {
+            let length = count(record.key.len(), "byte");
+            writeln!(out, "{}: added {}, {length}", path.display(), record.identity)?;
+        }
+        (added, _) => {
+            let (number, length) = (count(added.len() as u64, "key"), count(args.bytes, "byte"));
+            let ends = added.first().zip(added.last()).map(|(first, last)| (&first.identity, &last.identity));
+            let (first, last) = ends.ok_or_else(|| Error::usage("--count", "no keys", "give at least 1"))?;
+            writeln!(out, "{}: added {number} of {length}, {first} to {last}", path.display())?;
+        }
     }
     Ok(())
 }
@@ -372,6 +412,9 @@ fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
             let mut entry = describe(record);
             if args.reveal {
                 entry["key"] = json!(*record.key_hex());
+                if let Some(text) = key_text(record) {
+                    entry["key_text"] = json!(*text);
+                }
             }
             writeln!(out, "{entry}")?;
         } else {
@@ -395,6 +438,9 @@ fn write_record(record: &PskRecord, reveal: bool, out: &mut dyn Write) -> Result
     writeln!(out, "state           {}", state(record))?;
     if reveal {
         writeln!(out, "key             {}", *record.key_hex())?;
+        if let Some(text) = key_text(record) {
+            writeln!(out, "key as text     {}", *text)?;
+        }
     }
     write_imported(record, out)
 }
@@ -632,6 +678,25 @@ fn unused_identity(records: &dyn PskRecords) -> Result<Identity, Refused> {
             return Ok(identity);
         }
     }
+}
+
+/// A random key of letters and digits.
+fn random_text(length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
+    const CHARACTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let mut text = Zeroizing::new(Vec::with_capacity(length));
+    while text.len() < length {
+        // Of 64 values, two are drawn again, so that all characters are equally probable.
+        let drawn = random(length - text.len())?;
+        text.extend(drawn.iter().filter_map(|byte| CHARACTERS.get(usize::from(byte & 63))));
+    }
+    Ok(text)
+}
+
+/// A key that consists of printable ASCII, as text: a peer may take it so.
+fn key_text(record: &PskRecord) -> Option<Zeroizing<String>> {
+    let is_text = record.key.iter().all(u8::is_ascii_graphic);
+    let text = std::str::from_utf8(&record.key).ok().filter(|_| is_text)?;
+    Some(Zeroizing::new(text.to_owned()))
 }
 
 fn random(length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {

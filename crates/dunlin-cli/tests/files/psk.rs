@@ -23,6 +23,36 @@ fn identities(place: &Place) -> Vec<String> {
 }
 
 #[test]
+fn makes_many_keys_at_once_and_keys_of_text() {
+    let place = Place::new();
+    let line = place.dunlin("psk new --identity sensor --count 500 --out keys.toml");
+    assert_eq!(line, "keys.toml: added 500 keys of 32 bytes, sensor-1 to sensor-500\n");
+    let listed = json(&place, "psk list keys.toml --json");
+    let listed = listed.as_array().unwrap();
+    let names: BTreeSet<_> = listed.iter().map(|entry| entry["identity"].as_str().unwrap()).collect();
+    assert!(names.len() == 500 && names.contains("sensor-1") && names.contains("sensor-500"));
+    // All or nothing: one of these exists.
+    let before = place.read("keys.toml");
+    let line = place.dunlin_fails("psk new --identity sensor --count 501 --out keys.toml", 1);
+    assert!(line.contains("sensor-1 has a key already"), "{line}");
+    assert_eq!(place.read("keys.toml"), before);
+    let lines = place.dunlin("psk new --count 3");
+    assert_eq!(lines.lines().collect::<BTreeSet<_>>().len(), 3);
+    let made = json(&place, "psk new --count 2 --out more.psk --json");
+    assert_eq!(made.as_array().unwrap().len(), 2);
+    place.dunlin_fails("psk new --count 0 --out keys.toml", 2);
+
+    place.dunlin("psk new --identity coap --text --out text.psk");
+    let shown = json(&place, "psk show text.psk coap --reveal --json");
+    let text = shown["key_text"].as_str().unwrap();
+    assert!(text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()), "{text}");
+    assert!(place.dunlin("psk show text.psk coap --reveal").contains(&format!("key as text     {text}\n")));
+    assert!(!place.dunlin("psk show text.psk coap").contains(text));
+    let line = place.dunlin_fails("psk new --identity b --text --bytes 21 --out text.psk", 2);
+    assert!(line.contains("22"), "{line}");
+}
+
+#[test]
 fn makes_lists_shows_and_removes_keys() {
     let place = Place::new();
     place.dunlin("psk new --identity alice --out keys.psk");

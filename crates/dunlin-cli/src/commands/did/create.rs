@@ -62,8 +62,15 @@ pub(super) enum MethodName {
 }
 
 /// The types of keys that DID documents have.
-const KEY_TYPES: [KeyType; 6] =
-    [KeyType::Ed25519, KeyType::P256, KeyType::P384, KeyType::Rsa2048, KeyType::Rsa3072, KeyType::Rsa4096];
+const KEY_TYPES: [KeyType; 7] = [
+    KeyType::Ed25519,
+    KeyType::P256,
+    KeyType::P384,
+    KeyType::Rsa2048,
+    KeyType::Rsa3072,
+    KeyType::Rsa4096,
+    KeyType::MlDsa44,
+];
 
 fn key_types() -> impl TypedValueParser<Value = KeyType> {
     PossibleValuesParser::new(KEY_TYPES.map(KeyType::name)).try_map(|name| name.parse::<KeyType>())
@@ -74,6 +81,14 @@ pub(super) fn run(args: &Create, out: &mut dyn Write) -> Result<(), Error> {
     if args.registry.is_some() && args.method != MethodName::Dunlin {
         let why = "DIDs of this method are in no registry";
         return Err(Error::usage("--registry", why, "add --method dunlin, or leave it out"));
+    }
+    if args.key_type == KeyType::MlDsa44 && args.method != MethodName::Dunlin {
+        let why = "a DID of this method contains its key, and such keys are too long";
+        return Err(Error::usage(
+            "--key-type",
+            why,
+            "add --method dunlin, whose DIDs have the key in their document",
+        ));
     }
     // An origin has no scheme.
     let url = args.registry.as_ref().filter(|registry| registry.contains("://"));
