@@ -9,27 +9,19 @@ use crate::tls::events::{At, Chosen, Connection, Device, Event, Failure, Handsha
 use super::device::{Done, Failed, Outcome, Report};
 use super::setup;
 
-const HEADER: [&str; 11] = [
-    "device",
-    "way",
-    "speaks",
-    "identity at the server",
-    "profile, rule",
-    "done",
-    "failed",
-    "first bytes",
-    "last bytes",
-    "saved",
-    "ms",
-];
+const HEADER: [&str; 10] =
+    ["device", "way", "identity", "profile", "done", "failed", "first", "last", "saved", "ms"];
 /// The number of text columns; the others hold right-aligned figures.
-const TEXT_COLUMNS: usize = 5;
-/// The maximum width of a cell, in characters: a raw key's digest is cut, and an error has its own place.
-const MAX_CELL: usize = 24;
+const TEXT_COLUMNS: usize = 4;
+/// The column that is cut to what the others leave: a raw key's digest is long.
+const IDENTITY: usize = 2;
+/// The width of the table, in characters. An error follows its row, and a terminal cuts it.
+const WIDTH: usize = 100;
 /// The lines below the table.
-const LEGEND: &str = "done: device and gateway identified each other, and the server behind the gateway answered with the identity and the message
-bytes: read + written on the device's socket during the handshake, without later tickets; moved: to another address since
-saved: bytes that resumed and cached handshakes saved against the first one, in total";
+const LEGEND: &str = "\
+done: device and gateway identified each other, and the server behind the gateway answered
+first, last: bytes of a handshake, read and written on the device's socket, without later tickets;
+moved: to another address since; saved: bytes that resumed and cached handshakes saved in total";
 
 /// The state of the devices.
 pub(super) struct Table {
@@ -41,7 +33,6 @@ pub(super) struct Table {
 struct Row {
     name: String,
     way: &'static str,
-    speaks: &'static str,
     done: u64,
     failed: u64,
     first: Option<Box<Done>>,
@@ -58,7 +49,6 @@ impl Table {
         let row = |device: &setup::Device| Row {
             name: device.name.clone(),
             way: device.way.name(),
-            speaks: device.way.link().name(),
             done: 0,
             failed: 0,
             first: None,
@@ -109,12 +99,19 @@ impl Table {
             shown.sort_by_key(|row| row.error.is_none());
             shown.truncate(room);
         }
-        let cells: Vec<_> = shown.iter().map(|row| row.cells()).collect();
+        let mut cells: Vec<_> = shown.iter().map(|row| row.cells()).collect();
         let mut widths = HEADER.map(str::len);
         for row in &cells {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = cell.chars().count().max(*width);
             }
+        }
+        let gaps: usize = (1..HEADER.len()).map(|column| gap(column).len()).sum();
+        let others = widths.iter().sum::<usize>() - widths[IDENTITY] + gaps;
+        let room = WIDTH.saturating_sub(others).max(HEADER[IDENTITY].len());
+        widths[IDENTITY] = widths[IDENTITY].min(room);
+        for row in &mut cells {
+            row[IDENTITY] = cut(&row[IDENTITY], room);
         }
         let mut lines = vec![aligned(&HEADER.map(str::to_owned), &widths)];
         for (row, cells) in shown.iter().zip(&cells) {
@@ -146,8 +143,11 @@ impl Row {
         let nothing = || "-".to_owned();
         let bytes = |done: &Done| {
             let Handshake { handshake_bytes_read, handshake_bytes_written, .. } = &done.handshake;
+            (handshake_bytes_read + handshake_bytes_written).to_string()
+        };
+        let last = |done: &Done| {
             let how = done.how().map(|how| format!("{how} ")).unwrap_or_default();
-            format!("{how}{handshake_bytes_read} + {handshake_bytes_written}")
+            format!("{how}{}", bytes(done))
         };
         let of = |done: &Option<Box<Done>>, show: &dyn Fn(&Done) -> String| {
             done.as_deref().map_or_else(nothing, show)
@@ -155,13 +155,12 @@ impl Row {
         [
             self.name.clone(),
             self.way.to_owned(),
-            self.speaks.to_owned(),
-            of(&self.last, &|done| cut(&printable(&done.exchange.client_identity))),
-            of(&self.last, &|done| chosen(&done.chosen)),
+            of(&self.last, &|done| printable(&done.exchange.client_identity)),
+            of(&self.last, &|done| done.chosen.profile.clone().unwrap_or_else(nothing)),
             self.done.to_string(),
             self.failed.to_string(),
             of(&self.first, &bytes),
-            of(&self.last, &bytes),
+            of(&self.last, &last),
             if self.saved > 0 { self.saved.to_string() } else { nothing() },
             of(&self.last, &|done| milliseconds(done.exchange.handshake_us)),
         ]
@@ -177,17 +176,26 @@ fn milliseconds(us: u64) -> String {
     format!("{}.{}", us / 1000, us / 100 % 10)
 }
 
-fn cut(text: &str) -> String {
-    if text.chars().count() <= MAX_CELL {
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
         return text.to_owned();
     }
-    text.chars().take(MAX_CELL - 1).chain(['…']).collect()
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// What is before this column.
+const fn gap(column: usize) -> &'static str {
+    match column {
+        0 => "",
+        1..TEXT_COLUMNS => "  ",
+        _ => " ",
+    }
 }
 
 fn aligned<const N: usize>(cells: &[String; N], widths: &[usize; N]) -> String {
     let mut line = String::new();
     for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        let gap = if column == 0 { "" } else { "  " };
+        let gap = gap(column);
         let _ = if column < TEXT_COLUMNS {
             write!(line, "{gap}{cell:<width$}")
         } else {
