@@ -49,11 +49,11 @@ pub trait Experiment: Sync {
     /// The default number of measurements of each case.
     fn runs(&self) -> u32;
 
-    /// Measures.
+    /// Measures, and adds the rows as they are finished: after an error, those that were finished before are there.
     ///
     /// # Errors
     /// Privileges or programs are missing, or a peer failed.
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error>;
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error>;
 }
 
 /// A way to run an experiment.

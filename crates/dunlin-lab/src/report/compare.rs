@@ -7,7 +7,7 @@ use super::{PAPER, Row, shown};
 /// The parameter that names the implementation.
 pub(super) const STACK: &str = "stack";
 /// The value for Dunlin.
-const OURS: &str = "dunlin";
+pub(super) const OURS: &str = "dunlin";
 
 /// Returns whether the row is about Dunlin; rows without a stack are.
 pub(super) fn is_ours(row: &Row) -> bool {

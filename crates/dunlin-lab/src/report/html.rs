@@ -31,13 +31,13 @@ pub fn page(reports: &[Report]) -> String {
                     @if reports.len() > 1 {
                         nav {
                             @for (number, report) in reports.iter().enumerate() {
-                                a href={ "#r" (number) } { (report.experiment) } " "
+                                a href={ "#r" (number) } { (name(report, reports)) } " "
                             }
                         }
                     }
                 }
                 main {
-                    @for (number, report) in reports.iter().enumerate() { (section(number, report)) }
+                    @for (number, report) in reports.iter().enumerate() { (section(number, report, &name(report, reports))) }
                 }
             }
         }
@@ -51,10 +51,34 @@ fn is_misleading(c: char) -> bool {
     c.is_control() && c != '\n' || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn section(number: usize, report: &Report) -> Markup {
+/// The experiment, and if there are several runs of it, the options that tell this one apart, or its number.
+fn name(report: &Report, reports: &[Report]) -> String {
+    let experiment = &report.experiment;
+    let runs: Vec<_> = reports.iter().filter(|other| other.experiment == *experiment).collect();
+    if runs.len() < 2 {
+        return experiment.clone();
+    }
+    let options = |run: &Report| {
+        let options = run.command.split_once(&format!("lab run {experiment}"));
+        options.map(|(_, options)| options.trim().to_owned()).unwrap_or_default()
+    };
+    let own = options(report);
+    let is_unique = runs.iter().filter(|run| options(run) == own).count() == 1;
+    match is_unique {
+        true if own.is_empty() => format!("{experiment}, without options"),
+        true => format!("{experiment} {own}"),
+        false => {
+            let number = runs.iter().position(|run| std::ptr::eq(*run, report)).unwrap_or_default() + 1;
+            format!("{experiment} {own}, run {number}").replace(" ,", ",")
+        }
+    }
+}
+
+fn section(number: usize, report: &Report, name: &str) -> Markup {
     html! {
         section id={ "r" (number) } {
-            h2 { (report.experiment) }
+            h2 { (name) }
+            @if !report.incomplete.is_empty() { p.worse { "Incomplete: " (report.incomplete) } }
             @if let Ok(known) = experiment::find(&report.experiment) {
                 p.about { (known.about()) }
                 @if let Some(paper) = known.paper() { p.note { "The paper: " (paper) } }
@@ -258,6 +282,31 @@ mod tests {
             let explained = html! { dt { (mode) } dd { (meaning) } }.into_string();
             assert!(page.contains(&explained), "{explained}\n{page}");
         }
+    }
+
+    #[test]
+    fn runs_of_one_experiment_are_told_apart() {
+        let run = |options: &str| {
+            let command = format!("dunlin lab run caching{options}");
+            Report { command, ..report("caching", vec![row("dunlin", 127, 50.0)]) }
+        };
+        let runs = [
+            run(""),
+            run(" --way virtual --seed 7"),
+            run(" --quick"),
+            run(" --quick"),
+            report("link", vec![]),
+        ];
+        let names: Vec<_> = runs.iter().map(|of| name(of, &runs)).collect();
+        let caching = [
+            "caching, without options",
+            "caching --way virtual --seed 7",
+            "caching --quick, run 3",
+            "caching --quick, run 4",
+        ];
+        assert_eq!((&names[..4], &*names[4]), (&caching.map(str::to_owned)[..], "link"));
+        let page = page(&runs);
+        assert!(names.iter().all(|name| page.contains(&format!("<h2>{name}</h2>"))), "{page}");
     }
 
     #[test]

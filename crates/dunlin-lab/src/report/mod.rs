@@ -36,6 +36,9 @@ pub struct Report {
     pub seed: u64,
     /// The number of measurements of each row.
     pub runs: u32,
+    /// Why the run ended before all rows were measured; empty for a complete one.
+    #[serde(default, deserialize_with = "read::text", skip_serializing_if = "String::is_empty")]
+    pub incomplete: String,
     /// The results.
     #[serde(deserialize_with = "read::rows")]
     pub rows: Vec<Row>,
@@ -45,7 +48,8 @@ impl Report {
     /// Makes a report of an experiment on this machine.
     pub fn new(experiment: &str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
         let (experiment, version) = (experiment.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        Self { experiment, version, machine: Machine::this(), command, seed, runs, rows }
+        let (machine, incomplete) = (Machine::this(), String::new());
+        Self { experiment, version, machine, command, seed, runs, incomplete, rows }
     }
 }
 

@@ -10,7 +10,7 @@ use std::mem;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::compare::is_ours;
+use super::compare::{OURS as OUR_STACK, STACK, is_ours};
 use super::view::{Reference, View};
 use super::{Kind, PAPER, Report, Row, columns, concise, names};
 
@@ -18,6 +18,8 @@ use super::{Kind, PAPER, Report, Row, columns, concise, names};
 const MAX_BARS: usize = 400;
 /// The left end of bars, in pixels, to the right of their names.
 const LABEL: usize = 88;
+/// The left end of bars whose names stand above them.
+const INDENT: usize = 12;
 /// The longest bar, in percent of the width. Name and figure fit beside it on a telephone.
 const SPAN: f64 = 58.0;
 /// Heights in pixels.
@@ -26,13 +28,17 @@ const STEP: usize = BAR + 3;
 const TITLE: usize = 18;
 const GAP: usize = 10;
 const AXIS: usize = 20;
-/// The maximum number of shown characters of a name.
+/// The longest name that stands beside its bar, in characters. If one is longer, all names of the plot stand above their bars.
 const LONGEST_LABEL: usize = 11;
-const LONGEST_TITLE: usize = 44;
+/// The longest line of a group's title, in characters, and its height in pixels.
+const LONGEST_LINE: usize = 44;
+const LINE: usize = 14;
 /// The smallest number written in thousands.
 const THOUSANDS: f64 = 1e5;
-/// The number of colours in the style. Further parts of a bar share the last colour.
-const COLOURS: usize = 4;
+/// The number of shades of a colour in the style. Further parts of a bar share the last one.
+const SHADES: usize = 4;
+/// The number of colours in the style: one for Dunlin, and one for each rival. Further rivals share the last one.
+const COLOURS: usize = 6;
 
 /// A plot.
 struct Plot {
@@ -40,6 +46,8 @@ struct Plot {
     /// The number of rows without room.
     left_out: usize,
     has_paper: bool,
+    /// The stacks, each with a colour of its own; Dunlin is the first one.
+    stacks: Vec<String>,
 }
 
 struct Panel {
@@ -64,6 +72,8 @@ const REFERENCE: &str = "ref";
 struct Bar {
     label: String,
     class: &'static str,
+    /// The number of its stack's colour.
+    colour: usize,
     total: f64,
     /// The total as in the table.
     shown: String,
@@ -102,7 +112,7 @@ impl View {
                     @if plot.left_out > 0 { " (without the last " (plot.left_out) " rows, which are in the table)" }
                     (plot.legend(self))
                 }
-                div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption)) } }
+                div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption, plot.layout())) } }
             }
         }
     }
@@ -113,16 +123,18 @@ impl Plot {
         let rows: Vec<_> = rows.iter().copied().filter(|row| row.number(figure).is_some()).collect();
         let varying = varying(&rows);
         let in_group = |name: &str| name != view.bar && (view.group.is_empty() || view.group.contains(&name));
+        let left_out = rows.len().saturating_sub(MAX_BARS);
         let mut plot =
-            Self { panels: Vec::new(), left_out: rows.len().saturating_sub(MAX_BARS), has_paper: false };
+            Self { panels: Vec::new(), left_out, has_paper: false, stacks: vec![OUR_STACK.to_owned()] };
         for row in rows.into_iter().take(MAX_BARS) {
             let title = |wanted: &dyn Fn(&str) -> bool| {
                 let parameters = row.parameters().filter(|(name, _)| varying.contains(*name) && wanted(name));
                 parameters.map(|(name, value)| names::parameter(name, value)).collect::<Vec<_>>().join(", ")
             };
             let panel_title = title(&|name| name != view.bar && !in_group(name));
+            let colour = plot.colour(row);
             let group = plot.group(panel_title, title(&in_group));
-            group.bars.extend(Bar::measured(row, view, figure));
+            group.bars.extend(Bar::measured(row, view, figure, colour));
             if let Some(paper) = Bar::of_reference(row, view, figure) {
                 if !group.papers.contains(&paper) {
                     group.papers.push(paper);
@@ -147,6 +159,22 @@ impl Plot {
         &mut groups[at]
     }
 
+    /// The number of the colour of this row's stack.
+    fn colour(&mut self, row: &Row) -> usize {
+        let Some(stack) = row.get(STACK).and_then(Value::as_str) else { return 0 };
+        let known = self.stacks.iter().position(|other| other == stack);
+        let number = known.unwrap_or_else(|| {
+            self.stacks.push(stack.to_owned());
+            self.stacks.len() - 1
+        });
+        number.min(COLOURS - 1)
+    }
+
+    fn layout(&self) -> Layout {
+        let is_short = self.bars().all(|bar| bar.label.chars().count() <= LONGEST_LABEL);
+        if is_short { Layout::BESIDE } else { Layout::ABOVE }
+    }
+
     fn bars(&self) -> impl Iterator<Item = &Bar> {
         let groups = self.panels.iter().flat_map(|panel| &panel.groups);
         groups.flat_map(|group| group.bars.iter().chain(&group.papers))
@@ -157,6 +185,11 @@ impl Plot {
             span.legend {
                 @for (number, part) in view.parts.iter().enumerate() {
                     span { i class={ "key s" (number) } {} (names::words(part).0) }
+                }
+                @if view.bar != STACK && self.stacks.len() > 1 {
+                    @for (number, stack) in self.stacks.iter().enumerate() {
+                        span { i class={ "key s0 c" (number.min(COLOURS - 1)) } {} (stack) }
+                    }
                 }
                 @if self.has_paper { span { i.key.ref {} (view.reference.name()) } }
             }
@@ -173,14 +206,14 @@ fn varying(rows: &[&Row]) -> BTreeSet<String> {
 }
 
 impl Bar {
-    fn measured(row: &Row, view: &View, figure: &str) -> Option<Self> {
+    fn measured(row: &Row, view: &View, figure: &str, colour: usize) -> Option<Self> {
         let label = match row.get(view.bar) {
             Some(Value::String(text)) => text.clone(),
             Some(value) => names::parameter(view.bar, value),
             None => String::new(),
         };
         let class = if is_ours(row) { OURS } else { RIVAL };
-        Self::new(row, view, "", figure, label, class)
+        Some(Self { colour, ..Self::new(row, view, "", figure, label, class)? })
     }
 
     fn of_reference(row: &Row, view: &View, figure: &str) -> Option<Self> {
@@ -209,7 +242,7 @@ impl Bar {
             .collect();
         let parts = parts.filter(|parts| !parts.is_empty());
         let parts = parts.unwrap_or_else(|| vec![(names::words(figure).0, total)]);
-        Some(Self { label, class, total, shown, parts })
+        Some(Self { label, class, colour: 0, total, shown, parts })
     }
 
     /// The positions of the parts on the scale.
@@ -221,18 +254,20 @@ impl Bar {
         })
     }
 
-    fn draw(&self, scale: &Scale, y: usize) -> Markup {
+    fn draw(&self, scale: &Scale, layout: Layout, top: usize) -> Markup {
         let parts: Vec<_> = self.parts.iter().map(|(name, length)| format!("{name} {length}")).collect();
         let end = self.spans().map(|(_, to)| to).fold(0.0, f64::max);
+        let y = top + layout.above;
         let middle = y + BAR - 2;
+        let name = if layout.above > 0 { top + BAR - 2 } else { middle };
         html! {
-            g class=(self.class) {
+            g class={ (self.class) " c" (self.colour) } {
                 title { (self.label) ": " (self.shown) @if parts.len() > 1 { " (" (parts.join(", ")) ")" } }
-                text.name x="-6" y=(middle) { (shortened(&self.label, LONGEST_LABEL)) }
+                text class=(layout.class) x=(layout.x) y=(name) { (self.label) }
                 @for (number, (from, to)) in self.spans().enumerate() {
                     @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
                     @let (x, width) = (percent(left), percent(right - left));
-                    rect class={ "s" (number.min(COLOURS - 1)) } x=(x) y=(y) width=(width) height=(BAR) {}
+                    rect class={ "s" (number.min(SHADES - 1)) } x=(x) y=(y) width=(width) height=(BAR) {}
                 }
                 text.value x=(percent(scale.at(end))) dx="5" y=(middle) { (compact(self.total)) }
             }
@@ -240,30 +275,70 @@ impl Bar {
     }
 }
 
+/// Where the names of bars stand.
+#[derive(Clone, Copy)]
+struct Layout {
+    /// The left end of bars, in pixels.
+    left: usize,
+    /// The room above each bar.
+    above: usize,
+    class: &'static str,
+    x: &'static str,
+}
+
+impl Layout {
+    const BESIDE: Self = Self { left: LABEL, above: 0, class: "name", x: "-6" };
+    const ABOVE: Self = Self { left: INDENT, above: LINE, class: "above", x: "0" };
+
+    fn step(self) -> usize {
+        STEP + self.above
+    }
+}
+
 impl Group {
-    fn height(&self) -> usize {
-        TITLE + STEP * (self.bars.len() + self.papers.len()) + GAP
+    /// The title in lines, between the names of its parameters.
+    fn title_lines(&self) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        for part in self.title.split_inclusive(", ") {
+            let Some(line) = lines.last_mut() else { break };
+            match line.is_empty() || line.chars().count() + part.trim_end().chars().count() <= LONGEST_LINE {
+                true => line.push_str(part),
+                false => lines.push(part.to_owned()),
+            }
+        }
+        lines
+    }
+
+    /// The height of the title.
+    fn top(&self) -> usize {
+        TITLE + LINE * (self.title_lines().len() - 1)
+    }
+
+    fn height(&self, layout: Layout) -> usize {
+        self.top() + layout.step() * (self.bars.len() + self.papers.len()) + GAP
     }
 }
 
 impl Panel {
-    fn draw(&self, scale: &Scale, caption: &str) -> Markup {
-        let bottom: usize = self.groups.iter().map(Group::height).sum();
-        let tops = self.groups.iter().scan(0, |y, group| Some(mem::replace(y, *y + group.height())));
+    fn draw(&self, scale: &Scale, caption: &str, layout: Layout) -> Markup {
+        let bottom: usize = self.groups.iter().map(|group| group.height(layout)).sum();
+        let tops = self.groups.iter().scan(0, |y, group| Some(mem::replace(y, *y + group.height(layout))));
         html! {
             div.panel {
                 @if !self.title.is_empty() { h3 { (self.title) } }
                 svg role="img" aria-label=(caption) width="100%" height=(bottom + AXIS) {
-                    g transform={ "translate(" (LABEL) " 0)" } {
+                    g transform={ "translate(" (layout.left) " 0)" } {
                         @for (place, label) in &scale.ticks {
                             @let x = percent(*place);
                             line x1=(x) x2=(x) y1=(TITLE) y2=(bottom) {}
                             text.tick x=(x) y=(bottom + AXIS - 6) { (label) }
                         }
                         @for (group, y) in self.groups.iter().zip(tops) {
-                            text.group x={ "-" (LABEL) } y=(y + TITLE - 6) { (shortened(&group.title, LONGEST_TITLE)) }
+                            @for (number, line) in group.title_lines().iter().enumerate() {
+                                text.group x={ "-" (layout.left) } y=(y + TITLE - 6 + LINE * number) { (line) }
+                            }
                             @for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
-                                (bar.draw(scale, y + TITLE + STEP * number))
+                                (bar.draw(scale, layout, y + group.top() + layout.step() * number))
                             }
                         }
                     }
@@ -337,13 +412,6 @@ fn compact(number: f64) -> String {
     }
 }
 
-fn shortened(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest) {
-        Some(_) => text.chars().take(longest - 1).chain(['…']).collect(),
-        None => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,8 +437,8 @@ mod tests {
         let plot = drawn("caching", rows);
         assert_eq!(count(&plot, "<svg "), 2, "a panel an MTU");
         assert!(plot.contains("<h3>MTU 127</h3>") && plot.contains("<h3>MTU 1500</h3>"), "{plot}");
-        assert_eq!((count(&plot, "class=\"ours\""), count(&plot, "class=\"rival\"")), (2, 1));
-        assert_eq!(count(&plot, "<g class=\"ref\"><title>paper: 200</title>"), 2, "one a group");
+        assert_eq!((count(&plot, "class=\"ours c0\""), count(&plot, "class=\"rival c1\"")), (2, 1));
+        assert_eq!(count(&plot, "<g class=\"ref c0\"><title>paper: 200</title>"), 2, "one a group");
         // 200 bytes are 58 % of the width.
         assert!(plot.contains("<title>dunlin: 100 (TLS 50, transport 20, IP 20, link 10)</title>"), "{plot}");
         for (colour, left, width) in
@@ -397,7 +465,9 @@ mod tests {
             .paper("handshake_bytes", 63.0);
         let plot = drawn("key-exchange", vec![row]);
         assert!(
-            plot.contains("<g class=\"ref\"><title>draft: 63 (flight1 11, flight2 21, flight3 31)</title>"),
+            plot.contains(
+                "<g class=\"ref c0\"><title>draft: 63 (flight1 11, flight2 21, flight3 31)</title>"
+            ),
             "{plot}"
         );
         assert_eq!(count(&plot, "<rect "), 6);
@@ -446,6 +516,27 @@ mod tests {
             let plot = drawn("link", rows.to_vec());
             assert!(!plot.contains("NaN") && !plot.contains("inf") && !plot.contains("width=\"-"), "{plot}");
         }
+    }
+
+    #[test]
+    fn names_and_titles_are_whole_and_each_stack_has_its_colour() {
+        let long = "a stack with a name of many words";
+        let row = |stack: &str| {
+            let row =
+                Row::new().with("stack", stack).with("first_parameter", "its first long value of several");
+            row.with("second_parameter", stack.len()).figure("x_us", &[1.0])
+        };
+        let rows = ["dunlin", "openssl", "wolfssl", long, "openssl"].map(row).to_vec();
+        let plot = drawn("alchemy", rows);
+        assert!(plot.contains(&format!(">{long}</text>")) && !plot.contains('…'), "{plot}");
+        let colours = [0, 1, 2, 3].map(|colour| count(&plot, &format!(" c{colour}\"><title>")));
+        assert_eq!(colours, [1, 2, 1, 1], "{plot}");
+        let group = Group {
+            title: "one parameter of twenty, another parameter of twenty, a third".into(),
+            ..Group::default()
+        };
+        assert_eq!(group.title_lines().len(), 2);
+        assert_eq!(group.title_lines().concat(), group.title);
     }
 
     #[test]

@@ -152,17 +152,28 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
         files::check_writable(&directory.join("capture.pcap"))?;
     }
     let progress = Progress::on_stderr();
-    let rows = experiment.run(&plan, &progress)?;
+    let mut rows = vec![];
+    let end = experiment.run(&plan, &progress, &mut rows);
     drop(progress);
-    let report = Report::new(experiment.name(), command(), plan.seed, plan.runs, rows);
+    if rows.is_empty() {
+        // Nothing was measured, so there is nothing to keep.
+        end?;
+        return Ok(());
+    }
+    let mut report = Report::new(experiment.name(), command(), plan.seed, plan.runs, rows);
+    if let Err(error) = &end {
+        report.incomplete = error.to_string();
+    }
     if let Some(path) = &args.json {
+        // An earlier, complete report stays.
+        let path = if end.is_err() { path.with_extension("incomplete.json") } else { path.clone() };
         let failed = |error| Error::failed(path.display(), error, "run it without --json");
         let mut json = serde_json::to_vec_pretty(&report).map_err(failed)?;
         json.push(b'\n');
-        files::write(path, &json, Access::Caller, Existing::Replace)?;
+        files::write(&path, &json, Access::Caller, Existing::Replace)?;
     }
     write!(out, "{report}")?;
-    Ok(())
+    Ok(end?)
 }
 
 impl Run {

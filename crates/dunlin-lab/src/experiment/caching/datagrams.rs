@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::dunlin::error::Misuse;
 use ::dunlin::{ClientConfig, DtlsConnection, Instant, Now, ServerAddress, ServerConfig, Side, Transmit};
 use dunlin_sim::{CLIENT_ADDRESS, Endpoint, SERVER_ADDRESS, Sent};
 
@@ -79,7 +80,7 @@ fn talkers(
     let name = ServerAddress::parse(SERVER_NAME, 0).map_err(failed)?;
     let client = DtlsConnection::client(client, name, to, now).map_err(failed)?;
     let server = DtlsConnection::server(server, from, now);
-    let talker = |connection, side| Talker { connection, side, asked: false };
+    let talker = |connection, side| Talker { connection, side, asked: false, message: None };
     Ok([talker(client, Side::Client), talker(server, Side::Server)])
 }
 
@@ -101,26 +102,41 @@ fn check(ends: [&Talker; 2], handshake: Handshake) -> Result<(), Error> {
 struct Talker {
     connection: DtlsConnection,
     side: Side,
-    /// Whether the client has sent its message.
+    /// Whether the client has said its message.
     asked: bool,
+    /// The message that waits until the output has room: a large flight over a small MTU fills it.
+    message: Option<&'static [u8]>,
 }
 
 impl Talker {
     fn talk(&mut self) -> Result<(), ::dunlin::Error> {
         if self.side == Side::Client && !self.asked && self.connection.negotiated().is_some() {
             self.asked = true;
-            self.connection.send(QUESTION)?;
+            self.message = Some(QUESTION);
         }
         while let Some(data) = self.connection.read() {
             match &data[..] {
-                QUESTION => self.connection.send(ANSWER)?,
+                QUESTION => self.message = Some(ANSWER),
                 _ => self.connection.close(),
             }
         }
+        self.flush()?;
         if self.connection.peer_has_closed() {
             self.connection.close();
         }
         Ok(())
+    }
+
+    /// Sends the message if the output has room.
+    fn flush(&mut self) -> Result<(), ::dunlin::Error> {
+        let Some(message) = self.message else { return Ok(()) };
+        match self.connection.send(message) {
+            Err(::dunlin::Error::Misuse(Misuse::OutputFull)) => Ok(()),
+            sent => {
+                self.message = None;
+                sent
+            }
+        }
     }
 }
 
@@ -141,6 +157,8 @@ impl Endpoint for Talker {
     }
 
     fn poll_transmit(&mut self, now: Now) -> Option<Transmit> {
+        // The connection keeps its error.
+        let _ = self.flush();
         self.connection.poll_transmit(now)
     }
 

@@ -198,7 +198,7 @@ impl Experiment for Caching {
         10
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let measured: Vec<Box<dyn Measured>> = match plan.way {
             Way::Real => on_sockets(progress)?,
             Way::Virtual => vec![Box::new(virtual_time::InVirtualTime)],
@@ -213,7 +213,6 @@ impl Experiment for Caching {
         let chains: Vec<_> = chains.into_iter().map(in_memory).collect();
         let in_memory_steps: usize = chains.iter().map(InMemory::steps).sum();
         progress.steps(cells.len() * plan.runs as usize + in_memory_steps + on_air.len());
-        let mut rows = Vec::new();
         for &credential in &cells.credentials {
             progress.now(format!("{} keys", credential.name()));
             let keys = Keys::new(credential, credential.chain_length())?;
@@ -232,7 +231,7 @@ impl Experiment for Caching {
             rows.extend(airtime::rows(&Keys::new(credential, credential.chain_length())?, plan.runs)?);
             progress.step();
         }
-        Ok(rows)
+        Ok(())
     }
 }
 

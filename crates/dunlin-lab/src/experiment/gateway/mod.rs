@@ -90,7 +90,7 @@ impl Experiment for Gateway {
         5
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let limits = getrlimit(Resource::RLIMIT_NOFILE);
         let raised =
             limits.and_then(|(_, hard)| setrlimit(Resource::RLIMIT_NOFILE, hard, hard).map(|()| hard));
@@ -111,15 +111,14 @@ impl Experiment for Gateway {
         namespace.set("ip_local_port_range", PORTS)?;
         namespace.run(|| {
             clients.take()?;
-            match (plan.held, plan.quick) {
-                (Some(held), _) => hold::run(&place, held, progress),
-                (None, false) => race(&place, plan, progress),
-                (None, true) => {
-                    let mut rows = race(&place, plan, progress)?;
-                    rows.extend(hold::run(&place, QUICK_HELD, progress)?);
-                    Ok(rows)
-                }
+            let held = plan.held.or(plan.quick.then_some(QUICK_HELD));
+            if plan.held.is_none() {
+                rows.extend(race(&place, plan, progress)?);
             }
+            if let Some(held) = held {
+                rows.extend(hold::run(&place, held, progress)?);
+            }
+            Ok(())
         })?
     }
 }

@@ -98,17 +98,18 @@ impl Experiment for Handover {
         5
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         if !PortScheme::AVAILABLE {
             let why = "this build has no association ports, which it compares";
             return Err(Error::new("handover", why, "build dunlin with --features association-ports"));
         }
         let keys = Keys::new()?;
         let seeds = (0..u64::from(plan.runs)).map(|run| plan.seed.wrapping_add(run)).collect::<Vec<_>>();
-        match plan.way {
-            Way::Real => on_sockets(&keys, &seeds, progress),
-            Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress),
-        }
+        rows.extend(match plan.way {
+            Way::Real => on_sockets(&keys, &seeds, progress)?,
+            Way::Virtual => in_virtual_time(&keys, &seeds, plan.quick, progress)?,
+        });
+        Ok(())
     }
 }
 

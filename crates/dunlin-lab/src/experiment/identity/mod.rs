@@ -100,7 +100,7 @@ impl Experiment for Identity {
         1000
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let provider = Arc::new(watch::provider(&dunlin_awslc::provider()));
         let (network_keys, delays): (&[KeyType], &[u32]) = match (plan.way, plan.quick) {
             (Way::Virtual, _) => (&[], &[]),
@@ -111,7 +111,6 @@ impl Experiment for Identity {
         let runs = plan.runs as usize * KEY_TYPES.len();
         progress.steps(KEY_TYPES.len() + runs + network_keys.len() * delays.len() * network_runs as usize);
         let ground = (plan.way == Way::Real).then(Ground::new).transpose()?;
-        let mut rows = Vec::new();
         for key_type in KEY_TYPES {
             progress.now(key_type.name());
             let lab = Lab::new(plan, &provider, key_type)?;
@@ -122,7 +121,7 @@ impl Experiment for Identity {
                 rows.extend(lab.over_network(ground, *delay_ms, network_runs, progress)?);
             }
         }
-        Ok(rows)
+        Ok(())
     }
 }
 

@@ -83,13 +83,13 @@ impl Experiment for KeyExchange {
         20
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let cases = suites::cases();
         let lab = Lab::new(plan, progress)?;
         let rates = lab.real.as_ref().map_or(0, |real| real.links.len());
         let over_tcp = cases.iter().filter(|case| !case.over_datagrams).count();
         progress.steps(cases.len() + over_tcp * rates + draft::len());
-        let (mut rows, mut slow) = (Vec::new(), Vec::new());
+        let mut slow = Vec::new();
         for case in &cases {
             progress.now(case.name());
             let measured = lab.rows(case)?;
@@ -99,10 +99,11 @@ impl Experiment for KeyExchange {
             }
             rows.extend(measured);
         }
-        rows.extend(overtaking(&rows));
+        let overtaking = overtaking(rows);
+        rows.extend(overtaking);
         rows.extend(slow);
         rows.extend(draft::rows(progress)?);
-        Ok(rows)
+        Ok(())
     }
 }
 

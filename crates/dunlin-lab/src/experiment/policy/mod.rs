@@ -100,7 +100,7 @@ impl Experiment for Policy {
         20
     }
 
-    fn run(&self, plan: &Plan, progress: &Progress) -> Result<Vec<Row>, Error> {
+    fn run(&self, plan: &Plan, progress: &Progress, rows: &mut Vec<Row>) -> Result<(), Error> {
         let aes: &[Aes] = match (plan.quick, cfg!(target_arch = "x86_64")) {
             (false, true) => &[Aes::Hardware, Aes::Software],
             _ => &[Aes::Hardware],
@@ -178,12 +178,12 @@ impl Experiment for Policy {
                 }
             }
         }
-        let mut rows = figures.rows(sizes, &cases);
+        rows.extend(figures.rows(sizes, &cases));
         for aes in aes.iter().filter(|_| !plan.quick) {
             progress.now("single operations");
             rows.extend(cost::rows(*aes)?);
         }
-        Ok(rows)
+        Ok(())
     }
 }
 
