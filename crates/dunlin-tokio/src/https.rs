@@ -11,7 +11,7 @@ use dunlin::ServerAddress;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Bytes};
 use hyper::client::conn::http1;
-use hyper::header::{HOST, HeaderValue};
+use hyper::header::{HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -25,6 +25,9 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The longest content of an answer by default, in bytes.
 pub const DEFAULT_MAX_CONTENT: usize = 64 * 1024;
+
+/// The product of this client (RFC 9110 §10.1.5).
+const PRODUCT: HeaderValue = HeaderValue::from_static(concat!("dunlin/", env!("CARGO_PKG_VERSION")));
 
 /// The longest header of an answer, in bytes.
 const MAX_HEADER: usize = 16 * 1024;
@@ -247,6 +250,8 @@ impl Place {
     /// The request as HTTP/1.1 sends it: the host in a header, and only the path in the first line (RFC 9112 §3.2.1).
     fn origin_form<B>(&self, mut request: Request<B>) -> Request<B> {
         request.headers_mut().insert(HOST, self.host.clone());
+        // RFC 9110 §10.1.5. Some web servers refuse requests without it.
+        request.headers_mut().entry(USER_AGENT).or_insert(PRODUCT);
         *request.uri_mut() = self.path.clone();
         request
     }
@@ -255,6 +260,15 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_say_which_program_asks() {
+        let place = Place::of(&url("https://example.org/a").unwrap()).unwrap();
+        let request = place.origin_form(Request::new(()));
+        assert!(request.headers()[USER_AGENT].to_str().unwrap().starts_with("dunlin/0."));
+        let own = Request::builder().header(USER_AGENT, "sensor/1").body(()).unwrap();
+        assert_eq!(place.origin_form(own).headers()[USER_AGENT], "sensor/1");
+    }
 
     #[test]
     fn only_urls_of_https_are_places() {

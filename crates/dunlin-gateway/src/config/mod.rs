@@ -170,8 +170,16 @@ impl Config {
         Faults::none_in(faults).map(|()| config)
     }
 
-    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend.
+    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend. 0 if
+    /// every listener has the default numbers: then the gateway serves as many clients as the system allows.
     pub fn open_files(&self) -> u64 {
+        let defaults = Limits::default();
+        let is_default = |limits: &Limits| {
+            (limits.connections, limits.handshakes) == (defaults.connections, defaults.handshakes)
+        };
+        if self.listeners.iter().all(|listener| is_default(&listener.limits)) {
+            return 0;
+        }
         let of_listener = |listener: &ListenerConfig| {
             let Limits { connections, handshakes, .. } = listener.limits;
             let (connections, handshakes) = (connections as u64, handshakes as u64);
@@ -345,7 +353,9 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
     let mut files = vec![];
     for entry in std::fs::read_dir(path).map_err(failed)? {
         let file = entry.map_err(failed)?.path();
-        if file.extension().is_some_and(|extension| extension == "toml") && file.is_file() {
+        // Other systems leave files such as `._gateway.toml` beside those that they copy, and editors `.gateway.toml.swp`.
+        let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !is_hidden && file.extension().is_some_and(|extension| extension == "toml") && file.is_file() {
             files.push(file);
         }
         if files.len() > MAX_FILES {

@@ -212,8 +212,12 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server.
+    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server. 0 if every
+    /// listener has the default number: then the tunnel serves as many programs as the system allows.
     pub fn open_files(&self) -> u64 {
+        if self.listeners.iter().all(|listener| listener.limits.connections == DEFAULT_CONNECTIONS) {
+            return 0;
+        }
         let of_listener = |listener: &TunnelListener| match listener.transport {
             TransportKind::Tls => 2 * listener.limits.connections as u64,
             TransportKind::Dtls => listener.limits.connections as u64,

@@ -231,6 +231,7 @@ fn reads_the_files_of_a_directory_together() {
     place.write("1.toml", &format!("[limits]\nidle_time = \"1h\"\n{}", one("a")));
     place.write("2.toml", &one("b"));
     place.write("3.txt", "not a configuration");
+    place.write("._1.toml", "what another system left beside 1.toml");
     let config = Config::load(place.path("").as_path()).unwrap();
     let names: Vec<_> = config.listeners.iter().map(|listener| &*listener.name).collect();
     assert_eq!(names, ["a", "b"]);
