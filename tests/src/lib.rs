@@ -4,6 +4,7 @@
 pub mod datagram;
 pub mod echo;
 pub mod ends;
+pub mod mounts;
 pub mod peer;
 pub mod tamper;
 

@@ -32,6 +32,22 @@ fn files(directory: &Path) -> Vec<String> {
     found
 }
 
+/// Checks that the documents of the package link to files that it has.
+fn check_links(documents: &Path) {
+    let mut checked = 0;
+    for document in files(documents).iter().filter(|file| file.ends_with(".md")) {
+        let text = fs::read_to_string(document).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            if !link.is_empty() && !link.contains("://") && !link.contains(char::is_whitespace) {
+                let target = Path::new(document).parent().unwrap().join(link);
+                assert!(target.exists(), "{document}: {link}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 50, "{checked}");
+}
+
 #[test]
 fn debian_package_installs_and_leaves_nothing_behind() {
     let place = Place::new();
@@ -51,7 +67,7 @@ fn debian_package_installs_and_leaves_nothing_behind() {
         ("-rw-r--r-- root/root", "./usr/lib/sysusers.d/dunlin.conf"),
         ("-rw-r--r-- root/root", "./usr/share/man/man1/dunlin-gateway.1.gz"),
         ("-rw-r--r-- root/root", "./usr/share/bash-completion/completions/dunlin"),
-        ("-rw-r--r-- root/root", "./usr/share/doc/dunlin/samples/mosquitto/gateway.toml"),
+        ("-rw-r--r-- root/root", "./usr/share/doc/dunlin/docs/samples/mosquitto/gateway.toml"),
         ("drwxr-xr-x root/root", "./etc/dunlin/"),
     ] {
         let is_there = |line: &str| line.starts_with(mode) && line.ends_with(&format!(" {path}"));
@@ -71,6 +87,7 @@ fn debian_package_installs_and_leaves_nothing_behind() {
     dpkg(&place, &["--install", &package]);
     let installed = Command::new(place.path("root/usr/bin/dunlin")).arg("--version").output().unwrap();
     assert!(String::from_utf8_lossy(&installed.stdout).starts_with("dunlin 0.1.0"), "{installed:?}");
+    check_links(&place.path("root/usr/share/doc/dunlin"));
     // What the administrator has written stays until a purge, and then too.
     place.write("root/etc/dunlin/gateway.toml", "");
     // systemd makes these when the service starts.

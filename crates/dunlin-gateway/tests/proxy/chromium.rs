@@ -1,13 +1,13 @@
 //! Headless Chromium as a client with a certificate: direct, by redirection, over WebSocket, and in a renegotiation.
 
-use std::fs::{create_dir_all, metadata};
-use std::os::unix::fs::MetadataExt;
+use std::fs::create_dir_all;
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64ct::{Base64, Encoding};
 use dunlin_gateway::Gateway;
 use dunlin_pki::KeyType;
+use dunlin_tests::mounts::beside_mount;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
@@ -58,14 +58,10 @@ async fn trust(place: &Place, root: &str) {
 /// Opens a URL in the furnished home. Returns the page after all of it has loaded. Every host is this machine.
 async fn visit(place: &Place, url: &str, options: &[&str]) -> String {
     let (name, policies) = browser().await;
-    let mut unshare = Command::new("unshare");
-    if metadata("/proc/self").unwrap().uid() != 0 {
-        unshare.args(["--user", "--map-root-user"]);
-    }
     // The machine's own policies stay as they are: the mount is that of the browser alone.
-    let script = format!("mount --bind etc {policies} && exec \"$@\"");
-    unshare.args(["--mount", "sh", "-c", &script, "sh", name]);
+    let mut unshare = Command::from(beside_mount("--bind etc", policies));
     unshare
+        .arg(name)
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--enable-logging=stderr"])
         .args(["--no-proxy-server", "--host-resolver-rules=MAP * 127.0.0.1", "--dump-dom"])
         .arg(format!("--user-data-dir={}", place.path("browser").display()))

@@ -2,13 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::Command;
 
 use dunlin::Side;
 use dunlin_store::cache::{CacheFault, CacheStore, FileRecords, Records, Report};
 use dunlin_tests::awslc;
+use dunlin_tests::mounts::beside_mount;
 use tempfile::TempDir;
 
 use crate::common::{self, Faults, no_fault};
@@ -22,12 +21,8 @@ fn on_a_small_disk(name: &str, test: impl FnOnce(&Path)) {
         return test(Path::new(&room));
     }
     let room = TempDir::new().unwrap();
-    let mut child = Command::new("unshare");
-    if fs::metadata("/proc/self").unwrap().uid() != 0 {
-        child.args(["--user", "--map-root-user"]);
-    }
-    child.args(["--mount", "sh", "-euc", "mount -t tmpfs -o size=1m tmpfs \"$0\"; exec \"$@\""]);
-    child.arg(room.path()).arg(std::env::current_exe().unwrap()).args(["--exact", name]);
+    let mut child = beside_mount("-t tmpfs -o size=1m tmpfs", room.path().to_str().unwrap());
+    child.arg(std::env::current_exe().unwrap()).args(["--exact", name]);
     let output = child.env(ROOM, room.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
