@@ -5,11 +5,9 @@ use alloc::vec::Vec;
 use dunlin::crypto::{CryptoError, SecureRandom, rsa_pss};
 use pki_types::{SignatureVerificationAlgorithm, alg_id};
 use rsa::pkcs1::DecodeRsaPublicKey;
-use rsa::pkcs1v15::Pkcs1v15Sign;
-use rsa::pss::Pss;
 use rsa::sha2::digest::const_oid::AssociatedOid;
 use rsa::traits::{PublicKeyParts, SignatureScheme};
-use rsa::{RsaPrivateKey, RsaPublicKey};
+use rsa::{Pkcs1v15Sign, PrivateKey, Pss, PublicKey};
 use sha2::digest::FixedOutputReset;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
@@ -101,19 +99,19 @@ where
         .map_err(|_| CryptoError)
 }
 
-fn public_key(pkcs1: &[u8]) -> Result<RsaPublicKey, CryptoError> {
-    let key = RsaPublicKey::from_pkcs1_der(pkcs1).map_err(|_| CryptoError)?;
+fn public_key(pkcs1: &[u8]) -> Result<PublicKey, CryptoError> {
+    let key = PublicKey::from_pkcs1_der(pkcs1).map_err(|_| CryptoError)?;
     if is_long_enough(&key) { Ok(key) } else { Err(CryptoError) }
 }
 
 /// Whether the modulus has at least [`MIN_BITS`].
-pub(crate) fn is_long_enough(key: &RsaPublicKey) -> bool {
-    key.n().bits() >= MIN_BITS
+pub(crate) fn is_long_enough(key: &PublicKey) -> bool {
+    key.n().bit_width() >= MIN_BITS
 }
 
 /// Signs with PSS. The salt, as long as the hash, and the blinding come from `random`.
 pub(crate) fn pss_sign<D>(
-    key: &RsaPrivateKey,
+    key: &PrivateKey,
     message: &[u8],
     random: &dyn SecureRandom,
 ) -> Result<Vec<u8>, CryptoError>
@@ -125,7 +123,7 @@ where
 
 /// Signs with PKCS#1 v1.5. The blinding comes from `random`.
 pub(crate) fn pkcs1_sign<D>(
-    key: &RsaPrivateKey,
+    key: &PrivateKey,
     message: &[u8],
     random: &dyn SecureRandom,
 ) -> Result<Vec<u8>, CryptoError>

@@ -22,7 +22,7 @@ use p256::pkcs8::{
 use p256::pkcs8::{der::AnyRef, spki::AssociatedAlgorithmIdentifier};
 use pki_types::{PrivateKeyDer, SubjectPublicKeyInfoDer};
 #[cfg(feature = "rsa")]
-use rsa::RsaPrivateKey;
+use rsa::PrivateKey as RsaPrivateKey;
 #[cfg(feature = "rsa")]
 use rsa::pkcs1::{DecodeRsaPrivateKey, EncodeRsaPublicKey};
 #[cfg(feature = "rsa")]
