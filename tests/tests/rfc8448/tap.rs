@@ -253,7 +253,7 @@ struct Rsa1024;
 
 impl SignatureVerificationAlgorithm for Rsa1024 {
     fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
-        let key = rsa::RsaPublicKey::from_pkcs1_der(key).map_err(|_| InvalidSignature)?;
+        let key = rsa::PublicKey::from_pkcs1_der(key).map_err(|_| InvalidSignature)?;
         let digest = Sha256::digest(message);
         rsa::pss::Pss::<Sha256>::new().verify(&key, &digest, signature).map_err(|_| InvalidSignature)
     }
