@@ -37,8 +37,17 @@ fn of_curve(parameters: Option<AnyRef<'_>>) -> Error {
     }
 }
 
+/// Curves that the database of names lacks (SEC 2 §2.4, RFC 5639 §4.1).
+const CURVES: [(ObjectIdentifier, &str); 4] = [
+    (ObjectIdentifier::new_unwrap("1.3.132.0.10"), "secp256k1"),
+    (ObjectIdentifier::new_unwrap("1.3.36.3.3.2.8.1.1.7"), "brainpoolP256r1"),
+    (ObjectIdentifier::new_unwrap("1.3.36.3.3.2.8.1.1.11"), "brainpoolP384r1"),
+    (ObjectIdentifier::new_unwrap("1.3.36.3.3.2.8.1.1.13"), "brainpoolP512r1"),
+];
+
 fn name(oid: ObjectIdentifier) -> String {
-    DB.by_oid(&oid).map_or_else(|| oid.to_string(), str::to_owned)
+    let curve = CURVES.iter().find(|(curve, _)| *curve == oid).map(|(_, name)| *name);
+    curve.or_else(|| DB.by_oid(&oid)).map_or_else(|| oid.to_string(), str::to_owned)
 }
 
 /// The curve in an ECPrivateKey (SEC 1 §C.4); `None` if it is none.

@@ -129,8 +129,6 @@ fn names_a_key_that_is_not_supported() {
     let root = Root::new(P256);
     let Root(place) = &root;
     root.issue("leaf", P256, Some("subjectAltName=DNS:localhost"), "");
-    place.tool("openssl", "ec -in leaf.key -param_enc explicit -out explicit.key");
-    place.tool("openssl", "pkcs8 -topk8 -nocrypt -in explicit.key -out explicit8.key");
     place.tool("openssl", "pkcs12 -export -in leaf.pem -inkey leaf.key -passout pass: -out leaf.p12");
     place.tool("openssl", "ecparam -genkey -noout -name brainpoolP256r1 -out brainpool.key");
     for (name, key) in [
@@ -141,6 +139,11 @@ fn names_a_key_that_is_not_supported() {
     ] {
         place.tool("openssl", &format!("genpkey {key} -out {name}"));
     }
+    // The parameters of a supported curve do as well as its name.
+    place.tool("openssl", "ec -in leaf.key -param_enc explicit -out written-out.key");
+    assert!(place.dunlin("pki show written-out.key").contains("P-256"));
+    place.tool("openssl", "ec -in k256.key -param_enc explicit -out explicit.key");
+    place.tool("openssl", "pkcs8 -topk8 -nocrypt -in explicit.key -out explicit8.key");
     let wide: Vec<u8> = place.read("leaf.key").encode_utf16().flat_map(u16::to_le_bytes).collect();
     place.write("wide.key", wide);
     for (key, says) in [
