@@ -44,10 +44,24 @@ pub(crate) fn host_of<B>(request: &Request<B>) -> Result<Option<Authority>, Refu
     };
     // RFC 9112 §3.2.2: the authority of the target comes before Host.
     let asked = uri.authority().cloned().or_else(|| host.clone());
-    let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
-    let is_valid = |host: &Authority| !host.host().is_empty() && host.as_str().bytes().all(is_byte);
     let all_valid = [&host, &asked].into_iter().flatten().all(is_valid);
     if all_valid { Ok(asked) } else { Err(NO_HOST) }
+}
+
+/// Whether this is a name or an address, with a port or without one, and no user (RFC 3986 §3.2).
+fn is_valid(authority: &Authority) -> bool {
+    let host = authority.host();
+    let port = authority.as_str().strip_prefix(host);
+    let has_port = port.is_some_and(|port| match port.strip_prefix(':') {
+        Some(port) => port.len() <= 5 && port.bytes().all(|byte| byte.is_ascii_digit()),
+        None => port.is_empty(),
+    });
+    let is_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    let is_host = match address_of(host) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(is_byte),
+    };
+    has_port && is_host
 }
 
 /// The host as a server name (RFC 6066 §3) or an address. `None` if a label of the name is empty: no route has such a host, but a backend

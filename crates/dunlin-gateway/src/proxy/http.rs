@@ -253,7 +253,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .header_read_timeout(limits.idle_time.saturating_add(2 * CLOSE_PATIENCE))
         // hyper's buffer holds 8 KiB at least.
         .max_buf_size(limits.header_bytes.max(8192))
-        // Some devices and servers know fields only in one case (RFC 9110 §5.1 leaves it open).
+        // Some devices and backends know a field only in one case, though it has none (RFC 9110 §5.1).
         .preserve_header_case(true)
         .title_case_headers(true)
         .max_headers(MAX_FIELDS);
@@ -325,7 +325,8 @@ impl Exchange {
             let text = "connect to this host to ask for it\n";
             return problem(StatusCode::MISDIRECTED_REQUEST, text.to_owned());
         }
-        let asks_to_switch = switches(request.headers());
+        // RFC 9110 §7.8: HTTP/1.0 has no Upgrade.
+        let asks_to_switch = request.version() >= Version::HTTP_11 && switches(request.headers());
         let client_side = asks_to_switch.then(|| hyper::upgrade::on(&mut request));
         self.rewrite(&mut request, host.as_ref(), asks_to_switch);
         let response = self.ask(request, &mut *backend.lock().await).await;
@@ -411,6 +412,8 @@ impl Exchange {
     /// Replaces what only the gateway may say, and removes what concerns the client's connection.
     fn rewrite(&self, request: &mut Request<Incoming>, host: Option<&Authority>, asks_to_switch: bool) {
         *request.version_mut() = Version::HTTP_11;
+        // hyper would write the fields that are inserted below with the client's spelling, and some backends know only one.
+        request.extensions_mut().clear();
         *request.uri_mut() = target::origin_form(request.uri());
         let headers = request.headers_mut();
         let own: Vec<_> = headers.keys().filter(|name| is_own(name)).cloned().collect();
@@ -484,15 +487,21 @@ fn check_coding(headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 /// Checks the header of an answer to a request that asked to switch, or did not.
-fn check(response: Response<Incoming>, asked_to_switch: bool) -> Result<Response<Incoming>, Fault> {
+fn check(mut response: Response<Incoming>, asked_to_switch: bool) -> Result<Response<Incoming>, Fault> {
     let has_switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     if has_switched && !(asked_to_switch && switches(response.headers())) {
         return Err(Fault::Switched);
     }
-    match is_coded(response.headers()) {
-        Coded::Not | Coded::Chunked => Ok(response),
-        Coded::Twice | Coded::Otherwise => Err(Fault::Coding),
+    if let Coded::Twice | Coded::Otherwise = is_coded(response.headers()) {
+        return Err(Fault::Coding);
     }
+    // RFC 9110 §8.6: of a list of equal lengths, which hyper has checked, one goes on.
+    let headers = response.headers_mut();
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.split(',').next());
+    if let Some(length) = length.and_then(|length| HeaderValue::from_str(length.trim()).ok()) {
+        headers.insert(CONTENT_LENGTH, length);
+    }
+    Ok(response)
 }
 
 /// The transfer codings of a message (RFC 9112 §6.1).
@@ -509,8 +518,7 @@ fn is_coded(headers: &HeaderMap) -> Coded {
     for value in headers.get_all(TRANSFER_ENCODING) {
         for coding in value.as_bytes().split(|byte| *byte == b',') {
             match coding.trim_ascii() {
-                // RFC 9110 §5.6.1: an empty element of a list says nothing.
-                [] => {}
+                // An empty element is among the others: hyper decides by the last one, whatever RFC 9110 §5.6.1 says.
                 coding if coding.eq_ignore_ascii_case(b"chunked") => chunked += 1,
                 _ => return Coded::Otherwise,
             }
