@@ -1,5 +1,6 @@
 //! `dunlin psk`: makes and manages pre-shared keys.
 
+use std::collections::HashSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -325,8 +326,19 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         (identity, number) => vec![identity; number.unwrap_or(1) as usize],
     };
     let Some(path) = args.out else {
+        let mut used = HashSet::new();
         for identity in wanted {
-            let record = PskRecord::new(identity.map_or_else(random_identity, Ok)?, random(args.bytes)?);
+            let identity = match identity {
+                Some(identity) => identity,
+                None => loop {
+                    let identity = random_identity()?;
+                    // Four random bytes: of many, some are equal.
+                    if used.insert(identity.as_bytes().to_vec()) {
+                        break identity;
+                    }
+                },
+            };
+            let record = PskRecord::new(identity, random(args.bytes)?);
             let line = psktool::line(&record);
             let line = line.map_err(|fault| Error::failed("the key", &fault, fault.advice()))?;
             writeln!(out, "{}", *line)?;
