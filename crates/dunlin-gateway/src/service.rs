@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
+use dunlin_tokio::addresses;
 use dunlin_tokio::places::Places;
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 use tokio::sync::{MutexGuard, watch};
@@ -225,7 +226,8 @@ pub(crate) async fn accept_one(
             _ = removed.wait_for(|removed| *removed) => return None,
         };
         match accepted {
-            Ok(accepted) => return Some(accepted),
+            // A socket for both families shows IPv4 clients in IPv6.
+            Ok((tcp, from)) => return Some((tcp, addresses::plain(from))),
             Err(error) => {
                 let (listener, limit) = (name(), Limit::OpenFiles);
                 shared.metrics.limit_reached(&listener, limit);
@@ -295,7 +297,13 @@ async fn bind_udp(address: &Field<SocketAddr>, inherited: &mut Sockets) -> Resul
 }
 
 fn not_bound(address: SocketAddr, place: &Place, error: &std::io::Error) -> Fault {
-    let advice = "give a free address of this machine; ports below 1024 need a privilege";
+    let is_taken = error.kind() == std::io::ErrorKind::AddrInUse;
+    let advice = match address.ip().is_unspecified() && is_taken {
+        true => {
+            "a socket at [::] also serves IPv4 clients: if another listener has this port at [::] or 0.0.0.0, keep the one at [::] alone"
+        }
+        false => "give a free address of this machine; ports below 1024 need a privilege",
+    };
     place.fault(format!("{address}: {error}"), advice)
 }
 

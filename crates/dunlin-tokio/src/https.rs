@@ -15,9 +15,9 @@ use hyper::header::{HOST, HeaderValue, USER_AGENT};
 use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::addresses;
 use crate::connector::TlsConnector;
 
 /// How long a request may take by default, from the look-up of the host's address to the last byte of the answer.
@@ -137,7 +137,11 @@ impl HttpsClient {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let address = || place.address.clone();
-        let tcp = TcpStream::connect(&place.address).await;
+        let connecting = async {
+            let (host, port) = addresses::split(&place.address)?;
+            addresses::connect(&addresses::look_up(host, port).await?).await
+        };
+        let tcp = connecting.await;
         let tcp =
             tcp.map_err(|error| HttpsError::Unreachable { address: address(), why: error.to_string() })?;
         // The request is one write.

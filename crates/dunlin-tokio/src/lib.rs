@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod acceptor;
+pub mod addresses;
 mod answers;
 mod clock;
 mod connector;

@@ -14,7 +14,9 @@ use dunlin::{
     ClientConfig, EarlyDataOutcome, EndpointLimits, MessageSize, Negotiated, PortScheme, ServerAddress,
 };
 use dunlin_registry::lookup::LookUpAnswers;
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector};
+use dunlin_tokio::{
+    DtlsAssociation, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector, addresses,
+};
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
@@ -139,10 +141,12 @@ fn target(text: &str) -> Result<Target, String> {
     if text.contains('/') {
         return Err("write HOST:PORT, without a scheme and a path".into());
     }
-    if text.parse::<Ipv6Addr>().is_ok() {
+    // RFC 4007 §11: a zone, such as %eth0, follows the address.
+    let is_ipv6 = |text: &str| text.split('%').next().is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
+    if is_ipv6(text) {
         // The apparent port may be a part of the address.
         return match text.rsplit_once(':') {
-            Some((host, port)) if host.parse::<Ipv6Addr>().is_ok() && port.parse::<u16>().is_ok() => {
+            Some((host, port)) if is_ipv6(host) && port.parse::<u16>().is_ok() => {
                 Err(format!("ambiguous: write [{host}]:{port} or [{text}]:{DEFAULT_PORT}"))
             }
             _ => Ok(at(text, DEFAULT_PORT)),
@@ -159,13 +163,14 @@ fn target(text: &str) -> Result<Target, String> {
     }
     if host.contains(['[', ']', ':']) {
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let address = address.filter(|address| address.parse::<Ipv6Addr>().is_ok());
+        let address = address.filter(|address| is_ipv6(address));
         return address
             .map(|a| at(a, port))
             .ok_or_else(|| "write HOST:PORT, or [ADDRESS]:PORT for IPv6".into());
     }
     // No host name ends with a number (RFC 1123 §2.1).
-    let number = host.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
+    let relative = host.strip_suffix('.').unwrap_or(host);
+    let number = relative.rsplit('.').next().is_some_and(|label| label.bytes().all(|b| b.is_ascii_digit()));
     if number && host.parse::<Ipv4Addr>().is_err() {
         return Err(format!("{host} is not an IPv4 address; write HOST:PORT"));
     }
@@ -314,7 +319,8 @@ impl<'a> Client<'a> {
         let target = args.server.clone().or_else(|| args.connect.clone()).unwrap_or_else(default);
         let name = match &args.servername {
             Some(name) => name.clone(),
-            None => server_name(&target.host)
+            // A certificate names an address without its zone.
+            None => server_name(target.host.split('%').next().unwrap_or_default())
                 .map_err(|why| Error::usage(&target.host, why, "name the server with --servername"))?,
         };
         // A client without a session store asks for no tickets, so its messages are shorter.
@@ -559,15 +565,11 @@ impl<'a> Client<'a> {
     /// The addresses of the server.
     async fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let Target { host, port } = &self.target;
-        // RFC 6761 §6.3: "localhost" always means this machine, even if no resolver knows it.
-        if host.eq_ignore_ascii_case("localhost") {
-            return Ok(localhost(*port).to_vec());
-        }
-        Ok(tokio::net::lookup_host((host.as_str(), *port)).await?.collect())
+        addresses::look_up(host, *port).await
     }
 
     async fn open_tcp(&self) -> Result<TcpStream, Error> {
-        let connecting = async { TcpStream::connect(&self.addresses().await?[..]).await };
+        let connecting = async { addresses::connect(&self.addresses().await?).await };
         let tcp = tokio::time::timeout(self.args.tls.timeout, connecting).await;
         let tcp = tcp.unwrap_or_else(|_| Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time")));
         let tcp = tcp.map_err(|e| self.unreachable(e))?;
@@ -669,11 +671,6 @@ async fn endpoint(server: SocketAddr, is_connected: bool) -> io::Result<DtlsEndp
     DtlsEndpoint::new(socket, EndpointLimits::default())
 }
 
-/// The addresses of "localhost".
-fn localhost(port: u16) -> [SocketAddr; 2] {
-    [(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -688,6 +685,9 @@ mod tests {
         assert_eq!(read("::1"), Ok(("::1".into(), 4433)));
         assert_eq!(read("[2001:db8::1]"), Ok(("2001:db8::1".into(), 4433)));
         assert_eq!(read("2001:db8::1"), Ok(("2001:db8::1".into(), 4433)));
+        assert_eq!(read("[fe80::1%eth0]:443"), Ok(("fe80::1%eth0".into(), 443)));
+        assert_eq!(read("fe80::1%eth0"), Ok(("fe80::1%eth0".into(), 4433)));
+        assert_eq!(read("localhost.:443"), Ok(("localhost.".into(), 443)));
         assert_eq!(read("127.0.0.1:1"), Ok(("127.0.0.1".into(), 1)));
         for (bad, why) in [
             (":443", "write HOST:PORT"),

@@ -14,7 +14,7 @@ use dunlin::wire::CipherSuite;
 use dunlin::{EndpointLimits, MessageSize, PskSource, ServerConfig};
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::places::{HandshakePlace, Seated};
-use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError};
+use dunlin_tokio::{DtlsEndpoint, DtlsIncoming, DtlsOptions, HandshakeError, addresses};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Mutex as AsyncMutex, watch};
@@ -147,7 +147,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = |port| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
     let port = text.parse().map(loopback);
-    port.or_else(|_| text.parse()).map_err(|_| "neither a port nor an IP address with a port".to_owned())
+    port.or_else(|_| addresses::parse(text)).map_err(|why| match text.contains('%') {
+        true => why,
+        false => "neither a port nor an IP address with a port".to_owned(),
+    })
 }
 
 fn positive(text: &str) -> Result<usize, String> {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
 
 use dunlin_lab::net::{End, Ground, Namespace, veth};
 
@@ -81,5 +82,45 @@ fn a_server_on_a_wildcard_answers_from_the_address_that_was_asked() {
         // A socket for both families shows IPv4 clients as such.
         let log = server.lines.try_iter().chain(server.stderr.try_iter()).collect::<Vec<_>>().join("\n");
         assert!(log.contains("10.77.0.1:") && !log.contains("::ffff:"), "{log}");
+    }
+}
+
+/// Addresses that swallow every packet, without an error.
+const DEAD: [&str; 2] = ["10.77.0.66", "fd77::66"];
+
+impl Machines {
+    /// A program on the client's machine, which finds these lines in its hosts file.
+    fn with_hosts(&self, place: &Place, arguments: &str, hosts: &str) -> Running {
+        place.write("hosts", hosts);
+        let script = "mount --bind hosts /etc/hosts && exec \"$@\"";
+        let program = place.command(arguments);
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(program.get_program());
+        command.args(program.get_args()).current_dir(program.get_current_dir().unwrap());
+        self.client.run(|| Running::start(&mut command)).unwrap()
+    }
+}
+
+#[test]
+fn a_dead_address_does_not_hide_a_good_one() {
+    let (place, machines) = (place(), Machines::new());
+    for dead in DEAD {
+        machines.client.ip(&format!("neighbor add {dead} lladdr 02:00:00:00:00:66 dev c0\n")).unwrap();
+    }
+    let [v4, v6] = [ADDRESSES[0], ADDRESSES[2]];
+    let server = machines.serve(&place, &format!("server --accept [::]:0 {SERVER} --json"));
+    let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
+    let port = listening["address"].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
+    // One dead family, then the other one, then a dead address before a good one of its family, and two dead ones.
+    for found in [[DEAD[1], v4].as_slice(), &[DEAD[0], v6], &[DEAD[0], v4], &[DEAD[1], DEAD[0], v6]] {
+        let hosts: String = found.iter().map(|address| format!("{address} two.test\n")).collect();
+        let client = format!("client two.test.:{port} {CLIENT} --servername localhost");
+        let mut client = machines.with_hosts(&place, &client, &hosts);
+        client.write("hello\n");
+        let mut output = Vec::new();
+        while output.last().is_none_or(|line| line != "hello") {
+            let line = client.lines.recv_timeout(PATIENCE);
+            output.push(line.unwrap_or_else(|_| panic!("{found:?}: {output:?} {}", client.log())));
+        }
     }
 }

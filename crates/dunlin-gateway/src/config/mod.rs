@@ -27,6 +27,7 @@ pub use crate::lookups::RegistryConfig;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use certificate::{CertificateFiles, OwnFiles};
 pub(crate) use certificate::{certificate, check_names};
+use dunlin_tokio::addresses;
 pub use frozen::FrozenConfig;
 pub(crate) use listener::{ADDRESS, alpn, cache, check_unique, host_and_port, host_of, named, versions};
 pub use listener::{
@@ -292,7 +293,7 @@ const HOST: Kind = Kind {
 
 fn admin(section: Option<Section<'_>>) -> Option<AdminConfig> {
     let mut section = section?;
-    let address = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+    let address = section.read("listen", ADDRESS, |value| addresses::parse(value.as_str()?).ok());
     let remote = section.switch("remote").unwrap_or(false);
     let hosts = section.list("hosts", HOST, |value| {
         let name = value.as_str()?;

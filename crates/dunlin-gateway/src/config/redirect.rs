@@ -1,6 +1,8 @@
 //! The table `[listener.redirect]`: a listener for plain HTTP that asks clients who they are, and sends them on to HTTPS.
 
 use std::net::SocketAddr;
+
+use dunlin_tokio::addresses;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -74,7 +76,7 @@ impl RedirectConfig {
     /// Reads the table. `None` if a fault leaves it unusable.
     pub(super) fn read(mut section: Section<'_>) -> Option<Self> {
         let place = section.place().clone();
-        let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+        let listen = section.read("listen", ADDRESS, |value| addresses::parse(value.as_str()?).ok());
         let domain = section.read("names", NAMES, |value| {
             let name = value.as_str()?;
             NamePattern::parse(name)?;

@@ -9,14 +9,19 @@ pub(crate) mod udp;
 use std::io;
 use std::time::Duration;
 
+use dunlin_tokio::addresses;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::sockets;
 
-/// Connects to the backend `to`. The error comes with its class for the metrics.
+/// Connects to the backend `to`, at the first of its addresses that answers. The error comes with its class for the metrics.
 pub(crate) async fn connect(to: &str, within: Duration) -> Result<TcpStream, (&'static str, io::Error)> {
-    match timeout(within, TcpStream::connect(to)).await {
+    let connecting = async {
+        let (host, port) = addresses::split(to)?;
+        addresses::connect(&addresses::look_up(host, port).await?).await
+    };
+    match timeout(within, connecting).await {
         Ok(Ok(backend)) => {
             sockets::prepare(&backend);
             Ok(backend)

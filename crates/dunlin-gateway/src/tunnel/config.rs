@@ -9,7 +9,7 @@ use std::time::Duration;
 use dunlin::pki_types::ServerName;
 use dunlin::places::PlaceLimits;
 use dunlin::{MAX_INTERFACES, Multihoming, ServerAddress};
-use dunlin_tokio::Interface;
+use dunlin_tokio::{Interface, addresses};
 use toml::de::DeValue;
 
 use crate::Tunnel;
@@ -333,7 +333,7 @@ impl TunnelListener {
 
 /// Reads the local address. Everyone who reaches it speaks to the server with the identity of this device.
 fn listen(section: &mut Section<'_>) -> Option<Field<SocketAddr>> {
-    let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+    let listen = section.read("listen", ADDRESS, |value| addresses::parse(value.as_str()?).ok());
     let remote = section.switch("remote").unwrap_or(false);
     if !section.has("listen") {
         section.missing("listen", "write an address of this machine, as in \"127.0.0.1:1883\"");

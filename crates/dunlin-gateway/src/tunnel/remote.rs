@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dunlin::crypto::SecureRandom;
 use dunlin::error::AuthenticationFailure;
-use dunlin_tokio::HandshakeError;
-use tokio::net::{TcpStream, lookup_host};
+use dunlin_tokio::{HandshakeError, addresses};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use crate::sockets;
@@ -97,31 +97,17 @@ impl fmt::Display for Failure {
 /// The server's addresses, looked up anew.
 pub(crate) async fn addresses(to: &str, until: Instant) -> io::Result<Vec<SocketAddr>> {
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "its name was not found within connect_time");
-    let found: Vec<_> = timeout_at(until, lookup_host(to)).await.map_err(late)??.collect();
-    match found.is_empty() {
-        true => Err(io::Error::new(io::ErrorKind::NotFound, "its name has no address")),
-        false => Ok(found),
-    }
+    let (host, port) = addresses::split(to)?;
+    timeout_at(until, addresses::look_up(host, port)).await.map_err(late)?
 }
 
-/// Connects to the server over TCP. The addresses of its name get equal shares of the time, so that a silent one does not use it up.
+/// Connects to the server over TCP, at the first of its addresses that answers.
 pub(crate) async fn connect(to: &str, until: Instant) -> io::Result<TcpStream> {
     let found = addresses(to, until).await?;
-    let mut last = io::Error::from(io::ErrorKind::TimedOut);
-    for (i, address) in found.iter().enumerate() {
-        let now = Instant::now();
-        let left = u32::try_from(found.len() - i).unwrap_or(u32::MAX);
-        let share = now + until.saturating_duration_since(now) / left;
-        match timeout_at(share, TcpStream::connect(address)).await {
-            Ok(Ok(tcp)) => {
-                sockets::prepare(&tcp);
-                return Ok(tcp);
-            }
-            Ok(Err(error)) => last = error,
-            Err(_) => last = io::Error::new(io::ErrorKind::TimedOut, "no answer within connect_time"),
-        }
-    }
-    Err(last)
+    let late = |_| io::Error::new(io::ErrorKind::TimedOut, "no answer within connect_time");
+    let tcp = timeout_at(until, addresses::connect(&found)).await.map_err(late)??;
+    sockets::prepare(&tcp);
+    Ok(tcp)
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::association::DtlsAssociation;
 use super::handshake::DtlsOptions;
 use super::interfaces::{Interface, Interfaces};
 use super::shared::{Handle, Owned, Shared};
-use super::socket::plain;
+use crate::addresses::plain;
 use crate::error::HandshakeError;
 
 /// A UDP socket with any number of DTLS associations, as client and as server. It is cheap to clone.

@@ -10,6 +10,8 @@ use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
+use crate::addresses::plain;
+
 /// The room for one received datagram, or several that the kernel has joined, in bytes: the largest UDP payload.
 const MAX_DATAGRAM: usize = 65_536;
 
@@ -233,14 +235,6 @@ impl Socket {
             }
         }
         Ok(sent)
-    }
-}
-
-/// The address of a peer, in IPv4 if it is an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2).
-pub(super) fn plain(address: SocketAddr) -> SocketAddr {
-    match address.ip().to_canonical() {
-        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
-        IpAddr::V6(_) => address,
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 use dunlin::places::HandshakeLimit;
 use dunlin::wire::AlertDescription;
 use dunlin_tokio::places::HandshakePlace;
-use dunlin_tokio::{HandshakeError, TlsAcceptor};
+use dunlin_tokio::{HandshakeError, TlsAcceptor, addresses};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::slots::{Limit, Slots};
@@ -25,7 +25,7 @@ impl Server {
         let slots = Arc::new(Slots::new(self.args.places()));
         while self.args.naccept.is_none_or(|n| connections.accepted < n) {
             let (tcp, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
+                Ok((tcp, from)) => (tcp, addresses::plain(from)),
                 Err(e) => {
                     self.not_accepted(&e);
                     slots.relieve();

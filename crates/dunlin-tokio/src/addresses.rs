@@ -1,0 +1,219 @@
+//! Addresses of servers: look-ups, and TCP connections to the first address that answers (RFC 8305, Happy Eyeballs).
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::time::Duration;
+
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+/// How long an attempt to connect runs alone before the next one begins beside it (RFC 8305 §5).
+const ATTEMPT_DELAY: Duration = Duration::from_millis(250);
+
+/// The most addresses of a name that count.
+const MAX_ADDRESSES: usize = 16;
+
+/// An IP address and a port, such as `192.0.2.1:443` or `[fe80::1%eth0]:443`. The zone of a link-local address (RFC 4007 §11) is the
+/// name or the number of an interface.
+///
+/// # Errors
+/// It is another text, or this machine has no such interface.
+pub fn parse(text: &str) -> Result<SocketAddr, String> {
+    let zoned = || {
+        let (host, port) = text.strip_prefix('[')?.split_once("]:")?;
+        let (ip, zone) = host.split_once('%')?;
+        Some((ip.parse::<Ipv6Addr>().ok()?, zone, port.parse::<u16>().ok()?))
+    };
+    match (text.parse(), zoned()) {
+        (Ok(address), _) => Ok(address),
+        (_, Some((ip, zone, port))) => Ok(SocketAddrV6::new(ip, port, 0, scope(zone)?).into()),
+        (Err(_), None) => {
+            Err("not an IP address with a port, such as 192.0.2.1:443 or [2001:db8::1]:443".into())
+        }
+    }
+}
+
+/// The number of an interface.
+#[cfg(target_os = "linux")]
+fn scope(zone: &str) -> Result<u32, String> {
+    let number = zone.parse().ok().or_else(|| nix::net::if_::if_nametoindex(zone).ok());
+    number.ok_or_else(|| format!("this machine has no interface {zone:?}"))
+}
+
+/// Other systems get numbers only.
+#[cfg(not(target_os = "linux"))]
+fn scope(zone: &str) -> Result<u32, String> {
+    zone.parse().map_err(|_| format!("write the number of the interface {zone:?}"))
+}
+
+/// The address of a peer; in IPv4 if a socket for both families shows an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2).
+pub fn plain(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        ip @ IpAddr::V4(_) => SocketAddr::new(ip, address.port()),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// The host of `HOST:PORT` without its brackets, and the port.
+///
+/// # Errors
+/// There is no port.
+pub fn split(text: &str) -> io::Result<(&str, u16)> {
+    let parts = text.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    let (host, port) = parts
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "it has no port; write HOST:PORT"))?;
+    Ok((host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host), port))
+}
+
+/// The addresses of a host, which is a name or an IP address, perhaps with a zone. The first one is the system's choice; the others
+/// alternate between the families (RFC 8305 §4). There is at least one.
+///
+/// # Errors
+/// The system knows no address.
+pub async fn look_up(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+    let relative = host.strip_suffix('.').unwrap_or(host);
+    // RFC 6761 §6.3: "localhost" always means this machine, even if no resolver knows it.
+    if relative.eq_ignore_ascii_case("localhost") {
+        return Ok(vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]);
+    }
+    let found = match lookup_host((host, port)).await {
+        // The system's hosts file has no trailing dots, which keep resolvers from adding a domain.
+        Err(_) if relative != host => lookup_host((relative, port)).await?.take(MAX_ADDRESSES).collect(),
+        found => found?.take(MAX_ADDRESSES).collect(),
+    };
+    let found = alternate(found);
+    match found.is_empty() {
+        true => Err(io::Error::new(io::ErrorKind::NotFound, "its name has no address")),
+        false => Ok(found),
+    }
+}
+
+/// The addresses in their order, but for the families, which take turns.
+fn alternate(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let begins_with_v4 = found.first().is_some_and(SocketAddr::is_ipv4);
+    let (first, second): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|address| address.is_ipv4() == begins_with_v4);
+    let mut second = second.into_iter();
+    let mut mixed: Vec<_> = first.into_iter().flat_map(|one| [Some(one), second.next()]).flatten().collect();
+    mixed.extend(second);
+    mixed
+}
+
+/// Connects to the first of these addresses that answers. An attempt that fails, or has no answer for 250 ms, lets the next one begin
+/// (RFC 8305 §5). The caller limits the whole time.
+///
+/// # Errors
+/// That of an address that refuses the connection, else that of the last attempt.
+pub async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
+    race(addresses, TcpStream::connect::<SocketAddr>).await
+}
+
+async fn race<T, F>(addresses: &[SocketAddr], attempt: impl Fn(SocketAddr) -> F) -> io::Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = io::Result<T>> + Send + 'static,
+{
+    // Attempts that are open at the end stop with this value.
+    let mut attempts = JoinSet::new();
+    let mut rest = addresses.iter();
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    loop {
+        match rest.next() {
+            Some(address) => drop(attempts.spawn(attempt(*address))),
+            None if attempts.is_empty() => return Err(failure),
+            None => {}
+        }
+        tokio::select! {
+            Some(ended) = attempts.join_next() => match ended {
+                Ok(Ok(connected)) => return Ok(connected),
+                // A refusal says more than the lack of a route.
+                Ok(Err(error)) if failure.kind() != io::ErrorKind::ConnectionRefused => failure = error,
+                Ok(Err(_)) | Err(_) => {}
+            },
+            () = sleep(ATTEMPT_DELAY), if !rest.as_slice().is_empty() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn addresses<const N: usize>(texts: [&str; N]) -> [SocketAddr; N] {
+        texts.map(|text| text.parse().unwrap())
+    }
+
+    #[test]
+    fn reads_addresses_with_zones() {
+        for text in ["192.0.2.1:1", "[2001:db8::1]:1", "[fe80::1%7]:1"] {
+            assert_eq!(parse(text).map(|address| address.to_string()), Ok(text.to_owned()));
+        }
+        assert_eq!(parse("[fe80::1%lo]:1"), Ok("[fe80::1%1]:1".parse().unwrap()));
+        assert!(parse("[fe80::1%no-such0]:1").is_err_and(|why| why.contains("\"no-such0\"")));
+        for wrong in ["fe80::1%lo", "[fe80::1%lo]", "[fe80::1%lo]:x", "[192.0.2.1%lo]:1", "example.org:1"] {
+            assert!(parse(wrong).is_err_and(|why| why.contains("not an IP address")), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn splits_hosts_from_ports() {
+        assert_eq!(split("example.org.:443").unwrap(), ("example.org.", 443));
+        assert_eq!(split("[fe80::1%eth0]:443").unwrap(), ("fe80::1%eth0", 443));
+        assert!(split("example.org").is_err() && split("example.org:port").is_err());
+    }
+
+    #[tokio::test]
+    async fn finds_this_machine_by_every_spelling() {
+        for host in ["localhost", "localhost.", "LOCALHOST."] {
+            assert_eq!(look_up(host, 1).await.unwrap(), addresses(["127.0.0.1:1", "[::1]:1"]));
+        }
+        assert_eq!(look_up("fe80::1%lo", 1).await.unwrap(), addresses(["[fe80::1%1]:1"]));
+    }
+
+    #[test]
+    fn families_take_turns() {
+        let found = addresses(["[::1]:1", "[::2]:1", "[::3]:1", "192.0.2.1:1"]);
+        let mixed = addresses(["[::1]:1", "192.0.2.1:1", "[::2]:1", "[::3]:1"]);
+        assert_eq!(alternate(found.to_vec()), mixed);
+        let found = addresses(["192.0.2.1:1", "[::1]:1", "[::2]:1"]);
+        assert_eq!(alternate(found.to_vec()), found);
+    }
+
+    /// An attempt in virtual time. The port says when it ends, in milliseconds, and a last digit of 1 that it succeeds; 0 means never.
+    async fn attempt(address: SocketAddr) -> io::Result<u16> {
+        match address.port() {
+            0 => pending().await,
+            port => {
+                sleep(Duration::from_millis(port.into())).await;
+                if port % 10 == 1 { Ok(port) } else { Err(io::ErrorKind::ConnectionRefused.into()) }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dead_address_delays_a_good_one_by_one_step() {
+        // The ports, the one that wins, and when.
+        for (ports, winner, at) in [
+            (&[31][..], Ok(31), 31),
+            (&[0, 31], Ok(31), 281),
+            (&[0, 0, 31], Ok(31), 531),
+            // A refusal does not wait for the step.
+            (&[50, 31], Ok(31), 81),
+            (&[0, 50, 31], Ok(31), 331),
+            // The slow first one is still the best.
+            (&[301, 101], Ok(301), 301),
+            (&[50, 60], Err(io::ErrorKind::ConnectionRefused), 110),
+            (&[], Err(io::ErrorKind::NotFound), 0),
+        ] {
+            let addresses: Vec<_> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
+            let begin = Instant::now();
+            let won = race(&addresses, attempt).await.map_err(|error| error.kind());
+            assert_eq!((won, begin.elapsed().as_millis()), (winner, at), "{ports:?}");
+        }
+    }
+}
