@@ -22,6 +22,7 @@ use super::{
 };
 use crate::policy::Access;
 use crate::route::NamePattern;
+use dunlin_tokio::addresses;
 
 pub(crate) const ADDRESS: Kind = Kind {
     name: "an IP address with a port",
@@ -72,6 +73,8 @@ pub struct Limits {
     pub handshake_time: Duration,
     /// `idle_time`: how long a connection may stay without traffic.
     pub idle_time: Duration,
+    /// `backend_time`: how long the socket of an association of DTLS to its backend may stay without traffic.
+    pub backend_time: Duration,
     /// `connect_time`: how long the connection to the backend may take.
     pub connect_time: Duration,
     /// `header_bytes`: the length of the header of an HTTP message, in bytes.
@@ -94,6 +97,8 @@ impl Default for Limits {
             handshakes_per_host: 100,
             handshake_time: Duration::from_secs(10),
             idle_time: Duration::from_secs(300),
+            // As long as an association without its client. An observed resource may stay the same for days (RFC 7641 §4.5).
+            backend_time: Duration::from_secs(7 * 24 * 3600),
             connect_time: Duration::from_secs(5),
             header_bytes: 16 << 10,
         }
@@ -134,6 +139,7 @@ impl Limits {
             ),
             handshake_time: section.duration("handshake_time").unwrap_or(defaults.handshake_time),
             idle_time: section.duration("idle_time").unwrap_or(defaults.idle_time),
+            backend_time: section.duration("backend_time").unwrap_or(defaults.backend_time),
             connect_time: section.duration("connect_time").unwrap_or(defaults.connect_time),
             header_bytes: size(section.number("header_bytes", HEADER, 1024, 1 << 20), defaults.header_bytes),
         }
@@ -300,7 +306,7 @@ impl ListenerConfig {
     /// Reads the table. Faults are reported, and values with faults left out.
     pub(super) fn read(mut section: Section<'_>, defaults: &Limits) -> Self {
         let place = section.place().clone();
-        let listen = section.read("listen", ADDRESS, |value| value.as_str()?.parse::<SocketAddr>().ok());
+        let listen = section.read("listen", ADDRESS, |value| addresses::parse(value.as_str()?).ok());
         let name = section.text("name").map(|name| name.value);
         let transports = [("tls", TransportKind::Tls), ("dtls", TransportKind::Dtls)];
         let transport = section.one_of("transport", &transports).unwrap_or(TransportKind::Tls);

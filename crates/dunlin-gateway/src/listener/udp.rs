@@ -23,7 +23,7 @@ use crate::identity;
 use crate::metrics::{self, Limit};
 use crate::policed::Terms;
 use crate::proxy::tcp::CLOSE_PATIENCE;
-use crate::proxy::udp::{self, Backend, End, Passed};
+use crate::proxy::udp::{self, Backend, End, Passed, ToBackend};
 use crate::proxy_protocol::{self, Transport};
 use crate::route;
 use crate::service::{self, Serve, Shared};
@@ -292,7 +292,7 @@ impl Listener {
             to: &route.to.value,
             sources,
             next: &self.next_source,
-            idle_time: limits.idle_time,
+            backend_time: limits.backend_time,
             connect_time: limits.connect_time,
             header: &header,
         };
@@ -319,8 +319,21 @@ impl Listener {
         if let Some(Line { left_out }) = is_logged {
             tracing::info!(listener, client = %from, route, identity, issuer, version, ?kind, profile, rule, left_out, "connected");
         }
-        let reached_backend = |result: Result<(), &std::io::Error>| {
-            let Err(error) = result else { return metrics.backend(listener, route, "connected") };
+        let note = |event: ToBackend<'_>| {
+            let error = match event {
+                ToBackend::Opened => return metrics.backend(listener, route, "connected"),
+                ToBackend::Failed(error) => error,
+                ToBackend::Expired => {
+                    metrics.backend(listener, route, "expired");
+                    if let Some(Line { left_out }) =
+                        self.shared.lines.line(listener, "backend_time", Instant::now().into_std())
+                    {
+                        let advice = "what the backend still sends to the client is lost; with a longer backend_time, sockets stay open";
+                        tracing::warn!(listener, client = %from, route, left_out, "the socket to the backend is closed after backend_time without traffic; {advice}");
+                    }
+                    return;
+                }
+            };
             let (outcome, advice) = match error.kind() {
                 std::io::ErrorKind::ConnectionRefused => ("refused", "start the backend, or correct `to`"),
                 _ => ("failed", "correct `to` or `source`"),
@@ -344,7 +357,7 @@ impl Listener {
                 freezer.done().await;
             }
         };
-        let end = udp::pass(dtls, backend, &mut passed, reached_backend, stop).await;
+        let end = udp::pass(dtls, backend, &mut passed, note, stop).await;
         metrics.transferred(listener, passed.from_client, passed.to_client);
         metrics.dropped(listener, passed.dropped);
         let why = match &end {

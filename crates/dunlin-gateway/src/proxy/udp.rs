@@ -1,4 +1,5 @@
-//! DTLS to UDP: each association has a socket to its backend, which opens at the first datagram and closes when idle.
+//! DTLS to UDP: each association has a socket to its backend, which opens at the first datagram. It stays open with the association, since a
+//! backend may send long after the client has asked (RFC 7641), but no longer than `backend_time` without traffic.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,9 +9,9 @@ use std::time::Duration;
 use dunlin::Ended;
 use dunlin::error::Misuse;
 use dunlin::places::GivesWay;
-use dunlin_tokio::{AssociationEnded, DtlsAssociation};
+use dunlin_tokio::{AssociationEnded, DtlsAssociation, addresses};
 use tokio::io::Interest;
-use tokio::net::{UdpSocket, lookup_host};
+use tokio::net::UdpSocket;
 use tokio::time::{Instant, sleep_until, timeout};
 
 /// The largest datagram, in bytes (RFC 768).
@@ -57,7 +58,7 @@ pub(crate) struct Backend<'a> {
     /// The next source address.
     pub(crate) next: &'a AtomicUsize,
     /// How long a socket may stay without traffic.
-    pub(crate) idle_time: Duration,
+    pub(crate) backend_time: Duration,
     pub(crate) connect_time: Duration,
     /// Makes the PROXY header before each datagram of a client at this address; empty: none. Backends of datagrams expect one in each.
     pub(crate) header: &'a (dyn Fn(SocketAddr) -> Vec<u8> + Send + Sync),
@@ -66,9 +67,20 @@ pub(crate) struct Backend<'a> {
 impl Backend<'_> {
     /// Opens a socket to the backend.
     pub(crate) async fn open(&self) -> io::Result<UdpSocket> {
-        let found = timeout(self.connect_time, lookup_host(self.to)).await;
-        let to = found.map_err(|_| io::ErrorKind::TimedOut)??.next();
-        let to = to.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "its name has no address"))?;
+        let (host, port) = addresses::split(self.to)?;
+        let found = timeout(self.connect_time, addresses::look_up(host, port)).await;
+        let mut failure = io::Error::from(io::ErrorKind::NotFound);
+        for to in found.map_err(|_| io::ErrorKind::TimedOut)?? {
+            match self.connect(to).await {
+                Ok(socket) => return Ok(socket),
+                // Another address may have a route.
+                Err(error) => failure = error,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn connect(&self, to: SocketAddr) -> io::Result<UdpSocket> {
         let own = match (self.sources, to.ip()) {
             ([], IpAddr::V4(_)) => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
             ([], IpAddr::V6(_)) => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
@@ -102,13 +114,22 @@ fn pending_error(socket: &UdpSocket) -> Option<io::Error> {
     taken.ok()
 }
 
-/// Passes datagrams until the association ends. `reached` is called with the outcome of each attempt to open a socket, and with each error by
-/// which the network says that the backend takes no datagrams.
+/// What happens on the way to a backend.
+pub(crate) enum ToBackend<'a> {
+    /// A socket is open.
+    Opened,
+    /// No socket opens, or the network says that the backend takes no datagrams.
+    Failed(&'a io::Error),
+    /// The socket is closed after `backend_time` without traffic: what the backend still sends there is lost.
+    Expired,
+}
+
+/// Passes datagrams until the association ends. `note` is called with what happens on the way to the backend.
 pub(crate) async fn pass(
     client: &DtlsAssociation,
     backend: &Backend<'_>,
     passed: &mut Passed,
-    mut reached: impl FnMut(Result<(), &io::Error>),
+    mut note: impl FnMut(ToBackend<'_>),
     stop: impl Future<Output = ()>,
 ) -> End {
     let mut stop = std::pin::pin!(stop);
@@ -128,7 +149,7 @@ pub(crate) async fn pass(
         };
         let idle = async {
             match &socket {
-                Some(_) => sleep_until(latest + backend.idle_time).await,
+                Some(_) => sleep_until(latest + backend.backend_time).await,
                 None => std::future::pending().await,
             }
         };
@@ -143,7 +164,7 @@ pub(crate) async fn pass(
                 latest = Instant::now();
                 if socket.is_none() {
                     let result = backend.open().await;
-                    reached(result.as_ref().map(|_| ()));
+                    note(result.as_ref().map_or_else(ToBackend::Failed, |_| ToBackend::Opened));
                     socket = result.ok();
                 }
                 let Some(open) = &socket else {
@@ -162,7 +183,7 @@ pub(crate) async fn pass(
                 // It may also be the answer to an earlier datagram. Datagrams may be lost.
                 if let Err(error) = sent {
                     passed.dropped += 1;
-                    reached(Err(&error));
+                    note(ToBackend::Failed(&error));
                 }
             }
             _ = receive => {
@@ -170,7 +191,7 @@ pub(crate) async fn pass(
                 // A port without a program answers with ICMP's error, which makes nothing readable.
                 if let Some(error) = pending_error(open) {
                     passed.dropped += 1;
-                    reached(Err(&error));
+                    note(ToBackend::Failed(&error));
                     continue;
                 }
                 // It ends with this branch: an association that waits holds no buffer.
@@ -180,7 +201,7 @@ pub(crate) async fn pass(
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
                     Err(error) => {
                         passed.dropped += 1;
-                        reached(Err(&error));
+                        note(ToBackend::Failed(&error));
                         continue;
                     }
                 };
@@ -192,7 +213,10 @@ pub(crate) async fn pass(
                     Err(error) => return End::of(error),
                 }
             }
-            () = idle => socket = None,
+            () = idle => {
+                socket = None;
+                note(ToBackend::Expired);
+            }
             () = &mut stop => return End::Stopped,
         }
     }

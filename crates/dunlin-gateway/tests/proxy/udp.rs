@@ -10,7 +10,7 @@ use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, now};
 use tokio::net::UdpSocket;
 use tokio::process::Command as AsyncCommand;
 
-use crate::place::{Client, PATIENCE, PSK, Place, listener, metric, metric_becomes, route, sample, within};
+use crate::place::{Client, PSK, Place, listener, metric, metric_becomes, route, sample, within};
 use crate::tcp::{failed, reached};
 
 fn dtls(more: &str) -> String {
@@ -288,20 +288,37 @@ async fn a_displaced_handshake_counts_at_its_limit() {
 
 /// The association outlives its socket: once the socket has closed, the next datagram opens another one.
 #[tokio::test]
-async fn an_idle_socket_closes() {
+async fn a_backend_reaches_the_client_long_after_its_request() {
     let place = Place::new();
     let (socket, to) = backend().await;
+    // Every pause is longer than this.
     let text = dtls("") + "[listener.limits]\nidle_time = \"1ms\"\n" + &route(to, "");
     let (gateway, port) = place.start(&text).await;
     let dtls = connect(&place.client("root.pem"), port).await;
-    let begin = std::time::Instant::now();
-    while metric(&gateway, CONNECTS) < 2.0 {
-        assert!(begin.elapsed() < PATIENCE, "the socket does not close");
-        dtls.send(b"data").await.unwrap();
-        assert_eq!(receive(&socket).await.0, b"data");
-        // No traffic for more than the idle time.
-        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    dtls.send(b"observe").await.unwrap();
+    let (_, from) = receive(&socket).await;
+    for n in 0..3_u8 {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        socket.send_to(&[n], from).await.unwrap();
+        assert_eq!(within(dtls.recv()).await.unwrap().unwrap(), [n]);
     }
+    assert_eq!(metric(&gateway, CONNECTS), 1.0);
+}
+
+#[tokio::test]
+async fn a_socket_that_closes_after_backend_time_is_counted() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    let text = dtls("") + "[listener.limits]\nbackend_time = \"1ms\"\n" + &route(to, "");
+    let (gateway, port) = place.start(&text).await;
+    let dtls = connect(&place.client("root.pem"), port).await;
+    for n in 1..=3_u8 {
+        dtls.send(&[n]).await.unwrap();
+        assert_eq!(receive(&socket).await.0, [n]);
+        metric_becomes(&gateway, &CONNECTS.replace("connected", "expired"), n.into()).await;
+    }
+    // Each datagram has opened another socket.
+    assert_eq!(metric(&gateway, CONNECTS), 3.0);
 }
 
 #[tokio::test]
