@@ -56,6 +56,11 @@ pub struct Path {
 }
 
 impl Path {
+    /// Whether both lead over the same interface to the same peer, from whichever address of this side.
+    pub(crate) fn leads_as(&self, other: &Self) -> bool {
+        (self.local, self.peer) == (other.local, other.peer)
+    }
+
     /// The same path without the flow label of IPv6, which does not belong to an address.
     pub(crate) fn without_flow(mut self) -> Self {
         if let SocketAddr::V6(peer) = &mut self.peer {

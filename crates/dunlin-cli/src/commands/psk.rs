@@ -67,7 +67,8 @@ struct New {
     /// The length of the key in bytes. Some peers support at most 64.
     #[arg(long, value_name = "N", default_value_t = 32)]
     bytes: usize,
-    /// Make the key of letters and digits, for peers whose option takes text, such as libcoap's -k.
+    /// Make the key of letters and digits, for peers whose option takes text, such as libcoap's -k. `dunlin psk show --reveal` shows the
+    /// text, so it needs --out.
     #[arg(long, requires = "out")]
     text: bool,
     /// Make this many keys: with --identity they are NAME-1, NAME-2 and so on.
@@ -383,9 +384,10 @@ fn new(args: New, out: &mut dyn Write) -> Result<(), Error> {
         }
         (added, _) => {
             let (number, length) = (count(added.len() as u64, "key"), count(args.bytes, "byte"));
-            let ends = added.first().zip(added.last()).map(|(first, last)| (&first.identity, &last.identity));
-            let (first, last) = ends.ok_or_else(|| Error::usage("--count", "no keys", "give at least 1"))?;
-            writeln!(out, "{}: added {number} of {length}, {first} to {last}", path.display())?;
+            writeln!(out, "{}: added {number} of {length}:", path.display())?;
+            for record in added {
+                writeln!(out, "{}", record.identity)?;
+            }
         }
     }
     Ok(())

@@ -17,8 +17,8 @@ use super::redirect::RedirectConfig;
 use super::shared::SharedConfig;
 use super::store;
 use super::{
-    COUNT, CredentialTrust, DEFAULT_CONNECTIONS, Fault, Field, FileField, FrozenConfig, Kind, MAX_COUNT,
-    OwnCredential, Place, Section,
+    AdminConfig, COUNT, CredentialTrust, DEFAULT_CONNECTIONS, Fault, Field, FileField, FrozenConfig, Kind,
+    MAX_COUNT, OwnCredential, Place, Section,
 };
 use crate::policy::Access;
 use crate::route::NamePattern;
@@ -661,8 +661,12 @@ fn is_local(to: &str) -> bool {
 }
 
 /// Checks what the listeners share: names and addresses.
-pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<Fault>>) {
-    let mut addresses = HashMap::new();
+pub(super) fn check_together(
+    listeners: &[ListenerConfig],
+    admin: Option<&AdminConfig>,
+    faults: &RefCell<Vec<Fault>>,
+) {
+    let mut addresses = of_admin(admin);
     for redirect in listeners.iter().filter_map(|listener| listener.redirect.as_ref()) {
         check_address(&redirect.listen, false, &mut addresses, faults);
     }
@@ -690,7 +694,12 @@ pub(super) fn check_together(listeners: &[ListenerConfig], faults: &RefCell<Vec<
 }
 
 /// The addresses of sockets, whether they are for datagrams, and their places.
-pub(crate) type Addresses<'a> = HashMap<(SocketAddr, bool), &'a Place>;
+pub(crate) type Addresses<'a> = Vec<(SocketAddr, bool, &'a Place)>;
+
+/// The address of the administrative listener.
+pub(crate) fn of_admin(admin: Option<&AdminConfig>) -> Addresses<'_> {
+    admin.map(|admin| (admin.listen.value, false, &admin.listen.place)).into_iter().collect()
+}
 
 /// Checks that each listener has a name of its own, and an address of its own that is not among `addresses`. A listener is its address,
 /// whether it receives datagrams, its name, and the place of its table.
@@ -715,10 +724,18 @@ fn check_address<'a>(
     addresses: &mut Addresses<'a>,
     faults: &RefCell<Vec<Fault>>,
 ) {
-    if address.port() != 0
-        && let Some(first) = addresses.insert((*address, is_datagram), place)
-    {
-        let what = format!("{address} is also the address of {first}");
+    // The kernel lets one socket of a family have a port on all addresses, and then none on a single one.
+    let is_taken = |other: &SocketAddr| {
+        let is_covered = other == address || [other, address].iter().any(|of| of.ip().is_unspecified());
+        other.port() == address.port() && other.is_ipv4() == address.is_ipv4() && is_covered
+    };
+    let first = addresses.iter().find(|(other, kind, _)| *kind == is_datagram && is_taken(other));
+    if let Some((other, _, first)) = first.filter(|_| address.port() != 0) {
+        let what = match other == address {
+            true => format!("{address} is also the address of {first}"),
+            false => format!("{address} has the port of {other}, the address of {first}"),
+        };
         faults.borrow_mut().push(place.fault(what, "give each listener an address of its own"));
     }
+    addresses.push((*address, is_datagram, place));
 }

@@ -29,7 +29,9 @@ pub use certificate::{CertificateFiles, OwnFiles};
 pub(crate) use certificate::{certificate, check_names};
 use dunlin_tokio::addresses;
 pub use frozen::FrozenConfig;
-pub(crate) use listener::{ADDRESS, alpn, cache, check_unique, host_and_port, host_of, named, versions};
+pub(crate) use listener::{
+    ADDRESS, alpn, cache, check_unique, host_and_port, host_of, named, of_admin, versions,
+};
 pub use listener::{
     CacheConfig, ClientsConfig, Limits, ListenerConfig, MqttConfig, RouteConfig, RouteProtocol,
     TransportKind, UserName, Verify, Versions,
@@ -49,6 +51,9 @@ const DEFAULT_SHUTDOWN_TIME: Duration = Duration::from_secs(30);
 
 /// The maximum number of simultaneous connections of a listener, unless the configuration says otherwise.
 pub(crate) const DEFAULT_CONNECTIONS: usize = 10_000;
+
+/// The open files without which a program with default limits serves hardly anybody.
+pub(crate) const FEW_FILES: u64 = 1024;
 
 /// The open files of a program beside those of connections: log, sockets of listeners, stores.
 pub(crate) const OTHER_FILES: u64 = 100;
@@ -171,15 +176,15 @@ impl Config {
         Faults::none_in(faults).map(|()| config)
     }
 
-    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend. 0 if
-    /// every listener has the default numbers: then the gateway serves as many clients as the system allows.
+    /// The most files that the gateway may have open, if every listener has all its clients: each has a connection to the backend. If every
+    /// listener has the default numbers, it is a few files: then the gateway serves as many clients as the system allows.
     pub fn open_files(&self) -> u64 {
         let defaults = Limits::default();
         let is_default = |limits: &Limits| {
             (limits.connections, limits.handshakes) == (defaults.connections, defaults.handshakes)
         };
         if self.listeners.iter().all(|listener| is_default(&listener.limits)) {
-            return 0;
+            return FEW_FILES;
         }
         let of_listener = |listener: &ListenerConfig| {
             let Limits { connections, handshakes, .. } = listener.limits;
@@ -205,7 +210,7 @@ impl Config {
             if let Some(shared) = SharedConfig::read(sections) {
                 listeners.iter_mut().for_each(|listener| listener.shared = Some(shared.clone()));
             }
-            listener::check_together(&listeners, faults);
+            listener::check_together(&listeners, common.admin.as_ref(), faults);
             Self { common, nodes, listeners }
         })
     }

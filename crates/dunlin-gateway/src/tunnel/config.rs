@@ -1,7 +1,6 @@
 //! The configuration of a tunnel: TOML files in the manner of a gateway's, read by the same reader.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -14,8 +13,8 @@ use toml::de::DeValue;
 
 use crate::Tunnel;
 use crate::config::{
-    self, ADDRESS, CacheConfig, CertificateFiles, Common, CredentialTrust, DEFAULT_CONNECTIONS, Fault,
-    Faults, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source,
+    self, ADDRESS, AdminConfig, CacheConfig, CertificateFiles, Common, CredentialTrust, DEFAULT_CONNECTIONS,
+    Fault, Faults, Field, FileField, FrozenConfig, Kind, MAX_COUNT, OwnCredential, Place, Section, Source,
     TransportKind, Versions,
 };
 
@@ -212,11 +211,11 @@ pub struct TunnelConfig {
 }
 
 impl TunnelConfig {
-    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server. 0 if every
-    /// listener has the default number: then the tunnel serves as many programs as the system allows.
+    /// The most files that the tunnel may have open, if every listener has all its connections: each has one to the server. If every
+    /// listener has the default number, it is a few files: then the tunnel serves as many programs as the system allows.
     pub fn open_files(&self) -> u64 {
         if self.listeners.iter().all(|listener| listener.limits.connections == DEFAULT_CONNECTIONS) {
-            return 0;
+            return config::FEW_FILES;
         }
         let of_listener = |listener: &TunnelListener| match listener.transport {
             TransportKind::Tls => 2 * listener.limits.connections as u64,
@@ -253,7 +252,7 @@ impl TunnelConfig {
             let tables = config::listener_tables(sections).into_iter();
             let listeners: Vec<_> = tables.map(|table| TunnelListener::read(table, &defaults)).collect();
             config::demand_listeners(listeners.is_empty(), sections, faults, "docs/tunnel.md");
-            check_together(&listeners, faults);
+            check_together(&listeners, common.admin.as_ref(), faults);
             let frozen = config::single(sections, "frozen").and_then(|section| frozen(section, &listeners));
             Self { common, frozen, listeners }
         })
@@ -268,11 +267,11 @@ fn frozen(section: Section<'_>, listeners: &[TunnelListener]) -> Option<FrozenCo
     FrozenConfig::read(section)
 }
 
-fn check_together(listeners: &[TunnelListener], faults: &RefCell<Vec<Fault>>) {
+fn check_together(listeners: &[TunnelListener], admin: Option<&AdminConfig>, faults: &RefCell<Vec<Fault>>) {
     let sockets = listeners.iter().map(|listener| {
         (&listener.listen, listener.transport == TransportKind::Dtls, &*listener.name, &listener.place)
     });
-    config::check_unique(sockets, HashMap::new(), faults);
+    config::check_unique(sockets, config::of_admin(admin), faults);
 }
 
 impl TunnelListener {

@@ -43,7 +43,7 @@ to = "192.0.2.1:1883"
         "gateway.toml:5: limits.idle_time: 10 is not a time span of at least a millisecond; write a number with a unit, as in \
          \"500ms\", \"10s\", \"5m\", \"2h\" or \"30d\"",
         "gateway.toml:6: limits.conections: unknown key; allowed here: connections, connections_per_network, \
-         silent_time, forget_time, connections_per_host, handshakes, handshakes_per_host, handshake_time, idle_time, connect_time or header_bytes",
+         silent_time, forget_time, connections_per_host, handshakes, handshakes_per_host, handshake_time, idle_time, backend_time, connect_time or header_bytes",
         "gateway.toml:9: listener[0].listen: \"8883\" is not an IP address with a port; write it as in \"0.0.0.0:8883\" or \
          \"[::]:8883\"; 0.0.0.0 and [::] stand for all addresses",
         "gateway.toml:10: listener[0].versions[0]: \"1.1\" is not an enabled version; write \"1.2\" or \"1.3\", or both in an array",
@@ -80,6 +80,19 @@ fn refuses_listeners_that_share_an_address_or_a_name() {
           give each listener an address of its own"
         ]
     );
+    let all = one("b").replace("127.0.0.1:8883", "0.0.0.0:8883");
+    let found = faults(&(one("a") + &all));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("0.0.0.0:8883 has the port of 127.0.0.1:8883, the address of "), "{found:#?}");
+    let found = faults(&(all + "[admin]\nlisten = \"127.0.0.1:8883\"\n"));
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert!(found[0].contains("admin") && found[0].contains("listener[0].listen"), "{found:#?}");
+    // The families, and datagrams and connections, have ports of their own.
+    let six = one("b").replace("127.0.0.1:8883", "[::1]:8883");
+    let datagrams =
+        one("c").replace("[[listener.certificate", "transport = \"dtls\"\n[[listener.certificate");
+    let text = one("a") + &six + &datagrams;
+    Config::parse(Path::new("gateway.toml"), &text).unwrap_or_else(|faults| panic!("{faults}"));
     let found = faults(&(listener("") + &route(1, "") + &listener("") + &route(2, "")));
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].contains("the name \"test\" is also that of gateway.toml:1: listener[0]"), "{found:#?}");

@@ -204,7 +204,7 @@ impl Paths {
     /// Takes `len` bytes of a message about `path` from the path's budget. `false` if there are not enough left. An address that is
     /// neither the peer's nor under check has a budget for each of its records, here of `received` bytes.
     pub(super) fn spend(&mut self, path: Path, len: usize, received: usize) -> bool {
-        match self.check.as_mut().filter(|check| check.path == path) {
+        match self.check.as_mut().filter(|check| check.path.leads_as(&path)) {
             Some(check) if len > check.budget() => false,
             Some(check) => {
                 check.sent += len;
@@ -232,8 +232,12 @@ impl Paths {
         is_newest: bool,
     ) -> Result<(bool, Challenge), Error> {
         let path = self.back(path);
-        if let Some(check) = self.check.as_mut().filter(|check| check.path == path) {
+        if let Some(check) = self.check.as_mut().filter(|check| check.path.leads_as(&path)) {
             check.received = check.received.saturating_add(len);
+            if is_newest {
+                // The peer may ask several addresses of this side meanwhile.
+                check.path.source = path.source;
+            }
             return Ok((false, None));
         }
         if !is_newest {
@@ -510,6 +514,21 @@ mod tests {
             Some((to, PathMessage::Challenge(cookie))) if to == path(host) => cookie,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_check_goes_on_when_the_peer_asks_another_address_of_this_side() {
+        let mut paths = paths(PathCheck::Basic);
+        let asked = |last| Path { source: Some([198, 51, 100, last].into()), ..path(2) };
+        let (_, challenge) = paths.heard(asked(1), 40, true).unwrap();
+        let Some((_, PathMessage::Challenge(cookie))) = challenge else { panic!("{challenge:?}") };
+        for last in [2, 1, 2] {
+            assert_eq!(paths.heard(asked(last), 40, true).unwrap(), (false, None));
+        }
+        assert_eq!((paths.counts().begun, paths.counts().failed), (1, 0));
+        assert_eq!(paths.budget_of_check(asked(1)), Some(4 * 40 * MAX_AMPLIFICATION));
+        assert!(paths.answered(asked(2), PathMessage::Response(cookie)).unwrap().0);
+        assert_eq!(paths.present(), asked(2));
     }
 
     #[test]
