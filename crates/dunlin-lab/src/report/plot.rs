@@ -263,7 +263,7 @@ impl Bar {
         html! {
             g class={ (self.class) " c" (self.colour) } {
                 title { (self.label) ": " (self.shown) @if parts.len() > 1 { " (" (parts.join(", ")) ")" } }
-                text class=(layout.class) x=(layout.x) y=(name) { (self.label) }
+                text class=(layout.class) x=(layout.x) y=(name) { (shortened(&self.label)) }
                 @for (number, (from, to)) in self.spans().enumerate() {
                     @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
                     @let (x, width) = (percent(left), percent(right - left));
@@ -296,14 +296,17 @@ impl Layout {
 }
 
 impl Group {
-    /// The title in lines, between the names of its parameters.
+    /// The title in lines, broken between words.
     fn title_lines(&self) -> Vec<String> {
         let mut lines = vec![String::new()];
-        for part in self.title.split_inclusive(", ") {
-            let Some(line) = lines.last_mut() else { break };
-            match line.is_empty() || line.chars().count() + part.trim_end().chars().count() <= LONGEST_LINE {
-                true => line.push_str(part),
-                false => lines.push(part.to_owned()),
+        for word in self.title.split_inclusive(' ') {
+            let characters: Vec<_> = word.chars().collect();
+            for part in characters.chunks(LONGEST_LINE) {
+                let Some(line) = lines.last_mut() else { break };
+                match line.chars().count() + part.len() <= LONGEST_LINE {
+                    true => line.extend(part),
+                    false => lines.push(part.iter().collect()),
+                }
             }
         }
         lines
@@ -409,6 +412,14 @@ fn compact(number: f64) -> String {
         1e6..1e9 => format!("{} M", scaled(1e6)),
         1e9..1e12 => format!("{} G", scaled(1e9)),
         _ => format!("{} T", scaled(1e12)),
+    }
+}
+
+/// A name in the room of one line. Its whole text is in the title of the bar.
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST_LINE) {
+        Some(_) => text.chars().take(LONGEST_LINE - 1).chain(['…']).collect(),
+        None => text.to_owned(),
     }
 }
 
