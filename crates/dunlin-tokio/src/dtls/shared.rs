@@ -148,7 +148,8 @@ fn add(wakers: &mut Vec<Waker>, cx: &Context<'_>) {
 impl State {
     /// Lets a task wait for a change of an association.
     pub(super) fn wait(&mut self, id: AssociationId, cx: &Context<'_>) {
-        add(self.waiting.entry(id).or_default(), cx);
+        // Almost always one task waits.
+        add(self.waiting.entry(id).or_insert_with(|| Vec::with_capacity(1)), cx);
     }
 
     /// Lets a task wait for a client.
@@ -301,7 +302,7 @@ impl State {
     }
 
     pub(super) fn remove(&mut self, peer: SocketAddr, id: AssociationId) {
-        self.wake(id);
+        self.woken.extend(self.waiting.remove(&id).unwrap_or_default());
         if self.servers.get(&peer).is_some_and(|(server, _)| *server == id) {
             self.servers.remove(&peer);
             self.outages.retain(|(ip, _), _| *ip != peer.ip());
@@ -311,7 +312,10 @@ impl State {
 
     /// Wakes the tasks that wait for a change of an association.
     fn wake(&mut self, id: AssociationId) {
-        self.woken.extend(self.waiting.remove(&id).unwrap_or_default());
+        // The list stays, because the task soon waits again. [`Self::remove`] drops it.
+        if let Some(tasks) = self.waiting.get_mut(&id) {
+            self.woken.append(tasks);
+        }
     }
 
     /// Sends what waits, as far as the sockets take it.
