@@ -25,6 +25,7 @@ use dunlin_identity::registry::staple::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
+use dunlin_store::MemoryClientSessions;
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
@@ -122,14 +123,16 @@ impl AccessOptions {
     }
 }
 
-/// A client of HTTPS servers with certificates by these authorities.
+/// A client of HTTPS servers with certificates by these authorities. It resumes its sessions, since each request has a connection of
+/// its own.
 pub(crate) fn connector(provider: &Arc<CryptoProvider>, x509: X509Trust) -> Result<TlsConnector, Error> {
     let profile = Profile::builder(provider.clone())
         .trust(Trust { x509: Some(x509), raw_key: None })
         .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
         .alpn(vec![b"http/1.1".to_vec()])
         .build();
-    Ok(TlsConnector::new(Arc::new(ClientConfig::new(profile.map_err(|error| misuse(&error))?))))
+    let config = ClientConfig::new(profile.map_err(|error| misuse(&error))?);
+    Ok(TlsConnector::new(Arc::new(config.with_sessions(Arc::new(MemoryClientSessions::default())))))
 }
 
 fn not_https(error: &HttpsError) -> Error {

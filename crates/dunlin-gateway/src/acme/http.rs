@@ -8,6 +8,7 @@ use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
 use dunlin::{ClientConfig, Profile, Trust};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_store::MemoryClientSessions;
 use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::HttpsClient;
 use hyper::Request;
@@ -36,7 +37,8 @@ impl AcmeHttp {
     }
 }
 
-/// Connects to HTTPS servers with certificates by these authorities.
+/// Connects to HTTPS servers with certificates by these authorities. It resumes its sessions, since each request has a connection of its
+/// own.
 ///
 /// # Errors
 /// The provider lacks what a profile needs.
@@ -49,7 +51,8 @@ pub(crate) fn connector(
         .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
         .alpn(vec![b"http/1.1".to_vec()])
         .build()?;
-    Ok(TlsConnector::new(Arc::new(ClientConfig::new(profile))))
+    let config = ClientConfig::new(profile).with_sessions(Arc::new(MemoryClientSessions::default()));
+    Ok(TlsConnector::new(Arc::new(config)))
 }
 
 impl HttpClient for AcmeHttp {

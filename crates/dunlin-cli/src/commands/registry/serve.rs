@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
+use dunlin::resume::Tickets;
 use dunlin::{Profile, ServerConfig, Side};
 use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
@@ -14,6 +15,7 @@ use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::server::serve;
 use dunlin_registry::witness::{Witness, follow};
 use dunlin_registry::{Registry, Settings};
+use dunlin_store::RotatingTickets;
 use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 
@@ -70,7 +72,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// The TLS of the HTTPS server.
+    /// The TLS of the HTTPS server. Clients can resume, because each of their requests has a connection of its own.
     pub(super) fn acceptor(&self, place: &Place) -> Result<TlsAcceptor, Error> {
         let loaded = identity::load(&self.cert, self.key.as_ref(), Side::Server, &place.provider)?;
         let profile = Profile::builder(place.provider.clone())
@@ -78,6 +80,8 @@ impl Listen {
             .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
             .alpn(vec![b"http/1.1".to_vec()]);
         let config = profile.build().and_then(ServerConfig::new).map_err(|error| misuse(&error))?;
+        let keys = RotatingTickets::new(place.provider.clone()).map_err(|error| misuse(&error))?;
+        let config = config.with_tickets(Tickets::stateless(Arc::new(keys)));
         Ok(TlsAcceptor::new(Arc::new(config)))
     }
 
@@ -181,4 +185,37 @@ fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {
             .map_err(|error| Error::usage("--witness", error, "plain HTTP is never used"))
     };
     args.witness.iter().map(witness).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::ServerAddress;
+    use dunlin::auth::X509Trust;
+    use dunlin_pki::{KeyType, Tree, TreeSpec, certificates_to_pem};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn clients_of_a_registry_resume_their_sessions() {
+        let directory = tempfile::tempdir().unwrap();
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
+        let (cert, place) = (directory.path().join("server.pem"), Place::new(directory.path()));
+        let chain = certificates_to_pem(&tree.server.chain).unwrap();
+        std::fs::write(&cert, [chain, tree.server.key.to_pem().unwrap().to_string()].concat()).unwrap();
+        let listen = Listen { accept: "127.0.0.1:0".parse().unwrap(), cert, key: None };
+        let acceptor = listen.acceptor(&place).unwrap();
+        let trust = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
+        let connector = connector(&place.provider, trust).unwrap();
+        for is_resumed in [false, true] {
+            let (client, server) = duplex(1 << 16);
+            let address = ServerAddress::parse("localhost", 443).unwrap();
+            let ends = tokio::try_join!(connector.connect(client, address), acceptor.accept(server));
+            let (mut client, mut server) = ends.unwrap();
+            assert_eq!(client.negotiated().is_resumed(), is_resumed);
+            // The tickets are in front of the answer.
+            server.write_all(b"answer").await.unwrap();
+            client.read_exact(&mut [0; 6]).await.unwrap();
+        }
+    }
 }
