@@ -123,8 +123,8 @@ impl AccessOptions {
     }
 }
 
-/// A client of HTTPS servers with certificates by these authorities. It resumes its sessions, since each request has a connection of
-/// its own.
+/// A client of HTTPS servers with certificates by these authorities. It resumes its sessions, because each
+/// request has a connection of its own.
 pub(crate) fn connector(provider: &Arc<CryptoProvider>, x509: X509Trust) -> Result<TlsConnector, Error> {
     let profile = Profile::builder(provider.clone())
         .trust(Trust { x509: Some(x509), raw_key: None })

@@ -37,8 +37,8 @@ impl AcmeHttp {
     }
 }
 
-/// Connects to HTTPS servers with certificates by these authorities. It resumes its sessions, since each request has a connection of its
-/// own.
+/// Connects to HTTPS servers with certificates by these authorities. It resumes its sessions, because each
+/// request has a connection of its own.
 ///
 /// # Errors
 /// The provider lacks what a profile needs.

@@ -72,7 +72,7 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// The TLS of the HTTPS server. Clients can resume, because each of their requests has a connection of its own.
+    /// The TLS of the HTTPS server. Clients can resume, because each request has a connection of its own.
     pub(super) fn acceptor(&self, place: &Place) -> Result<TlsAcceptor, Error> {
         let loaded = identity::load(&self.cert, self.key.as_ref(), Side::Server, &place.provider)?;
         let profile = Profile::builder(place.provider.clone())
