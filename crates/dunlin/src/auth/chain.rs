@@ -21,6 +21,9 @@ use crate::error::{AuthenticationFailure, ShortKey};
 const MIN_RSA_BITS: usize = 2048;
 const MAX_RSA_BITS: usize = 8192;
 
+/// The most certificates beside the leaf that the search reads. A Certificate message has fewer.
+const MAX_READ: usize = 64;
+
 /// The most certificates of a peer that the search considers: a leaf, webpki's six CAs, and cross-certificates of five of them.
 const MAX_CERTIFICATES: usize = 12;
 
@@ -41,8 +44,6 @@ struct Candidate<'c> {
     issuer: &'c [u8],
     subject: &'c [u8],
     key: &'c [u8],
-    key_id: Option<&'c [u8]>,
-    issuer_key_id: Option<&'c [u8]>,
     signed: Signed<'c>,
 }
 
@@ -59,13 +60,16 @@ impl<'c> Candidate<'c> {
     fn read(der: &'c [u8]) -> Option<Self> {
         let (issuer, subject) = names(der)?;
         let (key, signed) = (key(der)?, Signed::read(der)?);
-        let (key_id, issuer_key_id) = (subject_key_id(der), authority_key_id(der));
-        Some(Self { der, issuer, subject, key, key_id, issuer_key_id, signed })
+        Some(Self { der, issuer, subject, key, signed })
+    }
+
+    fn key_id(&self) -> Option<&'c [u8]> {
+        subject_key_id(self.der)
     }
 
     /// The order in which the search tries issuers of one name.
     fn rank(&self, key_id: Option<&[u8]>) -> u8 {
-        match (self.issuer_key_id, key_id) {
+        match (authority_key_id(self.der), key_id) {
             (Some(wanted), Some(own)) if wanted == own => 0,
             (Some(_), Some(_)) => 2,
             _ => 1,
@@ -180,17 +184,17 @@ fn candidates<'c>(
     anchors: &[Anchor],
     others: &'c [CertificateDer<'_>],
 ) -> (Vec<Candidate<'c>>, bool) {
-    let all: Vec<_> = others.iter().filter_map(|der| Candidate::read(der)).collect();
+    let all: Vec<_> = others.iter().take(MAX_READ).filter_map(|der| Candidate::read(der)).collect();
     let is_anchor = |name: &[u8]| anchors.iter().any(|anchor| *anchor.trust.subject == *name);
     let up = reachable(&all, &|c| c.subject == leaf.issuer, &|from, to| from.issuer == to.subject);
     let down = reachable(&all, &|c| is_anchor(c.issuer), &|from, to| from.subject == to.issuer);
     let mut kept = Vec::<Candidate<'_>>::new();
-    let mut is_cut = false;
-    for (candidate, _) in all.iter().zip(up.iter().zip(down)).filter(|(_, (up, down))| **up && *down) {
+    let mut is_cut = others.len() > MAX_READ;
+    for (_, candidate) in all.iter().enumerate().filter(|(i, _)| (up & down) >> i & 1 == 1) {
         if candidate.der == leaf.der || kept.iter().any(|other| other.der == candidate.der) {
             continue;
         }
-        let is_same = |c: &&Candidate<'_>| c.subject == candidate.subject && c.key_id == candidate.key_id;
+        let is_same = |c: &&Candidate<'_>| c.subject == candidate.subject && c.key_id() == candidate.key_id();
         match kept.iter().filter(is_same).count() < MAX_OF_ONE_KEY && kept.len() + 1 < MAX_CERTIFICATES {
             true => kept.push(*candidate),
             false => is_cut = true,
@@ -199,21 +203,22 @@ fn candidates<'c>(
     (kept, is_cut)
 }
 
-/// Marks the candidates that steps of `leads` reach from those of `starts`.
+/// The candidates that steps of `leads` reach from those of `starts`, one bit for each of at most [`MAX_READ`].
 fn reachable(
     all: &[Candidate<'_>],
     starts: &dyn Fn(&Candidate<'_>) -> bool,
     leads: &dyn Fn(&Candidate<'_>, &Candidate<'_>) -> bool,
-) -> Vec<bool> {
-    let mut reached: Vec<bool> = all.iter().map(starts).collect();
-    let mut waiting: Vec<_> = all.iter().filter(|c| starts(c)).collect();
-    while let Some(from) = waiting.pop() {
-        for (to, is_reached) in all.iter().zip(&mut reached) {
-            if !*is_reached && leads(from, to) {
-                *is_reached = true;
-                waiting.push(to);
-            }
-        }
+) -> u64 {
+    let marks = |is_marked: &dyn Fn(&Candidate<'_>) -> bool| -> u64 {
+        all.iter().enumerate().map(|(i, c)| u64::from(is_marked(c)) << i).sum()
+    };
+    let mut reached = marks(starts);
+    let mut waiting = reached;
+    while let Some(from) = all.get(waiting.trailing_zeros() as usize) {
+        waiting &= waiting - 1;
+        let new = marks(&|to| leads(from, to)) & !reached;
+        reached |= new;
+        waiting |= new;
     }
     reached
 }
@@ -269,7 +274,7 @@ impl<'c> Search<'c> {
             self.is_too_deep |= !issuers.is_empty();
             return None;
         }
-        issuers.sort_by_key(|issuer| current.rank(issuer.key_id));
+        issuers.sort_by_key(|issuer| current.rank(issuer.key_id()));
         for issuer in issuers {
             if self.is_signed(&current, issuer.key, false) {
                 path.push(issuer);

@@ -53,6 +53,8 @@ pub struct Claim<'a> {
     pub algorithms: &'a [&'static dyn SignatureVerificationAlgorithm],
     /// What the handshake does with the peer's key.
     pub usage: KeyUse,
+    /// Whether the profile keeps the details of X.509 identities. Otherwise nothing reads [`Verified::issuer_key`].
+    pub keeps_details: bool,
     /// SHA-256 of the profile's provider.
     pub sha256: &'a dyn Hash,
     /// The caller's time.

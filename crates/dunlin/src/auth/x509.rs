@@ -110,29 +110,27 @@ impl X509Trust {
         name: Option<&ServerName<'_>>,
         now: Now,
     ) -> Option<Result<(), AuthenticationFailure>> {
-        let verdict = self.believes(algorithms, chain, peer, name, now.unix())?;
-        let leaf = chain.first().map_or(&[][..], |leaf| leaf);
-        Some(verdict.and_then(|_| check_signing(leaf, algorithms)))
+        let chain = match Chain::parse(chain, name) {
+            Ok(chain) => chain,
+            Err(failure) => return Some(Err(failure)),
+        };
+        let verdict = self.believes(&chain, algorithms, peer, now.unix())?;
+        Some(verdict.and_then(|_| check_signing(chain.leaf_der, algorithms)))
     }
 
     /// The verdict on a chain; `None` if the caller decides.
     fn believes<'c>(
         &'c self,
+        chain: &'c Chain<'c>,
         algorithms: Algorithms<'c>,
-        chain: &'c [CertificateDer<'_>],
         peer: Side,
-        name: Option<&ServerName<'_>>,
         now: UnixTime,
     ) -> Option<Result<Believed<'c>, AuthenticationFailure>> {
-        if let Some(Err(e)) = chain.first().map(EndEntityCert::try_from) {
-            return Some(Err(failure::of_chain(&e, chain, name)));
-        }
         let (depth, trust) = match self {
             Self::MaxDepth(depth, trust) => (*depth, &**trust),
             trust => (u8::MAX, trust),
         };
-        let verify =
-            |anchors, revocation| verify(algorithms, (anchors, depth), revocation, chain, peer, name, now);
+        let verify = |anchors, revocation| verify(chain, algorithms, (anchors, depth), revocation, peer, now);
         match trust {
             Self::Anchors(anchors) => Some(verify(anchors, None)),
             Self::Unrevoked(anchors, revocation) => Some(verify(anchors, Some(revocation))),
@@ -141,6 +139,24 @@ impl X509Trust {
             Self::Ask => None,
             Self::DangerAnyone => Some(Ok(Believed { issuer_key: None, has_common_name: true })),
         }
+    }
+
+    /// The peer that this chain names.
+    fn peer(&self, claim: &Claim<'_>, chain: &Chain<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
+        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
+        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
+        if !allows(chain.leaf_der, claim.usage) {
+            return Err(AuthenticationFailure::WrongKeyUsage);
+        }
+        let mut validity = Validity::ALWAYS;
+        for certificate in claim.entries {
+            // A certificate whose dates do not parse is never valid.
+            let (begin, end) = dates(certificate).unwrap_or((u64::MAX, 0));
+            validity = validity.within(Validity::new(begin, end));
+        }
+        let validity = validity.limited(AskAgain::Revocation, self.lists_good_until_s(claim.entries));
+        let identity = X509Identity::new(&chain.leaf);
+        Ok(Verified::new(chain.leaf.subject_public_key_info(), PeerIdentity::X509(identity), validity))
     }
 
     /// The trust anchors, if there are any.
@@ -204,39 +220,26 @@ impl Verifier for X509Trust {
 
     fn verify(&self, claim: &Claim<'_>) -> Result<Verdict, AuthenticationFailure> {
         let name = claim.name.map(|name| name as &ServerName<'_>);
-        match self.believes(claim.algorithms, claim.entries, claim.peer, name, claim.now.unix()) {
+        let chain = Chain::parse(claim.entries, name)?;
+        match self.believes(&chain, claim.algorithms, claim.peer, claim.now.unix()) {
             None => Ok(Verdict::Ask),
             Some(Err(failure)) => Err(failure),
             Some(Ok(believed)) => {
-                let mut peer = self.read(claim)?;
+                let mut peer = self.peer(claim, &chain)?;
                 if let PeerIdentity::X509(id) = &mut peer.identity
                     && !believed.has_common_name
                 {
                     id.common_name = None;
                 }
-                peer.issuer_key = believed.issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
+                let issuer_key = believed.issuer_key.filter(|_| claim.keeps_details);
+                peer.issuer_key = issuer_key.map(|key| fingerprint(claim.sha256, &sequence(key)));
                 Ok(Verdict::Accepted(peer))
             }
         }
     }
 
     fn read(&self, claim: &Claim<'_>) -> Result<Box<Verified>, AuthenticationFailure> {
-        let leaf = claim.entries.first().ok_or(AuthenticationFailure::NoCertificate)?;
-        // RFC 8446 §4.4.2.2: "The digitalSignature bit MUST be set if the Key Usage extension is present". RFC 5246 §7.4.2
-        // says the same of keyEncipherment. This check comes last, because an error in the chain is more informative.
-        if !allows(leaf, claim.usage) {
-            return Err(AuthenticationFailure::WrongKeyUsage);
-        }
-        let parsed = EndEntityCert::try_from(leaf).map_err(|_| AuthenticationFailure::BadEncoding)?;
-        let mut validity = Validity::ALWAYS;
-        for certificate in claim.entries {
-            // A certificate whose dates do not parse is never valid.
-            let (begin, end) = dates(certificate).unwrap_or((u64::MAX, 0));
-            validity = validity.within(Validity::new(begin, end));
-        }
-        let validity = validity.limited(AskAgain::Revocation, self.lists_good_until_s(claim.entries));
-        let identity = X509Identity::new(&parsed);
-        Ok(Verified::new(parsed.subject_public_key_info(), PeerIdentity::X509(identity), validity))
+        self.peer(claim, &Chain::parse(claim.entries, None)?)
     }
 
     fn issuer<'c>(&self, entries: &'c [CertificateDer<'_>]) -> Option<&'c [u8]> {
@@ -253,19 +256,37 @@ struct Believed<'c> {
     has_common_name: bool,
 }
 
+/// A peer's certificates, of which the leaf is parsed.
+struct Chain<'c> {
+    entries: &'c [CertificateDer<'c>],
+    leaf: EndEntityCert<'c>,
+    leaf_der: &'c [u8],
+    /// The name that the leaf must contain, if there is one.
+    name: Option<&'c ServerName<'c>>,
+}
+
+impl<'c> Chain<'c> {
+    fn parse(
+        entries: &'c [CertificateDer<'_>],
+        name: Option<&'c ServerName<'_>>,
+    ) -> Result<Self, AuthenticationFailure> {
+        let leaf_der = entries.first().ok_or(AuthenticationFailure::NoCertificate)?;
+        let leaf = EndEntityCert::try_from(leaf_der).map_err(|e| failure::of_chain(&e, entries, name))?;
+        Ok(Self { entries, leaf, leaf_der, name })
+    }
+}
+
 /// Verifies a chain.
 fn verify<'c>(
+    chain: &'c Chain<'c>,
     algorithms: Algorithms<'c>,
     (anchors, depth): (&'c [Anchor], u8),
     revocation: Option<&Revocation>,
-    chain: &'c [CertificateDer<'_>],
     peer: Side,
-    name: Option<&ServerName<'_>>,
     now: UnixTime,
 ) -> Result<Believed<'c>, AuthenticationFailure> {
-    let failure = |e| failure::of_chain(&e, chain, name);
-    let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
-    let leaf = EndEntityCert::try_from(leaf).map_err(failure)?;
+    let Chain { entries, leaf, name, .. } = chain;
+    let failure = |e| failure::of_chain(&e, entries, *name);
     let usage = match peer {
         Side::Server => KeyUsage::server_auth(),
         Side::Client => KeyUsage::client_auth(),
@@ -285,7 +306,7 @@ fn verify<'c>(
         Ok(())
     };
     let check: Check<'_> = &check;
-    let issuer = chain::search(algorithms, anchors, chain, &mut |authorities, anchor, known| {
+    let issuer = chain::search(algorithms, anchors, entries, &mut |authorities, anchor, known| {
         let anchors = core::slice::from_ref(anchor);
         match leaf.verify_for_usage(known, anchors, authorities, now, usage, None, Some(check)) {
             Ok(path) => {

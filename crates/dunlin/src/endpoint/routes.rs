@@ -47,14 +47,13 @@ impl Route {
     }
 }
 
-/// An address in less memory: an IPv4 address in its IPv6 form (RFC 4291 §2.5.5.2) would be another peer, so a flag tells it apart. The
-/// flow label of IPv6 names no peer.
+/// An address in few bytes, which are quickly compared: both halves of the IPv6 form, and the scope, the port and a flag. An IPv4
+/// address in its IPv6 form (RFC 4291 §2.5.5.2) would be another peer, so the flag tells it apart. The flow label of IPv6 names no peer.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Address {
-    ip: [u8; 16],
-    port: u16,
-    scope: [u8; 4],
-    is_v4: bool,
+    low: u64,
+    rest: u64,
+    high: u64,
 }
 
 impl Address {
@@ -63,8 +62,9 @@ impl Address {
             SocketAddr::V4(v4) => (v4.ip().to_ipv6_mapped(), 0),
             SocketAddr::V6(v6) => (*v6.ip(), v6.scope_id()),
         };
-        let (ip, scope) = (ip.octets(), scope.to_ne_bytes());
-        Self { ip, port: address.port(), scope, is_v4: address.is_ipv4() }
+        let [high, low] = [ip.to_bits() >> 64, ip.to_bits() & u128::from(u64::MAX)].map(|half| half as u64);
+        let port = u64::from(address.port()) << 1 | u64::from(address.is_ipv4());
+        Self { low, rest: u64::from(scope) << 32 | port, high }
     }
 }
 

@@ -145,6 +145,7 @@ impl Subject {
             credential_status: self.staples.credential_status.as_deref(),
             algorithms: &self.profile.chain_algorithms,
             usage: self.usage,
+            keeps_details: self.profile.x509_details.is_some(),
             sha256: self.profile.provider.sha256,
             now,
         }

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::copies::Others;
+use super::receive::Heard;
 use super::routability::{Cookie, PathMessage};
 use super::{Datagram, MAX_AMPLIFICATION, homes};
 use crate::address::{Local, Path};
@@ -387,27 +388,22 @@ impl Check {
 
 impl Datagram {
     /// Takes note of the path of an authentic record.
-    pub(super) fn follow(&mut self) -> Result<(), Error> {
-        match self.receiver.take_heard() {
-            Some(heard) => {
-                self.paths.note(self.now, self.receiver.newest(), &heard);
-                if heard.is_copy {
-                    return self.heard_copy(&heard);
-                }
-                if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
-                    // The peer is back, and still lacks a message.
-                    self.progress();
-                    self.resend_wanted = true;
-                }
-                self.heard_over(&heard);
-                if self.heard_at_port(&heard) {
-                    return Ok(());
-                }
-                let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
-                self.after_step(next)
-            }
-            None => Ok(()),
+    pub(super) fn follow(&mut self, heard: &Heard) -> Result<(), Error> {
+        self.paths.note(self.now, self.receiver.newest(), heard);
+        if heard.is_copy {
+            return self.heard_copy(heard);
         }
+        if heard.is_newest && self.gave_up && self.complete && self.sender.is_outstanding() {
+            // The peer is back, and still lacks a message.
+            self.progress();
+            self.resend_wanted = true;
+        }
+        self.heard_over(heard);
+        if self.heard_at_port(heard) {
+            return Ok(());
+        }
+        let next = self.paths.heard(heard.path, heard.len, heard.is_newest)?;
+        self.after_step(next)
     }
 
     /// Handles a message about the path over which it came in a record of `len` bytes. RFC 9853 §5.4: a challenge gets exactly one answer, at once, over its path.

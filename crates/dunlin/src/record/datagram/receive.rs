@@ -1,6 +1,5 @@
 //! The receiver cuts datagrams into records, opens them with the keys of their epoch, and dispatches their content.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -104,8 +103,6 @@ pub(crate) struct Receiver {
     early: Vec<(Path, Vec<u8>)>,
     /// The highest number of an authentic record about something else than paths.
     newest: RecordNumber,
-    /// The latest record, until the caller has taken note of it. In memory of its own, which an idle association does not have.
-    heard: Option<Box<Heard>>,
     /// Whether both sides take part in return routability checks.
     pub(super) are_paths_checked: bool,
     /// Whether the first message may have a higher number than 0, because this side forgets ClientHellos without a valid cookie.
@@ -153,7 +150,6 @@ impl Receiver {
             waiting: 0,
             early: Vec::new(),
             newest: RecordNumber { epoch: 0, sequence: 0 },
-            heard: None,
             are_paths_checked: false,
             forgets: false,
             plain_sequence: 0,
@@ -391,10 +387,11 @@ impl Receiver {
         core::mem::take(&mut self.to_acknowledge)
     }
 
-    /// The content of the next record; `None` if there are no more records. `established` says what this side can still read, once the
+    /// The content of the next record; `None` if there are no more records. If it is authentic, `heard` says more of it. `established` says what this side can still read, once the
     /// handshake is complete, and `acks_parts` whether it acknowledges parts of messages then.
     pub(super) fn next_record(
         &mut self,
+        heard: &mut Option<Heard>,
         established: Option<&dyn Fn(HandshakeType) -> Reading>,
         acks_parts: bool,
     ) -> Result<Option<Received>, Error> {
@@ -407,13 +404,15 @@ impl Receiver {
         let is_tls12 = self.protocol.changes_cipher_spec();
         let received = match header12::Header::read(&record, self.ids.len()) {
             Some(header) if !header12::Header::begins_with(header.typ.0) => match is_tls12 {
-                false => self.open13(path, record)?,
+                false => self.open13(path, record, heard)?,
                 true => self.malformed(),
             },
             Some(header) if header.epoch == 0 => self.plain(&header, &record)?,
-            Some(header) if is_tls12 || self.epochs.is_empty() => self.open12(&header, path, record)?,
+            Some(header) if is_tls12 || self.epochs.is_empty() => {
+                self.open12(&header, path, record, heard)?
+            }
             Some(_) => self.misplaced(),
-            None => self.open13(path, record)?,
+            None => self.open13(path, record, heard)?,
         };
         let Received::Messages(number, content) = received else { return Ok(Some(received)) };
         let is_present = number.epoch == self.present();
@@ -591,6 +590,7 @@ impl Receiver {
         header: &header12::Header,
         path: Path,
         mut record: Vec<u8>,
+        heard: &mut Option<Heard>,
     ) -> Result<Received, Error> {
         // RFC 9146 §3: with a connection ID, every protected record has this type. Its ID must be that of this side.
         let has_id = header.typ == ContentType::TLS12_CID;
@@ -612,11 +612,16 @@ impl Receiver {
             self.ids.received(header.id(&record));
         }
         let typ = (!has_id).then_some(header.typ);
-        self.opened(number, typ, (path, record), plaintext)
+        self.opened(number, typ, (path, record), plaintext, heard)
     }
 
     /// Opens a protected record of DTLS 1.3.
-    fn open13(&mut self, path: Path, mut record: Vec<u8>) -> Result<Received, Error> {
+    fn open13(
+        &mut self,
+        path: Path,
+        mut record: Vec<u8>,
+        heard: &mut Option<Heard>,
+    ) -> Result<Received, Error> {
         let Some(header) = header13::Header::read(&record, self.ids.len()) else {
             return Ok(self.malformed());
         };
@@ -642,7 +647,7 @@ impl Receiver {
         if number > self.newest {
             self.ids.received(header.id(&record));
         }
-        self.opened(number, None, (path, record), plaintext)
+        self.opened(number, None, (path, record), plaintext, heard)
     }
 
     /// Counts a record that did not open. RFC 9147 §4.5.3: too many forged records end the use of a key, and with the present key the
@@ -670,6 +675,7 @@ impl Receiver {
         shown: Option<ContentType>,
         (path, mut record): (Path, Vec<u8>),
         plaintext: Range<usize>,
+        heard: &mut Option<Heard>,
     ) -> Result<Received, Error> {
         self.is_authentic = true;
         let len = record.len();
@@ -677,7 +683,7 @@ impl Receiver {
         // RFC 9147 §4.5.1: check for replay only after decryption, so that timing reveals nothing about the number.
         if !epoch.is_some_and(|epoch| epoch.window.accept(number.sequence)) {
             self.discarded.replayed += 1;
-            self.heard = Some(Box::new(Heard { path, len, number, is_copy: true, is_newest: false }));
+            *heard = Some(Heard { path, len, number, is_copy: true, is_newest: false });
             return Ok(Received::Nothing);
         }
         (self.heard_at, self.silent_before, self.is_newly_authentic) = (self.now, 0, true);
@@ -703,7 +709,7 @@ impl Receiver {
         if is_newest {
             self.newest = number;
         }
-        self.heard = Some(Box::new(Heard { path, len, number, is_copy: false, is_newest }));
+        *heard = Some(Heard { path, len, number, is_copy: false, is_newest });
         // RFC 8446 §5.4, §5.2: the peer has protected these records, so they are not damaged but wrong.
         if plaintext.len() > MAX_PLAINTEXT + usize::from(shown.is_none()) {
             return Err(PeerMisbehaved::RecordOverflow.into());
@@ -721,11 +727,6 @@ impl Receiver {
     /// The highest number of an authentic record about something else than paths.
     pub(super) const fn newest(&self) -> RecordNumber {
         self.newest
-    }
-
-    /// Takes the latest authentic record, as far as paths are concerned.
-    pub(super) fn take_heard(&mut self) -> Option<Box<Heard>> {
-        self.heard.take()
     }
 
     /// Processes an authentic record. An error in it is the peer's fault (RFC 9147 §4.5.2).

@@ -210,8 +210,9 @@ impl Transport for Datagram {
             let reading = |typ| reads.reading(protocol, typ);
             let established: Option<&dyn Fn(HandshakeType) -> Reading> =
                 if self.complete { Some(&reading) } else { None };
-            let received = self.receiver.next_record(established, self.backoff.is_patient())?;
-            self.follow()?;
+            let mut heard = None;
+            let received = self.receiver.next_record(&mut heard, established, self.backoff.is_patient())?;
+            heard.map_or(Ok(()), |heard| self.follow(&heard))?;
             match received {
                 Some(Received::Path(path, len, message)) => self.path_message(path, len, message)?,
                 // In DTLS 1.2 it can overtake the Finished of its epoch. The server repeats it.
