@@ -46,7 +46,7 @@ pub use clock::now;
 pub use connector::TlsConnector;
 pub use dtls::{
     AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface,
-    OtherNodes, PathEvent, Resumed, WeakDtlsEndpoint,
+    OtherNodes, PathEvent, PlainBuffers, PlainSocket, Resumed, WeakDtlsEndpoint,
 };
 #[cfg(target_os = "linux")]
 pub use dtls::{DtlsPort, ResumedPort};
