@@ -182,7 +182,9 @@ impl Listener {
                 }
                 visit.log_failure(&error);
                 return match error {
-                    HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
+                    HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
+                        Err(Limit::HandshakeTime)
+                    }
                     _ => Ok(()),
                 };
             }

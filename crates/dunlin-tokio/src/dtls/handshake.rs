@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use dunlin::error::Misuse;
 use dunlin::pki_types::CertificateDer;
+use dunlin::wire::HandshakeType;
 use dunlin::{
-    Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig,
+    Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig, Side,
 };
 
 use super::association::{DtlsAssociation, OnPath, PathEvent, Reporter, ended};
@@ -100,7 +101,7 @@ impl DtlsOptions {
             Err(_) => {
                 // Messages that led to no event were not reported yet, such as a HelloRetryRequest.
                 reporter.report(&owned);
-                Err(HandshakeError::Timeout(self.0.timeout))
+                Err(late(&owned, self.0.timeout))
             }
         }
     }
@@ -155,6 +156,22 @@ enum Step {
     Event(Box<Event>),
     Complete(Box<Negotiated>, HandshakeBytes),
     Failed(HandshakeError),
+/// The error of a handshake whose time is over.
+fn late(owned: &Owned, after: Duration) -> HandshakeError {
+    let unconfirmed = owned.shared().read(|state| {
+        let connection = state.endpoint.association(owned.id)?.connection();
+        let records = connection.discarded().unauthenticated;
+        let has_finished = |sent| {
+            let mut messages = connection.messages().iter();
+            messages.any(|message| message.sent == sent && message.typ == HandshakeType::FINISHED)
+        };
+        // RFC 6347 §4.2.4, Figure 1: the client's Finished goes first, but for resumption and DTLS 1.3.
+        let is_unanswered = connection.side() == Side::Client && has_finished(true) && !has_finished(false);
+        (records > 0 || is_unanswered).then_some(HandshakeError::Unconfirmed { after, records })
+    });
+    unconfirmed.unwrap_or(HandshakeError::Timeout(after))
+}
+
 }
 
 fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
