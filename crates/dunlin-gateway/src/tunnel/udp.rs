@@ -11,7 +11,8 @@ use dunlin::{EndpointLimits, Path};
 use dunlin_registry::lookup;
 use dunlin_tokio::places::{Places, Seated};
 use dunlin_tokio::{
-    DtlsAssociation, DtlsEndpoint, DtlsOptions, PathEvent, PlainBuffers, PlainSocket, addresses,
+    AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsOptions, PathEvent, PlainBuffers,
+    PlainSocket, addresses, connect_first,
 };
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
@@ -485,30 +486,39 @@ impl Outage {
     }
 }
 
-/// Does a handshake with the server. Attempts take its addresses in turn.
-async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, Failure> {
+/// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next one is tried first.
+async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, Failure> {
     let (config, begin) = (&live.config, Instant::now());
     let listener = &config.name;
-    let opened = async {
-        let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await?;
-        let none = || io::Error::from(io::ErrorKind::NotFound);
-        let server = found.iter().cycle().nth(attempt % found.len()).copied().ok_or_else(none)?;
-        open(live, server).await.map(|endpoint| (endpoint, server))
-    };
-    let (endpoint, server) = opened.await.map_err(|error| {
+    let unreachable = |error: io::Error| {
         shared.metrics.server(listener, outcome(&error));
         Failure::Unreachable(error)
-    })?;
+    };
+    let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await;
+    let mut found = found.map_err(unreachable)?;
+    let first = failures % found.len().max(1);
+    found.rotate_left(first);
+    let attempt = async |server| {
+        let name = listener.clone();
+        let mut options = DtlsOptions::new()
+            .with_timeout(config.limits.handshake_time)
+            .with_on_path(move |event| report_path(&name, event));
+        if let Some(answers) = live.answers.clone() {
+            options = options.with_answers(answers);
+        }
+        Ok(DtlsAttempt { endpoint: open(live, server).await?, options, context: () })
+    };
+    let connected = connect_first(&found, &live.tls, &config.server, attempt).await;
+    let connected = connected.map_err(|failure| match failure {
+        AttemptError::Nowhere => unreachable(io::ErrorKind::NotFound.into()),
+        AttemptError::Open(error) => unreachable(error),
+        AttemptError::Handshake((), error) => {
+            shared.metrics.server(listener, "connected");
+            handshake_failed(shared, listener, error)
+        }
+    });
+    let (dtls, DtlsAttempt { endpoint, .. }) = connected?;
     shared.metrics.server(listener, "connected");
-    let name = listener.clone();
-    let mut options = DtlsOptions::new()
-        .with_timeout(config.limits.handshake_time)
-        .with_on_path(move |event| report_path(&name, event));
-    if let Some(answers) = live.answers.clone() {
-        options = options.with_answers(answers);
-    }
-    let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
-    let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
     let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
     Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }

@@ -93,6 +93,11 @@ impl DtlsOptions {
         self
     }
 
+    /// How long a handshake may take.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
     pub(super) async fn handshake(&self, owned: Owned) -> Result<DtlsAssociation, HandshakeError> {
         let reporter = Reporter::new(self.0.on_message.clone(), self.1.clone());
         match tokio::time::timeout(self.0.timeout, self.run(&owned, &reporter)).await {
@@ -151,11 +156,6 @@ impl fmt::Debug for DtlsOptions {
     }
 }
 
-/// What a handshake has come to.
-enum Step {
-    Event(Box<Event>),
-    Complete(Box<Negotiated>, HandshakeBytes),
-    Failed(HandshakeError),
 /// The error of a handshake whose time is over.
 fn late(owned: &Owned, after: Duration) -> HandshakeError {
     let unconfirmed = owned.shared().read(|state| {
@@ -172,6 +172,11 @@ fn late(owned: &Owned, after: Duration) -> HandshakeError {
     unconfirmed.unwrap_or(HandshakeError::Timeout(after))
 }
 
+/// What a handshake has come to.
+enum Step {
+    Event(Box<Event>),
+    Complete(Box<Negotiated>, HandshakeBytes),
+    Failed(HandshakeError),
 }
 
 fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {

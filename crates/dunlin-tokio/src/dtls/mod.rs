@@ -4,10 +4,11 @@
 //! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
 //! interfaces. [`watch`]: changes of addresses. [`readable`]: which sockets can be read. [`unsent`]: what the sockets
 //! have not taken yet. [`nodes`]: several machines with the same clients. `port`: several sockets on one port. [`plain`]: sockets without
-//! DTLS.
+//! DTLS. [`first`]: a client whose server has several addresses.
 
 mod association;
 mod endpoint;
+mod first;
 mod frozen;
 mod handshake;
 mod interfaces;
@@ -23,6 +24,7 @@ mod watch;
 
 pub use association::{AssociationEnded, DtlsAssociation, PathEvent};
 pub use endpoint::{DtlsEndpoint, DtlsIncoming};
+pub use first::{AttemptError, DtlsAttempt, connect_first};
 pub use frozen::{Frozen, Resumed};
 pub use handshake::DtlsOptions;
 pub use interfaces::Interface;
