@@ -1,11 +1,13 @@
-//! Addresses of servers: look-ups, and TCP connections to the first address that answers (RFC 8305, Happy Eyeballs).
+//! Addresses of servers: look-ups, and connections to the first address that answers (RFC 8305, Happy Eyeballs).
 
+use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpStream, lookup_host};
-use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// How long an attempt to connect runs alone before the next one begins beside it (RFC 8305 §5).
@@ -104,36 +106,103 @@ fn alternate(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 /// (RFC 8305 §5). The caller limits the whole time.
 ///
 /// # Errors
-/// That of an address that refuses the connection, else that of the last attempt.
+/// That of an address that refuses the connection, else that of the first attempt.
 pub async fn connect(addresses: &[SocketAddr]) -> io::Result<TcpStream> {
-    race(addresses, TcpStream::connect::<SocketAddr>).await
+    connect_by(addresses, TcpStream::connect::<SocketAddr>).await
 }
 
-async fn race<T, F>(addresses: &[SocketAddr], attempt: impl Fn(SocketAddr) -> F) -> io::Result<T>
+async fn connect_by<T, F>(addresses: &[SocketAddr], attempt: impl Fn(SocketAddr) -> F) -> io::Result<T>
 where
-    T: Send + 'static,
-    F: Future<Output = io::Result<T>> + Send + 'static,
+    F: Future<Output = io::Result<T>>,
 {
-    // Attempts that are open at the end stop with this value.
-    let mut attempts = JoinSet::new();
+    let weigh = |error: &io::Error| match error.kind() {
+        // A refusal says more than the lack of a route.
+        io::ErrorKind::ConnectionRefused => Weight::Refused,
+        _ => Weight::Unreachable,
+    };
+    // The system reports an answer only as a connection.
+    let won = race(addresses, attempt, ATTEMPT_DELAY, || 0, weigh).await;
+    won.map_err(|failure| failure.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
+/// How much a failed attempt says about the server: the heaviest failure is that of the race.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Weight {
+    /// Nothing was sent, or it reached no machine.
+    Unreachable,
+    /// No program receives there.
+    Refused,
+    /// No answer came.
+    Silent,
+    /// A server has answered, so no further attempt begins.
+    Answered,
+}
+
+/// Tries addresses until an attempt succeeds, and drops the other attempts. An attempt that fails, or brings no answer for `step`, lets
+/// the next one begin beside it (RFC 8305 §5). `heard` counts the answers, of whatever size, to all attempts so far.
+///
+/// # Errors
+/// The heaviest failure of all attempts, the first one of several; `None` without addresses.
+pub(crate) async fn race<T, E, F>(
+    addresses: &[SocketAddr],
+    attempt: impl Fn(SocketAddr) -> F,
+    step: Duration,
+    heard: impl Fn() -> u64,
+    weigh: impl Fn(&E) -> Weight,
+) -> Result<T, Option<E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let mut attempts = vec![];
     let mut rest = addresses.iter();
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    let mut failure: Option<(Weight, E)> = None;
     loop {
+        if matches!(failure, Some((Weight::Answered, _))) {
+            rest = [].iter();
+        }
         match rest.next() {
-            Some(address) => drop(attempts.spawn(attempt(*address))),
-            None if attempts.is_empty() => return Err(failure),
+            Some(address) => attempts.push(Box::pin(attempt(*address))),
+            None if attempts.is_empty() => return Err(failure.map(|(_, error)| error)),
             None => {}
         }
+        let is_last = rest.as_slice().is_empty();
+        let silence = async {
+            let mut before = heard();
+            loop {
+                sleep(step).await;
+                match heard() {
+                    now if now == before => return,
+                    now => before = now,
+                }
+            }
+        };
         tokio::select! {
-            Some(ended) = attempts.join_next() => match ended {
-                Ok(Ok(connected)) => return Ok(connected),
-                // A refusal says more than the lack of a route.
-                Ok(Err(error)) if failure.kind() != io::ErrorKind::ConnectionRefused => failure = error,
-                Ok(Err(_)) | Err(_) => {}
+            ended = first_end(&mut attempts) => match ended {
+                Ok(won) => return Ok(won),
+                Err(error) => {
+                    let weight = weigh(&error);
+                    if failure.as_ref().is_none_or(|(heaviest, _)| weight > *heaviest) {
+                        failure = Some((weight, error));
+                    }
+                }
             },
-            () = sleep(ATTEMPT_DELAY), if !rest.as_slice().is_empty() => {}
+            () = silence, if !is_last => {}
         }
     }
+}
+
+/// Waits until the first of these attempts ends, and takes it out.
+async fn first_end<F: Future>(attempts: &mut Vec<Pin<Box<F>>>) -> F::Output {
+    poll_fn(|cx| {
+        for at in 0..attempts.len() {
+            if let Some(Poll::Ready(ended)) = attempts.get_mut(at).map(|attempt| attempt.as_mut().poll(cx)) {
+                drop(attempts.remove(at));
+                return Poll::Ready(ended);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }
 
 #[cfg(test)]
@@ -212,8 +281,36 @@ mod tests {
         ] {
             let addresses: Vec<_> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
             let begin = Instant::now();
-            let won = race(&addresses, attempt).await.map_err(|error| error.kind());
+            let won = connect_by(&addresses, attempt).await.map_err(|error| error.kind());
             assert_eq!((won, begin.elapsed().as_millis()), (winner, at), "{ports:?}");
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_answers_keeps_the_next_attempt_waiting() {
+        let [slow, good] = addresses(["127.0.0.1:901", "127.0.0.1:31"]);
+        // Answers come until this time, in milliseconds, and the good address is tried at the end of a step without any.
+        for (until, winner, at) in [(0, 31, 131), (150, 31, 331), (850, 901, 901)] {
+            let begin = Instant::now();
+            let heard = || begin.elapsed().as_millis().min(until) as u64;
+            let step = Duration::from_millis(100);
+            let won = race(&[slow, good], attempt, step, heard, |_: &io::Error| Weight::Silent).await;
+            assert_eq!((won.unwrap(), begin.elapsed().as_millis()), (winner, at), "{until}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_attempt_follows_the_failure_of_a_server_that_answers() {
+        // The weight of the first failure, and the result of both attempts: the second one is good.
+        for (weight, won) in
+            [(Weight::Answered, None), (Weight::Silent, Some(31)), (Weight::Refused, Some(31))]
+        {
+            let found = addresses(["127.0.0.1:50", "127.0.0.1:31"]);
+            let result = race(&found, attempt, ATTEMPT_DELAY, || 0, |_: &io::Error| weight).await;
+            assert_eq!(result.ok(), won, "{weight:?}");
+        }
+        // An attempt in progress still wins.
+        let found = addresses(["127.0.0.1:501", "127.0.0.1:50", "127.0.0.1:31"]);
+        let result = race(&found, attempt, ATTEMPT_DELAY, || 0, |_: &io::Error| Weight::Answered).await;
+        assert_eq!(result.ok(), Some(501));
     }
 }

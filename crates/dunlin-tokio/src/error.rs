@@ -16,6 +16,15 @@ pub enum HandshakeError {
     /// The handshake took longer than this timeout.
     #[error("the handshake was not complete after {0:?}")]
     Timeout(Duration),
+    /// The same over datagrams, after this side had its keys: those of the peer may differ, for example because of another pre-shared key.
+    /// Records that do not authenticate are discarded (RFC 6347 §4.1.2.7), so no alert says so.
+    #[error("the handshake was not complete after {after:?}: {}", unconfirmed(*.records))]
+    Unconfirmed {
+        /// The timeout.
+        after: Duration,
+        /// How many records under the new keys did not authenticate. 0: the server did not answer the client's Finished.
+        records: u64,
+    },
     /// This side aborted the handshake with a close_notify ([`crate::TlsAcceptor::accept_until`]).
     #[error("the handshake was given up")]
     Stopped,
@@ -26,9 +35,22 @@ impl From<HandshakeError> for io::Error {
         match e {
             HandshakeError::Io(e) => e,
             HandshakeError::Tls(e) => from_tls(e),
-            HandshakeError::Timeout(_) => Self::new(io::ErrorKind::TimedOut, e),
+            HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
+                Self::new(io::ErrorKind::TimedOut, e)
+            }
             HandshakeError::Stopped => Self::new(io::ErrorKind::ConnectionAborted, e),
         }
+    }
+}
+
+/// Why the keys of both sides may differ.
+fn unconfirmed(records: u64) -> String {
+    match records {
+        0 => {
+            "the server did not answer the client's Finished, the first record under the new keys".to_owned()
+        }
+        1 => "1 record under the new keys did not authenticate".to_owned(),
+        more => format!("{more} records under the new keys did not authenticate"),
     }
 }
 

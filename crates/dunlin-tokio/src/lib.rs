@@ -45,8 +45,9 @@ pub use answers::Answers;
 pub use clock::now;
 pub use connector::TlsConnector;
 pub use dtls::{
-    AssociationEnded, DtlsAssociation, DtlsEndpoint, DtlsIncoming, DtlsOptions, Frozen, Interface,
-    OtherNodes, PathEvent, Resumed, WeakDtlsEndpoint,
+    AssociationEnded, AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsIncoming, DtlsOptions,
+    Frozen, Interface, OtherNodes, PathEvent, PlainBuffers, PlainSocket, Resumed, WeakDtlsEndpoint,
+    connect_first,
 };
 #[cfg(target_os = "linux")]
 pub use dtls::{DtlsPort, ResumedPort};

@@ -15,7 +15,8 @@ use dunlin::{
 };
 use dunlin_registry::lookup::LookUpAnswers;
 use dunlin_tokio::{
-    DtlsAssociation, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent, TlsConnector, addresses,
+    AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsOptions, HandshakeError, PathEvent,
+    TlsConnector, addresses, connect_first,
 };
 use pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -471,52 +472,55 @@ impl<'a> Client<'a> {
         Ok((Box::new(stream), progress, taken))
     }
 
-    /// Connects over UDP to the first of the server's addresses at which a program receives.
+    /// Connects over UDP to the first of the server's addresses that answers. Returns also that the server accepted no early data.
     async fn connect_udp(
         &self,
         config: &Arc<ClientConfig>,
     ) -> Result<(Box<dyn Session>, Arc<Progress>, usize), Error> {
-        let (mut refused, mut lacking) = (None, None);
-        for address in self.addresses().await.map_err(|e| self.unreachable(e))? {
-            let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
-            let (missing, family) =
-                (endpoint.missing_interfaces(), if address.is_ipv4() { "IPv4" } else { "IPv6" });
-            if !missing.is_empty() {
-                if missing.len() == self.args.interfaces.interface.len() {
-                    lacking.get_or_insert_with(|| interfaces::none_up(&missing, family));
-                    continue;
+        let addresses = self.addresses().await.map_err(|e| self.unreachable(e))?;
+        let connected =
+            connect_first(&addresses, config, &self.server(), |address| self.attempt(address)).await;
+        let (association, DtlsAttempt { endpoint, context: progress, .. }) =
+            connected.map_err(|failure| match failure {
+                AttemptError::Nowhere => self.unreachable(io::Error::other("the name has no address")),
+                AttemptError::Open(e) => e,
+                AttemptError::Handshake(_, HandshakeError::Io(e))
+                    if e.kind() == io::ErrorKind::ConnectionRefused =>
+                {
+                    self.unreachable(e)
                 }
-                warn(&interfaces::some_down(&missing, family));
-            }
-            if let Some(loss) = &self.args.tls.datagrams.loss {
-                endpoint.set_loss(loss.decider());
-            }
-            let (progress, note) = self.progress(address);
-            let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
-            let mut options = options.with_on_path(self.on_path(progress.at));
-            if let Some(answers) = self.answers() {
-                options = options.with_answers(answers);
-            }
-            match endpoint.connect_with(config, self.server(), address, &options).await {
-                Ok(association) => {
-                    if self.args.interfaces.interface.is_empty()
-                        && !association.peer_connection_id().is_empty()
-                    {
-                        // A connected socket would send from its first address alone.
-                        endpoint.watch_addresses()?;
-                    }
-                    self.warn_if_bound(&association);
-                    let (stream, _) = DtlsStream::new(association);
-                    return Ok((Box::new(stream), progress, 0));
-                }
-                Err(HandshakeError::Io(e)) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                    refused = Some(e);
-                }
-                Err(e) => return Err(self.failed(self.explainer(&progress).handshake(&e))),
-            }
+                AttemptError::Handshake(progress, e) => self.failed(self.explainer(&progress).handshake(&e)),
+            })?;
+        if self.args.interfaces.interface.is_empty() && !association.peer_connection_id().is_empty() {
+            // A connected socket would send from its first address alone.
+            endpoint.watch_addresses()?;
         }
-        let nowhere = || self.unreachable(io::Error::other("the name has no address"));
-        Err(refused.map_or_else(|| lacking.unwrap_or_else(nowhere), |refused| self.unreachable(refused)))
+        self.warn_if_bound(&association);
+        let (stream, _) = DtlsStream::new(association);
+        Ok((Box::new(stream), progress, 0))
+    }
+
+    /// Makes what an attempt at this address uses.
+    async fn attempt(&self, address: SocketAddr) -> Result<DtlsAttempt<Arc<Progress>>, Error> {
+        let endpoint = self.endpoint(address).await.map_err(|e| self.unreachable(e))?;
+        let (missing, family) =
+            (endpoint.missing_interfaces(), if address.is_ipv4() { "IPv4" } else { "IPv6" });
+        if !missing.is_empty() {
+            if missing.len() == self.args.interfaces.interface.len() {
+                return Err(interfaces::none_up(&missing, family));
+            }
+            warn(&interfaces::some_down(&missing, family));
+        }
+        if let Some(loss) = &self.args.tls.datagrams.loss {
+            endpoint.set_loss(loss.decider());
+        }
+        let (context, note) = self.progress(address);
+        let options = DtlsOptions::new().with_timeout(self.args.tls.timeout).with_on_message(note);
+        let mut options = options.with_on_path(self.on_path(context.at));
+        if let Some(answers) = self.answers() {
+            options = options.with_answers(answers);
+        }
+        Ok(DtlsAttempt { endpoint, options, context })
     }
 
     /// Warns if the server has not accepted what would let the association survive a change of this machine's address.

@@ -59,7 +59,7 @@ impl<'a> Explainer<'a> {
     pub(crate) fn handshake(&self, error: &HandshakeError) -> Explanation {
         let code = match error {
             HandshakeError::Tls(e) => Code::of_tls(e),
-            HandshakeError::Timeout(_) => Code::TIMEOUT,
+            HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => Code::TIMEOUT,
             _ => Code::FAILED,
         };
         Explanation { code, ..self.handshake_in_words(error) }
@@ -134,7 +134,10 @@ impl<'a> Explainer<'a> {
                  port; or raise --timeout"
                     .into()
             }
-            HandshakeError::Timeout(_) => {
+            HandshakeError::Unconfirmed { .. } if self.options.has_psk() => {
+                format!("the key of {} may differ from the {}'s: give both sides the same identity and key", self.psk_source(), peer(self.side))
+            }
+            HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
                 format!("raise --timeout for a slow line, or {}", self.look_there())
             }
             HandshakeError::Io(e) if no_hello && e.kind() == K::UnexpectedEof => {

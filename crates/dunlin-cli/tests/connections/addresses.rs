@@ -108,19 +108,22 @@ fn a_dead_address_does_not_hide_a_good_one() {
         machines.client.ip(&format!("neighbor add {dead} lladdr 02:00:00:00:00:66 dev c0\n")).unwrap();
     }
     let [v4, v6] = [ADDRESSES[0], ADDRESSES[2]];
-    let server = machines.serve(&place, &format!("server --accept [::]:0 {SERVER} --json"));
-    let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
-    let port = listening["address"].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
-    // One dead family, then the other one, then a dead address before a good one of its family, and two dead ones.
-    for found in [[DEAD[1], v4].as_slice(), &[DEAD[0], v6], &[DEAD[0], v4], &[DEAD[1], DEAD[0], v6]] {
-        let hosts: String = found.iter().map(|address| format!("{address} two.test\n")).collect();
-        let client = format!("client two.test.:{port} {CLIENT} --servername localhost");
-        let mut client = machines.with_hosts(&place, &client, &hosts);
-        client.write("hello\n");
-        let mut output = Vec::new();
-        while output.last().is_none_or(|line| line != "hello") {
-            let line = client.lines.recv_timeout(PATIENCE);
-            output.push(line.unwrap_or_else(|_| panic!("{found:?}: {output:?} {}", client.log())));
+    let kinds = [("", ""), (" --udp --tls1-2 --tls1-3", " --udp"), (" --udp --tls1-2", " --udp --tls1-2")];
+    for (serves, asks) in kinds {
+        let server = machines.serve(&place, &format!("server --accept [::]:0 {SERVER} --json{serves}"));
+        let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
+        let port = listening["address"].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
+        // One dead family, then the other one, then a dead address before a good one of its family, and two dead ones.
+        for found in [[DEAD[1], v4].as_slice(), &[DEAD[0], v6], &[DEAD[0], v4], &[DEAD[1], DEAD[0], v6]] {
+            let hosts: String = found.iter().map(|address| format!("{address} two.test\n")).collect();
+            let client = format!("client two.test.:{port} {CLIENT} --servername localhost{asks}");
+            let mut client = machines.with_hosts(&place, &client, &hosts);
+            client.write("hello\n");
+            let mut output = Vec::new();
+            while output.last().is_none_or(|line| line != "hello") {
+                let line = client.lines.recv_timeout(PATIENCE);
+                output.push(line.unwrap_or_else(|_| panic!("{found:?}{asks}: {output:?} {}", client.log())));
+            }
         }
     }
 }

@@ -126,6 +126,21 @@ fn explains_refusals_over_udp() {
     assert!(output.status.code() == Some(1) && stderr.contains("protocol_version"), "{stderr}");
 }
 
+/// DTLS 1.2 discards records under other keys, so neither side gets an alert.
+#[test]
+fn explains_a_wrong_psk_of_dtls_1_2_at_the_timeout() {
+    let place = Place::new();
+    let server = Server::new(&place, &format!("--psk {KEY} --psk-identity d1 --echo -dtls1_2 --timeout 2"));
+    let (client, log) = server
+        .refused(&place, &format!("--psk {KEY}00 --psk-identity d1 -dtls1_2 --timeout 3 --hs-timeout 400"));
+    let says = "not complete after 3s: the server did not answer the client's Finished, the first record under the new keys; \
+                the key of --psk may differ from the server's: give both sides the same identity and key";
+    assert!(client.contains(says), "{client}");
+    // The client sends its Finished at first, and again after 0.4 and 1.2 s.
+    let (says, advice) = ("records under the new keys did not authenticate", "may differ from the client's");
+    assert!(log.contains("not complete after 2s: ") && log.contains(says) && log.contains(advice), "{log}");
+}
+
 #[test]
 fn a_port_without_a_program_is_refused_at_once() {
     let place = place();

@@ -182,7 +182,9 @@ impl Listener {
                 }
                 visit.log_failure(&error);
                 return match error {
-                    HandshakeError::Timeout(_) => Err(Limit::HandshakeTime),
+                    HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
+                        Err(Limit::HandshakeTime)
+                    }
                     _ => Ok(()),
                 };
             }
@@ -285,7 +287,11 @@ impl Listener {
         }
         let _remembered = self.freezer.as_ref().map(|freezer| freezer.remember(dtls, terms.profile));
         let header = |from: SocketAddr| match route.proxy_protocol {
-            true => proxy_protocol::header(Transport::Datagram, from, self.local, dtls.negotiated()),
+            true => {
+                // A listener on all addresses has none of its own that a client could have asked.
+                let to = dtls.asked_address().map(|asked| SocketAddr::new(asked, self.local.port()));
+                proxy_protocol::header(Transport::Datagram, from, to.unwrap_or(self.local), dtls.negotiated())
+            }
             false => vec![],
         };
         let backend = Backend {

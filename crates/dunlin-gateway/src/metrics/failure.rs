@@ -22,7 +22,7 @@ pub(crate) struct Failure {
 pub(crate) fn reason(error: &HandshakeError) -> Failure {
     let (reason, result) = match error {
         HandshakeError::Io(error) => transport(error),
-        HandshakeError::Timeout(_) => ("timeout", "HANDSHAKE_TIMEOUT"),
+        HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => ("timeout", "HANDSHAKE_TIMEOUT"),
         HandshakeError::Stopped => ("stopped", "UNKNOWN_FAILURE"),
         HandshakeError::Tls(error) => match error {
             E::Malformed(_) => ("malformed", "UNKNOWN_FAILURE"),

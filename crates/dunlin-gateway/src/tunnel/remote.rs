@@ -51,7 +51,10 @@ impl Failure {
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
             Self::Unreachable(_) => !self.lacks_files(),
-            Self::Handshake(error) => matches!(error, HandshakeError::Io(_) | HandshakeError::Timeout(_)),
+            Self::Handshake(error) => matches!(
+                error,
+                HandshakeError::Io(_) | HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. }
+            ),
         }
     }
 
@@ -80,6 +83,9 @@ impl Failure {
                 E::AlertReceived(_) => "look at the server's log",
                 _ => "compare the settings of both sides",
             },
+            Self::Handshake(HandshakeError::Unconfirmed { .. }) => {
+                "check the network and the server, and that both sides have the same pre-shared key, if they use one"
+            }
             Self::Handshake(_) => "check the network and the server",
         }
     }

@@ -6,11 +6,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dunlin::EndpointLimits;
 use dunlin::wire::AlertDescription;
+use dunlin::{EndpointLimits, Path};
 use dunlin_registry::lookup;
 use dunlin_tokio::places::{Places, Seated};
-use dunlin_tokio::{DtlsAssociation, DtlsEndpoint, DtlsOptions, PathEvent};
+use dunlin_tokio::{
+    AttemptError, DtlsAssociation, DtlsAttempt, DtlsEndpoint, DtlsOptions, PathEvent, PlainBuffers,
+    PlainSocket, addresses, connect_first,
+};
 use tokio::net::UdpSocket;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -22,7 +25,6 @@ use crate::identity;
 use crate::listener::{Phase, reached};
 use crate::metrics::{Established, Limit};
 use crate::proxy::tcp::CLOSE_PATIENCE;
-use crate::proxy::udp::MAX_DATAGRAM;
 use crate::service::{self, Shared};
 
 /// The datagrams of an association that wait for its handshake or for its socket. Further ones are lost, as in a network.
@@ -37,7 +39,8 @@ const RECEIVE_PAUSE: Duration = Duration::from_millis(10);
 /// A datagram of a local program.
 struct Datagram {
     data: Vec<u8>,
-    from: SocketAddr,
+    /// The program, and the address of the tunnel that it has asked.
+    from: Path,
 }
 
 /// The local address of an association; `None` for the one that all share.
@@ -47,7 +50,7 @@ type Source = Option<SocketAddr>;
 struct Listener {
     shared: Arc<Shared>,
     settings: Settings,
-    socket: Arc<UdpSocket>,
+    socket: Arc<PlainSocket>,
     places: Arc<Places>,
     queues: HashMap<Source, mpsc::Sender<Datagram>>,
     /// Associations that have ended. There are no more than tasks.
@@ -63,28 +66,35 @@ pub(crate) async fn run(
     socket: UdpSocket,
     mut removed: watch::Receiver<bool>,
 ) {
+    let socket = match PlainSocket::new(socket) {
+        Ok(socket) => Arc::new(socket),
+        Err(error) => {
+            let name = settings.load().config.name.clone();
+            tracing::error!(listener = name, %error, "the system gives no datagrams; report this error");
+            return;
+        }
+    };
     let (ended, mut has_ended) = mpsc::unbounded_channel();
     let phases = shared.phase.subscribe();
     let mut listener = Listener {
         shared,
         settings,
-        socket: Arc::new(socket),
+        socket: socket.clone(),
         places: Arc::default(),
         queues: HashMap::new(),
         ended,
         closing: watch::Sender::new(false),
     };
-    let socket = listener.socket.clone();
     listener.resume();
-    let mut buffer = vec![0; MAX_DATAGRAM];
+    let mut buffers = PlainBuffers::new();
     loop {
         let is_open = !*listener.closing.borrow();
         if !is_open && listener.queues.is_empty() {
             return;
         }
         tokio::select! {
-            received = socket.recv_from(&mut buffer) => match received {
-                Ok((len, from)) => listener.deliver(buffer.get(..len).unwrap_or_default(), from),
+            received = socket.receive(&mut buffers, |from, data| listener.deliver(data, from)) => match received {
+                Ok(()) => {}
                 // A local program that has closed its port leaves an error here (RFC 1122 §4.1.3.3).
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(error) => {
@@ -116,9 +126,9 @@ impl Listener {
     }
 
     /// Passes a datagram to the association of its source, or begins one.
-    fn deliver(&mut self, data: &[u8], from: SocketAddr) {
+    fn deliver(&mut self, data: &[u8], from: Path) {
         let live = self.settings.load_full();
-        let source = (!live.config.datagrams.shared).then_some(from);
+        let source = (!live.config.datagrams.shared).then_some(from.peer);
         let mut datagram = Datagram { data: data.to_vec(), from };
         if let Some(queue) = self.queues.get(&source) {
             datagram = match queue.try_send(datagram) {
@@ -130,7 +140,7 @@ impl Listener {
         if *self.closing.borrow() {
             return self.lose(&live);
         }
-        let sender = self.begin(live, source, from, None);
+        let sender = self.begin(live, source, from.peer, None);
         // The queue is empty.
         let _ = sender.try_send(datagram);
     }
@@ -140,7 +150,8 @@ impl Listener {
         let live = self.settings.load_full();
         let thawed = std::mem::take(&mut *live.thawed.lock().unwrap_or_else(PoisonError::into_inner));
         for thawed in thawed {
-            let (source, from) = ((!live.config.datagrams.shared).then_some(thawed.from), thawed.from);
+            let from = addresses::plain(thawed.from);
+            let source = (!live.config.datagrams.shared).then_some(from);
             self.begin(live.clone(), source, from, Some(thawed));
         }
     }
@@ -183,7 +194,7 @@ impl Listener {
 struct Client {
     shared: Arc<Shared>,
     settings: Settings,
-    socket: Arc<UdpSocket>,
+    socket: Arc<PlainSocket>,
     places: Arc<Places>,
     queue: mpsc::Receiver<Datagram>,
     closing: watch::Receiver<bool>,
@@ -261,7 +272,7 @@ impl Client {
         let mut outage = Outage::new(&live);
         if let Some(thawed) = thawed {
             match resume(&live, thawed).await {
-                Ok(link) if !self.pass(&live, &link, None, (from, seated)).await => return,
+                Ok(link) if !self.pass(&live, &link, None, (from.into(), seated)).await => return,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(listener = live.config.name, client = %from, %error, "an association was not thawed");
@@ -323,13 +334,13 @@ impl Client {
         live: &Live,
         link: &Link,
         first: Option<Datagram>,
-        (mut from, seated): (SocketAddr, &Seated),
+        (mut from, seated): (Path, &Seated),
     ) -> bool {
         let (listener, dtls) = (&live.config.name, &link.dtls);
         let identity = identity::shown(dtls.negotiated());
         let version = dtls.negotiated().version.map(|version| version.to_string()).unwrap_or_default();
         let kind = dtls.negotiated().kind;
-        tracing::info!(listener, client = %from, server = live.config.to.value, identity, version, ?kind, "connected");
+        tracing::info!(listener, client = %from.peer, server = live.config.to.value, identity, version, ?kind, "connected");
         let mut passed = Passed::default();
         let ended = lookup::ended(live.answers.as_ref().filter(|_| link.is_thawed), dtls.negotiated());
         let end = tokio::select! {
@@ -343,14 +354,14 @@ impl Client {
         let why = end.why();
         match end {
             End::Failed(_) | End::Refused | End::Unanswered => {
-                tracing::warn!(listener, client = %from, read, written, dropped, why, "disconnected");
+                tracing::warn!(listener, client = %from.peer, read, written, dropped, why, "disconnected");
             }
-            _ => tracing::info!(listener, client = %from, read, written, dropped, why, "disconnected"),
+            _ => tracing::info!(listener, client = %from.peer, read, written, dropped, why, "disconnected"),
         }
         if matches!(end, End::Refused) {
             dtls.abort(AlertDescription::CERTIFICATE_REVOKED);
         }
-        if matches!(end, End::Stopped) && self.freezes(live, link, from) {
+        if matches!(end, End::Stopped) && self.freezes(live, link, from.peer) {
             return false;
         }
         if matches!(end, End::Idle | End::Stopped) {
@@ -374,7 +385,7 @@ impl Client {
         live: &Live,
         dtls: &DtlsAssociation,
         first: Option<Datagram>,
-        (from, seated): (&mut SocketAddr, &Seated),
+        (from, seated): (&mut Path, &Seated),
         passed: &mut Passed,
     ) -> End {
         let Self { shared, socket, queue, closing, .. } = self;
@@ -425,7 +436,7 @@ impl Client {
                     (question, unanswered) = (None, None);
                     passed.to_client += data.len() as u64;
                     // The program may have closed its port.
-                    passed.dropped += u64::from(socket.send_to(&data, *from).await.is_err());
+                    passed.dropped += u64::from(socket.send(data, *from).await.is_err());
                 },
                 () = unheard => match question {
                     // The next datagram is asked about again, so a forged one delays the end only once.
@@ -475,30 +486,39 @@ impl Outage {
     }
 }
 
-/// Does a handshake with the server. Attempts take its addresses in turn.
-async fn connect(shared: &Shared, live: &Live, attempt: usize) -> Result<Link, Failure> {
+/// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next one is tried first.
+async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, Failure> {
     let (config, begin) = (&live.config, Instant::now());
     let listener = &config.name;
-    let opened = async {
-        let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await?;
-        let none = || io::Error::from(io::ErrorKind::NotFound);
-        let server = found.iter().cycle().nth(attempt % found.len()).copied().ok_or_else(none)?;
-        open(live, server).await.map(|endpoint| (endpoint, server))
-    };
-    let (endpoint, server) = opened.await.map_err(|error| {
+    let unreachable = |error: io::Error| {
         shared.metrics.server(listener, outcome(&error));
         Failure::Unreachable(error)
-    })?;
+    };
+    let found = remote::addresses(&config.to.value, begin + config.limits.connect_time).await;
+    let mut found = found.map_err(unreachable)?;
+    let first = failures % found.len().max(1);
+    found.rotate_left(first);
+    let attempt = async |server| {
+        let name = listener.clone();
+        let mut options = DtlsOptions::new()
+            .with_timeout(config.limits.handshake_time)
+            .with_on_path(move |event| report_path(&name, event));
+        if let Some(answers) = live.answers.clone() {
+            options = options.with_answers(answers);
+        }
+        Ok(DtlsAttempt { endpoint: open(live, server).await?, options, context: () })
+    };
+    let connected = connect_first(&found, &live.tls, &config.server, attempt).await;
+    let connected = connected.map_err(|failure| match failure {
+        AttemptError::Nowhere => unreachable(io::ErrorKind::NotFound.into()),
+        AttemptError::Open(error) => unreachable(error),
+        AttemptError::Handshake((), error) => {
+            shared.metrics.server(listener, "connected");
+            handshake_failed(shared, listener, error)
+        }
+    });
+    let (dtls, DtlsAttempt { endpoint, .. }) = connected?;
     shared.metrics.server(listener, "connected");
-    let name = listener.clone();
-    let mut options = DtlsOptions::new()
-        .with_timeout(config.limits.handshake_time)
-        .with_on_path(move |event| report_path(&name, event));
-    if let Some(answers) = live.answers.clone() {
-        options = options.with_answers(answers);
-    }
-    let connected = endpoint.connect_with(&live.tls, config.server.clone(), server, &options).await;
-    let dtls = connected.map_err(|error| handshake_failed(shared, listener, error))?;
     let established = shared.metrics.handshake_completed(listener, dtls.negotiated(), "", begin.elapsed());
     Ok(Link { endpoint, dtls, is_thawed: false, _established: Some(established) })
 }

@@ -370,3 +370,23 @@ fn names_faults_of_keys_and_files_of_a_tunnel_in_one_run() {
     ];
     assert_eq!(places(&faults), expected, "{faults}");
 }
+
+/// Each socket at [::] takes IPv4 clients, too.
+#[tokio::test]
+async fn explains_two_listeners_on_all_addresses_with_one_port() {
+    let place = Place::new();
+    for more in ["", "transport = \"dtls\""] {
+        let port = std::net::TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
+        let at = |name: &str, address: &str| {
+            let text = listener(more).replacen("\"test\"", &format!("{name:?}"), 1);
+            text.replacen("127.0.0.1:0", &format!("{address}:{port}"), 1) + &route(1, "")
+        };
+        for [first, second] in [["0.0.0.0", "[::]"], ["[::]", "0.0.0.0"]] {
+            let started = Gateway::start(place.config(&(at("one", first) + &at("two", second)))).await;
+            let faults = started.err().unwrap().to_string();
+            let says = "in use (os error 98); a socket at [::] also serves IPv4 clients: if another listener has this port at [::] or \
+                        0.0.0.0, keep the one at [::] alone";
+            assert!(faults.contains(second) && faults.contains(says), "{faults}");
+        }
+    }
+}

@@ -66,6 +66,27 @@ async fn each_local_port_has_an_association_or_all_share_one() {
     metric_becomes(&gateway, "dunlin_gateway_connections{listener=\"test\"}", 0.0).await;
 }
 
+#[tokio::test]
+async fn a_tunnel_on_all_addresses_answers_from_the_one_that_was_asked() {
+    let place = Place::new();
+    let (backend, to) = socket().await;
+    let (_gateway, port) = place.start(&dtls(to)).await;
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let (tunnel, local) =
+            place.tunnel(&datagrams(port, "remote = true").replacen("127.0.0.1:0", listen, 1)).await;
+        let program = socket().await.0;
+        for asked in ["127.0.0.1", "127.0.0.2"] {
+            let asked: SocketAddr = format!("{asked}:{local}").parse().unwrap();
+            program.send_to(b"question", asked).await.unwrap();
+            let (question, from) = receive(&backend).await;
+            assert_eq!(question, "question");
+            backend.send_to(b"answer", from).await.unwrap();
+            assert_eq!(receive(&program).await, ("answer".to_owned(), asked), "{listen}");
+        }
+        within(tunnel.stop()).await;
+    }
+}
+
 /// What has passed through the association of a program that gives way counts, too.
 #[tokio::test]
 async fn the_traffic_of_a_program_that_gives_way_is_counted() {

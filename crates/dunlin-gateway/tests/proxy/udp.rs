@@ -346,6 +346,26 @@ async fn each_datagram_carries_the_identity() {
     assert_eq!(sources, ["127.0.0.2", "127.0.0.2", "127.0.0.3", "127.0.0.3"]);
 }
 
+/// The header names the address that the client has asked, not that of the listener.
+#[tokio::test]
+async fn the_header_names_the_address_that_was_asked() {
+    let place = Place::new();
+    let (socket, to) = backend().await;
+    for listen in ["0.0.0.0:0", "[::]:0"] {
+        let text = PSKS.to_owned() + &route(to, "proxy_protocol = true");
+        let (_gateway, port) = place.start(&text.replacen("127.0.0.1:0", listen, 1)).await;
+        let mut client = place.client("root.pem");
+        client.psk = true;
+        let dtls = connect(&client, port).await;
+        dtls.send(b"hello").await.unwrap();
+        let (datagram, _) = receive(&socket).await;
+        // PROXY, version 2, IPv4, datagrams; both addresses, the client's port and the listener's.
+        let asked = [&b"\r\n\r\n\0\r\nQUIT\n\x21\x12"[..], &[127, 0, 0, 1, 127, 0, 0, 1]];
+        assert_eq!([&datagram[..14], &datagram[16..24]], asked, "{listen}");
+        assert_eq!(datagram[26..28], port.to_be_bytes());
+    }
+}
+
 #[tokio::test]
 async fn a_stopping_gateway_closes_associations() {
     let place = Place::new();

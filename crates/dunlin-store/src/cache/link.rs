@@ -3,7 +3,7 @@
 //! buffers an answer of any length.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -193,17 +193,25 @@ pub(crate) fn why(error: &RedisError) -> String {
     }
 }
 
+/// Connects to the first of these addresses that answers. Each has an equal share of the time that is left, so that a dead one does not
+/// hide a good one.
+fn connect(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
+    let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
+    for (address, rest) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+        match TcpStream::connect_timeout(address, (left(until)? / rest).max(Duration::from_millis(1))) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
+        }
+    }
+    timely(Err(last))
+}
+
 fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
     match to {
         ConnectionAddr::Tcp(host, port) => {
-            let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
-            for address in (host.as_str(), *port).to_socket_addrs()? {
-                match TcpStream::connect_timeout(&address, left(until)?) {
-                    Ok(stream) => return stream.set_nodelay(true).map(|()| Box::new(stream) as _),
-                    Err(error) => last = error,
-                }
-            }
-            timely(Err(last))
+            let addresses: Vec<_> = (host.as_str(), *port).to_socket_addrs()?.collect();
+            let stream = connect(&addresses, until)?;
+            stream.set_nodelay(true).map(|()| Box::new(stream) as _)
         }
         ConnectionAddr::Unix(path) => {
             let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
@@ -213,5 +221,29 @@ fn socket(to: &ConnectionAddr, until: Instant) -> io::Result<Box<dyn Socket>> {
             Ok(Box::new(UnixStream::from(socket)))
         }
         _ => Err(io::Error::new(ErrorKind::Unsupported, "TLS to Redis is not supported")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_dead_address_does_not_hide_a_good_one() {
+        let good = TcpListener::bind("127.0.0.1:0").unwrap();
+        // A listener whose queue is full takes no connections, without an error.
+        let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        full.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+        full.listen(0).unwrap();
+        let dead = full.local_addr().unwrap().as_socket().unwrap();
+        let fill = || TcpStream::connect_timeout(&dead, Duration::from_millis(200)).ok();
+        let _waiting: Vec<_> = std::iter::from_fn(fill).collect();
+        let soon = || Instant::now() + Duration::from_secs(1);
+        let connected = connect(&[dead, good.local_addr().unwrap()], soon()).unwrap();
+        assert_eq!(connected.peer_addr().unwrap(), good.local_addr().unwrap());
+        assert_eq!(connect(&[dead], soon()).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(connect(&[], soon()).unwrap_err().kind(), ErrorKind::NotFound);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
@@ -177,6 +177,12 @@ impl DtlsAssociation {
     pub fn local_address(&self) -> Option<SocketAddr> {
         let local = self.read(|association| association.connection().path().local)?;
         self.owned.shared().read(|state| state.address(local))
+    }
+
+    /// The address of this machine that the peer asks, if the socket is bound to all of them and the system tells. It changes if the peer
+    /// asks another one.
+    pub fn asked_address(&self) -> Option<IpAddr> {
+        self.read(|association| association.connection().path().source).flatten()
     }
 
     /// The number of checks of the peer's address so far, by outcome.

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use dunlin::error::Misuse;
 use dunlin::pki_types::CertificateDer;
+use dunlin::wire::HandshakeType;
 use dunlin::{
-    Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig,
+    Answer, ClientHelloInfo, Event, IdentifiedClient, MessageSize, Negotiated, QuestionId, ServerConfig, Side,
 };
 
 use super::association::{DtlsAssociation, OnPath, PathEvent, Reporter, ended};
@@ -92,6 +93,11 @@ impl DtlsOptions {
         self
     }
 
+    /// How long a handshake may take.
+    pub(super) const fn timeout(&self) -> Duration {
+        self.0.timeout
+    }
+
     pub(super) async fn handshake(&self, owned: Owned) -> Result<DtlsAssociation, HandshakeError> {
         let reporter = Reporter::new(self.0.on_message.clone(), self.1.clone());
         match tokio::time::timeout(self.0.timeout, self.run(&owned, &reporter)).await {
@@ -100,7 +106,7 @@ impl DtlsOptions {
             Err(_) => {
                 // Messages that led to no event were not reported yet, such as a HelloRetryRequest.
                 reporter.report(&owned);
-                Err(HandshakeError::Timeout(self.0.timeout))
+                Err(late(&owned, self.0.timeout))
             }
         }
     }
@@ -148,6 +154,22 @@ impl fmt::Debug for DtlsOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DtlsOptions").field("timeout", &self.0.timeout).finish_non_exhaustive()
     }
+}
+
+/// The error of a handshake whose time is over.
+fn late(owned: &Owned, after: Duration) -> HandshakeError {
+    let unconfirmed = owned.shared().read(|state| {
+        let connection = state.endpoint.association(owned.id)?.connection();
+        let records = connection.discarded().unauthenticated;
+        let has_finished = |sent| {
+            let mut messages = connection.messages().iter();
+            messages.any(|message| message.sent == sent && message.typ == HandshakeType::FINISHED)
+        };
+        // RFC 6347 §4.2.4, Figure 1: the client's Finished goes first, but for resumption and DTLS 1.3.
+        let is_unanswered = connection.side() == Side::Client && has_finished(true) && !has_finished(false);
+        (records > 0 || is_unanswered).then_some(HandshakeError::Unconfirmed { after, records })
+    });
+    unconfirmed.unwrap_or(HandshakeError::Timeout(after))
 }
 
 /// What a handshake has come to.

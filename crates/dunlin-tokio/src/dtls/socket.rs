@@ -49,13 +49,21 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Lets the system fragment IPv4 datagrams again, which quinn-udp forbids for QUIC. Here the MTU of the configuration decides.
+    /// Lets the system fragment datagrams again, which quinn-udp forbids for QUIC. Here the MTU of the configuration decides.
     fn allow_fragments(&self) {
         #[cfg(target_os = "linux")]
         {
-            use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
-            // Without it, datagrams above the MTU of the interface are lost.
+            use nix::sys::socket::{setsockopt, sockopt::Ipv6DontFrag};
+            use rustix::net::sockopt::{
+                Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
+            };
+            // Without it, datagrams above the MTU of the interface or the path are lost. A socket for both families needs it for both.
             let _ = set_ip_mtu_discover(&self.socket, Ipv4PathMtuDiscovery::WANT);
+            if self.is_ipv6 {
+                let _ = set_ipv6_mtu_discover(&self.socket, Ipv6PathMtuDiscovery::WANT);
+                // RFC 3542 §11.2: the option loses what the interface cannot take whole.
+                let _ = setsockopt(&self.socket, Ipv6DontFrag, &false);
+            }
         }
     }
 
@@ -97,6 +105,11 @@ impl Socket {
     /// Whether the socket takes datagrams; otherwise registers the task of `cx`.
     pub(super) fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_send_ready(cx).map(drop)
+    }
+
+    /// Waits until the socket takes datagrams. Several tasks may wait.
+    pub(super) async fn writable(&self) -> io::Result<()> {
+        self.socket.writable().await
     }
 
     /// Waits until an error waits at the socket.
@@ -321,6 +334,28 @@ mod tests {
             send(&socket, &transmits).await;
             for n in 0..60 {
                 assert_eq!(received(of(n).1).await, (n, of(n).0.unwrap_or(loopback(1))), "{listen}");
+            }
+        }
+    }
+
+    /// The loopback interface takes IPv6 datagrams of up to 65,488 bytes whole.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn the_system_fragments_long_datagrams_of_both_families() {
+        for (listen, host) in [("0.0.0.0:0", "127.0.0.1:0"), ("[::]:0", "127.0.0.1:0"), ("[::]:0", "[::1]:0")]
+        {
+            let (socket, peer) = (socket(listen).await, UdpSocket::bind(host).await.unwrap());
+            let from = peer.local_addr().unwrap().ip();
+            for (source, several) in [(None, 1), (Some(from), 1), (Some(from), 2)] {
+                let mut one = transmit(source, &peer, 7);
+                one.datagram = vec![7; 65_507];
+                send(&socket, &vec![one; several]).await;
+                for _ in 0..several {
+                    let mut received = vec![0; 65_536];
+                    let receiving =
+                        tokio::time::timeout(std::time::Duration::from_secs(10), peer.recv(&mut received));
+                    assert_eq!(receiving.await.unwrap().unwrap(), 65_507, "{listen} {host}");
+                }
             }
         }
     }
