@@ -437,7 +437,7 @@ impl CredentialTrust {
 
 impl OwnCredential {
     /// Whether it shows the DID alone.
-    fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.credential.is_none()
     }
 

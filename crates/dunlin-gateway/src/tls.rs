@@ -510,6 +510,7 @@ pub(crate) fn server_configs(
         trusts: clients.trusts(),
         psks: psks(listener, &stores.provider, faults, warnings),
     };
+    warnings.extend(listener.idle_cache());
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
     let cache = cache.and_then(|config| match stores.cache(listener, config) {
         Ok(store) => Some(Cache { mode: config.mode, store, max_age: config.max_age }),

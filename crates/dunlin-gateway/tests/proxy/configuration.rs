@@ -238,6 +238,33 @@ fn warns_of_routes_whose_name_is_in_no_certificate() {
 }
 
 #[test]
+fn check_names_a_handshake_cache_that_can_never_have_an_entry() {
+    let place = Place::new();
+    place.write("did.key", &std::fs::read_to_string(place.path("client.key")).unwrap());
+    let psk = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[listener.clients]\npsk = \"keys.psk\"\n";
+    let did = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\ndid = \"did.key\"\n";
+    let ca = format!("{}[listener.clients]\nca = \"root.pem\"\n", listener(""));
+    let did_and_ca = format!("{did}[listener.clients]\nca = \"root.pem\"\n");
+    let (plain, store) = (listener(""), "store = \"clients.cache\"\n");
+    for (head, mode, store, says) in [
+        (psk, "compact", "", Some("clients authenticate by psk only, so no certificate can be cached")),
+        (did, "compact", "", Some("DIDs travel in messages of their own here")),
+        (&did_and_ca, "rfc7924", "", Some("DIDs travel in messages of their own here")),
+        (&did_and_ca, "compact", "", None),
+        (&plain, "compact", "", None),
+        (&plain, "compact", store, Some("clients prove no identity by certificate, so store has no effect")),
+        (&ca, "rfc7924", store, Some("in mode rfc7924 the gateway caches nothing itself")),
+        (&ca, "compact", store, None),
+    ] {
+        let text = format!("{head}[listener.cache]\nmode = \"{mode}\"\n{store}{}", route(1, ""));
+        let warnings = Gateway::check(place.config(&text)).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), usize::from(says.is_some()), "{text}: {warnings:?}");
+        assert!(says.is_none_or(|says| warnings[0].contains(says)), "{warnings:?}");
+    }
+}
+
+#[test]
 fn reads_the_files_of_a_directory_together() {
     let place = Place::new();
     let one = |name: &str| listener("").replace("test", name) + &route(1883, "");
