@@ -154,6 +154,9 @@ pub(crate) fn failed(error: &ClientError) -> Error {
         ClientError::Refused { status: 409, .. } => {
             "the registry has a later operation: bring the DID's directory up to date, and find out who made it"
         }
+        ClientError::Refused { status: 404, .. } => {
+            "check --registry: it is the URL of the registry itself, mostly without a path, as in https://registry.example:8443"
+        }
         ClientError::Refused { status: 429 | 503, .. } => "wait, and try again",
         ClientError::Proof { error: StapleError::Deactivated(_), .. } => {
             "its holder needs a new DID (`dunlin did create`)"

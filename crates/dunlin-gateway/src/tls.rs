@@ -24,6 +24,7 @@ use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
+use dunlin_store::text;
 use dunlin_store::{
     MemoryServerCache, MemoryServerSessions, RememberedVerdicts, RotatingTickets, SharedLog, SharedTickets,
     StoreUrl,
@@ -459,7 +460,7 @@ pub(crate) fn passwords(
                     len => told(format!("{len} bytes")),
                 }
             }
-            Err(error) => told(error.to_string()),
+            Err(error) => told(text::unreadable(&error, "").0),
         }
     };
     listener.routes.iter().map(&mut password).collect()

@@ -72,7 +72,10 @@ impl<'a> Explainer<'a> {
     fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
         if let (HandshakeError::Timeout(_), Some(address)) = (error, self.silent) {
             let why = format!("{error}: nothing came back from {address}");
-            return Explanation::new(why, "check the address, the port and the firewall");
+            return Explanation::new(
+                why,
+                "check the address, the port and the firewall; leave --udp out if the server speaks TLS over TCP",
+            );
         }
         match error {
             // The server has seen only the ClientHello of this client.

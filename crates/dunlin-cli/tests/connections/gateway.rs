@@ -81,6 +81,10 @@ fn the_log_names_a_server_name_that_no_route_has() {
         place.tool_fails("openssl", &options);
         let line = gateway.log_with("handshake failed");
         assert!(line.contains("WARN") && line.contains(&format!("server_name=\"{shown}\"")), "{line}");
+        assert!(
+            line.contains("advice=\"if the name is one of this server, add it to sni of a route\""),
+            "{line}"
+        );
     }
 }
 

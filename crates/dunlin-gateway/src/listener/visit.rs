@@ -10,7 +10,7 @@ use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
-use super::Live;
+use super::{Live, remedy};
 use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
 use crate::identity;
@@ -381,7 +381,8 @@ impl Visit {
         };
         let marks = certificate.map(|leaf| identity::marks(&leaf).map(Some));
         let [subject, serial, sha256] = marks.unwrap_or_default();
-        tracing::warn!(listener, client = %self.from, %error, server_name, subject, serial, sha256, left_out, "handshake failed");
+        let advice = remedy::of(error);
+        tracing::warn!(listener, client = %self.from, %error, advice, server_name, subject, serial, sha256, left_out, "handshake failed");
     }
 
     /// Learns from a handshake that has failed.

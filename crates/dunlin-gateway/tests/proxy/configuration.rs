@@ -237,6 +237,24 @@ fn warns_of_routes_whose_name_is_in_no_certificate() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
+/// The words are those of all commands.
+#[test]
+fn a_missing_file_has_the_same_words_everywhere() {
+    let place = Place::new();
+    let unread = Config::load(&place.path("none.toml")).unwrap_err().to_string();
+    assert!(unread.ends_with("none.toml: no such file; check the path"), "{unread}");
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\nchain = \"none.pem\"\nkey = \"none.key\"\n\
+                [[listener.certificate]]\ndid = \"none.key\"\n\
+                [listener.clients]\nca = \"none.pem\"\npsk = \"none.psk\"\nvc_issuers = \"none\"\n"
+        .to_owned()
+        + &route(1, "");
+    let found = Gateway::check(place.config(&text)).unwrap_err().to_string();
+    assert_eq!(found.lines().count(), 5, "{found}");
+    for line in found.lines() {
+        assert!(line.contains(": no such file; "), "{line}");
+    }
+}
+
 #[test]
 fn check_names_a_handshake_cache_that_can_never_have_an_entry() {
     let place = Place::new();
