@@ -4,6 +4,7 @@
 //! * [`options`]: the command line, for the first connection, for resumptions and for retries.
 //! * [`setup`]: makes profiles and configurations from the options; [`keys`] loads credentials, [`suites`] chooses cipher
 //!   suites and groups.
+//! * [`compression`]: the runner's algorithms for compressed certificates.
 //! * [`answers`]: answers the engine's questions.
 //! * [`connection`]: runs one connection over [`transport`]; [`exchange`] exchanges data after the handshake.
 //! * [`engine`]: the engine's connection, over a stream or over datagrams.
@@ -11,6 +12,7 @@
 //! * [`reasons`]: gives Dunlin's errors the names that the runner knows.
 
 mod answers;
+mod compression;
 mod connection;
 mod engine;
 mod exchange;

@@ -64,6 +64,8 @@ pub(crate) struct Options {
     /// The names for certificate_authorities in a server's CertificateRequest.
     pub(crate) authorities: Vec<Vec<u8>>,
     pub(crate) max_sent_record: Option<u16>,
+    /// The algorithms for compressed certificates.
+    pub(crate) compression: Vec<u16>,
 
     pub(crate) psk: String,
     pub(crate) psk_identity: String,
@@ -257,6 +259,8 @@ impl Options {
             "-reject-alpn" => self.reject_alpn = true,
             // "Explicit" only changes how the caller of BoringSSL starts the renegotiation.
             "-renegotiate-freely" | "-renegotiate-explicit" => self.renegotiation = Renegotiation::Free,
+            "-install-cert-compression-algs" => self.compression = crate::compression::all(),
+            "-install-one-cert-compression-alg" => self.compression = vec![number(values)?],
             "-max-send-fragment" => self.max_sent_record = Some(number(values)?),
             "-use-client-ca-list" => self.authorities = names(values)?,
             "-renegotiate-once" => self.renegotiation = Renegotiation::Once,

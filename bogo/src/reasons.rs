@@ -77,6 +77,7 @@ fn misbehaved(e: &PeerMisbehaved) -> &'static str {
         P::NotOffered(What::ApplicationProtocol) => "INVALID_ALPN_PROTOCOL",
         P::NotOffered(What::Psk) => "PSK_IDENTITY_NOT_FOUND",
         P::NotOffered(What::ClientCertificateType | What::ServerCertificateType) => "UNSUPPORTED_CERTIFICATE",
+        P::NotOffered(What::CompressionAlgorithm) => "UNKNOWN_CERT_COMPRESSION_ALG",
         P::NotOffered(_) => "UNEXPECTED_EXTENSION",
         P::IllegalParameter(what) => illegal(*what),
         P::BadFinished | P::BadBinder => "DIGEST_CHECK_FAILED",

@@ -17,6 +17,7 @@ use dunlin::{
 use dunlin_store::{MemoryServerSessions, MemoryUseOnce, RotatingTickets};
 
 use crate::Failure;
+use crate::compression::algorithms;
 use crate::keys::Credentials;
 use crate::options::{Options, Renegotiation};
 use crate::suites;
@@ -303,6 +304,8 @@ fn profile(
         .alpn(alpn(options))
         .named_authorities(options.authorities.clone())
         .max_sent_record(options.max_sent_record)
+        .certificate_compressors(algorithms(&options.compression).map(|one| one as _).collect())
+        .certificate_decompressors(algorithms(&options.compression).map(|one| one as _).collect())
         .credentials(credentials.for_client(client));
     for index in &credentials.reserved {
         profile = profile.reserve_credential(*index);

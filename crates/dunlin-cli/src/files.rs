@@ -35,8 +35,10 @@ pub(crate) enum Access {
 /// The treatment of an existing file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Existing {
-    /// The file stays, and writing fails.
+    /// The file stays, and writing fails. The command has no option `--force`.
     Keep,
+    /// The file stays, and writing fails. The option `--force` would replace it.
+    KeepWithoutForce,
     /// The file is replaced.
     Replace,
 }
@@ -44,15 +46,15 @@ pub(crate) enum Existing {
 impl Existing {
     /// Follows the option `--force`.
     pub(crate) fn from_force(force: bool) -> Self {
-        if force { Self::Replace } else { Self::Keep }
+        if force { Self::Replace } else { Self::KeepWithoutForce }
     }
 }
 
 /// Reads all of `path`, or of stdin if it is `-`. The content is wiped after use, since it may be a key.
 pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, Error> {
-    let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::NotFound => Error::failed(path.display(), "no such file", "check the path"),
-        _ => Error::failed(path.display(), error, "give a file that can be read"),
+    let failed = |error: io::Error| {
+        let (why, advice) = text::unreadable(&error, "give a file that can be read");
+        Error::failed(path.display(), why, advice)
     };
     let content = if path.as_os_str() == STDIN {
         read_bounded(io::stdin().lock(), 0)
@@ -146,19 +148,19 @@ pub(crate) fn check_new(paths: &[&Path], existing: Existing) -> Result<(), Error
         if paths[..index].contains(path) {
             return Err(Error::usage(path.display(), "given for two files", "give each file its own name"));
         }
-        if existing == Existing::Keep && path.symlink_metadata().is_ok() {
-            return Err(exists(path));
+        if existing != Existing::Replace && path.symlink_metadata().is_ok() {
+            return Err(exists(path, existing));
         }
     }
     Ok(())
 }
 
-fn exists(path: &Path) -> Error {
-    Error::failed(
-        path.display(),
-        "exists already",
-        "choose another name; --force, where the command has it, replaces the file",
-    )
+fn exists(path: &Path, existing: Existing) -> Error {
+    let advice = match existing {
+        Existing::Keep => "choose another name",
+        Existing::KeepWithoutForce | Existing::Replace => "choose another name, or add --force to replace it",
+    };
+    Error::failed(path.display(), "exists already", advice)
 }
 
 /// Writes `content` to `path` atomically: even after a crash a reader sees all of it or the previous content. A new file
@@ -166,10 +168,10 @@ fn exists(path: &Path) -> Error {
 pub(crate) fn write(path: &Path, content: &[u8], access: Access, existing: Existing) -> Result<(), Error> {
     let target = match existing {
         Existing::Replace => target(path)?,
-        Existing::Keep => path.to_owned(),
+        Existing::Keep | Existing::KeepWithoutForce => path.to_owned(),
     };
     match write_beside(&target, content, access, existing) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path, existing)),
         result => result.map_err(|error| unwritable(path, &error)),
     }
 }
@@ -267,7 +269,7 @@ fn write_beside(target: &Path, content: &[u8], access: Access, existing: Existin
     }
     file.as_file().sync_all()?;
     match existing {
-        Existing::Keep => file.persist_noclobber(target),
+        Existing::Keep | Existing::KeepWithoutForce => file.persist_noclobber(target),
         Existing::Replace => file.persist(target),
     }
     .map_err(|error| error.error)?;
@@ -316,7 +318,12 @@ mod tests {
         assert_eq!((fs::read(&path).unwrap().as_slice(), mode(&path)), (&b"one"[..], 0o600));
 
         let error = write(&path, b"two", Access::Secret, Existing::Keep).unwrap_err();
-        assert!(error.to_string().contains("exists already"), "{error}");
+        assert!(error.to_string().ends_with("exists already; choose another name"), "{error}");
+        let error = write(&path, b"two", Access::Secret, Existing::from_force(false)).unwrap_err();
+        assert!(
+            error.to_string().ends_with("; choose another name, or add --force to replace it"),
+            "{error}"
+        );
         assert_eq!(fs::read(&path).unwrap(), b"one");
 
         // Replacing a file that all users could read makes it private.

@@ -5,11 +5,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use clap::Args;
-use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
 use dunlin::wire::DidMethod;
-use dunlin::{ClientConfig, Profile, Trust};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin_gateway::https::connector;
 use dunlin_gateway::known::KnownFile;
 use dunlin_identity::credential::Seconds;
 use dunlin_identity::document::DidDocument;
@@ -25,8 +23,6 @@ use dunlin_identity::registry::staple::StapleError;
 use dunlin_registry::client::{ClientError, RegistryClient};
 use dunlin_registry::lookup::{LOOK_UP_TIME, LookUpAnswers, LookUpError, LookUps, WATCH_TIME, WebDocuments};
 use dunlin_registry::stapler::{Stapler, StaplerError};
-use dunlin_store::MemoryClientSessions;
-use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::{self, HttpsClient, HttpsError};
 use tokio::runtime::Handle;
 use tokio::task::spawn_blocking;
@@ -119,20 +115,9 @@ impl AccessOptions {
             Some(path) => identity::anchors(path)?,
             None => identity::system_anchors()?,
         };
-        Ok(HttpsClient::new(connector(provider, x509)?).with_deadline(LOOK_UP_TIME))
+        let connector = connector(provider, x509).map_err(|error| misuse(&error))?;
+        Ok(HttpsClient::new(connector).with_deadline(LOOK_UP_TIME))
     }
-}
-
-/// A client of HTTPS servers with certificates by these authorities. It resumes its sessions, because each
-/// request has a connection of its own.
-pub(crate) fn connector(provider: &Arc<CryptoProvider>, x509: X509Trust) -> Result<TlsConnector, Error> {
-    let profile = Profile::builder(provider.clone())
-        .trust(Trust { x509: Some(x509), raw_key: None })
-        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        .alpn(vec![b"http/1.1".to_vec()])
-        .build();
-    let config = ClientConfig::new(profile.map_err(|error| misuse(&error))?);
-    Ok(TlsConnector::new(Arc::new(config.with_sessions(Arc::new(MemoryClientSessions::default())))))
 }
 
 fn not_https(error: &HttpsError) -> Error {
@@ -168,6 +153,9 @@ pub(crate) fn failed(error: &ClientError) -> Error {
         ClientError::Https(_) | ClientError::Late { .. } => "check the address, and that the registry runs",
         ClientError::Refused { status: 409, .. } => {
             "the registry has a later operation: bring the DID's directory up to date, and find out who made it"
+        }
+        ClientError::Refused { status: 404, .. } => {
+            "check --registry: it is the URL of the registry itself, mostly without a path, as in https://registry.example:8443"
         }
         ClientError::Refused { status: 429 | 503, .. } => "wait, and try again",
         ClientError::Proof { error: StapleError::Deactivated(_), .. } => {

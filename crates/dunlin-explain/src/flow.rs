@@ -60,6 +60,9 @@ pub(crate) struct Flows<'a> {
     beyond_limit: usize,
     /// How many frames hold a fragment of an IP packet.
     pieces: usize,
+    /// How many frames the capture cut short, and the longest of what it kept of them, in bytes.
+    cut: usize,
+    kept: usize,
     /// A link type that is not supported.
     foreign: Option<DataLink>,
     /// The newest flow between two ends: whether it is TCP, the lower address, the higher one.
@@ -90,6 +93,9 @@ impl<'a> Flows<'a> {
                 }
             }
             flows.pieces += usize::from(packet.is_piece);
+            if packet.not_captured > 0 {
+                (flows.cut, flows.kept) = (flows.cut + 1, flows.kept.max(frame.data.len()));
+            }
             flows.foreign = flows.foreign.or(Some(frame.link).filter(|link| !packet::is_read(*link)));
         }
         flows
@@ -105,7 +111,12 @@ impl<'a> Flows<'a> {
         let beyond = Some(self.beyond_limit).filter(|beyond| *beyond > 0);
         let beyond =
             beyond.map(|n| format!("{n} packets exceed the limit of {MAX_FLOWS} flows and were not read"));
-        foreign.into_iter().chain(pieces).chain(beyond)
+        // The cause of most problems in the flows, so it comes first.
+        let cut = Some(self.cut).filter(|cut| *cut > 0).map(|n| {
+            let kept = self.kept;
+            format!("{n} packets were cut at {kept} bytes; capture whole packets (tcpdump -s 0)")
+        });
+        cut.into_iter().chain(foreign).chain(pieces).chain(beyond)
     }
 
     /// The flow of a segment. A new one is made up to the limit.

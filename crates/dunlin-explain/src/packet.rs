@@ -1,4 +1,5 @@
-//! Dissects a frame into the headers of link, IP, TCP or UDP, and their payload.
+//! Dissects a frame into the headers of link, IP, TCP or UDP, and their payload. Headers of PPPoE, MPLS and
+//! VXLAN, and all before them, count as link.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -41,18 +42,37 @@ pub(crate) struct Tcp {
 
 impl<'a> Packet<'a> {
     pub(crate) fn read(frame: &Frame<'a>) -> Self {
-        let len = frame.data.len();
+        let not_captured = frame.wire_len.saturating_sub(frame.data.len());
+        Self { not_captured, ..Self::within(frame.link, frame.data, MAX_TUNNELS) }
+    }
+
+    /// Reads a frame, and the one inside it if it is a tunnel. The depth of tunnels is bounded.
+    fn within(link: DataLink, frame: &'a [u8], tunnels: usize) -> Self {
+        let outer = Self::outermost(link, frame);
+        let tunnelled = outer.segment.as_ref().filter(|_| tunnels > 0).and_then(vxlan);
+        let Some(inner) = tunnelled.map(|inner| Self::within(DataLink::ETHERNET, inner, tunnels - 1)) else {
+            return outer;
+        };
+        if inner.segment.is_none() && !inner.is_piece {
+            return outer;
+        }
+        let header = outer.link + outer.ip + outer.transport + VXLAN_HEADER;
+        Self { link: header + inner.link, other: outer.other + inner.other, ..inner }
+    }
+
+    fn outermost(link: DataLink, frame: &'a [u8]) -> Self {
+        let len = frame.len();
         let nothing = Self {
             link: 0,
             ip: 0,
             transport: 0,
             segment: None,
             other: len,
-            not_captured: frame.wire_len.saturating_sub(len),
+            not_captured: 0,
             is_piece: false,
         };
-        let Some(link) = link_header(frame.link, frame.data) else { return nothing };
-        let rest = frame.data.get(link..).unwrap_or_default();
+        let Some(link) = link_header(link, frame) else { return nothing };
+        let rest = frame.get(link..).unwrap_or_default();
         let Ok(packet) = LaxSlicedPacket::from_ip(rest) else {
             return Self { link, other: len - link, ..nothing };
         };
@@ -136,25 +156,66 @@ pub(crate) const fn is_read(link: DataLink) -> bool {
 /// LINKTYPE_RAW on systems that write their own number of DLT_RAW instead.
 const RAW_TOO: DataLink = DataLink::Unknown(12);
 
+/// How many tunnels may be in each other.
+const MAX_TUNNELS: usize = 2;
+
+/// The length of a VXLAN header in bytes (RFC 7348 §5).
+const VXLAN_HEADER: usize = 8;
+
+/// The Ethernet frame in a VXLAN datagram.
+fn vxlan<'a>(outer: &Segment<'a>) -> Option<&'a [u8]> {
+    // The port of RFC 7348 §5, and that of older Linux kernels.
+    let is_port = outer.tcp.is_none() && matches!(outer.to.port(), 4789 | 8472);
+    let (header, inner) = outer.payload.split_first_chunk::<VXLAN_HEADER>().filter(|_| is_port)?;
+    // RFC 7348 §5: the flag I; what is reserved is zero.
+    matches!(header, [8, 0, 0, 0, _, _, _, 0]).then_some(inner)
+}
+
+/// The big-endian number at this place.
+fn number(frame: &[u8], at: usize) -> Option<u16> {
+    let (bytes, _) = frame.get(at..)?.split_first_chunk()?;
+    Some(u16::from_be_bytes(*bytes))
+}
+
 /// The length of the link-layer header before an IP packet; `None` if the frame carries something else.
 fn link_header(link: DataLink, frame: &[u8]) -> Option<usize> {
-    let number = |at: usize| frame.get(at..at + 2).map(|b| u16::from_be_bytes([b[0], b[1]]));
-    let is_ip = |typ| matches!(typ, 0x0800 | 0x86dd);
     match link {
-        DataLink::ETHERNET => {
-            let mut at = 12;
-            // IEEE 802.1Q and 802.1ad tags, at most two.
-            while at < 20 && matches!(number(at)?, 0x8100 | 0x88a8) {
-                at += 4;
-            }
-            is_ip(number(at)?).then_some(at + 2)
-        }
-        DataLink::LINUX_SLL => is_ip(number(14)?).then_some(16),
-        DataLink::LINUX_SLL2 => is_ip(number(0)?).then_some(20),
+        DataLink::ETHERNET => ip_behind(frame, number(frame, 12)?, 14),
+        DataLink::LINUX_SLL => ip_behind(frame, number(frame, 14)?, 16),
+        DataLink::LINUX_SLL2 => ip_behind(frame, number(frame, 0)?, 20),
         // Skip the address family, whose numbers differ between systems. IP has its own version field.
         DataLink::NULL | DataLink::LOOP => Some(4),
         DataLink::RAW | DataLink::IPV4 | DataLink::IPV6 | RAW_TOO => Some(0),
         _ => None,
     }
     .filter(|header| *header <= frame.len())
+}
+
+/// Where the IP packet begins in the content of this EtherType, which begins at `at`.
+fn ip_behind(frame: &[u8], mut typ: u16, mut at: usize) -> Option<usize> {
+    loop {
+        match typ {
+            0x0800 | 0x86dd => return Some(at),
+            // IEEE 802.1Q and 802.1ad tags.
+            0x8100 | 0x88a8 => (typ, at) = (number(frame, at + 2)?, at + 4),
+            // PPPoE (RFC 2516 §4): a header of six bytes, then the protocol of PPP.
+            0x8864 => {
+                let is_ip = matches!(number(frame, at + 6)?, 0x0021 | 0x0057);
+                return is_ip.then_some(at + 8);
+            }
+            // MPLS (RFC 3032 §2.1): the last label has the bit S.
+            0x8847 | 0x8848 => {
+                let labels = frame.get(at..)?.chunks_exact(4);
+                at += 4 * (1 + labels.take_while(|label| label.get(2).is_some_and(|b| b & 1 == 0)).count());
+                // No type follows. An IP packet begins with its version, and the control word before an
+                // Ethernet frame with zero (RFC 4385 §3).
+                match frame.get(at)? >> 4 {
+                    4 | 6 => return Some(at),
+                    0 => (typ, at) = (number(frame, at + 16)?, at + 18),
+                    _ => return None,
+                }
+            }
+            _ => return None,
+        }
+    }
 }

@@ -437,7 +437,7 @@ impl CredentialTrust {
 
 impl OwnCredential {
     /// Whether it shows the DID alone.
-    fn is_bare(&self) -> bool {
+    pub(crate) fn is_bare(&self) -> bool {
         self.credential.is_none()
     }
 
@@ -588,7 +588,10 @@ fn in_file(field: &FileField, error: &dyn std::fmt::Display, advice: &str) -> Fa
 }
 
 fn content(field: &FileField) -> Result<Vec<u8>, Fault> {
-    read(&field.value).map_err(|error| in_file(field, &error, "give a file that can be read"))
+    read(&field.value).map_err(|error| {
+        let (why, advice) = text::unreadable(&error, "give a file that can be read");
+        in_file(field, &why, advice)
+    })
 }
 
 /// The text of a file, as an editor may write it.

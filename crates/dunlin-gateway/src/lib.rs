@@ -12,6 +12,7 @@
 //! * `frozen`: the file of associations that survive a restart.
 //! * `route`: which backend a client gets.
 //! * `tls`: the engine's configurations, from files and stores. `credentials`: verifiable credentials in files.
+//! * [`https`]: the TLS of HTTPS, for the clients and servers of registries, did:web and ACME.
 //! * `acme`: certificates that the gateway orders and renews.
 //! * `shared`: what several gateways share through Redis.
 //! * `identity`, `proxy_protocol`: how backends learn who the client is.
@@ -32,6 +33,7 @@ mod document;
 mod frozen;
 mod gateway;
 mod heard;
+pub mod https;
 mod identity;
 pub mod known;
 mod listener;

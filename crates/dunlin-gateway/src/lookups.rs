@@ -16,10 +16,11 @@ use dunlin_tokio::https::{self, HttpsClient};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
-use crate::acme::{self, connector};
+use crate::acme;
 use crate::clock::now_s;
 use crate::config::{Fault, Field, FileField, Section};
 use crate::credentials::{self, Learnt};
+use crate::https::connector;
 use crate::tls;
 
 const KEY: &str = "name the file registry.pub that `dunlin registry init` has made, or the genesis file of a replicated registry";

@@ -80,6 +80,30 @@ impl RouteConfig {
     }
 }
 
+/// The longest server name in the log, in characters: a client chooses it.
+const MAX_SHOWN: usize = 256;
+
+/// Why no certificate names this server (RFC 6066 §3, RFC 1035 §2.3.4); `None` if one may.
+pub(crate) fn oddity(name: &str) -> Option<&'static str> {
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    if address.parse::<IpAddr>().is_ok() {
+        return Some("an IP address");
+    }
+    if name.len() > 253 {
+        return Some("longer than 253 bytes");
+    }
+    if name.ends_with('.') {
+        return Some("ends with a period");
+    }
+    NamePattern::parse(name).filter(|name| !name.is_wildcard).is_none().then_some("not a DNS name")
+}
+
+/// The server name of a ClientHello for the log, and what is odd about it.
+pub(crate) fn shown(name: &str) -> String {
+    let escaped: String = name.escape_debug().take(MAX_SHOWN).collect();
+    oddity(name).map_or_else(|| escaped.clone(), |why| format!("{escaped} ({why})"))
+}
+
 /// The index of the route that a client has taken who negotiated this. The same as [`find`] for its ClientHello, if the routes are the same:
 /// a route with protocols always selects one of them, and one without selects none.
 pub(crate) fn of(routes: &[RouteConfig], negotiated: &Negotiated) -> Option<usize> {
@@ -186,6 +210,29 @@ impl fmt::Display for RouteReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shows_what_is_odd_about_a_server_name() {
+        let long = "a.".repeat(127) + "a";
+        for (name, expected) in [
+            ("a.example.org", "a.example.org"),
+            ("a_b.example", "a_b.example"),
+            ("localhost", "localhost"),
+            ("localhost.", "localhost. (ends with a period)"),
+            ("192.0.2.1", "192.0.2.1 (an IP address)"),
+            ("2001:db8::1", "2001:db8::1 (an IP address)"),
+            ("[2001:db8::1]", "[2001:db8::1] (an IP address)"),
+            ("https://a.example", "https://a.example (not a DNS name)"),
+            ("a.example:443", "a.example:443 (not a DNS name)"),
+            ("*.a.example", "*.a.example (not a DNS name)"),
+            ("a..example", "a..example (not a DNS name)"),
+            ("a\"b\u{1b}[1m", "a\\\"b\\u{1b}[1m (not a DNS name)"),
+            (&long, &format!("{long} (longer than 253 bytes)")),
+        ] {
+            assert_eq!(shown(name), expected);
+        }
+        assert_eq!(shown(&"\"".repeat(255)).chars().filter(|c| *c == '"').count(), MAX_SHOWN / 2);
+    }
 
     #[test]
     fn a_wildcard_covers_one_label() {

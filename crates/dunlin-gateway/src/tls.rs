@@ -24,6 +24,7 @@ use dunlin_store::cache::{CacheFault, CacheStore, OpenError};
 use dunlin_store::psk::file::{Format, PskFile};
 use dunlin_store::psk::sqlite::{LiveSqlitePsks, SqlitePsks};
 use dunlin_store::psk::{PskError, ShortKeys};
+use dunlin_store::text;
 use dunlin_store::{
     MemoryServerCache, MemoryServerSessions, RememberedVerdicts, RotatingTickets, SharedLog, SharedTickets,
     StoreUrl,
@@ -459,7 +460,7 @@ pub(crate) fn passwords(
                     len => told(format!("{len} bytes")),
                 }
             }
-            Err(error) => told(error.to_string()),
+            Err(error) => told(text::unreadable(&error, "").0),
         }
     };
     listener.routes.iter().map(&mut password).collect()
@@ -510,6 +511,7 @@ pub(crate) fn server_configs(
         trusts: clients.trusts(),
         psks: psks(listener, &stores.provider, faults, warnings),
     };
+    warnings.extend(listener.idle_cache());
     let cache = listener.cache.as_ref().filter(|_| opens_stores);
     let cache = cache.and_then(|config| match stores.cache(listener, config) {
         Ok(store) => Some(Cache { mode: config.mode, store, max_age: config.max_age }),

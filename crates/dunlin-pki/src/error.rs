@@ -83,7 +83,7 @@ pub enum Error {
     #[error("a PKCS #12 file")]
     Pkcs12,
     /// The file cannot be read; the kind of the error.
-    #[error("it cannot be read: {0}")]
+    #[error("{}", unreadable(*.0))]
     Unreadable(ErrorKind),
     /// The file is neither PEM nor DER of a known kind.
     #[error("neither PEM nor DER of a certificate, key or CRL")]
@@ -160,6 +160,7 @@ impl Error {
             Self::Empty { .. } => "give a file that holds a certificate, a key or a CRL".into(),
             Self::Utf16 => "save it as ASCII or UTF-8".into(),
             Self::Pkcs12 => "make PEM of it: `openssl pkcs12 -in FILE -nodes -out NEW`".into(),
+            Self::Unreadable(ErrorKind::NotFound) => "check the path".into(),
             Self::Unreadable(_) => "give a file that can be read".into(),
             Self::Missing { wanted, .. } => format!("give a file that holds a {wanted}"),
             Self::BadSubject(_) => {
@@ -229,4 +230,12 @@ fn found(labels: &[String]) -> String {
 /// This crate built the value itself, so encoding fails only at a limit of the encoder, e.g. for a name of megabytes.
 pub(crate) fn encoding(_: der::Error) -> Error {
     Error::Crypto
+}
+
+/// Why a file cannot be read, in the words of all commands.
+fn unreadable(kind: ErrorKind) -> String {
+    match kind {
+        ErrorKind::NotFound => "no such file".to_owned(),
+        kind => format!("it cannot be read: {kind}"),
+    }
 }

@@ -1,8 +1,17 @@
 //! Reads text files as editors write them: one reader for lists, keys, documents and checkpoints.
 
-use std::fmt;
+use std::{fmt, io};
 
 use zeroize::Zeroizing;
+
+/// Why a file cannot be read, and what to do, in the same words everywhere. `advice` is for other reasons than
+/// a missing file.
+pub fn unreadable<'a>(error: &io::Error, advice: &'a str) -> (String, &'a str) {
+    match error.kind() {
+        io::ErrorKind::NotFound => ("no such file".to_owned(), "check the path"),
+        _ => (error.to_string(), advice),
+    }
+}
 
 /// Why the content of a file is not text in UTF-8; lines count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

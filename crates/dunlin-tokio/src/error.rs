@@ -10,6 +10,9 @@ pub enum HandshakeError {
     /// The transport failed.
     #[error("the transport failed during the handshake: {0}")]
     Io(io::Error),
+    /// The client of this server ended the connection before it sent a byte, as port scans and health checks do.
+    #[error("the client sent nothing: {0}")]
+    Probe(io::Error),
     /// The handshake failed. The peer got an alert, if there is one for this error.
     #[error(transparent)]
     Tls(#[from] dunlin::Error),
@@ -33,7 +36,7 @@ pub enum HandshakeError {
 impl From<HandshakeError> for io::Error {
     fn from(e: HandshakeError) -> Self {
         match e {
-            HandshakeError::Io(e) => e,
+            HandshakeError::Io(e) | HandshakeError::Probe(e) => e,
             HandshakeError::Tls(e) => from_tls(e),
             HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
                 Self::new(io::ErrorKind::TimedOut, e)

@@ -95,6 +95,9 @@ impl Options {
             .await
         };
         match shaken {
+            Some(Ok(Err(HandshakeError::Io(error)))) if stream.bytes_read == 0 => {
+                Err(HandshakeError::Probe(error))
+            }
             Some(Ok(result)) => result.map(|_| stream),
             Some(Err(_)) => Err(self.late(&stream)),
             // The handshake has failed and waits for its peer to close.

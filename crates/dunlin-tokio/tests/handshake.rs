@@ -366,6 +366,20 @@ async fn handshakes_time_out() {
     assert_eq!(error.to_string(), "the handshake was not complete after 1.5s");
 }
 
+/// Servers tell probes from clients that break off.
+#[tokio::test]
+async fn a_client_that_sends_nothing_is_a_probe() {
+    let acceptor = TlsAcceptor::new(Arc::new(psk_server()));
+    for (sent, is_probe) in [(&b""[..], true), (b"\x16", false)] {
+        let (mut client, server) = duplex(4096);
+        client.write_all(sent).await.unwrap();
+        drop(client);
+        let failed = acceptor.accept(server).await.unwrap_err();
+        assert_eq!(matches!(failed, HandshakeError::Probe(_)), is_probe, "{failed}");
+        assert_eq!(io::Error::from(failed).kind(), io::ErrorKind::UnexpectedEof);
+    }
+}
+
 /// The peer gets a close_notify (RFC 8446 §6.1).
 #[tokio::test]
 async fn an_abandoned_handshake_ends_with_close_notify() {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use dunlin::auth::X509Trust;
+use dunlin::auth::{Revocation, X509Trust};
 use dunlin::error::{AuthenticationFailure as Failure, Misuse};
 use dunlin::pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, PrivateKeyDer, SignatureVerificationAlgorithm,
@@ -12,7 +12,8 @@ use dunlin::wire::{AlertDescription as Alert, SignatureScheme};
 use dunlin::{ClientAuth, ClientConfig, Credential, Error, Profile, ServerConfig, Side, Trust};
 use dunlin_tests::{KeyType, NOW, Pair, Pki, awslc};
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, DnType, IsCa, Issuer, KeyIdMethod, KeyPair,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, CustomExtension, DnType, IsCa,
+    Issuer, KeyIdMethod, KeyPair, RevokedCertParams, SerialNumber,
 };
 
 /// Verifies a server's chain.
@@ -335,6 +336,46 @@ fn cross_certificates_lead_to_the_trusted_root() {
         }
         chain.extend([old.0.clone(), trusted.0.clone()]);
         assert_eq!(cost(&trust, &chain), (Ok(()), 2));
+    }
+}
+
+/// The paths to two roots pass one authority. The first path is invalid, because its root has revoked the
+/// authority.
+#[test]
+fn the_signature_of_a_crl_is_verified_once_for_all_paths() {
+    let roots = [root("First root", Some(1)), root("Second root", Some(2))];
+    let trust = X509Trust::anchors(roots.each_ref().map(|(certificate, _)| certificate.clone())).unwrap();
+    let authority = Issuer::new(named("Authority", Some(3)), key());
+    let mut chain = vec![params("localhost").signed_by(&key(), &authority).unwrap().der().clone()];
+    for (_, root) in &roots {
+        let mut params = named("Authority", Some(3));
+        params.serial_number = Some(SerialNumber::from(7u64));
+        chain.push(params.signed_by(authority.key(), root).unwrap().der().clone());
+    }
+    let list = |issuer: &Issuer<'static, KeyPair>, revoked: &[u64]| {
+        let (begin, end) = (rcgen::date_time_ymd(2020, 1, 1), rcgen::date_time_ymd(2999, 1, 1));
+        let revoked = revoked.iter().map(|serial| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: begin,
+            reason_code: None,
+            invalidity_date: None,
+        });
+        let params = CertificateRevocationListParams {
+            this_update: begin,
+            next_update: end,
+            crl_number: SerialNumber::from(1u64),
+            issuing_distribution_point: None,
+            revoked_certs: revoked.collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        params.signed_by(issuer).unwrap().der().clone()
+    };
+    let [first, second] = roots.each_ref().map(|(_, root)| root);
+    for (revoked_by_second, verdict) in [(&[][..], Ok(())), (&[7], Err(Failure::Revoked))] {
+        let lists = [list(&authority, &[]), list(first, &[7]), list(second, revoked_by_second)];
+        let trust = trust.clone().with_revocation(Revocation::new(lists).unwrap()).unwrap();
+        // Three certificates and three CRLs.
+        assert_eq!(cost(&trust, &chain), (verdict, 6));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dunlin::auth::{
     Acceptance, AskAgain, DidProofs, Identifier, PrivateKey, Validity, VerifiableCredential, Verifiers,
 };
-use dunlin::cache::{CacheMode, DEFAULT_MAX_AGE, Known};
+use dunlin::cache::{CacheMode, CacheOutcome, DEFAULT_MAX_AGE, Known};
 use dunlin::error::{AuthenticationFailure, PeerIncompatible};
 use dunlin::resume::Tickets;
 use dunlin::wire::{
@@ -564,6 +564,10 @@ fn the_handshake_cache_keeps_no_identity_of_these_messages() {
             let keeps_server = of_server_shown == X509 && !is_first;
             assert_eq!(client_end.is_peer_cached(), keeps_server);
             assert_eq!(client_end.known_server == Known::Usable, keeps_server);
+            // Both sides say that nothing can be cached.
+            let nothing_fits = |end: &Negotiated| end.cache == CacheOutcome::NotUsable;
+            assert_eq!(nothing_fits(&client_end), of_server_shown == VC);
+            assert_eq!(nothing_fits(&server_end), of_server_shown == VC);
             assert!(!client_end.is_own_cached() && !client_end.ticket_shown && !server_end.is_peer_cached());
             assert_eq!(messages[1], BY_VC);
         }

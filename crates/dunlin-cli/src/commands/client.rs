@@ -583,7 +583,16 @@ impl<'a> Client<'a> {
 
     fn unreachable(&self, error: io::Error) -> Error {
         let code = Code::of_stream(&error);
-        Error::failed(self.what(), error, "check the address, and that the server runs").with_code(code)
+        let advice = match (error.kind(), self.args.tls.udp) {
+            (io::ErrorKind::ConnectionRefused, true) => {
+                "check the address, and that the server runs; leave --udp out if it speaks TLS over TCP"
+            }
+            (io::ErrorKind::ConnectionRefused, false) => {
+                "check the address, and that the server runs; add --udp if it speaks DTLS"
+            }
+            _ => "check the address, and that the server runs",
+        };
+        Error::failed(self.what(), error, advice).with_code(code)
     }
 
     /// Shows the negotiated parameters.

@@ -16,7 +16,8 @@ Examples:
   dunlin explain capture.pcap --json | jq .flows[0].messages
   dunlin explain '15 0303 0002 0228'                 records or a handshake message, in hexadecimal
 
-Reads captures of tcpdump and Wireshark with Ethernet, Linux cooked, loopback or raw IP frames. A key log
+Reads captures of tcpdump and Wireshark with Ethernet, Linux cooked, loopback or raw IP frames, also inside VLAN,
+PPPoE, MPLS and VXLAN. A key log
 decrypts all of TLS 1.3 and DTLS 1.3, and the AEAD suites of TLS 1.2 and DTLS 1.2. Each byte of the capture
 counts once.
 

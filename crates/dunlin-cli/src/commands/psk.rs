@@ -15,7 +15,7 @@ use dunlin_store::psk::{
     hash_name, lifecycle, psktool, text_of,
 };
 use serde_json::{Value, json};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::error::{Error, count, printable};
 use crate::files;
@@ -423,14 +423,14 @@ fn show(args: &Show, out: &mut dyn Write) -> Result<(), Error> {
     };
     for (index, record) in records.iter().enumerate() {
         if args.json {
-            let mut entry = describe(record);
+            let mut entry = Secret(describe(record));
             if args.reveal {
-                entry["key"] = json!(*record.key_hex());
+                entry.0["key"] = json!(*record.key_hex());
                 if let Some(text) = key_text(record) {
-                    entry["key_text"] = json!(*text);
+                    entry.0["key_text"] = json!(*text);
                 }
             }
-            writeln!(out, "{entry}")?;
+            writeln!(out, "{}", entry.0)?;
         } else {
             if index > 0 {
                 writeln!(out)?;
@@ -481,11 +481,11 @@ fn rotate(args: &Rotate, out: &mut dyn Write) -> Result<(), Error> {
         let old = rotated.old.iter().map(
             |(identity, until_s)| json!({ "identity": identity.to_string(), "until": shown_time(*until_s) }),
         );
-        let mut entry = json!({ "old": old.collect::<Vec<_>>(), "new": describe(&rotated.new) });
+        let mut entry = Secret(json!({ "old": old.collect::<Vec<_>>(), "new": describe(&rotated.new) }));
         if args.reveal {
-            entry["new"]["key"] = json!(*rotated.new.key_hex());
+            entry.0["new"]["key"] = json!(*rotated.new.key_hex());
         }
-        writeln!(out, "{entry}")?;
+        writeln!(out, "{}", entry.0)?;
         return Ok(());
     }
     let new = &rotated.new.identity;
@@ -551,11 +551,11 @@ fn import(args: &Import, out: &mut dyn Write) -> Result<(), Error> {
         Ok(record)
     })?;
     if args.json {
-        let mut entry = describe(&record);
+        let mut entry = Secret(describe(&record));
         if args.reveal {
-            entry["key"] = json!(*record.key_hex());
+            entry.0["key"] = json!(*record.key_hex());
         }
-        writeln!(out, "{entry}")?;
+        writeln!(out, "{}", entry.0)?;
         return Ok(());
     }
     writeln!(out, "{}: imported {}; the other side needs", args.file.display(), record.identity)?;
@@ -633,6 +633,24 @@ fn describe(record: &PskRecord) -> Value {
             json!({ "protocol": protocol, "hash": hash_name(hash), "identity": identity })
         }).collect::<Vec<_>>(),
     })
+}
+
+/// An entry that may hold a key. Its texts are wiped at the end.
+struct Secret(Value);
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        wipe(&mut self.0);
+    }
+}
+
+fn wipe(value: &mut Value) {
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(values) => values.iter_mut().for_each(wipe),
+        Value::Object(members) => members.values_mut().for_each(wipe),
+        _ => {}
+    }
 }
 
 /// The identities that an imported key has on the wire (RFC 9258 §4.1), in hexadecimal.
@@ -724,6 +742,13 @@ fn random(length: usize) -> Result<Zeroizing<Vec<u8>>, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wipes_every_text_of_an_entry() {
+        let mut entry = json!({ "new": { "key": "00ff", "bytes": 2 }, "old": [{ "key": "ff00" }] });
+        wipe(&mut entry);
+        assert_eq!(entry, json!({ "new": { "key": "", "bytes": 2 }, "old": [{ "key": "" }] }));
+    }
 
     #[test]
     fn reads_overlaps_and_rejects_malformed_or_too_long_ones() {

@@ -407,7 +407,8 @@ impl Server {
                 return false;
             }
             Err(Unserved::Failed(e)) => {
-                self.log_failure(from, explainer.handshake(&e));
+                let is_probe = matches!(e, HandshakeError::Probe(_));
+                self.log_failed(self.level_of(is_probe), from, explainer.handshake(&e));
                 return false;
             }
         };
@@ -609,8 +610,18 @@ impl Server {
     }
 
     fn log_failure(&self, from: SocketAddr, explanation: Explanation) {
+        self.log_failed(Level::Warn, from, explanation);
+    }
+
+    fn log_failed(&self, level: Level, from: SocketAddr, explanation: Explanation) {
         let text = format!("{from} failed: {}; {}", explanation.why, explanation.advice);
-        self.log.say(Level::Warn, || text, || Event::Failure(Failure::of_peer(at(from), explanation)));
+        self.log.say(level, || text, || Event::Failure(Failure::of_peer(at(from), explanation)));
+    }
+
+    /// How important the failure of a connection is. Port scans and health checks are not, unless --naccept
+    /// makes the exit status depend on them.
+    const fn level_of(&self, is_probe: bool) -> Level {
+        if is_probe && self.args.naccept.is_none() { Level::Debug } else { Level::Warn }
     }
 
     /// Logs the end of a connection, and which side ended it in an orderly way.

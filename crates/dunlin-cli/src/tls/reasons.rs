@@ -18,6 +18,10 @@ use crate::tls::options::TlsOptions;
 use crate::tls::psks::NamedPsks;
 use crate::tls::{kinds, lists};
 
+/// The remedy for a connection that ended before its ClientHello.
+const NO_HELLO: &str =
+    "no ClientHello came, as with port scans and health checks; or look at the log of the client";
+
 /// The context of a connection's error.
 #[derive(Clone, Copy)]
 pub(crate) struct Explainer<'a> {
@@ -68,7 +72,10 @@ impl<'a> Explainer<'a> {
     fn handshake_in_words(&self, error: &HandshakeError) -> Explanation {
         if let (HandshakeError::Timeout(_), Some(address)) = (error, self.silent) {
             let why = format!("{error}: nothing came back from {address}");
-            return Explanation::new(why, "check the address, the port and the firewall");
+            return Explanation::new(
+                why,
+                "check the address, the port and the firewall; leave --udp out if the server speaks TLS over TCP",
+            );
         }
         match error {
             // The server has seen only the ClientHello of this client.
@@ -140,10 +147,8 @@ impl<'a> Explainer<'a> {
             HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => {
                 format!("raise --timeout for a slow line, or {}", self.look_there())
             }
-            HandshakeError::Io(e) if no_hello && e.kind() == K::UnexpectedEof => {
-                "no ClientHello came, as with port scans and health checks; or look at the log of the client"
-                    .into()
-            }
+            HandshakeError::Probe(_) => NO_HELLO.into(),
+            HandshakeError::Io(e) if no_hello && e.kind() == K::UnexpectedEof => NO_HELLO.into(),
             HandshakeError::Io(e) if self.side == Side::Client && e.kind() == K::UnexpectedEof => {
                 "look at the log of the server, and check that this is a port for TLS".into()
             }
@@ -669,6 +674,8 @@ mod tests {
         assert!(explain(&silent, timeout()).starts_with("no ClientHello came"));
         assert!(explain(&seen, timeout()).starts_with("raise --timeout"));
         assert!(explain(&silent, end()).contains("port scans and health checks"));
+        let probe = HandshakeError::Probe(io::ErrorKind::ConnectionReset.into());
+        assert!(explain(&silent, probe).contains("port scans and health checks"));
         assert_eq!(explain(&seen, end()), "look at the log of the client");
         let plain = || broken(P::UnexpectedRecord(What::ApplicationData).into());
         assert!(explain(&silent, plain()).contains("another protocol than TLS"));

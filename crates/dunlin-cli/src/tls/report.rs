@@ -293,7 +293,7 @@ impl<'a> Report<'a> {
             }
             (CacheOutcome::NotUsable, _) => (
                 CacheCode::NotUsable,
-                "a renegotiation or TLS 1.2 without extended master secret or a suite without certificate signatures",
+                "a renegotiation or TLS 1.2 without extended master secret or no certificate that signs",
             ),
             (CacheOutcome::NotAnswered, Side::Client) => {
                 (CacheCode::NotAnswered, "the server has no cache or one of another mode")

@@ -147,6 +147,11 @@ fn a_port_without_a_program_is_refused_at_once() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let line = place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp"), 1);
     assert!(line.contains("connection refused; check the address"), "{line}");
+    assert!(line.ends_with("; leave --udp out if it speaks TLS over TCP"), "{line}");
+    // A server for datagrams alone.
+    let server = Server::new(&place, &format!("{SERVER} --udp"));
+    let line = place.dunlin_fails(&format!("client 127.0.0.1:{} {CLIENT}", server.port), 1);
+    assert!(line.ends_with("; add --udp if it speaks DTLS"), "{line}");
 }
 
 #[test]
@@ -156,7 +161,7 @@ fn a_silent_server_ends_the_handshake_in_time() {
     let port = silent.local_addr().unwrap().port();
     let line = place.dunlin_fails(&format!("client 127.0.0.1:{port} {CLIENT} --udp --timeout 1"), 1);
     let says = format!(
-        "not complete after 1s: nothing came back from 127.0.0.1:{port}; check the address, the port and the firewall"
+        "not complete after 1s: nothing came back from 127.0.0.1:{port}; check the address, the port and the firewall; leave --udp out if the server speaks TLS over TCP"
     );
     assert!(line.contains(&says), "{line}");
     // A server that answers once is not silent.

@@ -66,6 +66,28 @@ fn curl_fetches_a_page_in_both_versions() {
     gateway.log_with("handshake failed");
 }
 
+#[test]
+fn the_log_names_a_server_name_that_no_route_has() {
+    let place = place();
+    let listener = "[log]\nlevel = \"debug\"\n";
+    let text = config("").replace("[[listener.route]]", "[[listener.route]]\nsni = \"*.example.org\"");
+    assert!(text.contains("*.example.org"), "{text}");
+    let (gateway, port) = start(&place, &format!("{listener}{text}"));
+    drop(TcpStream::connect(("127.0.0.1", port)).unwrap());
+    let line = gateway.log_with("a client sent nothing");
+    assert!(line.contains("DEBUG"), "{line}");
+    for (name, shown) in [("a.example", "a.example"), ("192.0.2.1", "192.0.2.1 (an IP address)")] {
+        let options = format!("s_client -connect localhost:{port} -servername {name} -brief");
+        place.tool_fails("openssl", &options);
+        let line = gateway.log_with("handshake failed");
+        assert!(line.contains("WARN") && line.contains(&format!("server_name=\"{shown}\"")), "{line}");
+        assert!(
+            line.contains("advice=\"if the name is one of this server, add it to sni of a route\""),
+            "{line}"
+        );
+    }
+}
+
 /// A certificate with an unusual serial number (RFC 5280 §4.1.2.2) is as good as others.
 #[test]
 fn the_log_names_a_certificate_that_is_refused() {

@@ -105,7 +105,7 @@ fn advice_fits_the_input_that_is_not_tls() {
             &b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"[..],
             "; the client speaks another protocol than TLS: ",
         ),
-        (b"", "; no ClientHello came, as with port scans and health checks; "),
+        (b"\x16", "; no ClientHello came, as with port scans and health checks; "),
     ] {
         let mut client = TcpStream::connect(("127.0.0.1", server.port)).unwrap();
         client.write_all(sent).unwrap();
@@ -113,6 +113,20 @@ fn advice_fits_the_input_that_is_not_tls() {
         client.read_to_end(&mut vec![]).unwrap();
         let log = server.process.log_with(" failed: ");
         assert!(log.contains(advice), "{log}");
+    }
+}
+
+/// A probe makes neither noise nor, with --naccept, a riddle of the exit status.
+#[test]
+fn a_client_that_sends_nothing_is_a_debug_line() {
+    let place = place();
+    for (options, level) in [("--log-level debug", "debug"), ("--naccept 1", "warn")] {
+        let server = Server::new(&place, &format!("{SERVER} {options}"));
+        drop(TcpStream::connect(("127.0.0.1", server.port)).unwrap());
+        let failed = server.process.log_with(" failed: ");
+        assert_eq!(parts(&failed)[1], level, "{failed}");
+        assert!(failed.contains("the client sent nothing: "), "{failed}");
+        assert!(failed.contains("as with port scans and health checks"), "{failed}");
     }
 }
 

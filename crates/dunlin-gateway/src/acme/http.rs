@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::CryptoProvider;
-use dunlin::{ClientConfig, Profile, Trust};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
-use dunlin_store::MemoryClientSessions;
-use dunlin_tokio::TlsConnector;
 use dunlin_tokio::https::HttpsClient;
 use hyper::Request;
 use hyper::body::Bytes;
 use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+
+use crate::https::connector;
 
 /// How long a request may take, with its connection and its handshake.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
@@ -35,24 +33,6 @@ impl AcmeHttp {
         let https = HttpsClient::new(connector(provider, trust)?);
         Ok(Self(https.with_deadline(REQUEST_TIME).with_max_content(MAX_CONTENT)))
     }
-}
-
-/// Connects to HTTPS servers with certificates by these authorities. It resumes its sessions, because each
-/// request has a connection of its own.
-///
-/// # Errors
-/// The provider lacks what a profile needs.
-pub(crate) fn connector(
-    provider: &Arc<CryptoProvider>,
-    trust: X509Trust,
-) -> Result<TlsConnector, dunlin::Error> {
-    let profile = Profile::builder(provider.clone())
-        .trust(Trust { x509: Some(trust), raw_key: None })
-        .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-        .alpn(vec![b"http/1.1".to_vec()])
-        .build()?;
-    let config = ClientConfig::new(profile).with_sessions(Arc::new(MemoryClientSessions::default()));
-    Ok(TlsConnector::new(Arc::new(config)))
 }
 
 impl HttpClient for AcmeHttp {

@@ -26,7 +26,6 @@ pub(crate) use challenge::Challenges;
 use challenge::Places;
 use files::Home;
 use http::AcmeHttp;
-pub(crate) use http::connector;
 use order::Failure;
 
 use crate::config::{AcmeConfig, CertificateFiles, Fault, ListenerConfig};

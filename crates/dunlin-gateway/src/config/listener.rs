@@ -429,6 +429,38 @@ impl ListenerConfig {
         self.clients.credentials.messages(own)
     }
 
+    /// A warning if the handshake cache, or its store, can never have an entry.
+    pub(crate) fn idle_cache(&self) -> Option<Fault> {
+        let CacheConfig { mode, store, place, .. } = self.cache.as_ref()?;
+        let messages = self.messages();
+        let alone = matches!(messages, SsiMessages::Alone | SsiMessages::Links);
+        let is_certificate =
+            |own: &OwnFiles| own.did().is_none_or(|own| self.versions.tls13 && !alone && !own.is_bare());
+        let ClientsConfig { verify, ca, raw_keys, credentials, .. } = &self.clients;
+        let has_clients = *verify != Verify::None
+            && *mode != CacheMode::Rfc7924
+            && (!ca.is_empty() || !raw_keys.is_empty() || (credentials.issuers.is_some() && !alone));
+        let (what, advice) = match (self.certificates.is_empty(), store) {
+            (true, _) => {
+                ("clients authenticate by psk only, so no certificate can be cached", "leave this table out")
+            }
+            (false, _) if !has_clients && !self.certificates.iter().any(is_certificate) => (
+                "DIDs travel in messages of their own here, and the cache keeps certificates only",
+                "leave this table out",
+            ),
+            (false, Some(_)) if *mode == CacheMode::Rfc7924 => (
+                "in mode rfc7924 the gateway caches nothing itself, so store has no effect",
+                "leave store out, or use another mode",
+            ),
+            (false, Some(_)) if !has_clients => (
+                "clients prove no identity by certificate, so store has no effect",
+                "leave store out, or add ca, raw_keys or vc_issuers to [listener.clients]",
+            ),
+            _ => return None,
+        };
+        Some(place.fault(what, advice))
+    }
+
     /// Whether sessions must have the certificates of clients.
     pub(crate) fn needs_certificates(&self) -> bool {
         let is_http = |route: &RouteConfig| matches!(route.protocol, RouteProtocol::Http);

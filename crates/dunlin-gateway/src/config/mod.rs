@@ -382,9 +382,13 @@ fn files(path: &Path) -> Result<Vec<std::path::PathBuf>, Fault> {
 fn read(path: &Path) -> Result<String, Fault> {
     use std::io::Read;
     let failed = |why: String| Fault::elsewhere(format!("{}: {why}", path.display()), "give a file of TOML");
-    let file = std::fs::File::open(path).map_err(|error| failed(error.to_string()))?;
+    let unread = |error: std::io::Error| {
+        let (why, advice) = text::unreadable(&error, "give a file of TOML");
+        Fault::elsewhere(format!("{}: {why}", path.display()), advice)
+    };
+    let file = std::fs::File::open(path).map_err(unread)?;
     let mut content = vec![];
-    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(|error| failed(error.to_string()))?;
+    file.take(MAX_FILE + 1).read_to_end(&mut content).map_err(unread)?;
     if content.len() as u64 > MAX_FILE {
         return Err(failed(format!("larger than {} MiB", MAX_FILE >> 20)));
     }

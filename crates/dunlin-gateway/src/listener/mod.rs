@@ -1,6 +1,7 @@
 //! Listeners: sockets that accept clients, with settings that a reload replaces.
 
 mod frozen;
+mod remedy;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 pub(crate) mod visit;

@@ -10,7 +10,7 @@ use dunlin::wire::AlertDescription;
 use dunlin::{ClientHelloInfo, IdentifiedClient, Negotiated, ServerConfig};
 use dunlin_tokio::{HandshakeError, now};
 
-use super::Live;
+use super::{Live, remedy};
 use crate::clock::now_s;
 use crate::config::{RouteConfig, TransportKind};
 use crate::identity;
@@ -56,6 +56,8 @@ struct Progress {
     is_foreign: bool,
     /// Counts the client as connected.
     established: Option<Established>,
+    /// The server name of a client that no route takes, as the log shows it.
+    unserved: Option<String>,
     /// The certificate that the engine has refused.
     refused: Option<CertificateDer<'static>>,
 }
@@ -144,7 +146,12 @@ impl Visit {
             self.lock().is_challenge = true;
             return Ok(config);
         }
-        let route = route::find(&self.live.config.routes, hello)?;
+        let name = hello.server_name.as_deref();
+        let route = route::find(&self.live.config.routes, hello)
+            .inspect_err(|_| self.lock().unserved = name.map(route::shown))?;
+        if let Some(name) = name.filter(|name| route::oddity(name).is_some()) {
+            self.tell_odd_name(route, name);
+        }
         let route = *self.lock().route.get_or_insert(route);
         let config = match &self.live.tls {
             ServerConfigs::ByRoute(routed) => routed.route(route),
@@ -152,6 +159,16 @@ impl Visit {
             ServerConfigs::ByPolicy(policed) => self.by_policy(policed, route, hello),
         };
         config.ok_or(PeerIncompatible::Refused)
+    }
+
+    /// Logs a server name that no certificate can have, of a client that a route takes nevertheless.
+    fn tell_odd_name(&self, route: usize, name: &str) {
+        let (listener, client) = (&self.live.config.name, self.from);
+        let Some(route) = self.live.config.routes.get(route) else { return };
+        if let Some(Line { left_out }) = self.shared.lines.line(listener, "odd server name", Instant::now()) {
+            let (route, server_name) = (&route.name, route::shown(name));
+            tracing::info!(listener, %client, route, server_name, left_out, "odd server name");
+        }
     }
 
     /// The configuration that the policy chooses by this ClientHello; `None` refuses the client.
@@ -346,17 +363,26 @@ impl Visit {
         self.lock().refused = Some(certificate.clone());
     }
 
-    /// Logs a handshake that has failed, with the certificate that the engine has refused.
+    /// Logs a handshake that has failed, with the server name that no route has, and the certificate that the
+    /// engine has refused.
     pub(crate) fn log_failure(&self, error: &HandshakeError) {
         let listener = &self.live.config.name;
+        if let HandshakeError::Probe(error) = error {
+            tracing::debug!(listener, client = %self.from, %error, "a client sent nothing");
+            return;
+        }
         let Some(Line { left_out }) = self.shared.lines.line(listener, "handshake failed", Instant::now())
         else {
             return;
         };
-        let certificate = self.lock().refused.take();
+        let (certificate, server_name) = {
+            let mut progress = self.lock();
+            (progress.refused.take(), progress.unserved.take())
+        };
         let marks = certificate.map(|leaf| identity::marks(&leaf).map(Some));
         let [subject, serial, sha256] = marks.unwrap_or_default();
-        tracing::warn!(listener, client = %self.from, %error, subject, serial, sha256, left_out, "handshake failed");
+        let advice = remedy::of(error);
+        tracing::warn!(listener, client = %self.from, %error, advice, server_name, subject, serial, sha256, left_out, "handshake failed");
     }
 
     /// Learns from a handshake that has failed.

@@ -21,7 +21,7 @@ pub(crate) struct Failure {
 /// The class of this error.
 pub(crate) fn reason(error: &HandshakeError) -> Failure {
     let (reason, result) = match error {
-        HandshakeError::Io(error) => transport(error),
+        HandshakeError::Io(error) | HandshakeError::Probe(error) => transport(error),
         HandshakeError::Timeout(_) | HandshakeError::Unconfirmed { .. } => ("timeout", "HANDSHAKE_TIMEOUT"),
         HandshakeError::Stopped => ("stopped", "UNKNOWN_FAILURE"),
         HandshakeError::Tls(error) => match error {

@@ -202,7 +202,9 @@ impl Source {
 
 fn text(path: &Path) -> Result<String, Faults> {
     let unreadable = |error: std::io::Error| {
-        Faults::one(unusable(path, error, "give a file of TOML or a database that can be read"))
+        let advice = "give a file of TOML or a database that can be read";
+        let (why, advice) = text::unreadable(&error, advice);
+        Faults::one(unusable(path, why, advice))
     };
     let mut content = vec![];
     let file = File::open(path).map_err(unreadable)?;

@@ -44,7 +44,10 @@ fn puts_a_valid_file_in_force_and_keeps_the_previous_policy_of_an_invalid_one() 
 #[test]
 fn reports_a_file_that_cannot_be_read() {
     let faults = LivePolicy::open("/nonexistent/policy.toml").err().unwrap();
-    assert!(faults.to_string().starts_with("/nonexistent/policy.toml: No such file"), "{faults}");
+    assert!(
+        faults.to_string().starts_with("/nonexistent/policy.toml: no such file; check the path"),
+        "{faults}"
+    );
 }
 
 #[test]

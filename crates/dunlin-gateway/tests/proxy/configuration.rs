@@ -237,6 +237,51 @@ fn warns_of_routes_whose_name_is_in_no_certificate() {
     assert!(warnings.is_empty(), "{warnings:?}");
 }
 
+/// The words are those of all commands.
+#[test]
+fn a_missing_file_has_the_same_words_everywhere() {
+    let place = Place::new();
+    let unread = Config::load(&place.path("none.toml")).unwrap_err().to_string();
+    assert!(unread.ends_with("none.toml: no such file; check the path"), "{unread}");
+    let text = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\nchain = \"none.pem\"\nkey = \"none.key\"\n\
+                [[listener.certificate]]\ndid = \"none.key\"\n\
+                [listener.clients]\nca = \"none.pem\"\npsk = \"none.psk\"\nvc_issuers = \"none\"\n"
+        .to_owned()
+        + &route(1, "");
+    let found = Gateway::check(place.config(&text)).unwrap_err().to_string();
+    assert_eq!(found.lines().count(), 5, "{found}");
+    for line in found.lines() {
+        assert!(line.contains(": no such file; "), "{line}");
+    }
+}
+
+#[test]
+fn check_names_a_handshake_cache_that_can_never_have_an_entry() {
+    let place = Place::new();
+    place.write("did.key", &std::fs::read_to_string(place.path("client.key")).unwrap());
+    let psk = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[listener.clients]\npsk = \"keys.psk\"\n";
+    let did = "[[listener]]\nlisten = \"127.0.0.1:0\"\n[[listener.certificate]]\ndid = \"did.key\"\n";
+    let ca = format!("{}[listener.clients]\nca = \"root.pem\"\n", listener(""));
+    let did_and_ca = format!("{did}[listener.clients]\nca = \"root.pem\"\n");
+    let (plain, store) = (listener(""), "store = \"clients.cache\"\n");
+    for (head, mode, store, says) in [
+        (psk, "compact", "", Some("clients authenticate by psk only, so no certificate can be cached")),
+        (did, "compact", "", Some("DIDs travel in messages of their own here")),
+        (&did_and_ca, "rfc7924", "", Some("DIDs travel in messages of their own here")),
+        (&did_and_ca, "compact", "", None),
+        (&plain, "compact", "", None),
+        (&plain, "compact", store, Some("clients prove no identity by certificate, so store has no effect")),
+        (&ca, "rfc7924", store, Some("in mode rfc7924 the gateway caches nothing itself")),
+        (&ca, "compact", store, None),
+    ] {
+        let text = format!("{head}[listener.cache]\nmode = \"{mode}\"\n{store}{}", route(1, ""));
+        let warnings = Gateway::check(place.config(&text)).unwrap_or_else(|faults| panic!("{faults}"));
+        let warnings: Vec<_> = warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings.len(), usize::from(says.is_some()), "{text}: {warnings:?}");
+        assert!(says.is_none_or(|says| warnings[0].contains(says)), "{warnings:?}");
+    }
+}
+
 #[test]
 fn reads_the_files_of_a_directory_together() {
     let place = Place::new();

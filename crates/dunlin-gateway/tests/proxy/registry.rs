@@ -650,7 +650,7 @@ async fn names_faulty_registries() {
     let site = Site::new(&place).await;
     place.write("junk", "junk\n");
     for (changed, says) in [
-        (("registry.pub", "none"), "none: No such file"),
+        (("registry.pub", "none"), "none: no such file; check the path"),
         (("registry.pub", "junk"), "junk: line 1: key of a note"),
         (("\"root.pem\"", "\"junk\""), "junk"),
     ] {

@@ -23,7 +23,8 @@ use crate::registry::staple::MAX_STAPLE;
 /// The longest document in canonical form, in bytes: a staple of [`MAX_STAPLE`] has 4.5 KiB for the checkpoint and the proof.
 pub const MAX_DOCUMENT: usize = MAX_STAPLE - 4608;
 
-/// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which an RSA key and signature can take 2850.
+/// The longest operation, in bytes: a document, and 8.5 KiB for the rest, of which a key and a signature can
+/// take 2850 (RSA) or 5050 (ML-DSA-44).
 pub const MAX_OPERATION: usize = MAX_DOCUMENT + 8704;
 
 /// The longest origin of a registry, in bytes.

@@ -14,7 +14,7 @@ use dunlin::crypto::CryptoProvider;
 use zeroize::Zeroizing;
 
 use super::{PskError, PskFault, PskRecord, PskSet, ShortKeys, psktool, toml};
-use crate::text::plain_lines;
+use crate::text::{plain_lines, unreadable};
 
 /// The largest file, in bytes: half a million keys.
 const MAX_FILE: u64 = 64 << 20;
@@ -239,7 +239,7 @@ type Stamped = (PskSet, Vec<(PathBuf, Option<Stamp>)>);
 fn load(path: &Path, format: Format, short: ShortKeys) -> Result<Stamped, PskError> {
     // Take the stamp before reading: a change meanwhile then shows at the next look-up.
     let stamp = Stamp::of(path);
-    let content = read(path).map_err(|e| PskFault::Unreadable(e.to_string()))?;
+    let content = read(path).map_err(|e| PskFault::Unreadable(unreadable(&e, "").0))?;
     let (set, key_files) = parse(&content, format, path.parent().unwrap_or(Path::new("")), short)?;
     // The key files were read before their stamps are taken. A change in between shows too: it is not settled yet.
     let of_keys = key_files.into_iter().map(|path| {

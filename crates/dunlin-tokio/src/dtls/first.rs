@@ -110,9 +110,10 @@ fn weigh<X, E>(error: &AttemptError<X, E>) -> Weight {
             HandshakeError::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => Weight::Refused,
             HandshakeError::Timeout(_) | HandshakeError::Tls(Error::TimedOut) => Weight::Silent,
             // No interface leads to the address.
-            HandshakeError::Tls(Error::Misuse(_)) | HandshakeError::Io(_) | HandshakeError::Stopped => {
-                Weight::Unreachable
-            }
+            HandshakeError::Tls(Error::Misuse(_))
+            | HandshakeError::Io(_)
+            | HandshakeError::Probe(_)
+            | HandshakeError::Stopped => Weight::Unreachable,
             HandshakeError::Tls(_) | HandshakeError::Unconfirmed { .. } => Weight::Answered,
         },
     }

@@ -96,20 +96,16 @@ struct Tried<'c> {
     is_valid: bool,
 }
 
-/// An algorithm for webpki that knows the signatures of the peer's certificates. It accepts those that the search has found valid and
-/// no other signature of these certificates. It verifies the rest itself, which are signatures of this side's CRLs.
+/// An algorithm for webpki that knows the signatures of the peer's certificates. It accepts those that the
+/// search has found valid, and verifies nothing itself.
 #[derive(Debug)]
 struct Known<'s> {
     algorithm: &'static dyn SignatureVerificationAlgorithm,
-    certificates: &'s [Signed<'s>],
     tried: &'s [Tried<'s>],
 }
 
 impl SignatureVerificationAlgorithm for Known<'_> {
     fn verify_signature(&self, key: &[u8], message: &[u8], signature: &[u8]) -> Result<(), InvalidSignature> {
-        if !self.certificates.iter().any(|certificate| certificate.message == message) {
-            return self.algorithm.verify_signature(key, message, signature);
-        }
         let (signature_id, key_id) = (self.signature_alg_id(), self.public_key_alg_id());
         let signed = Signed { message, algorithm: signature_id.as_ref(), signature };
         let is_this = |tried: &&Tried<'_>| tried.signed == signed && tried.key == (key_id.as_ref(), key);
@@ -146,12 +142,10 @@ pub(super) fn search<'c>(
     let leaf = chain.first().ok_or(AuthenticationFailure::NoCertificate)?;
     let leaf = Candidate::read(leaf).ok_or(AuthenticationFailure::BadEncoding)?;
     let (candidates, is_cut) = candidates(&leaf, anchors, chain.get(1..).unwrap_or_default());
-    let certificates = candidates.iter().chain([&leaf]).map(|c| c.signed).collect();
     let mut search = Search {
         algorithms,
         anchors,
         candidates,
-        certificates,
         tried: Vec::new(),
         spared: Vec::new(),
         left: MAX_VERIFICATIONS,
@@ -228,7 +222,6 @@ struct Search<'c> {
     algorithms: Algorithms<'c>,
     anchors: &'c [Anchor],
     candidates: Vec<Candidate<'c>>,
-    certificates: Vec<Signed<'c>>,
     tried: Vec<Tried<'c>>,
     /// Keys of this side's trust anchors whose verification did not count.
     spared: Vec<&'c [u8]>,
@@ -323,10 +316,9 @@ impl<'c> Search<'c> {
         validate: Validate<'_>,
     ) -> Result<(), AuthenticationFailure> {
         let authorities: Vec<_> = path.iter().skip(1).map(|c| CertificateDer::from(c.der)).collect();
-        let (certificates, tried) = (&*self.certificates, &*self.tried);
-        let known =
-            self.algorithms.iter().map(|algorithm| Known { algorithm: *algorithm, certificates, tried });
-        let known: Vec<_> = known.collect();
+        let tried = &*self.tried;
+        let known: Vec<_> =
+            self.algorithms.iter().map(|algorithm| Known { algorithm: *algorithm, tried }).collect();
         let known: Vec<_> = known.iter().map(|known| known as &dyn SignatureVerificationAlgorithm).collect();
         validate(&authorities, &root.trust, &known)
     }

@@ -43,8 +43,13 @@ struct List {
 /// The code that verifies chains against CRLs.
 struct Steps {
     good_until_s: fn(&Revocation, &[CertificateDer<'_>]) -> u64,
-    check: fn(&Revocation, &Checked<'_>) -> Result<(), Failure>,
+    check: fn(&Revocation, &Checked<'_>, &mut Tried) -> Result<(), Failure>,
 }
+
+/// The signatures of CRLs that a search has verified: the CRL's index, the issuer's key, and the verdict. A
+/// search validates several paths through one authority, and verifies its CRL once.
+#[derive(Debug, Default)]
+pub(super) struct Tried(Vec<(usize, Vec<u8>, Option<bool>)>);
 
 /// A signed path, and what verifies the CRLs of its issuers.
 pub(super) struct Checked<'p> {
@@ -64,7 +69,8 @@ impl fmt::Debug for Steps {
 static STEPS: Steps = Steps { good_until_s: Revocation::consulted_until_s, check: Revocation::check_path };
 
 impl Revocation {
-    /// Takes CRLs. The engine verifies a CRL's signature with the issuer's key each time it verifies a chain.
+    /// Takes CRLs. The engine verifies a CRL's signature with the issuer's key each time it verifies a chain,
+    /// once for all the paths that it tries.
     ///
     /// # Errors
     /// There is no CRL; or one does not parse, is not of version 2 or has no nextUpdate; or two CRLs of one
@@ -150,11 +156,11 @@ impl Revocation {
     }
 
     /// Rejects a path if the CRLs do not say that its certificates are not revoked.
-    pub(super) fn check(&self, checked: &Checked<'_>) -> Result<(), Failure> {
-        (self.steps.check)(self, checked)
+    pub(super) fn check(&self, checked: &Checked<'_>, tried: &mut Tried) -> Result<(), Failure> {
+        (self.steps.check)(self, checked, tried)
     }
 
-    fn check_path(&self, checked: &Checked<'_>) -> Result<(), Failure> {
+    fn check_path(&self, checked: &Checked<'_>, tried: &mut Tried) -> Result<(), Failure> {
         let path = checked.path;
         let leaf: &Cert<'_> = path.end_entity();
         let certificates = core::iter::once(leaf).chain(path.intermediate_certificates());
@@ -169,7 +175,7 @@ impl Revocation {
             // RFC 5280 §6.3.3 (f): "If a key usage extension is present in the CRL issuer's certificate,
             // verify that the cRLSign bit is set." A trust anchor has no such extension.
             let may_sign = issuer_der.as_ref().is_none_or(|issuer| x509::may_sign_lists(issuer));
-            self.check_certificate(checked, certificate, i > 0, (key, may_sign))?;
+            self.check_certificate(checked, certificate, i > 0, (key, may_sign), tried)?;
         }
         Ok(())
     }
@@ -182,9 +188,11 @@ impl Revocation {
         certificate: &Cert<'_>,
         is_authority: bool,
         (key, may_sign): (&[u8], bool),
+        tried: &mut Tried,
     ) -> Result<(), Failure> {
         let der = certificate.der();
-        let mut covering = self.lists.iter().filter(|list| list.covers(&der, is_authority)).peekable();
+        let lists = self.lists.iter().enumerate();
+        let mut covering = lists.filter(|(_, list)| list.covers(&der, is_authority)).peekable();
         if covering.peek().is_none() {
             return if self.allow_unknown { Ok(()) } else { Err(Failure::UnknownRevocationStatus) };
         }
@@ -192,9 +200,9 @@ impl Revocation {
         // apart.
         let mut unsupported = None;
         let mut own = Vec::new();
-        for list in covering {
+        for (index, list) in covering {
             let signed = Signed::read(&list.der).ok_or(Failure::BadRevocationList)?;
-            match chain::verifies(checked.algorithms, key, &signed) {
+            match tried.verdict(index, key, || chain::verifies(checked.algorithms, key, &signed)) {
                 Some(true) => own.push(list),
                 Some(false) => {}
                 None => unsupported = Some(failure::bounded(signed.algorithm)),
@@ -218,6 +226,18 @@ impl Revocation {
             }
         }
         Ok(())
+    }
+}
+
+impl Tried {
+    /// Whether this key has signed this CRL. Verifies the signature unless that is known.
+    fn verdict(&mut self, list: usize, key: &[u8], verify: impl FnOnce() -> Option<bool>) -> Option<bool> {
+        if let Some((.., verdict)) = self.0.iter().find(|(at, by, _)| *at == list && by == key) {
+            return *verdict;
+        }
+        let verdict = verify();
+        self.0.push((list, key.to_vec(), verdict));
+        verdict
     }
 }
 

@@ -10,7 +10,7 @@ use webpki::{EndEntityCert, KeyUsage, VerifiedPath};
 
 use super::der::{seconds, sequence, tlv};
 use super::identity::fingerprint;
-use super::revocation::Checked;
+use super::revocation::{Checked, Tried};
 use super::verifier::{Algorithms, AskAgain, Claim, KeyUse, Validity, Verdict, Verified, Verifier};
 use super::{PeerIdentity, Revocation, SubjectName, X509Details, X509Identity};
 use super::{chain, constraints, failure};
@@ -306,12 +306,13 @@ fn verify<'c>(
         Ok(())
     };
     let check: Check<'_> = &check;
+    let mut tried = Tried::default();
     let issuer = chain::search(algorithms, anchors, entries, &mut |authorities, anchor, known| {
         let anchors = core::slice::from_ref(anchor);
         match leaf.verify_for_usage(known, anchors, authorities, now, usage, None, Some(check)) {
             Ok(path) => {
                 let checked = Checked { path: &path, algorithms, now_s: now.as_secs() };
-                revocation.map_or(Ok(()), |revocation| revocation.check(&checked))
+                revocation.map_or(Ok(()), |revocation| revocation.check(&checked, &mut tried))
             }
             // The signatures of this path are valid. webpki also tries its keys in other orders, and prefers
             // the report of a wrong signature to that of a violated constraint.

@@ -66,7 +66,7 @@ pub enum CacheOutcome {
     Disabled,
     /// This handshake cannot use a cache, because no certificate signs in it (docs/handshake-cache.md §5, rules 4 and 7). It
     /// uses a PSK, resumes a session, renegotiates, or its cipher suite has no signature. It may also be TLS 1.2 without
-    /// extended master secret.
+    /// extended master secret, or show identities in messages of their own (docs/identity.md).
     NotUsable,
     /// The peer has no cache, or one with another mode. A client with [`CacheMode::Rfc7924`] also sends nothing to a server
     /// that it has not cached.

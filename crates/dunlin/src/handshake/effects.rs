@@ -61,7 +61,6 @@ impl Effects {
         }
     }
 
-    /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes it.
     /// Reports the certificate of a peer that this side refuses.
     pub(crate) fn refuse(&mut self, chain: &[CertificateDer<'static>], typ: CertificateType) {
         if let (CertificateType::X509, Some(leaf)) = (typ, chain.first()) {
@@ -69,6 +68,7 @@ impl Effects {
         }
     }
 
+    /// Queues an event. An event that the peer can cause at will is queued only once until the caller takes it.
     pub(crate) fn event(&mut self, event: Event) {
         let is_again = |waiting: &Event| {
             matches!(

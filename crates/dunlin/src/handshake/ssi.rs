@@ -20,6 +20,7 @@ use super::negotiate::{Demands, OfferStep, Request, ssi_parameters};
 use super::verify::{Believed, ExpectCertificate, ExpectSignature, Subject, Then};
 use super::{Cx, ExpectMessage, Step};
 use crate::auth::{AcceptedStaples, Credential, KeyUse};
+use crate::cache::CacheOutcome;
 use crate::error::{Error, Internal, PeerMisbehaved};
 use crate::extension::ssi_parameters::SsiParameters;
 use crate::message::{ClientHello, Did, Message, Staples, ssi_staple, vc};
@@ -100,6 +101,8 @@ pub(super) struct Asked {
     pub(super) did_methods: Vec<DidMethod>,
     /// What may come beside the identity.
     pub(super) staples: AcceptedStaples,
+    /// Whether this side shows no certificate that the peer may have cached.
+    pub(super) is_only: bool,
 }
 
 /// Waits for the peer's VC or DID, or for a Certificate in its place.
@@ -110,7 +113,7 @@ struct ExpectCredential {
 
 impl ExpectMessage for ExpectCredential {
     fn message(self: Box<Self>, cx: &mut Cx<'_>, message: Message) -> Result<Step, Error> {
-        let Self { asked: Asked { typ, did_methods, staples }, certificate } = *self;
+        let Self { asked: Asked { typ, did_methods, staples, is_only }, certificate } = *self;
         let entry = match (message.typ, typ) {
             (HandshakeType::VC, CertificateType::VERIFIABLE_CREDENTIAL) => vc::read(message.body())?,
             (HandshakeType::DID, CertificateType::DECENTRALISED_IDENTIFIER) => {
@@ -131,6 +134,9 @@ impl ExpectMessage for ExpectCredential {
                 return Box::new(certificate).message(cx, message);
             }
         };
+        if is_only && cx.draft.cache != CacheOutcome::Disabled {
+            cx.draft.cache = CacheOutcome::NotUsable;
+        }
         let ExpectCertificate { profile, mut transcript, peer, name, then, .. } = certificate;
         let subject = Subject {
             profile,

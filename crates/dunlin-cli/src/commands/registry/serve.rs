@@ -6,16 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args as ClapArgs;
-use dunlin::resume::Tickets;
-use dunlin::{Profile, ServerConfig, Side};
-use dunlin_awslc::tls12::TLS12_CIPHER_SUITES;
+use dunlin::Side;
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
+use dunlin_gateway::https;
 use dunlin_identity::registry::checkpoint::RegistryTrust;
 use dunlin_identity::registry::note::NoteKey;
 use dunlin_registry::server::serve;
 use dunlin_registry::witness::{Witness, follow};
 use dunlin_registry::{Registry, Settings};
-use dunlin_store::RotatingTickets;
 use dunlin_tokio::TlsAcceptor;
 use tokio::net::TcpListener;
 
@@ -24,7 +22,6 @@ use super::{Place, failed};
 use crate::commands::program;
 use crate::commands::server::address;
 use crate::error::{Error, misuse};
-use crate::registry::connector;
 use crate::stop::Stop;
 use crate::tls::identity;
 
@@ -72,17 +69,10 @@ pub(super) struct Listen {
 }
 
 impl Listen {
-    /// The TLS of the HTTPS server. Clients can resume, because each request has a connection of its own.
+    /// The TLS of the HTTPS server.
     pub(super) fn acceptor(&self, place: &Place) -> Result<TlsAcceptor, Error> {
         let loaded = identity::load(&self.cert, self.key.as_ref(), Side::Server, &place.provider)?;
-        let profile = Profile::builder(place.provider.clone())
-            .credentials(vec![loaded.credential])
-            .tls12_cipher_suites(TLS12_CIPHER_SUITES.to_vec())
-            .alpn(vec![b"http/1.1".to_vec()]);
-        let config = profile.build().and_then(ServerConfig::new).map_err(|error| misuse(&error))?;
-        let keys = RotatingTickets::new(place.provider.clone()).map_err(|error| misuse(&error))?;
-        let config = config.with_tickets(Tickets::stateless(Arc::new(keys)));
-        Ok(TlsAcceptor::new(Arc::new(config)))
+        https::acceptor(&place.provider, loaded.credential).map_err(|error| misuse(&error))
     }
 
     pub(super) async fn bind(&self) -> Result<TcpListener, Error> {
@@ -179,7 +169,7 @@ fn witnesses(args: &Serve, place: &Place) -> Result<Vec<Witness>, Error> {
         Some(path) => identity::anchors(path)?,
         None => identity::system_anchors()?,
     };
-    let connector = connector(&place.provider, x509)?;
+    let connector = https::connector(&place.provider, x509).map_err(|error| misuse(&error))?;
     let witness = |url: &String| {
         Witness::new(url, connector.clone())
             .map_err(|error| Error::usage("--witness", error, "plain HTTP is never used"))
@@ -206,7 +196,7 @@ mod tests {
         let listen = Listen { accept: "127.0.0.1:0".parse().unwrap(), cert, key: None };
         let acceptor = listen.acceptor(&place).unwrap();
         let trust = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
-        let connector = connector(&place.provider, trust).unwrap();
+        let connector = https::connector(&place.provider, trust).unwrap();
         for is_resumed in [false, true] {
             let (client, server) = duplex(1 << 16);
             let address = ServerAddress::parse("localhost", 443).unwrap();

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use clap::{Args as ClapArgs, Subcommand};
 use dunlin_gateway::config::{LogConfig, LogFormat, LogLevel};
+use dunlin_gateway::https::connector;
 use dunlin_identity::registry::note::{NoteKeyKind, NoteSigner};
 use dunlin_pki::{KeyPair, KeyType};
 use dunlin_registry::server::{Limits, serve_watch};
@@ -16,9 +17,9 @@ use super::serve::Listen;
 use super::{Place, failed};
 use crate::commands::program;
 use crate::did::key_of;
-use crate::error::Error;
+use crate::error::{Error, misuse};
 use crate::files::{self, Access, Existing};
-use crate::registry::{connector, trust};
+use crate::registry::trust;
 use crate::stop::Stop;
 use crate::tls::identity;
 
@@ -142,7 +143,8 @@ fn run_watch(args: &Run) -> Result<(), Error> {
         Some(path) => identity::anchors(path)?,
         None => identity::system_anchors()?,
     };
-    let source = Source::new(&args.registry, connector(&place.provider, x509)?);
+    let connector = connector(&place.provider, x509).map_err(|error| misuse(&error))?;
+    let source = Source::new(&args.registry, connector);
     let source = source.map_err(|error| Error::usage("--registry", error, "plain HTTP is never used"))?;
     let watch = Watch::open(&database, &settings, source).map_err(|error| failed(&database, &error))?;
     let (watch, log) =

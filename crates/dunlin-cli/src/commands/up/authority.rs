@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use dunlin::auth::X509Trust;
 use dunlin::crypto::{CryptoProvider, SigningKey};
-use dunlin::{ClientConfig, Credential, Profile, ServerConfig, Trust};
+use dunlin::{ClientConfig, Credential, Profile, Trust};
+use dunlin_gateway::https;
 use dunlin_identity::credential::{CREDENTIALS_V2, Contexts, Issuer};
 use dunlin_identity::document::{DidDocument, Relationship};
 use dunlin_identity::handshake::RegistryDocuments;
@@ -21,7 +22,6 @@ use dunlin_registry::lookup::LOOK_UP_TIME;
 use dunlin_registry::server::{Admission, Limits, serve};
 use dunlin_registry::stapler::Stapler;
 use dunlin_registry::{Registry, Settings};
-use dunlin_tokio::TlsAcceptor;
 use dunlin_tokio::https::HttpsClient;
 use serde_json::json;
 use tempfile::TempDir;
@@ -30,7 +30,6 @@ use tokio::sync::oneshot;
 
 use super::setup::{SERVER, setup_failed, signing_key};
 use crate::error::Error;
-use crate::registry::connector;
 
 /// The name of the registry.
 const ORIGIN: &str = "dunlin-up.example/1";
@@ -133,9 +132,7 @@ impl Authority {
         let (database, settings) = (directory.path().join("registry.db"), self.settings());
         Registry::create(&database, &settings).map_err(|error| failed(&error))?;
         let registry = Registry::open(&database, &settings).map_err(|error| failed(&error))?;
-        let profile = Profile::builder(self.provider.clone()).credentials(vec![self.server.clone()]);
-        let config = profile.build().and_then(ServerConfig::new).map_err(setup_failed)?;
-        let acceptor = TlsAcceptor::new(Arc::new(config));
+        let acceptor = https::acceptor(&self.provider, self.server.clone()).map_err(setup_failed)?;
         let socket = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await;
         let socket = socket.map_err(|error| failed(&error))?;
         let url = format!("https://{SERVER}:{}", socket.local_addr()?.port());
@@ -210,7 +207,8 @@ impl Holder {
             return Ok(client.clone());
         }
         let documents = Arc::new(RegistryDocuments::new(self.provider.clone(), self.trust.clone()));
-        let connector = connector(&self.provider, self.roots.clone()).map_err(|error| error.to_string())?;
+        let connector =
+            https::connector(&self.provider, self.roots.clone()).map_err(|error| error.to_string())?;
         let https = HttpsClient::new(connector).with_deadline(LOOK_UP_TIME);
         let client = RegistryClient::new(self.provider.clone(), registry, https, documents);
         let client = client.map_err(|error| error.to_string())?;
@@ -242,4 +240,36 @@ fn public(key: &dyn SigningKey) -> Result<PublicKey, Error> {
 fn hash(provider: &CryptoProvider, pair: &KeyPair) -> Result<Sha256Hash, Error> {
     let key = PublicKey::from_spki(pair.public_key()).map_err(setup_failed)?;
     Sha256Hash::of_key(provider, &key).map_err(setup_failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use dunlin::ServerAddress;
+    use dunlin_pki::{Tree, TreeSpec};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::tls::lists;
+
+    #[tokio::test]
+    async fn clients_of_the_registry_resume_their_sessions() {
+        let provider = Arc::new(lists::provider());
+        let tree = Tree::generate(&TreeSpec::new(KeyType::P256, 10).unwrap()).unwrap();
+        let roots = X509Trust::anchors([tree.root.certificate().clone()]).unwrap();
+        let authority = Authority::new(&provider, &tree.server, roots.clone());
+        let authority = authority.unwrap_or_else(|error| panic!("{error}"));
+        let running = authority.start().await.unwrap_or_else(|error| panic!("{error}"));
+        let port = running.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap();
+        let connector = https::connector(&provider, roots).unwrap();
+        for is_resumed in [false, true] {
+            let tcp = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+            let address = ServerAddress::parse(SERVER, port).unwrap();
+            let mut tls = connector.connect(tcp, address).await.unwrap();
+            assert_eq!(tls.negotiated().is_resumed(), is_resumed);
+            // The tickets precede the answer.
+            tls.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+            tls.read_exact(&mut [0; 8]).await.unwrap();
+        }
+    }
 }

@@ -176,6 +176,10 @@ fn a_watch_vouches_for_the_states_of_the_registry() {
     let refused = place.dunlin_fails(&format!("registry serve registry {files}"), 2);
     assert!(refused.contains("names other witnesses or watches, and none is asked"), "{refused}");
 
+    let early = Running::new(&place, &run("https://localhost:1"));
+    let line = early.log_with("the registry does not answer; this watch asks again until it does");
+    assert!(line.contains("localhost:1"), "{line}");
+    drop(early);
     // Each needs the other's port: the watch first follows a port that does not answer.
     let process = Running::new(&place, &run("https://localhost:1"));
     let port = port_in(&process.log_with("the watch answers"));
@@ -191,6 +195,10 @@ fn a_watch_vouches_for_the_states_of_the_registry() {
     );
     // The watch has seen the empty log alone, and readers see no other one.
     assert_eq!(place.dunlin(&fetch).lines().nth(1), Some("0"));
+    let elsewhere = fetch.replace(&registry_port.to_string(), &format!("{registry_port}/elsewhere"));
+    let line = place.dunlin_fails(&elsewhere, 1);
+    assert!(line.contains("/elsewhere/checkpoint: status 404: "), "{line}");
+    assert!(line.contains("; check --registry: "), "{line}");
 
     let again =
         run(&format!("https://localhost:{registry_port}")).replace("--accept 0", &format!("--accept {port}"));

@@ -297,6 +297,12 @@ fn report(told: &mut Option<WatchError>, error: Option<WatchError>) {
         Some(error) if error.is_false() => {
             tracing::error!(%error, "the registry is false: this watch signs nothing of it");
         }
+        Some(error @ WatchError::Https(_)) => {
+            tracing::warn!(%error, "the registry does not answer; this watch asks again until it does");
+        }
+        Some(error @ WatchError::Refused { status: 404, .. }) => {
+            tracing::warn!(%error, "no registry answers there; check the URL of --registry");
+        }
         Some(error) => tracing::warn!(%error, "the registry's log cannot be verified"),
     }
     *told = error;

@@ -223,7 +223,7 @@ impl ExpectMessage for ExpectCertificateOrRequest {
                 transcript.add(message.bytes());
                 Ok(expect_certificate(handshake, transcript, Some(demands)))
             }
-            HandshakeType::VC | HandshakeType::DID if asked(terms).is_some() => {
+            HandshakeType::VC | HandshakeType::DID if asked(terms, None).is_some() => {
                 expect_certificate(handshake, transcript, None).message(cx, message)
             }
             _ => Err(message.unexpected(What::CertificateOrRequest)),
@@ -242,13 +242,14 @@ fn staples(terms: &Terms) -> Vec<ExtensionType> {
 
 /// The messages of its own in which the server may show a decentralised identity. A server that has answered server_certificate_type
 /// sends a Certificate.
-fn asked(terms: &Terms) -> Option<(&'static SsiSteps, Asked)> {
+fn asked(terms: &Terms, request: Option<&Demands>) -> Option<(&'static SsiSteps, Asked)> {
     let asks = terms.asks.ssi.as_ref()?;
     let may_come = asks.asks_for.is_self_sovereign() && terms.types.server == CertificateType::X509;
     let asked = may_come.then(|| Asked {
         typ: asks.asks_for,
         did_methods: asks.did_methods.clone(),
         staples: terms.asks.staples.clone(),
+        is_only: request.is_none_or(|request| request.ssi.is_some()),
     });
     terms.config.ssi.zip(asked)
 }
@@ -257,7 +258,7 @@ fn expect_certificate(handshake: Handshake, transcript: Transcript, request: Opt
     let terms = &handshake.common.terms;
     let certificate_type = terms.types.server;
     let cached = terms.cache.agreed().and_then(|agreed| agreed.server(certificate_type));
-    let asked = asked(terms);
+    let asked = asked(terms, request.as_ref());
     let certificate = ExpectCertificate {
         profile: Arc::clone(&terms.config.profile),
         transcript,

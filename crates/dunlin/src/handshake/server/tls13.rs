@@ -109,6 +109,9 @@ fn answer(
     let usage = if psk.is_some() { Use::Nothing } else { Use::Tls13 };
     let cache = cache::agree(cx, &config, hello, &sends, usage)?;
     if config.handshake_cache.is_some() {
+        // Identities in messages of their own are never cached (docs/identity.md).
+        let has_certificates = credential.is_some() || client_type.is_some();
+        let usage = if has_certificates { usage } else { Use::Nothing };
         cx.draft.cache = usage.outcome(cache.is_some());
     }
     let resumed = psk.as_ref().is_some_and(|psk| psk.secret.kind() == PskKind::Resumption);
@@ -340,7 +343,8 @@ impl Handshake {
         };
         let Some(ssi) = ssi.filter(|_| request.by_messages) else { return Ok(Step::expect(certificate)) };
         let Request { typ, did_methods, staples, .. } = request;
-        Ok((ssi.expect)(Asked { typ, did_methods, staples }, certificate))
+        let asked = Asked { typ, did_methods, staples, is_only: false };
+        Ok((ssi.expect)(asked, certificate))
     }
 }
 
