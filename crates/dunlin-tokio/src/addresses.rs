@@ -1,4 +1,5 @@
-//! Addresses of servers: look-ups, and connections to the first address that answers (RFC 8305, Happy Eyeballs).
+//! Addresses of servers: look-ups, and connections to the first address that answers (RFC 8305, Happy
+//! Eyeballs).
 
 use std::future::poll_fn;
 use std::io;
@@ -138,8 +139,9 @@ pub(crate) enum Weight {
     Answered,
 }
 
-/// Tries addresses until an attempt succeeds, and drops the other attempts. An attempt that fails, or brings no answer for `step`, lets
-/// the next one begin beside it (RFC 8305 §5). `heard` counts the answers, of whatever size, to all attempts so far.
+/// Tries addresses until an attempt succeeds, and drops the other attempts. An attempt that fails, or brings
+/// no answer for `step`, lets the next one begin beside it (RFC 8305 §5). `heard` counts the answers, of
+/// whatever size, to all attempts so far.
 ///
 /// # Errors
 /// The heaviest failure of all attempts, the first one of several; `None` without addresses.
@@ -288,7 +290,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_server_that_answers_keeps_the_next_attempt_waiting() {
         let [slow, good] = addresses(["127.0.0.1:901", "127.0.0.1:31"]);
-        // Answers come until this time, in milliseconds, and the good address is tried at the end of a step without any.
+        // Answers come until this time, in milliseconds, and the good address is tried at the end of a step
+        // without any.
         for (until, winner, at) in [(0, 31, 131), (150, 31, 331), (850, 901, 901)] {
             let begin = Instant::now();
             let heard = || begin.elapsed().as_millis().min(until) as u64;

@@ -56,7 +56,8 @@ async fn silent(listen: &str) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The ClientHellos that a silent socket has received, with their senders. The alert at the end of an attempt has another type.
+/// The ClientHellos that a silent socket has received, with their senders. The alert at the end of an attempt
+/// has another type.
 fn received(socket: &UdpSocket) -> Vec<(Vec<u8>, SocketAddr)> {
     let mut buffer = [0; 2048];
     let mut all = vec![];
@@ -68,7 +69,8 @@ fn received(socket: &UdpSocket) -> Vec<(Vec<u8>, SocketAddr)> {
     all
 }
 
-/// The random of a ClientHello: behind the headers of its record and message, and the version (RFC 6347 §4.2.2).
+/// The random of a ClientHello: behind the headers of its record and message, and the version (RFC 6347
+/// §4.2.2).
 fn random(datagram: &[u8]) -> &[u8] {
     &datagram[13 + 12 + 2..][..32]
 }
@@ -83,7 +85,8 @@ async fn each_address_without_an_answer_gets_a_hello_of_its_own() {
     assert!(begin.elapsed() >= Duration::from_secs(5), "one step for each silent address");
     association.send(b"hello").await.unwrap();
     assert_eq!(association.recv().await.unwrap().as_deref(), Some(&b"hello"[..]));
-    // The first address got its ClientHello again, and the second one another ClientHello from another socket.
+    // The first address got its ClientHello again, and the second one another ClientHello from another
+    // socket.
     let (to_first, to_second) = (received(&first), received(&second));
     assert!(to_first.len() >= 2 && !to_second.is_empty());
     for (datagram, from) in &to_first {
@@ -93,8 +96,8 @@ async fn each_address_without_an_answer_gets_a_hello_of_its_own() {
     for (datagram, from) in &to_second {
         assert_eq!((random(datagram), *from), (random(&to_second[0].0), to_second[0].1));
     }
-    // Neither the random nor the key share of one ClientHello is in the other one. The extension's number and three lengths stand before
-    // a share (RFC 8446 §4.2.8).
+    // Neither the random nor the key share of one ClientHello is in the other one. The extension's number and
+    // three lengths stand before a share (RFC 8446 §4.2.8).
     let share = |datagram: &[u8]| {
         let at = datagram.windows(2).rposition(|two| two == [0, 51]).unwrap();
         datagram[at + 10..][..32].to_vec()

@@ -472,7 +472,8 @@ impl<'a> Client<'a> {
         Ok((Box::new(stream), progress, taken))
     }
 
-    /// Connects over UDP to the first of the server's addresses that answers. Returns also that the server accepted no early data.
+    /// Connects over UDP to the first of the server's addresses that answers. Returns also that the server
+    /// accepted no early data.
     async fn connect_udp(
         &self,
         config: &Arc<ClientConfig>,

@@ -192,6 +192,9 @@ pub(crate) struct Handshake {
     pub(crate) accepted: bool,
     pub(crate) handshake_bytes_read: u64,
     pub(crate) handshake_bytes_written: u64,
+    /// The part of them that a server with cookies does not count.
+    pub(crate) request_bytes_read: u64,
+    pub(crate) request_bytes_written: u64,
     pub(crate) messages: Vec<Message>,
 }
 

@@ -25,6 +25,7 @@ pub(crate) struct Report<'a> {
     negotiated: &'a Negotiated,
     messages: Vec<MessageSize>,
     bytes: HandshakeBytes,
+    request_bytes: HandshakeBytes,
     /// The connection IDs that this side receives and sends, in hexadecimal.
     connection_ids: [Option<String>; 2],
     /// The association's own port at the server, or why it has none although it was to have one.
@@ -39,6 +40,7 @@ impl<'a> Report<'a> {
             negotiated: stream.negotiated(),
             messages: stream.messages(),
             bytes: stream.handshake_bytes(),
+            request_bytes: stream.request_bytes(),
             connection_ids: stream
                 .connection_ids()
                 .map(|id| Some(base16ct::lower::encode_string(&id)).filter(|id| !id.is_empty())),
@@ -99,6 +101,13 @@ impl<'a> Report<'a> {
             "SSL handshake has read {} bytes and written {} bytes",
             self.bytes.read, self.bytes.written
         )?;
+        let HandshakeBytes { read, written } = self.request_bytes;
+        if written > 0 {
+            writeln!(
+                out,
+                "Of these, {read} and {written} bytes are before the client returned the server's cookie, and the server does not count them"
+            )?;
+        }
         writeln!(out, "---")?;
         for message in &self.messages {
             writeln!(out, "{}", message_line(message))?;
@@ -220,6 +229,8 @@ impl<'a> Report<'a> {
             accepted: self.is_accepted(),
             handshake_bytes_read: self.bytes.read,
             handshake_bytes_written: self.bytes.written,
+            request_bytes_read: self.request_bytes.read,
+            request_bytes_written: self.request_bytes.written,
             messages: self.messages.iter().map(Message::new).collect(),
         }
     }

@@ -17,6 +17,11 @@ pub(crate) trait Session: AsyncBufRead + AsyncWrite + Unpin + Send {
     fn negotiated(&self) -> &Negotiated;
     fn messages(&self) -> Vec<MessageSize>;
     fn handshake_bytes(&self) -> HandshakeBytes;
+
+    /// The part of a client's handshake that a server with cookies does not count.
+    fn request_bytes(&self) -> HandshakeBytes {
+        HandshakeBytes::default()
+    }
     /// The connection IDs that this side receives and sends; empty without one.
     fn connection_ids(&self) -> [Vec<u8>; 2] {
         Default::default()
@@ -116,6 +121,10 @@ impl Session for DtlsStream {
 
     fn handshake_bytes(&self) -> HandshakeBytes {
         self.association.handshake_bytes()
+    }
+
+    fn request_bytes(&self) -> HandshakeBytes {
+        self.association.request_bytes()
     }
 
     fn connection_ids(&self) -> [Vec<u8>; 2] {

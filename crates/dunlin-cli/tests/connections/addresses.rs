@@ -1,7 +1,7 @@
 //! Machines with several addresses, in network namespaces of their own.
 
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
 
 use dunlin_lab::net::{End, Ground, Namespace, veth};
@@ -85,6 +85,68 @@ fn a_server_on_a_wildcard_answers_from_the_address_that_was_asked() {
     }
 }
 
+/// The port in a line about a listener at all addresses.
+fn wildcard_port(line: &str) -> u16 {
+    let port = line.split_once("[::]:").unwrap().1;
+    port.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+}
+
+/// A backend of datagrams in this namespace, which echoes. Returns its port.
+fn backend(machine: &Namespace) -> u16 {
+    let socket = machine.run(|| UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap();
+    let port = socket.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 2048];
+        while let Ok((len, from)) = socket.recv_from(&mut buffer) {
+            let _ = socket.send_to(&buffer[..len], from);
+        }
+    });
+    port
+}
+
+/// The gateway serves each address of its machine, and the tunnel reaches it there and answers at each
+/// address of its own.
+#[test]
+fn a_gateway_and_a_tunnel_on_wildcards_answer_from_the_address_that_was_asked() {
+    let (place, machines) = (place(), Machines::new());
+    let to = backend(&machines.server);
+    place.write(
+        "gateway.toml",
+        format!(
+            "[[listener]]\nname = \"coap\"\nlisten = \"[::]:0\"\ntransport = \"dtls\"\nversions = [\"1.2\", \"1.3\"]\n\
+             [[listener.certificate]]\nchain = \"pki/server.pem\"\nkey = \"pki/server.key\"\n\
+             [[listener.route]]\nto = \"127.0.0.1:{to}\"\n"
+        ),
+    );
+    let gateway = machines.serve(&place, "gateway -c gateway.toml");
+    let port = wildcard_port(&gateway.log_with("listening"));
+    for (to, options) in ways("[::]:0", port) {
+        machines.echo(&place, to, options);
+    }
+    // The last address of each family is not the one from which the system would send.
+    for to in [format!("{}:{port}", ADDRESSES[1]), format!("[{}]:{port}", ADDRESSES[3])] {
+        place.write(
+            "tunnel.toml",
+            format!(
+                "[[listener]]\nname = \"coap\"\nlisten = \"[::]:0\"\nremote = true\ntransport = \"dtls\"\nto = \"{to}\"\n\
+                 server_name = \"localhost\"\n[listener.server]\nca = \"pki/root.pem\"\n"
+            ),
+        );
+        let tunnel = machines.client.run(|| Running::new(&place, "tunnel -c tunnel.toml")).unwrap();
+        let local = wildcard_port(&tunnel.log_with("listening"));
+        for asked in ["127.0.0.1", "10.77.0.1", "::1", "fd77::1"] {
+            let asked = SocketAddr::new(asked.parse().unwrap(), local);
+            let any = if asked.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+            let program = machines.client.run(|| UdpSocket::bind(any).unwrap()).unwrap();
+            program.set_read_timeout(Some(PATIENCE)).unwrap();
+            program.send_to(b"hello", asked).unwrap();
+            let mut answer = [0; 16];
+            let (len, from) = program.recv_from(&mut answer).unwrap();
+            assert_eq!((&answer[..len], from), (&b"hello"[..], asked), "to {to}");
+        }
+    }
+}
+
 /// Addresses that swallow every packet, without an error.
 const DEAD: [&str; 2] = ["10.77.0.66", "fd77::66"];
 
@@ -113,7 +175,8 @@ fn a_dead_address_does_not_hide_a_good_one() {
         let server = machines.serve(&place, &format!("server --accept [::]:0 {SERVER} --json{serves}"));
         let listening = json(&server.lines.recv_timeout(PATIENCE).unwrap());
         let port = listening["address"].as_str().unwrap().parse::<SocketAddr>().unwrap().port();
-        // One dead family, then the other one, then a dead address before a good one of its family, and two dead ones.
+        // One dead family, then the other one, then a dead address before a good one of its family, and two
+        // dead ones.
         for found in [[DEAD[1], v4].as_slice(), &[DEAD[0], v6], &[DEAD[0], v4], &[DEAD[1], DEAD[0], v6]] {
             let hosts: String = found.iter().map(|address| format!("{address} two.test\n")).collect();
             let client = format!("client two.test.:{port} {CLIENT} --servername localhost{asks}");

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64ct::{Base64, Encoding};
+use serde_json::Value;
 
 use crate::common::peers::{CLIENT, KEY, OWN, Running, SERVER, Server, events, kinds, place};
 use crate::common::{Place, send_signal};
@@ -48,10 +49,16 @@ fn prints_the_same_json_as_over_tcp() {
         .collect();
     let has = |kind: &str| log.iter().any(|event| event["event"] == kind);
     assert!(has("incoming") && has("message") && has("connection"), "{log:?}");
-    // The server forgets the first ClientHello.
+    // The server forgets the first ClientHello, and the client says how many bytes that are.
     let connection = log.iter().find(|event| event["event"] == "connection").unwrap();
-    let (written, read) = (&told[0]["handshake_bytes_written"], &connection["handshake_bytes_read"]);
-    assert!(read.as_u64() > Some(0) && read.as_u64() < written.as_u64(), "{read} {written}");
+    let bytes = |event: &Value, name: &str| event[name].as_u64().unwrap();
+    for [here, there] in [["written", "read"], ["read", "written"]] {
+        let request = bytes(&told[0], &format!("request_bytes_{here}"));
+        let all = bytes(&told[0], &format!("handshake_bytes_{here}"));
+        assert!(request > 0, "{told:?}");
+        assert_eq!(all - request, bytes(connection, &format!("handshake_bytes_{there}")));
+        assert_eq!(bytes(connection, &format!("request_bytes_{there}")), 0);
+    }
 }
 
 #[test]

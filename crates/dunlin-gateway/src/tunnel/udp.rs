@@ -486,7 +486,8 @@ impl Outage {
     }
 }
 
-/// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next one is tried first.
+/// Does a handshake with the server, at the first of its addresses that answers. After a failure, the next
+/// one is tried first.
 async fn connect(shared: &Shared, live: &Live, failures: usize) -> Result<Link, Failure> {
     let (config, begin) = (&live.config, Instant::now());
     let listener = &config.name;

@@ -193,8 +193,8 @@ pub(crate) fn why(error: &RedisError) -> String {
     }
 }
 
-/// Connects to the first of these addresses that answers. Each has an equal share of the time that is left, so that a dead one does not
-/// hide a good one.
+/// Connects to the first of these addresses that answers. Each has an equal share of the time that is left,
+/// so that a dead one does not hide a good one.
 fn connect(addresses: &[SocketAddr], until: Instant) -> io::Result<TcpStream> {
     let mut last = io::Error::new(ErrorKind::NotFound, "the host name has no address");
     for (address, rest) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {

@@ -179,8 +179,8 @@ impl DtlsAssociation {
         self.owned.shared().read(|state| state.address(local))
     }
 
-    /// The address of this machine that the peer asks, if the socket is bound to all of them and the system tells. It changes if the peer
-    /// asks another one.
+    /// The address of this machine that the peer asks, if the socket is bound to all of them and the system
+    /// tells. It changes if the peer asks another one.
     pub fn asked_address(&self) -> Option<IpAddr> {
         self.read(|association| association.connection().path().source).flatten()
     }
@@ -229,9 +229,17 @@ impl DtlsAssociation {
         self.read(|association| association.connection().peer_connection_id().to_vec()).unwrap_or_default()
     }
 
-    /// The bytes of the handshake's datagrams. A server does not count those before the client returned its cookie.
+    /// The bytes of the handshake's datagrams up to the last Finished, as the peer counts them, too. A server
+    /// does not count those before the client returned its cookie ([`Self::request_bytes`] of the client).
     pub const fn handshake_bytes(&self) -> HandshakeBytes {
         self.handshake_bytes
+    }
+
+    /// The part of a client's [`Self::handshake_bytes`] up to the server's HelloVerifyRequest or
+    /// HelloRetryRequest. A server that demands a cookie keeps nothing of it, so it does not count it.
+    pub fn request_bytes(&self) -> HandshakeBytes {
+        let (read, written) = self.read(Association::request_bytes).unwrap_or_default();
+        HandshakeBytes { read, written }
     }
 
     /// The handshake messages so far, in order, with their sizes. A server leaves out those before the client returned its cookie.

@@ -16,8 +16,9 @@ use super::shared::{Handle, Owned};
 use crate::addresses::{Weight, plain, race};
 use crate::error::HandshakeError;
 
-/// How long an attempt without an answer runs alone before the next one begins beside it. The first ClientHello is sent again after 1 s
-/// (RFC 9147 §5.8.2), so the loss of one datagram begins no second attempt. RFC 8305 §8 leaves the delay to the protocol.
+/// How long an attempt without an answer runs alone before the next one begins beside it. The first
+/// ClientHello is sent again after 1 s (RFC 9147 §5.8.2), so the loss of one datagram begins no second
+/// attempt.
 const STEP: Duration = Duration::from_millis(2500);
 
 /// What one attempt uses.
@@ -54,10 +55,10 @@ impl<X, E: fmt::Display> fmt::Display for AttemptError<X, E> {
 
 impl<X: fmt::Debug, E: fmt::Debug + fmt::Display> std::error::Error for AttemptError<X, E> {}
 
-/// Connects to the first of these addresses with which the handshake completes. An attempt that fails, or brings no answer for 2.5 s, lets
-/// the next one begin beside it, in the spirit of RFC 8305 §5. `open` makes what an attempt uses. Each attempt is a connection of
-/// its own, with its own socket, random and key share, so no address sees the ClientHello of another one. The other attempts end once one
-/// succeeds.
+/// Connects to the first of these addresses with which the handshake completes. An attempt that fails, or
+/// brings no answer for 2.5 s, lets the next one begin beside it, in the spirit of RFC 8305 §5. `open` makes
+/// what an attempt uses. Each attempt is a connection of its own, with its own socket, random and key share,
+/// so no address sees the ClientHello of another one. The other attempts end once one succeeds.
 ///
 /// # Errors
 /// An attempt that an answer of the server has ended lets none follow. Its failure counts most, then that of a silent address.

@@ -200,8 +200,10 @@ fn poll_step(owned: &Owned, cx: &Context<'_>) -> Poll<Step> {
             // The bytes of the last flight count, too.
             state.flush();
             let Some(association) = state.endpoint.association(owned.id) else { return Poll::Ready(gone()) };
-            let bytes =
-                HandshakeBytes { read: association.bytes_received(), written: association.bytes_sent() };
+            let all = (association.bytes_received(), association.bytes_sent());
+            // The socket may not take the last datagram at once.
+            let (read, written) = association.handshake_bytes().unwrap_or(all);
+            let bytes = HandshakeBytes { read, written };
             return Poll::Ready(Step::Complete(negotiated, bytes));
         }
         if state.is_refused(owned.peer, owned.id) {

@@ -1,9 +1,10 @@
 //! DTLS over UDP sockets.
 //!
-//! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the task that drives both.
-//! [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process. [`interfaces`]: the sockets of a client with several
-//! interfaces. [`watch`]: changes of addresses. [`readable`]: which sockets can be read. [`unsent`]: what the sockets
-//! have not taken yet. [`nodes`]: several machines with the same clients. `port`: several sockets on one port. [`plain`]: sockets without
+//! [`socket`]: several datagrams in one system call. [`shared`]: the socket, the engine's endpoint and the
+//! task that drives both. [`handshake`]: the handshakes. [`frozen`]: associations that outlive the process.
+//! [`interfaces`]: the sockets of a client with several interfaces. [`watch`]: changes of addresses.
+//! [`readable`]: which sockets can be read. [`unsent`]: what the sockets have not taken yet. [`nodes`]:
+//! several machines with the same clients. `port`: several sockets on one port. [`plain`]: sockets without
 //! DTLS. [`first`]: a client whose server has several addresses.
 
 mod association;

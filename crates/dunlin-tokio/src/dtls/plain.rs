@@ -10,9 +10,11 @@ use tokio::net::UdpSocket;
 
 use super::socket::{Buffers, Socket};
 
-/// A UDP socket for plain datagrams that answers from the address that was asked, also if it is bound to all addresses of the machine.
+/// A UDP socket for plain datagrams that answers from the address that was asked, also if it is bound to all
+/// addresses of the machine.
 ///
-/// Otherwise, the system chooses the source of an answer, and a program that has asked another address of the machine drops it.
+/// Otherwise, the system chooses the source of an answer, and a program that has asked another address of the
+/// machine drops it.
 pub struct PlainSocket(Socket);
 
 /// The memory for the datagrams that one call receives.
@@ -48,8 +50,8 @@ impl PlainSocket {
         self.0.local_addr()
     }
 
-    /// Waits for datagrams, and calls `f` for each that one system call gives. Only one task may receive. The caller can drop the future
-    /// without loss.
+    /// Waits for datagrams, and calls `f` for each that one system call gives. Only one task may receive. The
+    /// caller can drop the future without loss.
     ///
     /// # Errors
     /// The system cannot receive, for example for lack of memory.

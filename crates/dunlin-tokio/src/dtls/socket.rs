@@ -49,7 +49,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Lets the system fragment datagrams again, which quinn-udp forbids for QUIC. Here the MTU of the configuration decides.
+    /// Lets the system fragment datagrams again, which quinn-udp forbids for QUIC. Here the MTU of the
+    /// configuration decides.
     fn allow_fragments(&self) {
         #[cfg(target_os = "linux")]
         {
@@ -57,7 +58,8 @@ impl Socket {
             use rustix::net::sockopt::{
                 Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
             };
-            // Without it, datagrams above the MTU of the interface or the path are lost. A socket for both families needs it for both.
+            // Without it, datagrams above the MTU of the interface or the path are lost. A socket for both
+            // families needs it for both.
             let _ = set_ip_mtu_discover(&self.socket, Ipv4PathMtuDiscovery::WANT);
             if self.is_ipv6 {
                 let _ = set_ipv6_mtu_discover(&self.socket, Ipv6PathMtuDiscovery::WANT);

@@ -7,6 +7,7 @@ use core::net::SocketAddr;
 use super::follow::Following;
 use super::routes::Key;
 use super::table::Table;
+use super::tally::Tally;
 use crate::address::Local;
 use crate::auth::PeerIdentity;
 use crate::connection::DtlsConnection;
@@ -67,8 +68,7 @@ pub struct Association {
     /// Whether an event announces a change that the caller has not seen yet.
     pub(super) is_announced: bool,
     pub(super) ended: Option<Ended>,
-    pub(super) bytes_received: u64,
-    pub(super) bytes_sent: u64,
+    pub(super) tally: Tally,
 }
 
 impl Association {
@@ -76,6 +76,7 @@ impl Association {
         let is_half_open = connection.side() == Side::Server;
         let address = connection.peer_address();
         Self {
+            tally: Tally::new(&connection),
             connection,
             address,
             old_port: None,
@@ -92,8 +93,6 @@ impl Association {
             is_sending: false,
             is_announced: false,
             ended: None,
-            bytes_received: 0,
-            bytes_sent: 0,
         }
     }
 
@@ -115,12 +114,26 @@ impl Association {
     /// The bytes of the peer's datagrams, without those that a server answered before it kept anything. Datagrams that are not
     /// authentic count, too.
     pub const fn bytes_received(&self) -> u64 {
-        self.bytes_received
+        self.tally.received
     }
 
     /// The bytes of the datagrams that were taken out for the peer, likewise.
     pub const fn bytes_sent(&self) -> u64 {
-        self.bytes_sent
+        self.tally.sent
+    }
+
+    /// The bytes of the handshake's datagrams, received and sent, once it is complete and its last datagram
+    /// has been taken out. The datagram with the last Finished is the last one, so later tickets and ACKs do
+    /// not count. A server does not count what it answered before it kept anything ([`Self::request_bytes`]
+    /// of the client).
+    pub fn handshake_bytes(&self) -> Option<(u64, u64)> {
+        self.tally.handshake()
+    }
+
+    /// The part of a client's handshake up to the server's request for another ClientHello: bytes received
+    /// and sent. A server that demands a cookie keeps nothing of it.
+    pub fn request_bytes(&self) -> (u64, u64) {
+        self.tally.request()
     }
 
     /// Whether this side is the server of a client whose ClientHello had this random.

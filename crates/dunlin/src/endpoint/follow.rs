@@ -303,7 +303,7 @@ impl Endpoint {
         while let Some(association) = self.associations.get_mut(&id)
             && let Some(transmit) = association.connection.poll_transmit(now)
         {
-            association.bytes_sent += transmit.datagram.len() as u64;
+            association.tally.transmit(transmit.datagram.len(), &association.connection);
             self.stray(transmit);
         }
     }

@@ -14,6 +14,7 @@ mod limits;
 mod ports;
 mod routes;
 mod table;
+mod tally;
 
 use crate::sync::Arc;
 use alloc::boxed::Box;
@@ -160,6 +161,8 @@ struct Partial {
     connection: Box<DtlsConnection>,
     /// Its place in the order of arrival of the latest fragments.
     number: u64,
+    /// The bytes of its datagrams.
+    received: u64,
 }
 
 impl Endpoint {
@@ -304,7 +307,7 @@ impl Endpoint {
 
     fn deliver(&mut self, now: Now, from: Path, id: AssociationId, datagram: &[u8]) {
         if let Some(association) = self.associations.get_mut(&id) {
-            association.bytes_received += datagram.len() as u64;
+            association.tally.received += datagram.len() as u64;
             // The connection keeps its error.
             let _ = association.connection.receive(now, from, datagram);
             self.index.announce(id, association);
@@ -330,7 +333,7 @@ impl Endpoint {
             if association.ended != Some(Ended::Superseded)
                 && let Some(transmit) = association.connection.poll_transmit(now)
             {
-                association.bytes_sent += transmit.datagram.len() as u64;
+                association.tally.transmit(transmit.datagram.len(), &association.connection);
                 match association.connection.has_output() {
                     true => self.index.send(id, association),
                     false => self.index.file_deadline(id, association),
@@ -491,10 +494,11 @@ impl Endpoint {
         }
         // A whole ClientHello needs nothing that was kept, and may be forged.
         let partial = if hello.is_whole { None } else { self.partial.remove(&from) };
-        let mut connection = match partial {
-            Some(partial) => partial.connection,
-            None => Box::new(DtlsConnection::server(&config, path, now)),
+        let (mut connection, before) = match partial {
+            Some(partial) => (partial.connection, partial.received),
+            None => (Box::new(DtlsConnection::server(&config, path, now)), 0),
         };
+        let received = before + datagram.len() as u64;
         if config.datagram.port_scheme.is_some() || config.choose_profile {
             connection.offer_port(self.pool.next(Host::of(from.ip()), self.limits.ports_per_host));
         }
@@ -504,10 +508,10 @@ impl Endpoint {
             Standing::Admitted if connection.error().is_none() => {
                 self.partial.remove(&from);
                 let mut association = Association::new(*connection);
-                association.bytes_received = datagram.len() as u64;
+                association.tally.received = received;
                 self.admit(from, association);
             }
-            Standing::PartOfHello => self.keep_part(from, connection),
+            Standing::PartOfHello => self.keep_part(from, connection, received),
             standing => {
                 if standing == Standing::Admitted {
                     self.fail(from, connection.error().cloned());
@@ -595,10 +599,10 @@ impl Endpoint {
 
     /// Keeps an incomplete ClientHello. If there are too many, drops the one of which the fewest bytes have arrived, among the older half:
     /// small forged fragments flush each other, and no forger can keep later clients out.
-    fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>) {
+    fn keep_part(&mut self, from: SocketAddr, connection: Box<DtlsConnection>, received: u64) {
         let number = self.partial_begun;
         self.partial_begun += 1;
-        self.partial.insert(from, Partial { connection, number });
+        self.partial.insert(from, Partial { connection, number, received });
         if self.partial.len() > self.limits.partial_hellos {
             let mut numbers: Vec<_> = self.partial.values().map(|partial| partial.number).collect();
             let (_, median, _) = numbers.select_nth_unstable((self.partial.len() - 1) / 2);
@@ -648,7 +652,8 @@ impl Endpoint {
 
     /// Takes note of a change of an association.
     fn refresh(&mut self, id: AssociationId) {
-        let Some(association) = self.associations.get(&id) else { return };
+        let Some(association) = self.associations.get_mut(&id) else { return };
+        association.tally.check(&association.connection);
         let (follows, may_have_port) =
             (association.following.is_some(), association.is_half_open || association.port.is_some());
         if follows {

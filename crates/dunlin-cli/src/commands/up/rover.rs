@@ -90,6 +90,8 @@ impl Rover {
     fn handshake(&self) -> Option<Handshake> {
         let association = self.endpoint.association(self.id)?;
         let negotiated = association.connection().negotiated()?;
+        let all = (association.bytes_received(), association.bytes_sent());
+        let (read, written) = association.handshake_bytes().unwrap_or(all);
         Some(Handshake {
             version: negotiated.version.map(|version| version.to_string()),
             cipher_suite: negotiated.cipher_suite.map(|suite| suite.to_string()),
@@ -97,8 +99,8 @@ impl Rover {
             peer: negotiated.peer.as_ref().map(identity),
             kind: negotiated.kind.into(),
             resumed: negotiated.is_resumed(),
-            handshake_bytes_read: association.bytes_received(),
-            handshake_bytes_written: association.bytes_sent(),
+            handshake_bytes_read: read,
+            handshake_bytes_written: written,
             ..Handshake::default()
         })
     }
