@@ -134,7 +134,7 @@ fn names_all_faults_of_a_policy_and_of_its_arguments() {
     assert!(error.contains("bad.toml:3: profile.a.rank: \"x\" is not an integer"), "{error}");
     assert_eq!(error.lines().count(), 2, "{error}");
     for (arguments, expected) in [
-        ("-c missing.toml --psk-identity a", "missing.toml: No such file or directory"),
+        ("-c missing.toml --psk-identity a", "missing.toml: no such file; check the path"),
         ("-c policy.toml --hello 160301", "the ClientHello is incomplete"),
         ("-c policy.toml --hello nowhere", "neither a handshake record nor a ClientHello"),
         ("-c policy.toml --cert policy.toml", "neither PEM nor DER of a certificate, key or CRL"),

@@ -39,7 +39,7 @@ impl Stack for Dunlin {
         "dunlin"
     }
 
-    fn has(&self, _: &Case<'_>) -> bool {
+    fn has(&self, _: &Case<'_>, _: u16) -> bool {
         true
     }
 

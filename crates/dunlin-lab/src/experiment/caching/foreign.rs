@@ -8,36 +8,43 @@ use dunlin::Side;
 use dunlin_pki::{Identity, Item, KeyType, certificates_to_pem};
 use pki_types::CertificateDer;
 
-use super::super::foreign::{Foreign, Library, MemoryFile};
-use super::Stack;
+use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
 use super::case::{Case, Credential, End, Handshake, Keys, Mode, Protocol};
+use super::{SMALLEST_MTU, Stack};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-/// The compared libraries.
-pub(super) const LIBRARIES: [Library; 3] = [
-    Library {
-        name: OPENSSL,
-        source: &[include_str!("../openssl.c"), include_str!("arguments.c"), include_str!("openssl.c")],
-        link: &["-lssl", "-lcrypto"],
-        package: "libssl-dev",
-    },
-    Library {
-        name: "wolfssl",
-        source: &[include_str!("arguments.c"), include_str!("wolfssl.c")],
-        link: &["-lwolfssl"],
-        package: "libwolfssl-dev",
-    },
-    Library {
-        name: GNUTLS,
-        source: &[include_str!("../gnutls.c"), include_str!("arguments.c"), include_str!("gnutls.c")],
-        link: &["-lgnutls"],
-        package: "libgnutls28-dev",
-    },
+/// The sources after the line that says how a library is configured.
+const OPENSSL: [&str; 3] =
+    [include_str!("../openssl.c"), include_str!("arguments.c"), include_str!("openssl.c")];
+const WOLFSSL: [&str; 2] = [include_str!("arguments.c"), include_str!("wolfssl.c")];
+const GNUTLS: [&str; 3] =
+    [include_str!("../gnutls.c"), include_str!("arguments.c"), include_str!("gnutls.c")];
+
+/// The compared libraries, each with what it offers for small hellos, and as it is shipped.
+pub(super) const LIBRARIES: [Library; 6] = [
+    openssl("openssl", &OPENSSL),
+    openssl(OPENSSL_AS_SHIPPED, &[AS_SHIPPED, OPENSSL[0], OPENSSL[1], OPENSSL[2]]),
+    wolfssl("wolfssl", &WOLFSSL),
+    wolfssl("wolfssl as shipped", &[AS_SHIPPED, WOLFSSL[0], WOLFSSL[1]]),
+    gnutls("gnutls", &GNUTLS),
+    gnutls("gnutls as shipped", &[AS_SHIPPED, GNUTLS[0], GNUTLS[1], GNUTLS[2]]),
 ];
 
-const OPENSSL: &str = "openssl";
-const GNUTLS: &str = "gnutls";
+/// The stack whose full handshake the paper's percentages apply to.
+pub(super) const OPENSSL_AS_SHIPPED: &str = "openssl as shipped";
+
+const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
+    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
+}
+
+const fn wolfssl(name: &'static str, source: &'static [&'static str]) -> Library {
+    Library { name, source, link: &["-lwolfssl"], package: "libwolfssl-dev" }
+}
+
+const fn gnutls(name: &'static str, source: &'static [&'static str]) -> Library {
+    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
+}
 
 /// The credentials and trust anchors of one side, in files.
 pub(super) struct Files([MemoryFile; 3]);
@@ -115,22 +122,21 @@ impl Stack for Foreign {
 
     /// Only Dunlin has the cache, and Debian's libraries support neither raw public keys, ML-DSA nor DTLS 1.3. GnuTLS is only
     /// compared over datagrams.
-    fn has(&self, case: &Case<'_>) -> bool {
+    fn has(&self, case: &Case<'_>, mtu: u16) -> bool {
+        let is = |library| self.name.starts_with(library);
         let has_protocol = match case.protocol {
-            Protocol::Tls12 | Protocol::Tls13 => self.name != GNUTLS,
+            Protocol::Tls12 | Protocol::Tls13 => !is("gnutls"),
             Protocol::Dtls12 => true,
             Protocol::Dtls13 => false,
         };
         // Over DTLS, OpenSSL 3.0's server finds no suite for an Ed25519 key. GnuTLS finds no cookie in a fragmented ClientHello, which one
-        // with a session ID is at MTU 127.
-        let refuses = match self.name {
-            OPENSSL => {
-                case.protocol.is_over_datagrams()
-                    && case.keys.credential.key_type(Side::Server) == KeyType::Ed25519
-            }
-            GNUTLS => case.mode == Mode::Resumption,
-            _ => false,
-        };
+        // with a session ID is at MTU 127. And it sends no flight of more than 32 datagrams ("GnuTLS internal error"), which a chain of
+        // RSA-4096 takes there.
+        let key = case.keys.credential.key_type(Side::Server);
+        let is_too_long = mtu == SMALLEST_MTU && key == KeyType::Rsa4096;
+        let refuses = case.protocol.is_over_datagrams()
+            && (is("openssl") && key == KeyType::Ed25519
+                || is("gnutls") && (case.mode == Mode::Resumption || is_too_long));
         let has_keys = !matches!(
             case.keys.credential,
             Credential::RawKey(_) | Credential::X509(KeyType::MlDsa44 | KeyType::MlDsa65)

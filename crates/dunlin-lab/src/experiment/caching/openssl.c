@@ -1,4 +1,4 @@
-// OpenSSL. What the method leaves open is as OpenSSL has it by default.
+// OpenSSL. What the method leaves open is as OpenSSL has it by default, but for what makes small hellos.
 
 static SSL_SESSION *session;
 
@@ -8,6 +8,17 @@ static int keep(SSL *ssl, SSL_SESSION *new) {
     session = new;
     return 1;
 }
+
+#ifndef AS_SHIPPED
+// The schemes of the handshake and of the certificates.
+static const char *schemes_of(const EVP_PKEY *key) {
+    switch (EVP_PKEY_get_base_id(key)) {
+    case EVP_PKEY_RSA: return "RSA-PSS+SHA256:RSA+SHA256";
+    case EVP_PKEY_EC: return "ECDSA+SHA256";
+    default: return "ed25519";
+    }
+}
+#endif
 
 static SSL_CTX *configure(int server, int resume, char **files) {
     int datagrams = is(files[VERSION], "dtls1.2"), tls13 = is(files[VERSION], "tls1.3");
@@ -26,6 +37,11 @@ static SSL_CTX *configure(int server, int resume, char **files) {
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
     // Tickets that name a session: those that hold one would carry the client's certificates. In TLS 1.2 a session has an ID.
     if (server || !tls13) SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+#ifndef AS_SHIPPED
+    SSL_CTX_clear_options(ctx, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_ENCRYPT_THEN_MAC);
+    if (!SSL_CTX_set1_sigalgs_list(ctx, schemes_of(SSL_CTX_get0_privatekey(ctx)))) refuse("no signature scheme");
+#endif
     if (datagrams && server) {
         SSL_CTX_set_options(ctx, SSL_OP_COOKIE_EXCHANGE);
         use_cookies(ctx);

@@ -28,7 +28,7 @@ impl Measured for InVirtualTime {
         "dunlin"
     }
 
-    fn has(&self, _: &Case<'_>) -> bool {
+    fn has(&self, _: &Case<'_>, _: u16) -> bool {
         true
     }
 

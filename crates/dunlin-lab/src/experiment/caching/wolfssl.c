@@ -1,4 +1,4 @@
-// wolfSSL. What the method leaves open is as wolfSSL has it by default.
+// wolfSSL. What the method leaves open is as wolfSSL has it by default, but for what makes small hellos.
 
 #include <wolfssl/options.h>
 #include <wolfssl/ssl.h>
@@ -30,6 +30,12 @@ static WOLFSSL_CTX *configure(int server, int resume, char **files) {
     if (server && tls13 && !resume && wolfSSL_CTX_no_ticket_TLSv13(ctx)) refuse("tickets", NULL);
     // In TLS 1.2 a session has an ID.
     if (server && !tls13 && wolfSSL_CTX_NoTicketTLSv12(ctx) != WOLFSSL_SUCCESS) refuse("tickets", NULL);
+#ifndef AS_SHIPPED
+    int rsa = !strcmp(files[SUITE], "ECDHE-RSA-AES256-GCM-SHA384");
+    const char *schemes = rsa ? "RSA-PSS+SHA256:RSA+SHA256" : "ECDSA+SHA256:ed25519";
+    if (wolfSSL_CTX_set1_sigalgs_list(ctx, schemes) != WOLFSSL_SUCCESS) refuse("no signature scheme", NULL);
+    if (wolfSSL_CTX_AllowEncryptThenMac(ctx, 0) != WOLFSSL_SUCCESS) refuse("encrypt-then-mac", NULL);
+#endif
     if (!resume) wolfSSL_CTX_set_session_cache_mode(ctx, WOLFSSL_SESS_CACHE_OFF);
     return ctx;
 }

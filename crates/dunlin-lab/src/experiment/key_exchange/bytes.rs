@@ -38,8 +38,8 @@ impl Stack<'_> {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Dunlin(..) => "dunlin",
-            Self::OpenSsl(_) => "openssl",
-            Self::GnuTls(_) => "gnutls",
+            Self::OpenSsl(openssl) => openssl.name(),
+            Self::GnuTls(gnutls) => gnutls.name(),
         }
     }
 }

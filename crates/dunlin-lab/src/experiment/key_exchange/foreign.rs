@@ -6,25 +6,29 @@ use std::io::Read;
 use dunlin::wire::{NamedGroup, SignatureScheme};
 
 use super::super::datagrams::IP_AND_UDP;
-use super::super::foreign::{Foreign, Library, MemoryFile};
+use super::super::foreign::{AS_SHIPPED, Foreign, Library, MemoryFile};
 use super::MTU;
 use super::suites::{AllKeys, Case, Crypto};
 use crate::Error;
 use crate::net::{Ground, Pair};
 
-const LIBRARY: Library = Library {
-    name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("openssl.c")],
-    link: &["-lssl", "-lcrypto"],
-    package: "libssl-dev",
-};
+const OPENSSL: [&str; 2] = [include_str!("../openssl.c"), include_str!("openssl.c")];
 
-const GNUTLS: Library = Library {
-    name: "gnutls",
-    source: &[include_str!("../gnutls.c"), include_str!("gnutls.c")],
-    link: &["-lgnutls"],
-    package: "libgnutls28-dev",
-};
+/// OpenSSL with what it offers for small hellos, and as it is shipped.
+pub(super) const OPENSSLS: [Library; 2] =
+    [openssl("openssl", &OPENSSL), openssl("openssl as shipped", &[AS_SHIPPED, OPENSSL[0], OPENSSL[1]])];
+
+const fn openssl(name: &'static str, source: &'static [&'static str]) -> Library {
+    Library { name, source, link: &["-lssl", "-lcrypto"], package: "libssl-dev" }
+}
+
+/// GnuTLS likewise. Its configurations differ only in [`gnutls_words`].
+pub(super) const GNUTLSES: [Library; 2] = [gnutls("gnutls"), gnutls("gnutls as shipped")];
+
+const fn gnutls(name: &'static str) -> Library {
+    let source = &[include_str!("../gnutls.c"), include_str!("gnutls.c")];
+    Library { name, source, link: &["-lgnutls"], package: "libgnutls28-dev" }
+}
 
 /// An empty argument of the program.
 const NOTHING: &str = "-";
@@ -67,7 +71,8 @@ fn openssl_words(case: &Case, crypto: &Crypto) -> Vec<String> {
     ]
 }
 
-fn gnutls_words(case: &Case) -> Vec<String> {
+fn gnutls_words(case: &Case, is_as_shipped: bool) -> Vec<String> {
+    let hello = if is_as_shipped { "" } else { ":%NO_ETM" };
     let exchange = case.mechanism.replace('_', "-").to_uppercase();
     let cipher = case.cipher().replace("_SHA256", "").replace('_', "-");
     let group = match case.group {
@@ -82,7 +87,7 @@ fn gnutls_words(case: &Case) -> Vec<String> {
         _ => "RSA-SHA256",
     };
     let priority = format!(
-        "NONE:+VERS-DTLS1.2:+{exchange}:+{cipher}:+AEAD:+SIGN-{scheme}{group}:+COMP-NULL:+CTYPE-X509"
+        "NONE:+VERS-DTLS1.2:+{exchange}:+{cipher}:+AEAD:+SIGN-{scheme}{group}:+COMP-NULL:+CTYPE-X509{hello}"
     );
     vec![priority, who(case).to_owned(), (MTU - IP_AND_UDP).to_string()]
 }
@@ -142,8 +147,13 @@ impl GnuTls {
     ///
     /// # Errors
     /// The compiler or the library is missing.
-    pub(super) fn new() -> Result<Self, Error> {
-        GNUTLS.compile().map(Self)
+    pub(super) fn new(library: &Library) -> Result<Self, Error> {
+        library.compile().map(Self)
+    }
+
+    /// The name in rows.
+    pub(super) const fn name(&self) -> &'static str {
+        self.0.name
     }
 
     /// Returns whether it has the case.
@@ -161,7 +171,8 @@ impl GnuTls {
         case: &Case,
         keys: &AllKeys,
     ) -> Result<(), Error> {
-        Prepared::new(case, keys, gnutls_words(case))?.connect(&self.0, ground, pair)
+        let is_as_shipped = self.name() == GNUTLSES[1].name;
+        Prepared::new(case, keys, gnutls_words(case, is_as_shipped))?.connect(&self.0, ground, pair)
     }
 }
 
@@ -170,8 +181,13 @@ impl OpenSsl {
     ///
     /// # Errors
     /// The compiler or the library is missing.
-    pub(super) fn new() -> Result<Self, Error> {
-        LIBRARY.compile().map(Self)
+    pub(super) fn new(library: &Library) -> Result<Self, Error> {
+        library.compile().map(Self)
+    }
+
+    /// The name in rows.
+    pub(super) const fn name(&self) -> &'static str {
+        self.0.name
     }
 
     /// Makes one connection.

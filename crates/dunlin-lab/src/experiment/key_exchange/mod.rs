@@ -17,7 +17,7 @@ use std::fmt::Display;
 
 use bytes::Stack;
 use duration::{Parts, RATES, SlowLink, path_bytes};
-use foreign::{GnuTls, OpenSsl};
+use foreign::{GNUTLSES, GnuTls, OPENSSLS, OpenSsl};
 use serde_json::Value;
 use suites::{AllKeys, Case, Crypto};
 use time::Times;
@@ -71,6 +71,10 @@ impl Experiment for KeyExchange {
             ("dh_anon", "a fresh key exchange that neither side signs; obsolete"),
             ("raw_key", "public keys without certificates (RFC 7250)"),
             ("server, mutual", "only the server has a certificate, or both sides have one"),
+            (
+                "as shipped",
+                "with the library's own settings; the other rows have what it offers for small hellos",
+            ),
             ("overtake", "above this rate RSA takes less time than DHE_PSK, by the paper's equation (1)"),
         ]
     }
@@ -133,8 +137,9 @@ impl Means {
 /// The parts for measurements on real sockets.
 struct Real {
     links: Vec<SlowLink>,
-    openssl: Option<OpenSsl>,
-    gnutls: Option<GnuTls>,
+    /// With small hellos, and as it is shipped.
+    openssl: Vec<OpenSsl>,
+    gnutls: Vec<GnuTls>,
     ground: Ground,
 }
 
@@ -144,8 +149,10 @@ impl Real {
         let links = RATES.map(|rate| SlowLink::new(&ground, rate, plan.seed));
         let links = links.into_iter().collect::<Result<_, _>>()?;
         let left_out = |error: &Error| progress.note(&format!("left out: {error}"));
-        let (openssl, gnutls) =
-            (OpenSsl::new().inspect_err(left_out).ok(), GnuTls::new().inspect_err(left_out).ok());
+        let compiled = |library| OpenSsl::new(library).inspect_err(left_out).ok();
+        let openssl = OPENSSLS.iter().filter_map(compiled).collect();
+        let compiled = |library| GnuTls::new(library).inspect_err(left_out).ok();
+        let gnutls = GNUTLSES.iter().filter_map(compiled).collect();
         Ok(Self { links, openssl, gnutls, ground })
     }
 }
@@ -177,24 +184,29 @@ impl<'a> Lab<'a> {
         }
     }
 
-    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the suite.
+    /// Returns the bytes and times of a case: Dunlin's row, and those of OpenSSL and GnuTLS if they have the suite. The time is that of
+    /// OpenSSL with small hellos.
     fn rows(&self, case: &Case) -> Result<Vec<Row>, Error> {
         let Some(real) = &self.real else {
             let [ours, _] = self.times(case, None)?;
             return Ok(vec![ours.figures(self.bytes_in_memory(case)?)]);
         };
-        let openssl = real.openssl.as_ref().filter(|_| case.openssl.is_some());
+        let mut openssl = real.openssl.iter().filter(|_| case.openssl.is_some());
+        let first = openssl.next();
         // OpenSSL 3.0 has no datagrams in memory.
-        let [ours, theirs] = self.times(case, openssl.filter(|_| !case.over_datagrams))?;
+        let [ours, theirs] = self.times(case, first.filter(|_| !case.over_datagrams))?;
         let pair = real.ground.pair(MTU)?;
         let (client, server) = case.configs(&self.means(case).crypto, &self.keys)?;
         let stack = Stack::Dunlin(&client, &server);
         let mut rows = vec![ours.figures(self.bytes(&real.ground, &pair, case, &stack)?)];
-        if let Some(openssl) = openssl {
+        if let Some(openssl) = first {
             let row = self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?;
             rows.push(theirs.totals(row));
         }
-        if let Some(gnutls) = real.gnutls.as_ref().filter(|_| GnuTls::has(case)) {
+        for openssl in openssl {
+            rows.push(self.bytes(&real.ground, &pair, case, &Stack::OpenSsl(openssl))?);
+        }
+        for gnutls in real.gnutls.iter().filter(|_| GnuTls::has(case)) {
             rows.push(self.bytes(&real.ground, &pair, case, &Stack::GnuTls(gnutls))?);
         }
         Ok(rows)
@@ -252,7 +264,7 @@ impl<'a> Lab<'a> {
 
     fn save(&self, frames: &[Frame], case: &Case, stack: &Stack<'_>) -> Result<(), Error> {
         let Some(directory) = &self.plan.captures else { return Ok(()) };
-        save_pcap(frames, &directory.join(format!("{}-{}.pcap", stack.name(), case.name())))
+        save_pcap(frames, &directory.join(format!("{}-{}.pcap", stack.name(), case.name()).replace(' ', "-")))
     }
 
     /// Measures the bytes of handshakes in memory.

@@ -1,5 +1,6 @@
 // OpenSSL, held to what the other side of the comparison is held to: one version, suite, group and signature scheme, no
-// tickets, no session IDs; over datagrams, a cookie. What that leaves open is as OpenSSL has it by default.
+// tickets, no session IDs; over datagrams, a cookie. What that leaves open is as OpenSSL has it by default, but for what makes
+// small hellos.
 //
 // PROGRAM server VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY            prints its port, takes one connection
 // PROGRAM client VERSION SUITE GROUP SCHEME WHO ROOT CERTIFICATE KEY IP PORT    makes one
@@ -88,6 +89,10 @@ static SSL_CTX *configure(int server, char **words, const char *certificate, con
     if (!SSL_CTX_set1_sigalgs_list(ctx, words[SCHEME])) refuse("no signature scheme");
     SSL_CTX_set_mode(ctx, SSL_MODE_NO_AUTO_CHAIN | SSL_MODE_AUTO_RETRY);
     SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
+#ifndef AS_SHIPPED
+    SSL_CTX_clear_options(ctx, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
+    SSL_CTX_set_options(ctx, SSL_OP_NO_ENCRYPT_THEN_MAC);
+#endif
     SSL_CTX_set_num_tickets(ctx, 0);
     SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (datagrams && server) {
