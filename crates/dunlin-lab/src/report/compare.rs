@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{PAPER, Row, shown};
+use super::{PAPER, Row, names, shown};
 
 /// The parameter that names the implementation.
 pub(super) const STACK: &str = "stack";
@@ -53,6 +53,12 @@ impl Goal {
     }
 }
 
+/// Whether the machine decides about the figure: a time, a rate or an energy. The paper measured on another one, so its figure is
+/// shown, but neither better nor worse.
+fn is_of_machine(name: &str) -> bool {
+    matches!(names::words(name).1, "per s" | "kbit/s" | "mJ" | "µs" | "ms" | "s")
+}
+
 /// The rivals' rows, by the parameters that they share with Dunlin's.
 pub(super) struct Rivals<'a>(HashMap<String, Vec<&'a Row>>);
 
@@ -82,7 +88,8 @@ impl<'a> Rivals<'a> {
     pub(super) fn verdict(&self, row: &Row, figure: &str) -> Option<Verdict> {
         let goal = Goal::of(figure).filter(|_| is_ours(row))?;
         let value = row.number(figure)?;
-        let others = [self.best(row, figure), row.number(&format!("{PAPER}{figure}"))];
+        let of_paper = row.number(&format!("{PAPER}{figure}")).filter(|_| !is_of_machine(figure));
+        let others = [self.best(row, figure), of_paper];
         let others: Vec<_> = others.into_iter().flatten().collect();
         if others.iter().any(|other| goal.is_better(*other, value)) {
             Some(Verdict::Worse)
@@ -144,9 +151,21 @@ mod tests {
     }
 
     #[test]
-    fn prefers_greater_throughput() {
+    fn times_on_the_papers_machine_are_no_reference() {
         let rivals = Rivals::new(&[]);
-        let fast = Row::new().figure("sealed_per_s", &[2.0]).paper("sealed_per_s", 1.0);
+        for name in ["server_us", "verify_ms", "sealed_per_s", "server_mj"] {
+            for value in [0.5, 2.0] {
+                let row = Row::new().figure(name, &[value]).paper(name, 1.0);
+                assert_eq!(rivals.verdict(&row, name), None, "{name} {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn prefers_greater_throughput() {
+        let fast = Row::new().with(STACK, OURS).figure("sealed_per_s", &[2.0]);
+        let slow = [Row::new().with(STACK, "openssl").figure("sealed_per_s", &[1.0])];
+        let rivals = Rivals::new(&slow);
         assert_eq!(rivals.verdict(&fast, "sealed_per_s"), Some(Verdict::Better));
         let saved = Row::new().figure("saved_percent", &[2.0]).paper("saved_percent", 1.0);
         assert_eq!(rivals.verdict(&saved, "saved_percent"), None);
