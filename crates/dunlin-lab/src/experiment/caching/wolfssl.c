@@ -32,7 +32,7 @@ static WOLFSSL_CTX *configure(int server, int resume, char **files) {
     if (server && !tls13 && wolfSSL_CTX_NoTicketTLSv12(ctx) != WOLFSSL_SUCCESS) refuse("tickets", NULL);
 #ifndef AS_SHIPPED
     int rsa = !strcmp(files[SUITE], "ECDHE-RSA-AES256-GCM-SHA384");
-    const char *schemes = rsa ? "RSA-PSS+SHA256:RSA+SHA256" : "ECDSA+SHA256:ed25519";
+    const char *schemes = rsa ? "RSA-PSS+SHA256:RSA+SHA256" : "ECDSA+SHA256:ED25519";
     if (wolfSSL_CTX_set1_sigalgs_list(ctx, schemes) != WOLFSSL_SUCCESS) refuse("no signature scheme", NULL);
     if (wolfSSL_CTX_AllowEncryptThenMac(ctx, 0) != WOLFSSL_SUCCESS) refuse("encrypt-then-mac", NULL);
 #endif
