@@ -38,7 +38,7 @@ fn configs(is_tls12: bool) -> (ClientConfig, ServerConfig) {
     )
 }
 
-/// What one end has sent is what the other one has received.
+/// One end receives as many bytes as the other one sends.
 fn agree(what: &str, client: HandshakeBytes, server: HandshakeBytes) {
     assert!(client.read > 0 && client.written > 0, "{what}");
     assert_eq!((client.written, client.read), (server.read, server.written), "{what}");

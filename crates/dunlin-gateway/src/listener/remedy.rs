@@ -1,4 +1,4 @@
-//! What an operator can do about a handshake that has failed, if that is known.
+//! Remedies of an operator for failed handshakes, as far as they are known.
 
 use dunlin::error::{AuthenticationFailure as A, Error as E, PeerIncompatible as I, PeerMisbehaved as M};
 use dunlin::wire::AlertDescription as Alert;

@@ -21,7 +21,7 @@ use crate::error::HandshakeError;
 /// attempt.
 const STEP: Duration = Duration::from_millis(2500);
 
-/// What one attempt uses.
+/// The endpoint and the options of one attempt.
 #[derive(Debug)]
 pub struct DtlsAttempt<X> {
     /// An endpoint with a socket of its own, on which nothing else connects to this address.
