@@ -281,6 +281,7 @@ impl Receiver {
         }
         self.expiry = None;
         let key = EpochKey::new(keys)?;
+        self.epochs.reserve_exact(1); // two at most; `push` alone makes room for four
         self.epochs.push(ReadEpoch {
             number,
             key,
