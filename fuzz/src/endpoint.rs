@@ -555,9 +555,10 @@ impl Play<'_> {
 
     fn send(&mut self, who: usize) {
         self.pieces += 1;
-        // In the end, the budget of a new address must suffice for a challenge with the client's connection ID.
+        // In the end, the budget of a new address must suffice for a challenge, data, a KeyUpdate and an ACK, each with the client's
+        // connection ID.
         let is_last = self.script.is_empty() && self.shape.has_long_ids();
-        let padding: &[u8] = if is_last { &[0; 255] } else { &[] };
+        let padding: &[u8] = if is_last { &[0; 512] } else { &[] };
         let data = [&self.pieces.to_be_bytes()[..], self.script.bytes(), padding].concat();
         let client = &mut self.clients[who];
         if client.served.is_some() && client.update(|connection| connection.send(&data)).is_ok() {
