@@ -624,6 +624,32 @@ fn handover_goes_on_where_the_documentation_says() {
         assert_eq!(more(scheme, "first_handshake_ms"), 0.0, "{scheme}");
     }
     assert!(more("cid13", "first_handshake_ms") < 0.0);
+
+    // The page has the table that its tool makes of these rows.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output =
+        Command::new(root.join("tools/handover-tables")).arg(place.path("rows.json")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (made, page) = (
+        String::from_utf8(output.stdout).unwrap(),
+        fs::read_to_string(root.join("docs/handover.md")).unwrap(),
+    );
+    let table = |text: &str| {
+        let (_, rest) = text.split_once("<!-- table nats: tools/handover-tables -->\n\n").unwrap();
+        rest.split_once("\n\n<!--").unwrap().0.to_owned()
+    };
+    assert_eq!(table(&made), table(&page));
+    // Every table has its place in the page, and the times are there.
+    for mark in made.lines().filter(|line| line.starts_with("<!-- table ")) {
+        assert_eq!(page.matches(mark).count(), 1, "{mark}");
+    }
+    assert!(made.contains(&format!("| cid12 | {:.2} | ", seconds_of(&rows, "cid12"))), "{made}");
+}
+
+/// The time of a scheme at a delay of 5 ms, without NAT.
+fn seconds_of(rows: &[Value], scheme: &str) -> f64 {
+    let row = rows.iter().find(|row| row["scheme"] == scheme && row["nat"] == "none" && row["delay_ms"] == 5);
+    row.unwrap()["wall_clock_s"].as_f64().unwrap()
 }
 
 #[test]

@@ -51,6 +51,27 @@ fn link() -> Report {
     Report::new("link", "dunlin lab run link --json lab/link.json".into(), 1, 100, rows)
 }
 
+/// Makes rows like those of `handover` on real sockets: two schemes of Dunlin and one of a rival, with and
+/// without a NAT.
+fn handover() -> Report {
+    let row = |stack: &str, scheme: &str, nat: &str, delay: u32| {
+        let row = Row::new().with("stack", stack).with("scheme", scheme).with("protocol", "dtls1.2");
+        let row = row.with("server", "listening").with("nat", nat).with("delay_ms", delay);
+        let row = row.with("loss_percent", 0).with("downtime_ms", 5).with("way", "real");
+        let row = row.figure("wall_clock_s", &[96.5]).figure("lost_per_handover_ms", &[-2.5]);
+        let saved = if stack == "dunlin" { "saved_percent" } else { "saved_over_openssl_percent" };
+        let row = row.figure(saved, &[11.5]);
+        let row = if nat == "none" { row.paper(saved, 13.63) } else { row };
+        row.figure("messages_acknowledged", &[600.0])
+    };
+    let schemes = [("dunlin", "cid_multihomed_duplicates"), ("dunlin", "tcs_message"), ("mbedtls", "cid12")];
+    let rows = schemes.iter().flat_map(|(stack, scheme)| {
+        let plain = [5, 30, 100].map(|delay| row(stack, scheme, "none", delay));
+        plain.into_iter().chain([row(stack, scheme, "port_restricted", 30)])
+    });
+    Report::new("handover", "dunlin lab run handover --quick --json lab/b.json".into(), 1, 1, rows.collect())
+}
+
 /// Makes an unknown experiment with text that is too long for its place.
 fn alchemy() -> Report {
     let row = |stack: &str, metal: &str, gold: f64| {
@@ -217,11 +238,18 @@ fn shown(place: &Place, scheme: &str) -> Shown {
 fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
     let place = Place::new();
     place.dunlin("lab run key-exchange --way virtual --quick --json lab/key-exchange.json");
-    for (name, report) in [("alchemy", alchemy()), ("caching", caching()), ("link", link())] {
+    for (name, report) in
+        [("alchemy", alchemy()), ("caching", caching()), ("handover", handover()), ("link", link())]
+    {
         write(&place, &format!("lab/{name}.json"), &report);
     }
     place.dunlin("lab report --out .");
     let page = place.read("report.html");
+    let (_, handover) = page.split_once("<h2>handover</h2>").unwrap();
+    let handover = handover.split_once("</section>").unwrap().0;
+    let basis = ["<span>one quick run</span>", "Figures are of one quick run."];
+    assert_eq!(basis.map(|text| count(handover, text)), [5, 1], "{handover}");
+    assert!(handover.contains(">the paper, delay 100 ms</text>"), "{handover}");
     for fetched in ["http:", "https:", "url(", "@import", "src=", "<script", "<link"] {
         assert!(!page.contains(fetched), "{fetched}");
     }
@@ -244,6 +272,8 @@ fn browser_shows_the_page_at_both_widths_in_light_and_dark() {
     let expected = [
         ("alchemy", 2, 1, 2),
         ("caching", 4, 2, 4 * 4 + 1),
+        // Two plots of nine times, two of the time saved beside the paper, and one of both NATs.
+        ("handover", 12, 5, 2 * 9 + 2 * 6 + 2 * 3 + 6),
         // Three figures for each protocol, and the draft's for each tag, in DTLS also for each length of the connection ID.
         ("key-exchange", ways, 3 * 4 + 2 + 4, bars),
         ("link", 4, 1, 3),

@@ -60,12 +60,20 @@ impl Library {
     /// # Errors
     /// The compiler or the library is missing.
     pub(super) fn compile(&self) -> Result<Foreign, Error> {
+        self.compile_with::<&str>(&[])
+    }
+
+    /// Compiles the program with further options of the compiler.
+    ///
+    /// # Errors
+    /// The compiler or the library is missing.
+    pub(super) fn compile_with<S: AsRef<OsStr>>(&self, options: &[S]) -> Result<Foreign, Error> {
         let advice = format!("install what it takes: apt-get install gcc libc6-dev {}", self.package);
         let failed = |why: &dyn Display| Error::new(self.name, why, &advice);
         let directory = tempfile::tempdir().map_err(|error| failed(&error))?;
         let program = directory.path().join(self.name);
         let mut cc = Command::new("cc");
-        cc.args(["-O2", "-x", "c", "-", "-o"]).arg(&program).args(self.link);
+        cc.args(options).args(["-O2", "-x", "c", "-", "-o"]).arg(&program).args(self.link);
         cc.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = cc.spawn().map_err(|error| failed(&format_args!("cc: {error}")))?;
         let source = [&[COMMON], self.source].concat().concat();

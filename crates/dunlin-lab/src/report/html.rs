@@ -171,7 +171,7 @@ fn table(report: &Report) -> Markup {
     let has_rivals = rows.iter().any(|row| !is_ours(row));
     html! {
         p.note {
-            @if report.runs > 1 { "Figures are medians of " (report.runs) " runs." } @else { "Figures of one run." }
+            "Figures are " @if report.runs <= 1 { "of " } (report.basis()) "."
             @if !shared.is_empty() { " In all rows: " (shared.join(", ")) "." }
             @if marked(Verdict::Better) {
                 " " b.better { "Bold" } ": better than the " (paper) " and every other library in the same run."

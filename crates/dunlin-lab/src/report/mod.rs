@@ -51,6 +51,15 @@ impl Report {
         let (machine, incomplete) = (Machine::this(), String::new());
         Self { experiment, version, machine, command, seed, runs, incomplete, rows }
     }
+
+    /// The runs behind the figures.
+    fn basis(&self) -> String {
+        let quick = if self.command.split_whitespace().any(|word| word == "--quick") { "quick " } else { "" };
+        match self.runs {
+            0 | 1 => format!("one {quick}run"),
+            runs => format!("medians of {runs} {quick}runs"),
+        }
+    }
 }
 
 /// The machine of a run. Times are meaningless without it.

@@ -83,11 +83,12 @@ struct Bar {
 
 /// Draws the plots of a report for the figures that it has.
 pub(super) fn plots(report: &Report) -> Markup {
-    html! { @for view in View::of(&report.experiment) { (view.draw(&report.rows)) } }
+    html! { @for view in View::of(&report.experiment) { (view.draw(&report.rows, &report.basis())) } }
 }
 
 impl View {
-    fn draw(&self, rows: &[Row]) -> Markup {
+    /// Draws the rows; `basis` tells from which runs they are.
+    fn draw(&self, rows: &[Row], basis: &str) -> Markup {
         let rows: Vec<_> = rows.iter().filter(|row| (self.rows)(row)).collect();
         let drawn = columns(rows.iter().copied());
         let mut figures = drawn
@@ -110,7 +111,7 @@ impl View {
                 figcaption {
                     (caption)
                     @if plot.left_out > 0 { " (without the last " (plot.left_out) " rows, which are in the table)" }
-                    (plot.legend(self))
+                    (plot.legend(self, basis))
                 }
                 div.panels { @for panel in &plot.panels { (panel.draw(&scale, &caption, plot.layout())) } }
             }
@@ -180,7 +181,7 @@ impl Plot {
         groups.flat_map(|group| group.bars.iter().chain(&group.papers))
     }
 
-    fn legend(&self, view: &View) -> Markup {
+    fn legend(&self, view: &View, basis: &str) -> Markup {
         html! {
             span.legend {
                 @for (number, part) in view.parts.iter().enumerate() {
@@ -192,6 +193,7 @@ impl Plot {
                     }
                 }
                 @if self.has_paper { span { i.key.ref {} (view.reference.name()) } }
+                span { (basis) }
             }
         }
     }
@@ -206,12 +208,17 @@ fn varying(rows: &[&Row]) -> BTreeSet<String> {
 }
 
 impl Bar {
-    fn measured(row: &Row, view: &View, figure: &str, colour: usize) -> Option<Self> {
-        let label = match row.get(view.bar) {
+    /// The value that distinguishes the bar of a row.
+    fn label(row: &Row, view: &View) -> String {
+        match row.get(view.bar) {
             Some(Value::String(text)) => text.clone(),
             Some(value) => names::parameter(view.bar, value),
             None => String::new(),
-        };
+        }
+    }
+
+    fn measured(row: &Row, view: &View, figure: &str, colour: usize) -> Option<Self> {
+        let label = Self::label(row, view);
         let class = if is_ours(row) { OURS } else { RIVAL };
         Some(Self { colour, ..Self::new(row, view, "", figure, label, class)? })
     }
@@ -221,7 +228,10 @@ impl Bar {
             Reference::Paper(_) => (PAPER, figure),
             Reference::Figure(other) => ("", other),
         };
-        Self::new(row, view, prefix, figure, view.reference.name(), REFERENCE)
+        // All stacks share a reference. Otherwise each bar has its own, which is named after the bar, too.
+        let of = Some(Self::label(row, view)).filter(|label| view.bar != STACK && !label.is_empty());
+        let names: Vec<_> = [view.reference.name()].into_iter().chain(of).collect();
+        Self::new(row, view, prefix, figure, names.join(", "), REFERENCE)
     }
 
     fn new(
@@ -449,7 +459,7 @@ mod tests {
         assert_eq!(count(&plot, "<svg "), 2, "a panel an MTU");
         assert!(plot.contains("<h3>MTU 127</h3>") && plot.contains("<h3>MTU 1500</h3>"), "{plot}");
         assert_eq!((count(&plot, "class=\"ours c0\""), count(&plot, "class=\"rival c1\"")), (2, 1));
-        assert_eq!(count(&plot, "<g class=\"ref c0\"><title>paper: 200</title>"), 2, "one a group");
+        assert_eq!(count(&plot, "<g class=\"ref c0\"><title>the paper: 200</title>"), 2, "one a group");
         // 200 bytes are 58 % of the width.
         assert!(plot.contains("<title>dunlin: 100 (TLS 50, transport 20, IP 20, link 10)</title>"), "{plot}");
         for (colour, left, width) in
@@ -477,7 +487,7 @@ mod tests {
         let plot = drawn("key-exchange", vec![row]);
         assert!(
             plot.contains(
-                "<g class=\"ref c0\"><title>draft: 63 (flight1 11, flight2 21, flight3 31)</title>"
+                "<g class=\"ref c0\"><title>the draft: 63 (flight1 11, flight2 21, flight3 31)</title>"
             ),
             "{plot}"
         );
@@ -489,19 +499,45 @@ mod tests {
         let row = |scheme: &str, nat: &str, delay: u32| {
             let row = Row::new().with("stack", "dunlin").with("scheme", scheme).with("nat", nat);
             let row = row.with("delay_ms", delay).with("loss_percent", 0).with("downtime_ms", 5);
-            row.figure("wall_clock_s", &[60.0]).figure("messages_acknowledged", &[600.0])
+            let row = row.figure("wall_clock_s", &[60.0]).figure("messages_acknowledged", &[600.0]);
+            if scheme == "standard" || nat != "none" {
+                return row;
+            }
+            let row = row.figure("saved_percent", &[f64::from(delay)]).paper("saved_percent", 13.63);
+            row.figure("saved_over_listening_percent", &[9.0]).paper("saved_over_listening_percent", 13.63)
         };
         let rows = vec![
             row("standard", "none", 5),
             row("standard", "none", 30),
             row("cid13", "none", 30),
+            row("cid13", "none", 100),
             row("cid13", "symmetric", 30),
         ];
         let plot = drawn("handover", rows);
-        assert_eq!(count(&plot, "<svg "), 2, "{plot}");
-        // Three bars of time, and three behind NATs.
-        assert_eq!(count(&plot, "<rect "), 6, "{plot}");
+        assert_eq!(count(&plot, "<svg "), 4, "{plot}");
+        // Four bars of time, three behind NATs, and four of Table I for each reference, two of them the paper's.
+        assert_eq!(count(&plot, "<rect "), 15, "{plot}");
         assert!(plot.contains(">delay 30 ms</text>") && plot.contains(">symmetric</text>"), "{plot}");
+        // Each bar of the paper names its delay.
+        for delay in [30, 100] {
+            assert_eq!(count(&plot, &format!(">the paper, delay {delay} ms</text>")), 2, "{plot}");
+        }
+        assert!(plot.contains("<i class=\"key ref\"></i>the paper</span><span>one run</span>"), "{plot}");
+    }
+
+    #[test]
+    fn legends_tell_quick_runs() {
+        let row = || Row::new().with("delay_ms", 5).figure("round_trip_error_ms", &[1.0]);
+        for (options, runs, told) in [
+            ("", 1, "one run"),
+            (" --quick", 1, "one quick run"),
+            (" --json lab/--quick.json", 3, "medians of 3 runs"),
+            (" --runs 3 --quick", 3, "medians of 3 quick runs"),
+        ] {
+            let command = format!("dunlin lab run link{options}");
+            let plot = plots(&Report::new("link", command, 1, runs, vec![row()])).into_string();
+            assert!(plot.contains(&format!("<span>{told}</span>")), "{plot}");
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ use case::{Case, Figures, HANDSHAKE, Path, Scheme, ServerKind, TALK, Talk};
 use dunlin::PortScheme;
 use dunlin_sim::NatKind;
 use keys::Keys;
-use real::{OpenSsl, Stack};
+use real::{Rival, Stack};
 
 use super::{Experiment, Plan, Progress, Way};
 use crate::Error;
@@ -71,7 +71,10 @@ impl Experiment for Handover {
                 "tcs_multihomed",
                 "tcs with two interfaces that go down in turns; the client goes over to the other one",
             ),
-            ("cid12, cid13", "connection IDs of DTLS 1.2 and 1.3, with return routability checks"),
+            (
+                "cid12, cid13",
+                "connection IDs of DTLS 1.2 and 1.3, with return routability checks; Mbed TLS follows a new address without one",
+            ),
             (
                 "cid_multihomed",
                 "cid13 with two interfaces that go down in turns; records are repeated over the other one",
@@ -132,9 +135,11 @@ fn in_virtual_time(keys: &Keys, seeds: &[u64], quick: bool, progress: &Progress)
 fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row>, Error> {
     let ground = Ground::new()?;
     let mut stacks = vec![Stack::Dunlin];
-    match OpenSsl::new() {
-        Ok(openssl) => stacks.push(Stack::OpenSsl(openssl)),
-        Err(error) => progress.note(&format!("left out: {error}")),
+    for rival in [Rival::openssl(), Rival::mbedtls(&[])] {
+        match rival {
+            Ok(rival) => stacks.push(Stack::Rival(rival)),
+            Err(error) => progress.note(&format!("left out: {error}")),
+        }
     }
     let paths: Vec<_> = paths(true)
         .into_iter()
@@ -170,7 +175,8 @@ fn on_sockets(keys: &Keys, seeds: &[u64], progress: &Progress) -> Result<Vec<Row
         }
     }
     let mut rows = Vec::new();
-    let openssl = results.get(1);
+    let openssl = stacks.iter().position(|stack| stack.name() == "openssl");
+    let openssl = openssl.and_then(|number| results.get(number));
     for ((stack, cases), results) in stacks.iter().zip(&of_stack).zip(&results) {
         rows.extend(cases.iter().map(|case| results.row(case, stack.name(), Way::Real, openssl)));
     }
@@ -311,23 +317,27 @@ impl Results {
         let of = |figure: fn(&Figures) -> f64| self.of(case).iter().map(figure).collect::<Vec<_>>();
         let seconds: Vec<_> = self.times(case).iter().map(|ms| ms / 1e3).collect();
         let listening = Case { server: ServerKind::Listening, ..case.reference() };
-        let saved = self.saved(case, self, case.reference());
         let row = case
             .row(stack)
             .with("way", way.name())
             .figure("wall_clock_s", &seconds)
-            .figure("lost_per_handover_ms", &self.lost(case))
-            .figure("saved_percent", &saved);
-        let row = match case.paper_saved_percent().filter(|_| !saved.is_empty()) {
-            Some(percent) => row.paper("saved_percent", percent),
-            None => row,
-        };
-        let row = row
-            .figure("saved_over_listening_percent", &self.saved(case, self, listening))
-            .figure(
+            .figure("lost_per_handover_ms", &self.lost(case));
+        let saved = [
+            ("saved_percent", self.saved(case, self, case.reference())),
+            ("saved_over_listening_percent", self.saved(case, self, listening)),
+            (
                 "saved_over_openssl_percent",
-                &openssl.map_or_else(Vec::new, |openssl| self.saved(case, openssl, case.reference())),
-            )
+                openssl.map_or_else(Vec::new, |openssl| self.saved(case, openssl, case.reference())),
+            ),
+        ];
+        let row = saved.iter().fold(row, |row, (name, saved)| {
+            let row = row.figure(name, saved);
+            match case.paper_saved_percent().filter(|_| !saved.is_empty()) {
+                Some(percent) => row.paper(name, percent),
+                None => row,
+            }
+        });
+        let row = row
             .figure("handovers", &of(|run| run.handovers.into()))
             .figure("measured_downtime_ms", &self.downtimes(case))
             .figure("messages_acknowledged", &of(|run| run.acknowledged.into()))

@@ -1,33 +1,8 @@
-// OpenSSL's DTLS 1.2. A client sends messages, one at a time, to a server that sends each of them back. Without an answer within the
-// timeout, the client connects again and sends the message again.
-//
-// PROGRAM server KIND SCHEME ROOT CHAIN KEY                     prints its port, serves until it is killed
-// PROGRAM client KIND SCHEME ROOT CHAIN KEY IP PORT MESSAGES    prints its results when all messages have an answer
-//
-// KIND is listening (any number of connections), or single (one connection, which ends after a second of silence). SCHEME is
-// standard, session_id or ticket. ROOT, CHAIN and KEY are files in PEM.
+// OpenSSL's DTLS 1.2. Without an answer within the timeout, the client connects and sends the message again.
 
-#include <poll.h>
 #include <pthread.h>
-#include <sched.h>
-#include <time.h>
 
-enum { ROLE = 1, KIND, SCHEME, ROOT, CHAIN, KEY, IP, PORT, MESSAGES };
-enum { LONGEST_SECONDS = 1800, LARGEST_DATAGRAM = 1200, MESSAGE_BYTES = 32 };
-enum { TIMEOUT_MS = 1000, PACE_MS = 100, HANDSHAKE_MS = 3000, RETRY_MS = 5, SILENCE_SECONDS = 1, IDLE_SECONDS = 5, PRIORITY = 10 };
-
-static int is(const char *word, const char *other) { return !strcmp(word, other); }
-
-static double now_ms(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1e3 + time.tv_nsec * 1e-6;
-}
-
-static void pause_ms(double ms) {
-    struct timespec time = {(time_t)(ms / 1e3), (long)(ms * 1e6) % 1000000000L};
-    nanosleep(&time, NULL);
-}
+enum { HANDSHAKE_MS = 3000, RETRY_MS = 5, SILENCE_SECONDS = 1, IDLE_SECONDS = 5 };
 
 static SSL_CTX *configure(int server, char **words) {
     SSL_CTX *ctx = SSL_CTX_new(DTLS_method());
@@ -44,15 +19,6 @@ static SSL_CTX *configure(int server, char **words) {
     if (is(words[SCHEME], "standard")) SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
     if (server) use_cookies(ctx);
     return ctx;
-}
-
-// Opens a socket at a port, which several sockets may share.
-static int open_at(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
-    int on = 1, fd = socket(AF_INET, SOCK_DGRAM, 0);
-    if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on)) fail("no socket");
-    if (bind(fd, (struct sockaddr *)&address, sizeof address)) fail("cannot bind");
-    return fd;
 }
 
 // Waits for a client with a cookie.
@@ -106,12 +72,7 @@ static void *serve_client(void *argument) {
 static void serve_all(char **words) {
     SSL_CTX *ctx = configure(1, words);
     int single = is(words[KIND], "single"), fd = open_at(0);
-    struct sockaddr_in address;
-    socklen_t size = sizeof address;
-    if (getsockname(fd, (struct sockaddr *)&address, &size)) fail("no port");
-    int port = ntohs(address.sin_port);
-    printf("%d\n", port);
-    fflush(stdout);
+    int port = print_port(fd);
     for (;;) {
         struct client *client = malloc(sizeof *client);
         if (!client) fail("no memory");
@@ -127,14 +88,6 @@ static void serve_all(char **words) {
         if (pthread_create(&thread, NULL, serve_client, client)) fail("no thread");
         pthread_detach(thread);
     }
-}
-
-// Waits for a datagram until this time.
-static int wait_until(int fd, double until) {
-    double left = until - now_ms();
-    struct pollfd polled = {fd, POLLIN, 0};
-    // In whole milliseconds, not too early.
-    return poll(&polled, 1, left < 0 ? 0 : (int)left + 1) > 0;
 }
 
 // Handshakes until this time.
@@ -203,12 +156,8 @@ static int exchange(SSL *ssl, int fd, int number) {
 }
 
 int main(int argc, char **argv) {
-    alarm(LONGEST_SECONDS);
-    // Like the other side of the comparison, if it may: the result is then about the network, not about the machine.
-    sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){.sched_priority = PRIORITY});
-    if (argc <= KEY) fail("arguments");
+    prepare(argc, argv);
     if (is(argv[ROLE], "server")) serve_all(argv);
-    if (argc <= MESSAGES) fail("arguments");
     SSL_CTX *ctx = configure(0, argv);
     int fd, messages = atoi(argv[MESSAGES]), handshakes = 1, resumed = 0, resent = 0;
     double began = now_ms();
@@ -229,6 +178,6 @@ int main(int argc, char **argv) {
         resent++;
         resumed += SSL_session_reused(ssl);
     }
-    printf("%.3f %.3f %d %d %d\n", now_ms() - began, first, resent, handshakes, resumed);
+    print_results(now_ms() - began, first, messages, resent, handshakes, resumed);
     return 0;
 }

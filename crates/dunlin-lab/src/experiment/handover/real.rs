@@ -1,4 +1,4 @@
-//! Client and server on real sockets in network namespaces: Dunlin's, and OpenSSL's.
+//! Client and server on real sockets in network namespaces: Dunlin's, and the rivals'.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -26,20 +26,23 @@ const PEER: SocketAddr = SocketAddr::new(IpAddr::V4(SERVER), PORT);
 /// A stack on real sockets.
 pub(super) enum Stack {
     Dunlin,
-    OpenSsl(OpenSsl),
+    Rival(Rival),
 }
 
 impl Stack {
     pub(super) const fn name(&self) -> &'static str {
         match self {
             Self::Dunlin => "dunlin",
-            Self::OpenSsl(_) => "openssl",
+            Self::Rival(rival) => rival.program.name,
         }
     }
 
     /// Whether it has the scheme.
-    pub(super) const fn has(&self, scheme: Scheme) -> bool {
-        matches!(self, Self::Dunlin) || !scheme.is_mobile()
+    pub(super) fn has(&self, scheme: Scheme) -> bool {
+        match self {
+            Self::Dunlin => true,
+            Self::Rival(rival) => rival.schemes.contains(&scheme),
+        }
     }
 
     /// Runs a case. `seed` determines the losses.
@@ -59,7 +62,7 @@ impl Stack {
                 let _ended: Sender<()> = ended;
                 match self {
                     Self::Dunlin => dunlin(&place, case, keys, talk.messages),
-                    Self::OpenSsl(openssl) => openssl.talk(ground, &place, case, keys, talk.messages),
+                    Self::Rival(rival) => rival.talk(ground, &place, case, keys, talk.messages),
                 }
             });
             let handovers = place.hand_over(case.path.downtime, talk, &end);
@@ -108,23 +111,42 @@ fn dunlin(place: &Place, case: &Case, keys: &Keys, messages: u32) -> Result<Figu
     })
 }
 
-const LIBRARY: Library = Library {
+const OPENSSL: Library = Library {
     name: "openssl",
-    source: &[include_str!("../openssl.c"), include_str!("openssl.c")],
+    source: &[include_str!("../openssl.c"), include_str!("talk.c"), include_str!("openssl.c")],
     link: &["-lssl", "-lcrypto", "-lpthread"],
     package: "libssl-dev",
 };
 
-/// OpenSSL's DTLS 1.2.
-pub(super) struct OpenSsl(Foreign);
+const MBEDTLS: Library = Library {
+    name: "mbedtls",
+    source: &[include_str!("talk.c"), include_str!("mbedtls.c")],
+    link: &["-lmbedtls", "-lmbedx509", "-lmbedcrypto", "-lm"],
+    package: "libmbedtls-dev",
+};
 
-impl OpenSsl {
-    /// Compiles it.
+/// Another library, with the schemes that its program has.
+pub(super) struct Rival {
+    program: Foreign,
+    schemes: &'static [Scheme],
+}
+
+impl Rival {
+    /// OpenSSL's DTLS 1.2, without connection IDs.
     ///
     /// # Errors
     /// The compiler or the library is missing.
-    pub(super) fn new() -> Result<Self, Error> {
-        LIBRARY.compile().map(Self)
+    pub(super) fn openssl() -> Result<Self, Error> {
+        let schemes = &[Scheme::Standard, Scheme::SessionId, Scheme::Ticket];
+        Ok(Self { program: OPENSSL.compile()?, schemes })
+    }
+
+    /// Mbed TLS's DTLS 1.2 with connection IDs. `options` tell the compiler where the library is.
+    ///
+    /// # Errors
+    /// The compiler or the library is missing, or the library is too old.
+    pub(super) fn mbedtls(options: &[String]) -> Result<Self, Error> {
+        Ok(Self { program: MBEDTLS.compile_with(options)?, schemes: &[Scheme::Cid12] })
     }
 
     fn talk(
@@ -135,7 +157,7 @@ impl OpenSsl {
         keys: &Keys,
         messages: u32,
     ) -> Result<Figures, Error> {
-        let Self(program) = self;
+        let program = &self.program;
         let (server, client) = (Files::new(keys, &keys.server)?, Files::new(keys, &keys.client)?);
         let (_serving, port): (Process<'_>, _) =
             program.serve(ground, &place.server, server.arguments("server", case))?;
@@ -144,14 +166,15 @@ impl OpenSsl {
         let client = ground.spawn(&place.client, &mut program.command(arguments))?;
         let printed = program.finished(client)?;
         let numbers: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let &[wall_clock, first, resent, handshakes, resumed] = &numbers[..] else {
+        let &[wall_clock, first, acknowledged, resent, handshakes, resumed] = &numbers[..] else {
             return Err(program.failed("it prints something else"));
         };
         let time = |ms: f64| Some(Duration::from_secs_f64(ms / 1e3));
+        let acknowledged = acknowledged as u32;
         Ok(Figures {
-            wall_clock: time(wall_clock),
+            wall_clock: time(wall_clock).filter(|_| acknowledged == messages),
             first_handshake: time(first),
-            acknowledged: messages,
+            acknowledged,
             resent: resent as u32,
             handshakes: handshakes as u32,
             resumed: resumed as u32,
@@ -181,6 +204,8 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use dunlin_sim::NatKind;
 
     use super::super::case::{HANDSHAKE, Path, ServerKind};
@@ -246,10 +271,34 @@ mod tests {
         // The pauses alone take longer than the period. The timeout leaves time before the next change.
         let talk = Talk { messages: 16, period: Duration::from_millis(1500) };
         for (scheme, resumes) in [(Scheme::Standard, false), (Scheme::Ticket, true)] {
-            let openssl = Stack::OpenSsl(OpenSsl::new().unwrap());
+            let openssl = Stack::Rival(Rival::openssl().unwrap());
             if let Some(figures) = run(&openssl, scheme, None, talk) {
                 assert!(figures.handshakes > 1);
                 assert_eq!(figures.resumed, if resumes { figures.handshakes - 1 } else { 0 });
+            }
+        }
+    }
+
+    /// Compiles the program of Mbed TLS, after the library whose source code the other tests use, too.
+    fn mbedtls() -> Rival {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let out = format!("{root}/target/peers/mbedtls");
+        let mut build = Command::new("make");
+        build.args(["-s", "-j2", "library", &format!("OUT={out}"), "-C"]);
+        // The tests may run below another make.
+        let output =
+            build.arg(format!("{root}/tests/peers/mbedtls")).env_remove("MAKEFLAGS").output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        Rival::mbedtls(&[format!("-I{out}/include"), format!("-L{out}")]).unwrap()
+    }
+
+    #[test]
+    fn connection_ids_of_mbedtls_survive_changes_of_the_address() {
+        let talk = Talk { messages: 12, period: Duration::from_millis(300) };
+        let mbedtls = Stack::Rival(mbedtls());
+        for nat in [None, Some(NatKind::PortRestricted)] {
+            if let Some(figures) = run(&mbedtls, Scheme::Cid12, nat, talk) {
+                assert_eq!((figures.handshakes, figures.resumed), (1, 0));
             }
         }
     }
