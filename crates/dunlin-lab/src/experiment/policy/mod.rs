@@ -99,6 +99,10 @@ impl Experiment for Policy {
         ]
     }
 
+    fn packages(&self) -> &'static [&'static str] {
+        &["apache2-bin", "curl", "libssl-dev", "valgrind"]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real]
     }
