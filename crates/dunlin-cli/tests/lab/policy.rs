@@ -60,35 +60,36 @@ fn hints_about_clients_save_the_servers_signatures() {
     shows_the_papers_figures_5_and_6(&place);
 }
 
-/// The captures show the messages of one handshake and of two, each with its suite. tshark decrypts them
-/// with the client's keys.
+/// The captures show the messages of one handshake and of two, each with its suite and with a signature of
+/// the server's key. tshark decrypts them with the client's keys.
 fn shows_the_papers_figures_5_and_6(place: &Place) {
-    let [high, low] = ["0xc030", "0xc02f"];
-    let mut cases = vec![("dunlin-none", vec![high])];
-    for (case, suites) in [
-        ("dunlin-renegotiation", [high, low]),
-        ("dunlin-renegotiation_highest", [high, high]),
-        ("dunlin-renegotiation_lowest", [low, low]),
-        ("apache-renegotiation", [high, low]),
-        ("apache-renegotiation_highest", [high, high]),
-        ("apache-renegotiation_lowest", [low, low]),
-    ] {
-        cases.push((case, suites.to_vec()));
-    }
+    // The suite, and the length of the signature in the ServerKeyExchange.
+    let [high, low, short] = [["0xc030", "512"], ["0xc02f", "256"], ["0xc02f", "128"]];
+    let mut cases = vec![
+        ("dunlin-none", vec![high]),
+        ("dunlin-renegotiation", vec![high, low]),
+        ("dunlin-renegotiation_highest", vec![high, high]),
+        ("dunlin-renegotiation_lowest", vec![low, low]),
+        // Apache keeps its certificate.
+        ("apache-renegotiation", vec![high, ["0xc02f", "512"]]),
+        ("apache-renegotiation_highest", vec![high, high]),
+        ("apache-renegotiation_lowest", vec![low, low]),
+    ];
     if cfg!(feature = "legacy-lab") {
-        let short = ["dunlin-renegotiation_lowest-rsa1024", "apache-renegotiation_lowest-rsa1024"];
-        cases.extend(short.map(|case| (case, vec![low, low])));
+        cases.push(("dunlin-renegotiation_lowest-rsa1024", vec![short, short]));
+        cases.push(("apache-renegotiation_lowest-rsa1024", vec![short, short]));
     }
-    for (case, suites) in cases {
+    for (case, handshakes) in cases {
         let [capture, keys] =
             ["pcap", "keys"].map(|extension| format!("captures/{case}-openssl-hardware.{extension}"));
         let mut tshark = Command::new("tshark");
-        tshark.arg("-r").arg(place.path(&capture)).args(["-Y", "tls.handshake.type == 2", "-T", "fields"]);
-        tshark.args(["-e", "tls.handshake.ciphersuite", "-o"]);
+        let messages = "tls.handshake.type == 2 || tls.handshake.type == 12";
+        tshark.arg("-r").arg(place.path(&capture)).args(["-Y", messages, "-T", "fields"]);
+        tshark.args(["-e", "tls.handshake.ciphersuite", "-e", "tls.handshake.sig_len", "-o"]);
         tshark.arg(format!("tls.keylog_file:{}", place.path(&keys).display()));
         let told = tshark.output().expect("tshark is missing: run `tools/setup test`");
         let told = String::from_utf8(told.stdout).unwrap();
-        assert_eq!(told.lines().collect::<Vec<_>>(), suites, "{case}");
+        assert_eq!(told.split_whitespace().collect::<Vec<_>>(), handshakes.concat(), "{case}");
     }
     let captures = fs::read_dir(place.path("captures")).unwrap().map(|entry| entry.unwrap().path());
     let captures: Vec<_> = captures.filter(|path| path.extension().is_some_and(|of| of == "pcap")).collect();
