@@ -119,6 +119,66 @@ fn report_of_a_directory_is_one_page() {
     assert!(place.dunlin("lab report").contains(&format!("experiments 3, rows {}", rows + 4)));
 }
 
+/// Makes rows like those of `policy`. The highest scheme takes 0.9 times as long as in the paper, so no
+/// reduction is as large as the paper's, except Apache's for 10 MB.
+fn policy() -> Report {
+    const SIZES: [u32; 4] = [10 << 10, 100 << 10, 1 << 20, 10 << 20];
+    let times = [
+        ("software", "none", "rsa4096", [7410.0, 8289.0, 15_025.0, 78_805.0]),
+        ("software", "lowest", "rsa1024", [785.0, 1456.0, 6900.0, 66_672.0]),
+        ("software", "renegotiation_highest", "rsa4096", [15_105.0, 15_770.0, 22_478.0, 86_297.0]),
+        ("software", "renegotiation_lowest", "rsa1024", [1689.0, 2299.0, 7646.0, 67_415.0]),
+    ];
+    let mut rows = Vec::new();
+    for (at, size) in SIZES.into_iter().enumerate() {
+        for (aes, strategy, credential, papers) in times {
+            for stack in ["dunlin", "apache"] {
+                let scale = match (stack, credential, at) {
+                    (_, "rsa4096", _) => 0.9,
+                    ("apache", _, 3) => 0.8,
+                    _ => 1.0,
+                };
+                let row =
+                    Row::new().with("stack", stack).with("strategy", strategy).with("client", "openssl");
+                let row = row.with("credential", credential).with("size_bytes", size).with("aes", aes);
+                rows.push(row.figure("server_us", &[papers[at] * scale]).paper("server_us", papers[at]));
+            }
+        }
+    }
+    let command = "dunlin lab run policy --runs 3 --seed 7 --json 'my rows.json'";
+    let packages = [("apache2-bin".to_owned(), "2.4.71-1".to_owned())].into();
+    let date = "2026-11-29T12:00:00Z".to_owned();
+    Report { date, packages, ..Report::new("policy", command.into(), 7, 3, rows) }
+}
+
+#[test]
+fn tables_of_policy_compare_like_for_like_with_the_paper() {
+    let place = Place::new();
+    write(&place, "policy.json", &policy());
+    let tool = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tools/policy-tables");
+    let output = Command::new("python3").arg(tool).arg(place.path("policy.json")).output();
+    let output = output.expect("python3 is missing: `tools/setup test` installs it");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let tables = String::from_utf8(output.stdout).unwrap();
+    for line in [
+        "| scenario 1: highest, software AES | the paper, RSA-4096 | 7 410 | 8 289 | 15 025 | 78 805 |",
+        "|  | Dunlin, RSA-4096 | 6 669 | 7 460 | 13 522 | 70 924 |",
+        "| scenario 2: lowest, software AES | the paper, RSA-1024 | 1 689 | 2 299 | 7 646 | 67 415 |",
+        "|  | Apache, RSA-1024 | 1 689 | 2 299 | 7 646 | 53 932 |",
+        "|  | Dunlin, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | 6.00 % |",
+        "|  | Apache, RSA-1024 | 88.23 % | 80.48 % | 48.97 % | **24.80 %** |",
+        "* Dunlin, RSA-1024: none of the 8 cells reaches the paper's reduction.",
+        "* Apache, RSA-1024: 2 of 8 cells reach the paper's reduction: Table 3, software AES, 10 MB; Table 4, software AES, \
+         10 MB. The others do not: Table 3, software AES, 10 KB, 100 KB and 1 MB; Table 4, software AES, 10 KB, 100 KB and 1 MB.",
+    ] {
+        assert!(tables.lines().any(|other| other == line), "{line}\n{tables}");
+    }
+    let origin = "Command: `dunlin lab run policy --runs 3 --seed 7 --json 'my rows.json'`, seed 7, started 2026-11-29T12:00:00Z. ";
+    assert!(tables.starts_with(origin) && tables.contains("Beside it: apache2-bin 2.4.71-1."), "{tables}");
+    // Neither hardware AES nor RSA-2048 was measured.
+    assert!(!tables.contains("scenario 3: ") && !tables.contains("RSA-2048"), "{tables}");
+}
+
 #[test]
 fn report_reads_files_in_the_given_order() {
     let place = Place::new();

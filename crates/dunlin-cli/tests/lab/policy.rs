@@ -21,7 +21,7 @@ fn hints_about_clients_save_the_servers_signatures() {
     let ours: Vec<_> = rows.iter().filter(|row| row["stack"] == "dunlin").collect();
     for row in &ours {
         let expected = match row["strategy"].as_str().unwrap() {
-            "renegotiation" | "renegotiation_highest" => 2,
+            "renegotiation" | "renegotiation_highest" | "renegotiation_lowest" => 2,
             "ticket" | "psk" => 0,
             _ => 1,
         };
@@ -34,8 +34,12 @@ fn hints_about_clients_save_the_servers_signatures() {
         *ours.iter().find(wanted).unwrap_or_else(|| panic!("{strategy}, {client}, {size} bytes"))
     };
     for size in [10 << 10, 100 << 10] {
-        let clients =
-            [("none", "openssl"), ("renegotiation", "openssl"), ("ticket", "openssl"), ("cached", "dunlin")];
+        let clients = [
+            ("none", "openssl"),
+            ("renegotiation_lowest", "openssl"),
+            ("ticket", "openssl"),
+            ("cached", "dunlin"),
+        ];
         for (strategy, client) in clients {
             let row = of(strategy, client, size);
             assert!(row["paper_server_us"].as_f64() > Some(0.0), "{row}");
@@ -45,8 +49,8 @@ fn hints_about_clients_save_the_servers_signatures() {
     // The paper's percentages, without and with a forced renegotiation.
     let paper =
         |strategy, client| of(strategy, client, 10 << 10)["paper_reduction_percent"].as_f64().unwrap();
-    for (computed, said) in [(paper("ticket", "openssl"), 85.30), (paper("renegotiation", "openssl"), 69.68)]
-    {
+    let said = [(paper("ticket", "openssl"), 85.30), (paper("renegotiation_lowest", "openssl"), 69.68)];
+    for (computed, said) in said {
         assert!((computed - said).abs() < 0.02, "{computed} and {said} %");
     }
     for (stack, client) in [("apache", "openssl"), ("apache", "curl"), ("dunlin", "curl")] {
@@ -56,19 +60,36 @@ fn hints_about_clients_save_the_servers_signatures() {
     shows_the_papers_figures_5_and_6(&place);
 }
 
-/// The captures show the messages of one handshake and of two. tshark decrypts them with the client's keys.
+/// The captures show the messages of one handshake and of two, each with its suite and with a signature of
+/// the server's key. tshark decrypts them with the client's keys.
 fn shows_the_papers_figures_5_and_6(place: &Place) {
-    let cases = [("none", vec!["0xc030"]), ("renegotiation", vec!["0xc030", "0xc02f"])];
-    for (strategy, suites) in cases {
-        let [capture, keys] = ["pcap", "keys"]
-            .map(|extension| format!("captures/dunlin-{strategy}-openssl-hardware.{extension}"));
+    // The suite, and the length of the signature in the ServerKeyExchange.
+    let [high, low, short] = [["0xc030", "512"], ["0xc02f", "256"], ["0xc02f", "128"]];
+    let mut cases = vec![
+        ("dunlin-none", vec![high]),
+        ("dunlin-renegotiation", vec![high, low]),
+        ("dunlin-renegotiation_highest", vec![high, high]),
+        ("dunlin-renegotiation_lowest", vec![low, low]),
+        // Apache keeps its certificate.
+        ("apache-renegotiation", vec![high, ["0xc02f", "512"]]),
+        ("apache-renegotiation_highest", vec![high, high]),
+        ("apache-renegotiation_lowest", vec![low, low]),
+    ];
+    if cfg!(feature = "legacy-lab") {
+        cases.push(("dunlin-renegotiation_lowest-rsa1024", vec![short, short]));
+        cases.push(("apache-renegotiation_lowest-rsa1024", vec![short, short]));
+    }
+    for (case, handshakes) in cases {
+        let [capture, keys] =
+            ["pcap", "keys"].map(|extension| format!("captures/{case}-openssl-hardware.{extension}"));
         let mut tshark = Command::new("tshark");
-        tshark.arg("-r").arg(place.path(&capture)).args(["-Y", "tls.handshake.type == 2", "-T", "fields"]);
-        tshark.args(["-e", "tls.handshake.ciphersuite", "-o"]);
+        let messages = "tls.handshake.type == 2 || tls.handshake.type == 12";
+        tshark.arg("-r").arg(place.path(&capture)).args(["-Y", messages, "-T", "fields"]);
+        tshark.args(["-e", "tls.handshake.ciphersuite", "-e", "tls.handshake.sig_len", "-o"]);
         tshark.arg(format!("tls.keylog_file:{}", place.path(&keys).display()));
         let told = tshark.output().expect("tshark is missing: run `tools/setup test`");
         let told = String::from_utf8(told.stdout).unwrap();
-        assert_eq!(told.lines().collect::<Vec<_>>(), suites, "{strategy}");
+        assert_eq!(told.split_whitespace().collect::<Vec<_>>(), handshakes.concat(), "{case}");
     }
     let captures = fs::read_dir(place.path("captures")).unwrap().map(|entry| entry.unwrap().path());
     let captures: Vec<_> = captures.filter(|path| path.extension().is_some_and(|of| of == "pcap")).collect();

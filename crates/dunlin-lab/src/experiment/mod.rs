@@ -43,6 +43,11 @@ pub trait Experiment: Sync {
         &[]
     }
 
+    /// Debian's packages with the programs and libraries that it measures or uses in the real way.
+    fn packages(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The ways to run it; at least one.
     fn ways(&self) -> &'static [Way];
 

@@ -23,6 +23,15 @@ pub(super) enum Verdict {
     Worse,
 }
 
+/// The references of a figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct References {
+    /// The best value of the rivals in the same run.
+    pub(super) rival: Option<f64>,
+    /// The paper's value, unless its machine decides about it.
+    pub(super) paper: Option<f64>,
+}
+
 /// Whether a smaller or a larger figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Goal {
@@ -84,13 +93,21 @@ impl<'a> Rivals<'a> {
         Some(row.number(figure)? / best)
     }
 
+    /// The references of the figure of `row`, if the row is Dunlin's.
+    pub(super) fn references(&self, row: &Row, figure: &str) -> References {
+        if !is_ours(row) || Goal::of(figure).is_none() {
+            return References::default();
+        }
+        let paper = row.number(&format!("{PAPER}{figure}")).filter(|_| !is_of_machine(figure));
+        References { rival: self.best(row, figure), paper }
+    }
+
     /// Compares the figure of `row`, if the row is Dunlin's and has a reference.
     pub(super) fn verdict(&self, row: &Row, figure: &str) -> Option<Verdict> {
-        let goal = Goal::of(figure).filter(|_| is_ours(row))?;
+        let goal = Goal::of(figure)?;
         let value = row.number(figure)?;
-        let of_paper = row.number(&format!("{PAPER}{figure}")).filter(|_| !is_of_machine(figure));
-        let others = [self.best(row, figure), of_paper];
-        let others: Vec<_> = others.into_iter().flatten().collect();
+        let References { rival, paper } = self.references(row, figure);
+        let others: Vec<_> = [rival, paper].into_iter().flatten().collect();
         if others.iter().any(|other| goal.is_better(*other, value)) {
             Some(Verdict::Worse)
         } else if !others.is_empty() && others.iter().all(|other| goal.is_better(value, *other)) {

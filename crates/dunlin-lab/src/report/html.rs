@@ -3,7 +3,7 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
-use super::compare::{Rivals, Verdict, is_ours};
+use super::compare::{References, Rivals, Verdict, is_ours};
 use super::{Kind, PAPER, Report, Row, columns, concise, names, plot, view};
 use crate::experiment;
 
@@ -97,18 +97,30 @@ fn definitions(list: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// Writes the command that repeats the experiment, and the machine.
+/// Writes the command that repeats the experiment, its date, the machine, and all versions.
 fn origin(report: &Report) -> Markup {
     let machine = &report.machine;
     let threads =
         if machine.cores == 1 { "1 thread".to_owned() } else { format!("{} threads", machine.cores) };
     let machine = [&machine.processor, &threads, &machine.system, &machine.kernel];
     let machine: Vec<_> = machine.into_iter().filter(|part| !part.is_empty()).map(String::as_str).collect();
-    let (machine, seed, runs) = (machine.join(", "), report.seed.to_string(), report.runs.to_string());
+    let version = [&*report.version, &report.build].into_iter().filter(|part| !part.is_empty());
+    let packages: Vec<_> =
+        report.packages.iter().map(|(name, version)| format!("{name} {version}")).collect();
+    let facts = [
+        ("started", report.date.clone()),
+        ("machine", machine.join(", ")),
+        ("version", version.collect::<Vec<_>>().join(", ")),
+        ("beside", packages.join(", ")),
+        ("seed", report.seed.to_string()),
+        ("runs", report.runs.to_string()),
+    ];
+    let facts: Vec<_> =
+        facts.iter().filter(|(_, fact)| !fact.is_empty()).map(|(name, fact)| (*name, &**fact)).collect();
     html! {
         dl {
             div { dt { "repeat" } dd { code { (report.command) } } }
-            (definitions(&[("machine", &machine), ("version", &report.version), ("seed", &seed), ("runs", &runs)]))
+            (definitions(&facts))
         }
     }
 }
@@ -161,24 +173,32 @@ fn table(report: &Report) -> Markup {
     let columns = arranged(rows, &common, &rivals);
     let paper = view::paper(&report.experiment);
     let shared: Vec<_> = common.iter().map(|(name, value)| names::parameter(name, value)).collect();
-    let marked = |wanted| {
-        let mut figures = columns.iter().filter_map(|column| match column {
+    let figures: Vec<_> = columns
+        .iter()
+        .filter_map(|column| match column {
             Column::Figure(name) => Some(*name),
             _ => None,
-        });
-        figures.any(|figure| rows.iter().any(|row| rivals.verdict(row, figure) == Some(wanted)))
+        })
+        .collect();
+    // The references of all marked cells, in words; empty if no cell has this mark.
+    let marked = |wanted, of_paper: &str, between: &str, of_rivals: &str| {
+        let cells = figures.iter().flat_map(|figure| rows.iter().map(move |row| (row, *figure)));
+        let cells = cells.filter(|(row, figure)| rivals.verdict(row, figure) == Some(wanted));
+        let references: Vec<References> = cells.map(|(row, figure)| rivals.references(row, figure)).collect();
+        let has_paper = references.iter().any(|of| of.paper.is_some());
+        let has_rivals = references.iter().any(|of| of.rival.is_some());
+        let words = [has_paper.then_some(of_paper), has_rivals.then_some(of_rivals)];
+        words.into_iter().flatten().collect::<Vec<_>>().join(between)
     };
+    let better = marked(Verdict::Better, &paper, " and ", "every other stack in the same run");
+    let worse = marked(Verdict::Worse, &paper, " or ", "another stack in the same run");
     let has_rivals = rows.iter().any(|row| !is_ours(row));
     html! {
         p.note {
             "Figures are " @if report.runs <= 1 { "of " } (report.basis()) "."
             @if !shared.is_empty() { " In all rows: " (shared.join(", ")) "." }
-            @if marked(Verdict::Better) {
-                " " b.better { "Bold" } ": better than the " (paper) " and every other library in the same run."
-            }
-            @if marked(Verdict::Worse) {
-                " " i.worse { "Underlined" } ": worse than the " (paper) " or than another library."
-            }
+            @if !better.is_empty() { " " b.better { "Bold" } ": better than " (better) "." }
+            @if !worse.is_empty() { " " i.worse { "Underlined" } ": worse than " (worse) "." }
         }
         div.table tabindex="0" role="region" aria-label={ (report.experiment) ": table" } {
             table {
@@ -257,13 +277,16 @@ mod tests {
             row("openssl", 127, 80.0).paper("total_bytes", 60.0).figure("client_us", &[1.0]),
             row("wolfssl", 1500, 100.0),
         ];
-        let page = page(&[report("caching", rows)]);
+        let packages = [("libssl-dev", "3.0.19-1"), ("valgrind", "1:3.19.0-1")];
+        let packages = packages.map(|(name, version)| (name.to_owned(), version.to_owned())).into();
+        let date = "2026-11-29T12:00:00Z".to_owned();
+        let page = page(&[Report { date, packages, ..report("caching", rows) }]);
         assert!(page.contains(concat!(
             "<thead><tr><th scope=\"col\" title=\"stack\">stack</th>",
             "<th scope=\"col\" title=\"mtu\">MTU</th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"total_bytes\">÷ best <small>other</small></th>",
-            "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">paper: total <small>bytes</small></th>",
+            "<th scope=\"col\" class=\"n paper\" title=\"paper_total_bytes\">the paper: total <small>bytes</small></th>",
             "<th scope=\"col\" class=\"n\" title=\"client_us\">client <small>µs</small></th></tr></thead>",
         )), "{page}");
         assert!(page.contains(concat!(
@@ -273,8 +296,18 @@ mod tests {
             "<td class=\"n\" title=\"1.5 to 1.5, mean 1.5\"><i class=\"worse\">1.5</i></td></tr>",
         )), "{page}");
         assert!(page.contains("<tr><td>wolfssl</td><td>1500</td>"), "{page}");
-        assert!(page.contains("medians of 3 runs. In all rows: tls1.3. <b"), "{page}");
+        assert!(
+            page.contains("Figures are medians of 3 runs. In all rows: tls1.3. <b"),
+            "{page}"
+        );
+        assert!(
+            page.contains("</b>: better than the paper and every other stack in the same run."),
+            "{page}"
+        );
+        assert!(page.contains("</i>: worse than another stack in the same run."), "{page}");
         assert!(page.contains("<code>dunlin lab run caching</code>"), "{page}");
+        assert!(page.contains("<dt>started</dt><dd>2026-11-29T12:00:00Z</dd>"), "{page}");
+        assert!(page.contains("<dt>beside</dt><dd>libssl-dev 3.0.19-1, valgrind 1:3.19.0-1</dd>"), "{page}");
         let caching = experiment::find("caching").unwrap();
         assert!(page.contains(&html! { (caching.about()) }.into_string()), "{page}");
         assert!(page.contains("The paper: J. Bodenhausen"), "{page}");
@@ -282,6 +315,22 @@ mod tests {
             let explained = html! { dt { (mode) } dd { (meaning) } }.into_string();
             assert!(page.contains(&explained), "{explained}\n{page}");
         }
+    }
+
+    /// A quick run may lack the paper's cases, or the rivals.
+    #[test]
+    fn legend_names_the_references_of_the_marks() {
+        let page = |rows| page(&[Report { runs: 1, ..report("caching", rows) }]);
+        let with_rival = page(vec![row("dunlin", 127, 50.0), row("openssl", 127, 80.0)]);
+        assert!(with_rival.contains("Figures are of one run."), "{with_rival}");
+        assert!(with_rival.contains("</b>: better than every other stack in the same run."), "{with_rival}");
+        let with_paper = page(vec![row("dunlin", 127, 50.0).paper("total_bytes", 60.0)]);
+        assert!(
+            with_paper.contains("</b>: better than the paper.") && !with_paper.contains("</i>:"),
+            "{with_paper}"
+        );
+        let alone = page(vec![row("dunlin", 127, 50.0).figure("client_us", &[2.0]).paper("client_us", 1.0)]);
+        assert!(!alone.contains("</b>:") && !alone.contains("</i>:"), "{alone}");
     }
 
     #[test]
@@ -317,9 +366,11 @@ mod tests {
             Row::new().with(evil, "other").figure(evil, &[2.0]),
         ];
         let mut report = report(evil, rows);
-        for text in [&mut report.command, &mut report.version, &mut report.machine.processor] {
+        let Report { command, version, build, date, machine, packages, .. } = &mut report;
+        for text in [command, version, build, date, &mut machine.processor] {
             evil.clone_into(text);
         }
+        packages.insert(evil.to_owned(), evil.to_owned());
         let page = page(&[report.clone(), report]);
         assert!(!page.contains("<script") && !page.contains("\"'") && !page.contains("&\u{fffd}"), "{page}");
         assert!(!page.contains(['\u{1b}', '\u{202e}']), "{page}");

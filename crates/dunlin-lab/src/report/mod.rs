@@ -3,20 +3,21 @@
 mod compare;
 mod html;
 mod names;
+mod origin;
 mod plot;
 mod read;
 mod table;
 mod view;
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Display};
-use std::fs;
-use std::thread;
 
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 
 pub use html::page;
+pub use origin::{Machine, now, versions};
 
 /// An experiment's rows, and the data to repeat it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -27,9 +28,18 @@ pub struct Report {
     /// Dunlin's version.
     #[serde(deserialize_with = "read::text")]
     pub version: String,
+    /// Dunlin's build: its profile, and the feature that adds rows.
+    #[serde(default, deserialize_with = "read::text", skip_serializing_if = "String::is_empty")]
+    pub build: String,
+    /// The start of the run in UTC (RFC 3339).
+    #[serde(default, deserialize_with = "read::text", skip_serializing_if = "String::is_empty")]
+    pub date: String,
     /// The machine of the run.
     pub machine: Machine,
-    /// The command that repeats the run.
+    /// The versions of the measured programs and libraries, by the name of Debian's package.
+    #[serde(default, deserialize_with = "read::texts", skip_serializing_if = "BTreeMap::is_empty")]
+    pub packages: BTreeMap<String, String>,
+    /// The command that repeats the run, with all its arguments.
     #[serde(deserialize_with = "read::text")]
     pub command: String,
     /// The seed of all random choices.
@@ -45,11 +55,21 @@ pub struct Report {
 }
 
 impl Report {
-    /// Makes a report of an experiment on this machine.
+    /// Makes a report of an experiment that starts now on this machine, without other programs.
     pub fn new(experiment: &str, command: String, seed: u64, runs: u32, rows: Vec<Row>) -> Self {
-        let (experiment, version) = (experiment.to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-        let (machine, incomplete) = (Machine::this(), String::new());
-        Self { experiment, version, machine, command, seed, runs, incomplete, rows }
+        Self {
+            experiment: experiment.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            build: origin::build().to_owned(),
+            date: now(),
+            machine: Machine::this(),
+            packages: BTreeMap::new(),
+            command,
+            seed,
+            runs,
+            incomplete: String::new(),
+            rows,
+        }
     }
 
     /// The runs behind the figures.
@@ -58,43 +78,6 @@ impl Report {
         match self.runs {
             0 | 1 => format!("one {quick}run"),
             runs => format!("medians of {runs} {quick}runs"),
-        }
-    }
-}
-
-/// The machine of a run. Times are meaningless without it.
-#[derive(Clone, Debug, Deserialize, Serialize)]
-pub struct Machine {
-    /// The name of the processor.
-    #[serde(deserialize_with = "read::text")]
-    pub processor: String,
-    /// The number of simultaneous threads.
-    pub cores: usize,
-    /// The kernel's release.
-    #[serde(deserialize_with = "read::text")]
-    pub kernel: String,
-    /// The distribution's name.
-    #[serde(deserialize_with = "read::text")]
-    pub system: String,
-}
-
-impl Machine {
-    /// Describes this machine; unknown fields are empty.
-    pub fn this() -> Self {
-        let value = |path: &str, key: &str, separator: char| {
-            let text = fs::read_to_string(path).unwrap_or_default();
-            let values = text.lines().filter_map(|line| line.split_once(separator));
-            let found = values
-                .filter(|(name, _)| name.trim() == key)
-                .map(|(_, value)| value.trim().trim_matches('"'));
-            found.map(str::to_owned).next().unwrap_or_default()
-        };
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        Self {
-            processor: value("/proc/cpuinfo", "model name", ':'),
-            cores: thread::available_parallelism().map_or(1, usize::from),
-            kernel: kernel.trim().to_owned(),
-            system: value("/etc/os-release", "PRETTY_NAME", '='),
         }
     }
 }
@@ -276,6 +259,10 @@ mod tests {
         );
         assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
         assert!(json["machine"]["cores"].as_u64() > Some(0));
+        assert!(json["date"].as_str().unwrap().ends_with('Z'), "{json}");
+        let build = json["build"].as_str().unwrap();
+        assert_eq!(build.contains("legacy-lab"), cfg!(feature = "legacy-lab"), "{build}");
+        assert_eq!(build.starts_with("debug"), cfg!(debug_assertions), "{build}");
         let expected = json!({
             "stack": "dunlin", "mtu": 127,
             "total_bytes": 2100, "total_bytes_mean": 6400.0 / 3.0, "total_bytes_min": 2100, "total_bytes_max": 2200,

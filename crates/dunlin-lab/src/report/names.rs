@@ -18,6 +18,9 @@ const UNITS: [(&str, &str); 9] = [
 /// Words in capitals.
 const ACRONYMS: [&str; 6] = ["aes", "dtls", "ip", "mtu", "nat", "tls"];
 
+/// Parameters whose texts need the name beside them.
+const NAMED: [&str; 1] = ["aes"];
+
 /// Returns the name without its unit, in words, and the unit, which may be empty.
 pub(super) fn words(name: &str) -> (String, &'static str) {
     let split = UNITS.iter().find_map(|(suffix, unit)| Some((name.strip_suffix(suffix)?, *unit)));
@@ -30,6 +33,7 @@ pub(super) fn words(name: &str) -> (String, &'static str) {
 pub(super) fn parameter(name: &str, value: &Value) -> String {
     let (words, unit) = words(name);
     match value {
+        Value::String(text) if NAMED.contains(&name) => format!("{words} {text}"),
         Value::String(text) => text.clone(),
         Value::Bool(true) => words,
         Value::Bool(false) => format!("not {words}"),
@@ -63,6 +67,7 @@ mod tests {
     fn names_values_clearly() {
         let cases = [
             ("mode", json!("vanilla"), "vanilla"),
+            ("aes", json!("software"), "AES software"),
             ("mtu", json!(127), "MTU 127"),
             ("delay_ms", json!(5), "delay 5 ms"),
             ("busy", json!(false), "not busy"),

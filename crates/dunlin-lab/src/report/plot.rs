@@ -30,7 +30,7 @@ const GAP: usize = 10;
 const AXIS: usize = 20;
 /// The longest name that stands beside its bar, in characters. If one is longer, all names of the plot stand above their bars.
 const LONGEST_LABEL: usize = 11;
-/// The longest line of a group's title, in characters, and its height in pixels.
+/// The longest line of a group's title or of a name above its bar, in characters, and its height in pixels.
 const LONGEST_LINE: usize = 44;
 const LINE: usize = 14;
 /// The smallest number written in thousands.
@@ -46,8 +46,15 @@ struct Plot {
     /// The number of rows without room.
     left_out: usize,
     has_paper: bool,
-    /// The stacks, each with a colour of its own; Dunlin is the first one.
+    /// The stacks, each with a colour of its own; Dunlin is the first one, even without rows.
     stacks: Vec<String>,
+}
+
+impl Plot {
+    /// Whether a bar of this stack's colour is drawn.
+    fn has(&self, colour: usize) -> bool {
+        self.bars().any(|bar| bar.class != REFERENCE && bar.colour == colour)
+    }
 }
 
 struct Panel {
@@ -173,7 +180,8 @@ impl Plot {
 
     fn layout(&self) -> Layout {
         let is_short = self.bars().all(|bar| bar.label.chars().count() <= LONGEST_LABEL);
-        if is_short { Layout::BESIDE } else { Layout::ABOVE }
+        let lines = self.bars().map(|bar| lines(&bar.label).len()).max().unwrap_or(1);
+        if is_short { Layout::BESIDE } else { Layout::above(lines) }
     }
 
     fn bars(&self) -> impl Iterator<Item = &Bar> {
@@ -184,15 +192,18 @@ impl Plot {
     fn legend(&self, view: &View, basis: &str) -> Markup {
         html! {
             span.legend {
-                @for (number, part) in view.parts.iter().enumerate() {
-                    span { i class={ "key s" (number) } {} (names::words(part).0) }
+                @if self.bars().any(|bar| bar.parts.len() > 1) {
+                    @for (number, part) in view.parts.iter().enumerate() {
+                        span { i class={ "key s" (number.min(SHADES - 1)) } {} (names::words(part).0) }
+                    }
                 }
                 @if view.bar != STACK && self.stacks.len() > 1 {
                     @for (number, stack) in self.stacks.iter().enumerate() {
-                        span { i class={ "key s0 c" (number.min(COLOURS - 1)) } {} (stack) }
+                        @let colour = number.min(COLOURS - 1);
+                        @if self.has(colour) { span { i class={ "key s0 c" (colour) } {} (stack) } }
                     }
                 }
-                @if self.has_paper { span { i.key.ref {} (view.reference.name()) } }
+                @if self.has_paper { span { i.key.ref.s0 {} (view.reference.name()) } }
                 span { (basis) }
             }
         }
@@ -270,10 +281,13 @@ impl Bar {
         let y = top + layout.above;
         let middle = y + BAR - 2;
         let name = if layout.above > 0 { top + BAR - 2 } else { middle };
+        let label = if layout.above > 0 { lines(&self.label) } else { vec![self.label.clone()] };
         html! {
             g class={ (self.class) " c" (self.colour) } {
                 title { (self.label) ": " (self.shown) @if parts.len() > 1 { " (" (parts.join(", ")) ")" } }
-                text class=(layout.class) x=(layout.x) y=(name) { (shortened(&self.label)) }
+                @for (number, line) in label.iter().enumerate() {
+                    text class=(layout.class) x=(layout.x) y=(name + LINE * number) { (line) }
+                }
                 @for (number, (from, to)) in self.spans().enumerate() {
                     @let (left, right) = (scale.at(from.min(to)), scale.at(from.max(to)));
                     @let (x, width) = (percent(left), percent(right - left));
@@ -298,7 +312,11 @@ struct Layout {
 
 impl Layout {
     const BESIDE: Self = Self { left: LABEL, above: 0, class: "name", x: "-6" };
-    const ABOVE: Self = Self { left: INDENT, above: LINE, class: "above", x: "0" };
+
+    /// Room for names of this number of lines.
+    const fn above(lines: usize) -> Self {
+        Self { left: INDENT, above: LINE * lines, class: "above", x: "0" }
+    }
 
     fn step(self) -> usize {
         STEP + self.above
@@ -306,25 +324,9 @@ impl Layout {
 }
 
 impl Group {
-    /// The title in lines, broken between words.
-    fn title_lines(&self) -> Vec<String> {
-        let mut lines = vec![String::new()];
-        for word in self.title.split_inclusive(' ') {
-            let characters: Vec<_> = word.chars().collect();
-            for part in characters.chunks(LONGEST_LINE) {
-                let Some(line) = lines.last_mut() else { break };
-                match line.chars().count() + part.len() <= LONGEST_LINE {
-                    true => line.extend(part),
-                    false => lines.push(part.iter().collect()),
-                }
-            }
-        }
-        lines
-    }
-
     /// The height of the title.
     fn top(&self) -> usize {
-        TITLE + LINE * (self.title_lines().len() - 1)
+        TITLE + LINE * (lines(&self.title).len() - 1)
     }
 
     fn height(&self, layout: Layout) -> usize {
@@ -347,7 +349,7 @@ impl Panel {
                             text.tick x=(x) y=(bottom + AXIS - 6) { (label) }
                         }
                         @for (group, y) in self.groups.iter().zip(tops) {
-                            @for (number, line) in group.title_lines().iter().enumerate() {
+                            @for (number, line) in lines(&group.title).iter().enumerate() {
                                 text.group x={ "-" (layout.left) } y=(y + TITLE - 6 + LINE * number) { (line) }
                             }
                             @for (number, bar) in group.bars.iter().chain(&group.papers).enumerate() {
@@ -425,12 +427,20 @@ fn compact(number: f64) -> String {
     }
 }
 
-/// A name in the room of one line. Its whole text is in the title of the bar.
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST_LINE) {
-        Some(_) => text.chars().take(LONGEST_LINE - 1).chain(['…']).collect(),
-        None => text.to_owned(),
+/// The whole text in lines, broken between words; at least one line.
+fn lines(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_inclusive(' ') {
+        let characters: Vec<_> = word.chars().collect();
+        for part in characters.chunks(LONGEST_LINE) {
+            let Some(line) = lines.last_mut() else { break };
+            match line.chars().count() + part.len() <= LONGEST_LINE {
+                true => line.extend(part),
+                false => lines.push(part.iter().collect()),
+            }
+        }
     }
+    lines
 }
 
 #[cfg(test)]
@@ -522,7 +532,7 @@ mod tests {
         for delay in [30, 100] {
             assert_eq!(count(&plot, &format!(">the paper, delay {delay} ms</text>")), 2, "{plot}");
         }
-        assert!(plot.contains("<i class=\"key ref\"></i>the paper</span><span>one run</span>"), "{plot}");
+        assert!(plot.contains("<i class=\"key ref s0\"></i>the paper</span><span>one run</span>"), "{plot}");
     }
 
     #[test]
@@ -575,15 +585,51 @@ mod tests {
         };
         let rows = ["dunlin", "openssl", "wolfssl", long, "openssl"].map(row).to_vec();
         let plot = drawn("alchemy", rows);
-        assert!(plot.contains(&format!(">{long}</text>")) && !plot.contains('…'), "{plot}");
+        assert!(plot.contains(&format!(">{long}</text>")), "{plot}");
         let colours = [0, 1, 2, 3].map(|colour| count(&plot, &format!(" c{colour}\"><title>")));
         assert_eq!(colours, [1, 2, 1, 1], "{plot}");
-        let group = Group {
-            title: "one parameter of twenty, another parameter of twenty, a third".into(),
-            ..Group::default()
+        let long = "one parameter of twenty, another parameter of twenty, a third";
+        assert_eq!(lines(long).len(), 2);
+        assert_eq!(lines(long).concat(), long);
+        let plot = drawn("alchemy", [long, "openssl"].map(row).to_vec());
+        assert!(lines(long).iter().all(|line| plot.contains(&format!(">{line}</text>"))), "{plot}");
+    }
+
+    /// A quick run lacks cases, perhaps all of Dunlin or of the paper, and parts.
+    #[test]
+    fn legend_has_only_keys_of_drawn_bars() {
+        let row = |stack: &str, scheme: &str| {
+            let row = Row::new().with("stack", stack).with("scheme", scheme).with("nat", "none");
+            let row = row.with("loss_percent", 0).with("downtime_ms", 5).with("delay_ms", 30);
+            row.figure("wall_clock_s", &[60.0])
         };
-        assert_eq!(group.title_lines().len(), 2);
-        assert_eq!(group.title_lines().concat(), group.title);
+        let plot = drawn("handover", vec![row("openssl", "standard"), row("dunlin", "cid13")]);
+        let key = |colour: usize, stack: &str| format!("<i class=\"key s0 c{colour}\"></i>{stack}</span>");
+        assert!(plot.contains(&key(0, "dunlin")) && plot.contains(&key(1, "openssl")), "{plot}");
+        let plot = drawn("handover", vec![row("openssl", "standard")]);
+        assert!(!plot.contains(&key(0, "dunlin")) && plot.contains(&key(1, "openssl")), "{plot}");
+        assert!(!plot.contains("key ref"), "{plot}");
+        let row = Row::new().with("stack", "dunlin").with("mtu", 127).figure("total_bytes", &[100.0]);
+        let plot = drawn("caching", vec![row.paper("total_bytes", 200.0)]);
+        assert!(
+            !plot.contains("transport") && plot.contains("<i class=\"key ref s0\"></i>the paper</span>"),
+            "{plot}"
+        );
+    }
+
+    #[test]
+    fn draws_the_schemes_of_policy_beside_the_paper() {
+        let row = |stack: &str, strategy: &str, size: u32| {
+            let row = Row::new().with("stack", stack).with("strategy", strategy).with("size_bytes", size);
+            let row = row.figure("server_us", &[800.0]).paper("server_us", 1524.0);
+            row.figure("reduction_percent", &[60.0]).paper("reduction_percent", 69.68)
+        };
+        let rows = ["dunlin", "apache"].map(|stack| row(stack, "renegotiation_lowest", 10_240)).to_vec();
+        let plot = drawn("policy", rows);
+        assert_eq!(count(&plot, "<figure "), 2, "the time for 10 KB, and the reductions: {plot}");
+        assert_eq!((count(&plot, "class=\"ours c0\""), count(&plot, "class=\"rival c1\"")), (2, 2), "{plot}");
+        assert_eq!(count(&plot, "<title>the paper: 1524</title>"), 1, "{plot}");
+        assert_eq!(count(&plot, "<title>the paper: 69.68</title>"), 1, "{plot}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Reads a report from JSON. The file is untrusted input, so every length has a limit.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
@@ -51,6 +51,32 @@ fn bounded<E: serde::de::Error>(text: String, limit: usize) -> Result<String, E>
         return Err(E::custom(format_args!("longer than {limit} bytes")));
     }
     Ok(text)
+}
+
+/// A bounded number of names, each with a text.
+pub(super) fn texts<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, String>, D::Error> {
+    struct Texts;
+    impl<'de> Visitor<'de> for Texts {
+        type Value = BTreeMap<String, String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "names with texts")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut texts = BTreeMap::new();
+            while let Some((name, value)) = map.next_entry::<String, String>()? {
+                if texts.len() == MAX_ENTRIES {
+                    return Err(A::Error::custom(format_args!("more than {MAX_ENTRIES} entries")));
+                }
+                texts.insert(bounded(name, MAX_NAME)?, bounded(value, MAX_TEXT)?);
+            }
+            Ok(texts)
+        }
+    }
+    deserializer.deserialize_map(Texts)
 }
 
 /// A bounded number of rows.
@@ -188,7 +214,8 @@ mod tests {
                 .paper("total_bytes", 5.0),
             Row::new().with("stack", "wolfssl").figure("client_us", &[-0.25]),
         ];
-        Report::new("caching", "dunlin lab run caching".into(), 7, 2, rows)
+        let packages = [("libssl-dev".to_owned(), "3.0.19-1".to_owned())].into();
+        Report { packages, ..Report::new("caching", "dunlin lab run caching".into(), 7, 2, rows) }
     }
 
     #[test]
@@ -199,6 +226,16 @@ mod tests {
         // The kinds are compared, too, because the table depends on them.
         assert_eq!(read.rows, report.rows);
         assert_eq!(serde_json::to_vec_pretty(&read).unwrap(), json);
+    }
+
+    #[test]
+    fn reads_reports_of_earlier_versions() {
+        let mut json = serde_json::to_value(report()).unwrap();
+        for name in ["build", "date", "packages"] {
+            json.as_object_mut().unwrap().remove(name).unwrap();
+        }
+        let read = Report::read("rows.json", &serde_json::to_vec(&json).unwrap()).unwrap();
+        assert_eq!(serde_json::to_value(&read).unwrap(), json);
     }
 
     /// Returns the error for a report with `value` at `pointer`.
@@ -228,6 +265,14 @@ mod tests {
             ("/runs", json!(-1), "runs: invalid value"),
             ("/command", json!(long), "command: longer than"),
             ("/machine", json!({}), "machine: missing field `processor`"),
+            ("/date", json!(long), "date: longer than"),
+            ("/packages", json!({ "libssl-dev": long }), "packages: longer than 4096 bytes"),
+            ("/packages", json!({ "x".repeat(MAX_NAME + 1): "1" }), "packages: longer than 64 bytes"),
+            (
+                "/packages",
+                json!(["libssl-dev"]),
+                "packages: invalid type: sequence, expected names with texts",
+            ),
             ("", json!({}), "missing field `experiment`"),
             ("", json!(7), "invalid type: integer `7`"),
         ];

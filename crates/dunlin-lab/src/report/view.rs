@@ -26,7 +26,7 @@ pub(super) struct View {
 /// A reference beside Dunlin's figures.
 #[derive(Clone, Copy)]
 pub(super) enum Reference {
-    /// The figure and its parts in a paper, under the paper's name.
+    /// The figure and its parts in a paper, under the paper's name with its article.
     Paper(&'static str),
     /// The name of another figure of Dunlin, with the expected value.
     Figure(&'static str),
@@ -51,7 +51,7 @@ impl View {
         parts: &[],
         bar: STACK,
         group: &[],
-        reference: Reference::Paper("paper"),
+        reference: Reference::Paper("the paper"),
     };
 
     /// How to draw an experiment, plot by plot.
@@ -342,13 +342,14 @@ fn key_exchange() -> Vec<View> {
             rows: |row| row.get("flight1_bytes").is_some(),
             parts: &["flight1_bytes", "flight2_bytes", "flight3_bytes"],
             group: &["mechanism", "credential", "group"],
-            reference: Reference::Paper("draft"),
+            reference: Reference::Paper("the draft"),
             ..plain
         },
     ]
 }
 
-/// The plots of `policy`: the server's time for each size, as in the paper's tables 3 and 4, since 10 MB would dwarf 10 KB.
+/// The plots of `policy`: the server's time for each size, as in the paper's tables 3 and 4, since 10 MB would
+/// dwarf 10 KB; and the reductions that the paper computes from these tables.
 fn policy() -> Vec<View> {
     let plain = View {
         figure: Some("server_us"),
@@ -371,6 +372,17 @@ fn policy() -> Vec<View> {
         of("Server's time for an upload of 10 MB in µs", |row| {
             row.number("size_bytes") == Some(10_485_760.0)
         }),
+        View {
+            caption: Some(
+                "By how many % the server's time is below that of the highest scheme, beside the paper's reductions",
+            ),
+            figure: Some("reduction_percent"),
+            rows: |row| {
+                row.get("strategy").is_some_and(|of| of == "lowest" || of == "renegotiation_lowest")
+                    && row.get("client").is_none_or(|client| client == "openssl")
+            },
+            ..plain
+        },
         operations("Time of an RSA operation in µs (the paper's figure 7 a, c, e)", |row| {
             row.get("operation").is_some_and(|of| of != "seal")
         }),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use dunlin_lab::experiment::{self, Experiment, Held, Plan, Progress, Way};
-use dunlin_lab::report::Report;
+use dunlin_lab::report::{self, Report};
 use serde_json::json;
 
 use crate::error::Error;
@@ -36,7 +36,8 @@ paper_ marks the paper's figure. Units are part of the names.")]
 pub(crate) struct Run {
     /// The name of the experiment: see `dunlin lab list`.
     name: String,
-    /// Write the rows and the command to a JSON file, replacing an existing file. Its directory is created if missing.
+    /// Write the rows, the command, its date, the machine and all versions to a JSON file, replacing an
+    /// existing file. Its directory is created if missing.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a capture of each case to a directory, for `dunlin explain` or Wireshark. The directory is created if missing.
@@ -151,6 +152,7 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
         files::create_directory_for_caller(directory)?;
         files::check_writable(&directory.join("capture.pcap"))?;
     }
+    let date = report::now();
     let progress = Progress::on_stderr();
     let mut rows = vec![];
     let end = experiment.run(&plan, &progress, &mut rows);
@@ -161,6 +163,10 @@ pub(crate) fn run(args: &Run, out: &mut dyn Write) -> Result<(), Error> {
         return Ok(());
     }
     let mut report = Report::new(experiment.name(), command(), plan.seed, plan.runs, rows);
+    report.date = date;
+    if plan.way == Way::Real {
+        report.packages = report::versions(experiment.packages());
+    }
     if let Err(error) = &end {
         report.incomplete = error.to_string();
     }

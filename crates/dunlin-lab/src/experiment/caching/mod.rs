@@ -194,6 +194,10 @@ impl Experiment for Caching {
         ]
     }
 
+    fn packages(&self) -> &'static [&'static str] {
+        &["libssl-dev", "libgnutls28-dev", "libwolfssl-dev", "valgrind"]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real, Way::Virtual]
     }

@@ -82,6 +82,10 @@ impl Experiment for Gateway {
         ]
     }
 
+    fn packages(&self) -> &'static [&'static str] {
+        &["haproxy", "nginx", "stunnel4"]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real]
     }

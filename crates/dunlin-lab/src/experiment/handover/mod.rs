@@ -93,6 +93,10 @@ impl Experiment for Handover {
         ]
     }
 
+    fn packages(&self) -> &'static [&'static str] {
+        &["libssl-dev"]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real, Way::Virtual]
     }

@@ -79,6 +79,10 @@ impl Experiment for KeyExchange {
         ]
     }
 
+    fn packages(&self) -> &'static [&'static str] {
+        &["libssl-dev", "libgnutls28-dev"]
+    }
+
     fn ways(&self) -> &'static [Way] {
         &[Way::Real, Way::Virtual]
     }

@@ -37,19 +37,23 @@ const QUARTER_US: f64 = 900e6;
 /// The distance from the port of a case to its port for plain HTTP.
 const TO_HTTP: u16 = 100;
 
-/// The cases of Apache by strategy and key. `renegotiation` demands another suite for the path, so Apache asks the client for another
-/// handshake. It cannot show another certificate then. Redirections go by the name in the URL.
+/// The cases of Apache by strategy and key. For a renegotiation, the path demands other suites, so Apache asks
+/// the client for another handshake. It cannot show another certificate then. Redirections go by the name in
+/// the URL.
 const HOSTS: &[(Strategy, LowKey)] = &[
     (Strategy::None, LowKey::Rsa2048),
     (Strategy::Lowest, LowKey::Rsa2048),
     (Strategy::Renegotiation, LowKey::Rsa2048),
     (Strategy::RenegotiationHighest, LowKey::Rsa2048),
+    (Strategy::RenegotiationLowest, LowKey::Rsa2048),
     (Strategy::Redirection, LowKey::Rsa2048),
     (Strategy::RedirectionUnauthenticated, LowKey::Rsa2048),
     (Strategy::Ticket, LowKey::Rsa2048),
     (Strategy::ChaCha20, LowKey::Rsa2048),
     #[cfg(feature = "legacy-lab")]
     (Strategy::Lowest, LowKey::Rsa1024),
+    #[cfg(feature = "legacy-lab")]
+    (Strategy::RenegotiationLowest, LowKey::Rsa1024),
 ];
 
 /// What Apache tells about an upload.
@@ -230,6 +234,8 @@ fn host((strategy, low_key): (Strategy, LowKey), address: Ipv4Addr, keys: &Keys,
     let (suites, key) = match strategy {
         Strategy::None => (high.to_owned(), &keys.high),
         Strategy::Renegotiation | Strategy::RenegotiationHighest => (format!("{high}:{low}"), &keys.high),
+        // The path demands a part of this list, so Apache renegotiates to the suite that is in use already.
+        Strategy::RenegotiationLowest => (format!("{low}:{high}"), keys.low(low_key)),
         Strategy::ChaCha20 => (format!("{high}:ECDHE-RSA-CHACHA20-POLY1305"), &keys.high),
         _ => (low.to_owned(), keys.low(low_key)),
     };
@@ -237,7 +243,7 @@ fn host((strategy, low_key): (Strategy, LowKey), address: Ipv4Addr, keys: &Keys,
     let suites = if low_key == LowKey::Rsa1024 { format!("{suites}:@SECLEVEL=0") } else { suites };
     let demanding = |suite| format!("    <Location />\n        SSLCipherSuite {suite}\n    </Location>\n");
     let location = match strategy {
-        Strategy::Renegotiation => demanding(low),
+        Strategy::Renegotiation | Strategy::RenegotiationLowest => demanding(low),
         Strategy::RenegotiationHighest => demanding(high),
         _ => String::new(),
     };

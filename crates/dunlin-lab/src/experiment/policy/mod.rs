@@ -81,7 +81,14 @@ impl Experiment for Policy {
             ("none", "every client has the highest scheme: AES-256-GCM with SHA-384, RSA-4096"),
             ("lowest", "the server has only the lowest scheme: AES-128-GCM with SHA-256, RSA-2048"),
             ("renegotiation", "a second handshake lowers the scheme, in each connection"),
-            ("renegotiation_highest", "a second handshake keeps the highest scheme"),
+            (
+                "renegotiation_highest",
+                "both handshakes have the highest scheme: the paper's Table 4, scenarios 1 and 3",
+            ),
+            (
+                "renegotiation_lowest",
+                "both handshakes have the lowest scheme: the paper's Table 4, scenarios 2 and 4",
+            ),
             ("redirection", "a request over plain HTTP names the client; its certificate must match"),
             ("redirection_unauthenticated", "the same, but the server asks for no certificate"),
             ("address", "the server remembers the client's address"),
@@ -90,6 +97,10 @@ impl Experiment for Policy {
             ("cached", "a ticket of the handshake cache names the client; the handshake is full"),
             ("chacha20", "as none, but a client that prefers ChaCha20 gets it"),
         ]
+    }
+
+    fn packages(&self) -> &'static [&'static str] {
+        &["apache2-bin", "curl", "libssl-dev", "valgrind"]
     }
 
     fn ways(&self) -> &'static [Way] {

@@ -159,10 +159,13 @@ struct Policy {
 impl Policy {
     fn new(shared: &Shared, high: Credential, low: Credential) -> Result<Self, Error> {
         let strategy = shared.strategy;
-        let of_high = || shared.server(HIGH, high.clone());
+        let of_high = || match strategy {
+            Strategy::RenegotiationLowest => shared.server(HIGH, low.clone()),
+            _ => shared.server(HIGH, high.clone()),
+        };
         let of_low = || match strategy {
             Strategy::RenegotiationHighest | Strategy::ChaCha20 => shared.server(LOW, high.clone()),
-            _ => shared.server(LOW, low),
+            _ => shared.server(LOW, low.clone()),
         };
         let (server, profiles) = match strategy {
             Strategy::None => (Arc::new(of_high()?), None),
@@ -197,7 +200,7 @@ impl Policy {
     fn seems_low(&mut self, hello: &ClientHelloInfo, from: IpAddr) -> bool {
         match self.strategy {
             Strategy::Address => self.addresses.contains(&from),
-            Strategy::Renegotiation | Strategy::RenegotiationHighest => false,
+            strategy if strategy.is_renegotiation() => false,
             Strategy::Redirection | Strategy::RedirectionUnauthenticated => {
                 self.redirected.take() == Some(from)
             }
@@ -287,6 +290,7 @@ impl Shared {
             (Strategy::Psk, true) => return profile13(provider, &TLS13_AES_256_GCM_SHA384),
             (Strategy::Psk, false) => return profile13(provider, &TLS13_AES_128_GCM_SHA256),
             (Strategy::ChaCha20, false) => &TLS12_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+            (Strategy::RenegotiationLowest, _) => &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
             (Strategy::RenegotiationHighest, _) | (_, true) => &TLS12_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
             _ => &TLS12_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         };
