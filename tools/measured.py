@@ -53,6 +53,17 @@ def compact(report):
     return json.dumps(head, indent=1, ensure_ascii=False)[:-2] + ',\n "rows": [\n' + lines + "\n]}\n"
 
 
+def loaded(name):
+    """A report of docs/measurements, with the extremes that `compact` has left out."""
+    report = json.loads((MEASUREMENTS / name).read_text())
+    for row in report["rows"]:
+        for figure, value in list(row.items()):
+            if isinstance(value, (int, float)) and not figure.endswith(("_min", "_max")):
+                row.setdefault(f"{figure}_min", value)
+                row.setdefault(f"{figure}_max", value)
+    return report
+
+
 class Page:
     """A page, and what its tables and its text should be."""
 
@@ -66,8 +77,8 @@ class Page:
     def marks(self, name):
         return f"<!-- table {name}: tools/{self.program} -->\n", "<!-- end of table -->\n"
 
-    def put(self, name, made):
-        """Replaces a table, or says that there is no place for it."""
+    def put(self, name, made, is_new):
+        """Replaces a table, and unless it `is_new`, says if it was another one."""
         begin, end = self.marks(name)
         start = self.text.find(begin)
         stop = self.text.find(end, start)
@@ -75,7 +86,7 @@ class Page:
             self.problems.append(f"no marks of the table {name}")
             return
         old = self.text[start + len(begin) : stop].strip("\n") + "\n"
-        if old != made:
+        if old != made and not is_new:
             self.problems.append(f"the table {name} is not that of the measurements")
         self.text = f"{self.text[: start + len(begin)]}\n{made}\n{self.text[stop:]}"
 
@@ -104,23 +115,33 @@ class Page:
                 self.problems.append(f"no claim for: {sentence}")
 
 
-def main(page, program, files, make):
-    """Runs a program: `make(page, reports)` fills the page from the reports with these names."""
-    parser = argparse.ArgumentParser(description=f"Makes the tables of docs/{page} from the lab's JSON, and checks what its text says.")
-    parser.add_argument("files", nargs="*", metavar="FILE", help=f"a report of the lab to keep as {', '.join(files)}, in this order")
-    parser.add_argument("--write", action="store_true", help="replace the tables of the page")
+def main(page, program, files, tables, claims):
+    """Runs a program of a page, whose reports docs/measurements keeps under the names `files`.
+
+    `tables(*reports)` makes the tables by name, and `claims(page, *reports)` checks the text.
+    """
+    parser = argparse.ArgumentParser(description=f"""Makes the tables of docs/{page} from the lab's JSON. Without files, it checks that the page
+        has those of docs/measurements, and that its text says what they say. With files, it prints their tables.""")
+    parser.add_argument("files", nargs="*", metavar="FILE", help=f"a report of the lab, in this order: {', '.join(files)}")
+    parser.add_argument("--write", action="store_true", help="keep the files in docs/measurements, and replace the tables of the page")
     args = parser.parse_args()
-    if len(args.files) > len(files):
-        parser.error(f"at most {len(files)} files")
+    if args.files and not args.write:
+        reports = [json.loads(pathlib.Path(file).read_text()) for file in args.files]
+        print("\n".join(tables(*reports).values()), end="")
+        return
+    if args.files and len(args.files) != len(files):
+        parser.error(f"{len(files)} files are needed: {', '.join(files)}")
     MEASUREMENTS.mkdir(exist_ok=True)
     for source, name in zip(args.files, files):
         (MEASUREMENTS / name).write_text(compact(json.loads(pathlib.Path(source).read_text())))
     page = Page(page, program)
-    make(page, *(json.loads((MEASUREMENTS / name).read_text()) for name in files))
+    reports = [loaded(name) for name in files]
+    for name, made in tables(*reports).items():
+        page.put(name, made, args.write)
+    claims(page, *reports)
     page.check_sentences()
     if args.write:
         page.path.write_text(page.text)
-        page.problems = [problem for problem in page.problems if "is not that of" not in problem]
     for problem in page.problems:
         print(f"docs/{page.name}: {problem}")
     sys.exit(1 if page.problems else 0)
